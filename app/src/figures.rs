@@ -11,9 +11,23 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
-/// Records per second.
+/// Records per second; below one with two digits: what comes once a minute does come.
 pub fn rate(value: f64) -> String {
-    if value >= 1000.0 { format!("{} /s", grouped(value.round() as u64)) } else { format!("{value:.1} /s") }
+    match value {
+        v if v >= 1000.0 => format!("{} /s", grouped(v.round() as u64)),
+        v if v > 0.0 && v < 0.995 => format!("{} /s", two_digits(v)),
+        v => format!("{v:.1} /s"),
+    }
+}
+
+/// `0.5`, `0.25`, `0.017`: a number between 0 and 1.
+fn two_digits(value: f64) -> String {
+    let places = (1.0 - value.log10().floor()).clamp(2.0, 9.0) as usize;
+    let text = format!("{value:.places$}");
+    match text.trim_end_matches('0') {
+        "0." => "0.0".to_owned(),
+        digits => digits.to_owned(),
+    }
 }
 
 /// A time in seconds: `23 ms`, `3.2 s`, `2 min 5 s`, `24 h`.
@@ -83,5 +97,13 @@ mod tests {
         assert_eq!(seconds(125.2), "2 min 5 s");
         assert_eq!([600.0, 5400.0, 86_400.0].map(seconds), ["10 min", "1 h 30 min", "24 h"]);
         assert_eq!(seconds(3601.0), "1 h 1 s");
+    }
+
+    #[test]
+    fn slow_rates_are_no_zeros() {
+        let slow = [0.5, 0.0999, 0.0167, 1.0 / 86_400.0].map(rate);
+        assert_eq!(slow, ["0.5 /s", "0.1 /s", "0.017 /s", "0.000012 /s"]);
+        let edges = [0.0, 1e-12, 0.994, 0.996, 1.0, 999.9, 1000.0].map(rate);
+        assert_eq!(edges, ["0.0 /s", "0.0 /s", "0.99 /s", "1.0 /s", "1.0 /s", "999.9 /s", "1 000 /s"]);
     }
 }

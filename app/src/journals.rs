@@ -1,21 +1,29 @@
 //! Journals of the sources that read streams, in the folder of the state.
+mod keeping;
+
 use crate::failure::{Failure, Kind};
 use crate::preparation::Prepared;
 use crate::state_place::StatePlace;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_engine::clock::Nanoseconds;
-use tidemill_engine::{EpochLog, JournalOrder, Program};
-use tidemill_operators::api::{BoundSource, JournalledReading, SourcePosition, SourcePromise};
+use tidemill_engine::{EpochLog, Program};
+use tidemill_operators::api::{BoundSource, JournalledReading, SourcePromise};
 use tidemill_operators::journal::{Extent, Journal, JournalError, SEGMENT};
 use tidemill_spec::units::Bytes;
-use tidemill_state::{Digest, JOURNALS};
+use tidemill_state::{Digest, FORMER_JOURNALS, JOURNALS};
+
+pub(crate) use keeping::{Keeper, Keeping};
 
 /// Bytes of an epoch of a stream.
 const EPOCH: u64 = 512 << 10;
+
+/// Bytes that a journal needs: what the source may be ahead of a checkpoint, and what segments keep longer than it is needed.
+fn needed(checkpoint_every: u64) -> u64 {
+    checkpoint_every.saturating_mul(2).saturating_add(4).saturating_mul(EPOCH).saturating_add(4 * SEGMENT)
+}
 
 /// The folder of the journal of a source.
 pub fn folder(state: &Path, source: &str) -> PathBuf {
@@ -81,8 +89,7 @@ pub(crate) fn wanted(
         let Some(source) = prepared.program.sources.get(&id) else { continue };
         let (Some(options), Some(reading)) = (&source.journal, &source.journalled) else { continue };
         let size = options.size();
-        // What the source may be ahead of a checkpoint, and what a segment keeps longer than it is needed.
-        let needed = Bytes((2 * every + 4).saturating_mul(EPOCH).saturating_add(4 * SEGMENT));
+        let needed = Bytes(needed(every));
         if size < needed {
             return Err(Failure::new(
                 Kind::Configuration,
@@ -202,8 +209,39 @@ pub fn look(place: &StatePlace) -> Result<BTreeMap<String, Look>, Failure> {
 /// # Errors
 /// They cannot be deleted.
 pub fn forget(state: &Path) -> Result<(), Failure> {
-    let path = state.join(JOURNALS);
-    match std::fs::remove_dir_all(&path) {
+    delete(&state.join(JOURNALS))
+}
+
+/// Deletes all journals of a state that `remove` makes a new one: whatever a loss of power leaves, no journal is there without its manifest.
+///
+/// # Errors
+/// They cannot be set aside or deleted, or what `remove` says; the journals are there then, if the manifest is.
+pub(crate) fn forget_with(state: &Path, remove: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let (path, aside) = (state.join(JOURNALS), state.join(FORMER_JOURNALS));
+    // A process was ended in the middle of this.
+    delete(&aside)?;
+    let failed = |error: std::io::Error| {
+        let text = format!("the journals in `{}` cannot be set aside: {error}", path.display());
+        Failure::new(Kind::Unavailable, text)
+    };
+    match std::fs::rename(&path, &aside) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return remove(),
+        renamed => renamed.map_err(failed)?,
+    }
+    let removed =
+        File::open(state).and_then(|folder| folder.sync_all()).map_err(failed).and_then(|()| remove());
+    if removed.is_err() {
+        // The run may go on.
+        if let Err(error) = std::fs::rename(&aside, &path) {
+            tracing::warn!("the journals are left in `{}`: {error}", aside.display());
+        }
+        return removed;
+    }
+    delete(&aside)
+}
+
+fn delete(path: &Path) -> Result<(), Failure> {
+    match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             let text = format!("the journals in `{}` cannot be deleted: {error}", path.display());
             Err(Failure::new(Kind::Unavailable, text).with_help("delete that folder by hand"))
@@ -212,311 +250,23 @@ pub fn forget(state: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The journal of one source.
-struct Kept {
-    source: String,
-    folder: PathBuf,
-    /// Its stages.
-    stages: Vec<String>,
-    place: fn(&SourcePosition) -> Option<u64>,
-    /// Longest time without a checkpoint in which the stream is read on.
-    keep: Nanoseconds,
-    /// Bytes that the journal may have.
-    size: u64,
-    /// None: another process reads it.
-    journal: Option<Arc<Journal>>,
-}
-
-/// What checkpoints mean for the journals: what nobody reads again is released, and while none can be written for too long,
-/// nothing more is taken from the streams.
-pub(crate) struct Keeper {
-    state: PathBuf,
-    kept: Vec<Kept>,
-    /// Where the checkpoints that are kept begin, oldest first; by source, nothing is 0.
-    begins: VecDeque<BTreeMap<String, u64>>,
-    /// Where the one begins that is kept however many follow it.
-    pinned: Option<BTreeMap<String, u64>>,
-    /// Checkpoints that are kept.
-    most: usize,
-    /// Engine time of the first failure since the last checkpoint.
-    failing_since: Option<Nanoseconds>,
-    /// Where the journals are on other machines: what these are to be told.
-    orders: Option<BTreeMap<String, JournalOrder>>,
-}
-
-impl Keeper {
-    /// `opened`: the journals that this process reads; `known`: checkpoints that are there already.
-    pub(crate) fn new(
-        state: &Path,
-        program: &Program,
-        mut opened: BTreeMap<String, Arc<Journal>>,
-        (most, known): (usize, usize),
-    ) -> Self {
-        let kept = journalled(program).filter_map(|source| {
-            let stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
-            let options = source.journal.as_ref()?;
-            let keep = options.keep().0;
-            Some(Kept {
-                source: source.id.clone(),
-                folder: folder(state, &source.id),
-                stages: stages.map(|stage| stage.id.clone()).collect(),
-                place: source.journalled.as_ref()?.place,
-                keep: Nanoseconds::try_from(keep).unwrap_or(Nanoseconds::MAX),
-                size: options.size().0,
-                journal: opened.remove(&source.id),
-            })
-        });
-        let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
-        Self {
-            state: state.to_owned(),
-            kept: kept.collect(),
-            begins,
-            pinned: None,
-            most,
-            failing_since: None,
-            orders: None,
-        }
-    }
-
-    /// For journals that are on other machines: nothing is done here, and what they are to be told is gathered.
-    pub(crate) fn elsewhere(mut self) -> Self {
-        self.orders = Some(BTreeMap::new());
-        self
-    }
-
-    /// What other machines are to be told since the last call.
-    pub(crate) fn orders(&mut self) -> BTreeMap<String, JournalOrder> {
-        self.orders.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// With what is known of the last checkpoint, and of the one that is kept however many follow it.
-    pub(crate) fn known(
-        mut self,
-        last: Option<&BTreeMap<String, EpochLog>>,
-        pinned: Option<&BTreeMap<String, EpochLog>>,
-    ) -> Self {
-        if let (Some(last), Some(place)) = (last.map(|logs| self.begins(logs)), self.begins.back_mut()) {
-            *place = last;
-        }
-        self.pinned = pinned.map(|logs| self.begins(logs));
-        self
-    }
-
-    /// The last checkpoint is kept however many follow it.
-    pub(crate) fn pin(&mut self) {
-        if self.pinned.is_none() {
-            self.pinned = Some(self.begins.back().cloned().unwrap_or_default());
-        }
-    }
-
-    /// Whether what the pinned checkpoint needs takes more than half of a journal, so that a stream would come to wait for it; then
-    /// it is given up.
-    pub(crate) fn gives_up_pinned(&mut self, now: &BTreeMap<String, u64>) -> bool {
-        let Some(pinned) = &self.pinned else { return false };
-        let is_far = self.kept.iter().any(|kept| {
-            let place = |begins: &BTreeMap<String, u64>| begins.get(&kept.source).copied().unwrap_or(0);
-            place(now).saturating_sub(place(pinned)) > kept.size / 2
-        });
-        if is_far {
-            self.pinned = None;
-        }
-        is_far
-    }
-
-    /// Where the sources are read again from a checkpoint with these logs.
-    pub(crate) fn begins(&self, logs: &BTreeMap<String, EpochLog>) -> BTreeMap<String, u64> {
-        let place = |kept: &Kept, stage: &String| {
-            let (_, cut) = logs.get(stage)?.cuts.first_key_value()?;
-            (kept.place)(&cut.position)
-        };
-        let of = |kept: &Kept| {
-            let places = kept.stages.iter().map(|stage| place(kept, stage).unwrap_or(0));
-            (kept.source.clone(), places.min().unwrap_or(0))
-        };
-        self.kept.iter().map(of).collect()
-    }
-
-    /// A checkpoint is written.
-    pub(crate) fn written(&mut self, begins: BTreeMap<String, u64>, is_complete: bool) {
-        self.failing_since = None;
-        self.begins.push_back(begins);
-        while self.begins.len() > self.most {
-            self.begins.pop_front();
-        }
-        // By hand a run of this machine can be gone back with to an older checkpoint, and one of a cluster cannot.
-        let is_last = self.begins.len() == 1 || self.orders.is_some();
-        let nobody_goes_back = is_complete && is_last && self.pinned.is_none();
-        for kept in &self.kept {
-            let begins = self.begins.iter().chain(&self.pinned);
-            let places = begins.map(|begins| begins.get(&kept.source).copied().unwrap_or(0));
-            let before = places.min().unwrap_or(0);
-            if let Some(orders) = &mut self.orders {
-                let order =
-                    if nobody_goes_back { JournalOrder::Forget } else { JournalOrder::Release(before) };
-                orders.insert(kept.source.clone(), order);
-                continue;
-            }
-            let released = match &kept.journal {
-                Some(journal) => {
-                    journal.hold(false);
-                    journal.release(before)
-                }
-                None => Journal::release_in(&kept.folder, before),
-            };
-            if let Err(error) = released {
-                tracing::warn!("source `{}`: {error}", kept.source);
-            }
-        }
-        if nobody_goes_back
-            && self.orders.is_none()
-            && !self.kept.is_empty()
-            && let Err(error) = forget(&self.state)
-        {
-            tracing::warn!("{error}");
-        }
-    }
-
-    /// A checkpoint could not be written.
-    pub(crate) fn failed(&mut self, now: Nanoseconds) {
-        let since = *self.failing_since.get_or_insert(now);
-        for kept in self.kept.iter().filter(|kept| now - since >= kept.keep) {
-            if let Some(journal) = &kept.journal {
-                journal.hold(true);
-            } else if let Some(orders) = &mut self.orders {
-                orders.insert(kept.source.clone(), JournalOrder::Hold);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_operators::journal::LEAST_SIZE;
 
-    /// A journal with three segments of lines that are read from a pipe.
-    fn journal(state: &Path) -> Arc<Journal> {
-        let journal = Journal::open(&folder(state, "s"), 1, 4 * LEAST_SIZE).unwrap();
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        journal.attach(|| Ok(std::os::fd::OwnedFd::from(reader).into())).unwrap();
-        let sender = std::thread::spawn(move || {
-            std::io::Write::write_all(&mut writer, &vec![b'\n'; 3 * SEGMENT as usize]).unwrap();
+    #[test]
+    fn journals_go_with_the_manifest_or_stay_with_it() {
+        let state = tempfile::tempdir().unwrap();
+        let (path, aside) = (state.path().join(JOURNALS), state.path().join(FORMER_JOURNALS));
+        std::fs::create_dir_all(path.join("s")).unwrap();
+        std::fs::create_dir_all(aside.join("of a process that was ended")).unwrap();
+        let failed = forget_with(state.path(), || {
+            assert!(!path.exists() && aside.join("s").exists(), "no loss of power brings them back");
+            Err(Failure::new(Kind::Unavailable, "the manifest stays"))
         });
-        let (mut cursor, mut buffer) = (tidemill_operators::journal::Cursor::at(0), vec![0; 1 << 20]);
-        while cursor.read(&journal, &mut buffer).unwrap() > 0 {}
-        sender.join().unwrap();
-        journal
-    }
-
-    fn keeper(state: &Path, journal: Option<&Arc<Journal>>, most: usize, known: usize) -> Keeper {
-        let kept = Kept {
-            source: "s".into(),
-            folder: folder(state, "s"),
-            stages: vec!["s".into()],
-            place: |position| position.0.parse().ok(),
-            keep: 1000,
-            size: 4 * LEAST_SIZE,
-            journal: journal.cloned(),
-        };
-        let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
-        Keeper {
-            state: state.to_owned(),
-            kept: vec![kept],
-            begins,
-            pinned: None,
-            most,
-            failing_since: None,
-            orders: None,
-        }
-    }
-
-    fn logs(place: u64) -> BTreeMap<String, EpochLog> {
-        let cut = tidemill_engine::Cut {
-            position: SourcePosition(place.to_string()),
-            skip: 3,
-            sequence: 0,
-            newest: 0,
-            watermark: 0,
-        };
-        let mut log = EpochLog::default();
-        log.cuts.insert(5, cut);
-        BTreeMap::from([("s".to_owned(), log)])
-    }
-
-    #[test]
-    fn what_no_kept_checkpoint_needs_is_released() {
-        for (is_here, most, known) in [(true, 1, 0), (false, 1, 1), (true, 2, 0), (true, 2, 2)] {
-            let state = tempfile::tempdir().unwrap();
-            let journal = journal(state.path());
-            let mut keeper = keeper(state.path(), is_here.then_some(&journal), most, known);
-            let first = || Journal::look(&folder(state.path(), "s")).unwrap().unwrap().first;
-            let begins = keeper.begins(&logs(2 * SEGMENT));
-            assert_eq!(begins["s"], 2 * SEGMENT);
-            keeper.written(keeper.begins(&BTreeMap::new()), false);
-            for _ in 0..most {
-                assert_eq!(first(), 0, "an older checkpoint needs it");
-                keeper.written(begins.clone(), false);
-            }
-            assert!(first() > 0);
-            keeper.written(begins.clone(), true);
-            assert_eq!(state.path().join(JOURNALS).exists(), most > 1);
-        }
-    }
-
-    #[test]
-    fn journals_of_other_machines_are_told_of_and_left_alone() {
-        let state = tempfile::tempdir().unwrap();
-        let mut keeper = keeper(state.path(), None, 2, 0).elsewhere();
-        let told = |order| BTreeMap::from([("s".to_owned(), order)]);
-        keeper.written(BTreeMap::from([("s".to_owned(), 7)]), false);
-        keeper.written(BTreeMap::from([("s".to_owned(), 9)]), false);
-        assert_eq!(keeper.orders(), told(JournalOrder::Release(7)), "the older one is kept too");
-        assert!(keeper.orders().is_empty());
-        keeper.failed(0);
-        assert!(keeper.orders().is_empty(), "not for long yet");
-        keeper.failed(2000);
-        assert_eq!(keeper.orders(), told(JournalOrder::Hold));
-        keeper.written(BTreeMap::from([("s".to_owned(), 11)]), false);
-        assert_eq!(keeper.orders(), told(JournalOrder::Release(9)));
-        keeper.written(BTreeMap::from([("s".to_owned(), 12)]), true);
-        assert_eq!(keeper.orders(), told(JournalOrder::Forget));
-        assert!(!state.path().join(JOURNALS).exists());
-    }
-
-    #[test]
-    fn what_a_pinned_checkpoint_needs_is_kept_until_the_stream_would_wait_for_it() {
-        let state = tempfile::tempdir().unwrap();
-        let journal = journal(state.path());
-        let mut keeper = keeper(state.path(), Some(&journal), 1, 0);
-        let first = || Journal::look(&folder(state.path(), "s")).unwrap().unwrap().first;
-        keeper.written(keeper.begins(&logs(0)), false);
-        keeper.pin();
-        for is_complete in [false, true] {
-            let begins = keeper.begins(&logs(2 * SEGMENT));
-            assert!(!keeper.gives_up_pinned(&begins));
-            keeper.written(begins, is_complete);
-            assert_eq!(first(), 0, "whoever goes back reads it again");
-        }
-        let begins = keeper.begins(&logs(2 * LEAST_SIZE + 1));
-        assert!(keeper.gives_up_pinned(&begins) && !keeper.gives_up_pinned(&begins));
-        keeper.written(keeper.begins(&logs(2 * SEGMENT)), false);
-        assert!(first() > 0);
-    }
-
-    #[test]
-    fn streams_are_held_when_no_checkpoint_comes_for_too_long() {
-        let state = tempfile::tempdir().unwrap();
-        let journal = journal(state.path());
-        let mut keeper = keeper(state.path(), Some(&journal), 1, 0);
-        let cursor = tidemill_operators::journal::Cursor::at(journal.extent().end);
-        for (now, is_held) in [(5000, false), (5999, false), (6000, true)] {
-            keeper.failed(now);
-            assert_eq!(keeper.kept[0].journal.as_ref().unwrap().is_held(), is_held, "at {now}");
-        }
-        keeper.written(BTreeMap::new(), false);
-        assert!(!journal.is_held());
-        keeper.failed(7000);
-        assert!(!journal.is_held(), "it counts anew");
-        assert!(cursor.is_ready(&journal), "the end is known");
+        assert!(failed.is_err() && path.join("s").exists() && !aside.exists());
+        forget_with(state.path(), || Ok(())).unwrap();
+        assert!(!path.exists() && !aside.exists());
+        forget_with(state.path(), || Ok(())).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! What a run did in some seconds, and by which part its service levels are missed by that: the one place that says so, for windows of
 //! a second and for what `status`, metrics and re-planning are told of.
 use crate::delivery::Delivery;
-use crate::figures::{milliseconds, rate};
+use crate::figures::{milliseconds, rate, wilson_percent_of};
 use crate::slo::{RATE_TOLERANCE, accuracy_text};
 use crate::slo_watch::percentile_of;
 use std::collections::BTreeMap;
@@ -66,6 +66,30 @@ pub struct SourceRate {
     pub is_live: bool,
 }
 
+/// Answers that were judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scored {
+    /// Right ones.
+    pub correct: u64,
+    /// All with truth.
+    pub all: u64,
+    /// How many independent samples are as uncertain as the share of the right ones: fewer than all where these are boxes of tracks or
+    /// characters of texts, which depend on each other.
+    pub independent: u64,
+}
+
+impl Scored {
+    /// Percent of right answers.
+    pub fn percent(&self) -> f64 {
+        100.0 * self.correct as f64 / self.all.max(1) as f64
+    }
+
+    /// Its 95 % interval; none without answers.
+    pub fn interval_percent(&self) -> Option<(f64, f64)> {
+        wilson_percent_of(self.correct, self.all, self.independent)
+    }
+}
+
 /// What was measured of a run in some seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
@@ -77,8 +101,8 @@ pub struct Measured {
     pub delivered: f64,
     /// Milliseconds at the percentile of the level on latency, at the slowest sink.
     pub latency_ms: Option<f64>,
-    /// Right answers and those with truth, of the whole run, at the sink with the least share.
-    pub scored: Option<(u64, u64)>,
+    /// Answers of the whole run that were judged, at the sink with the least share of right ones.
+    pub scored: Option<Scored>,
 }
 
 impl Default for Measured {
@@ -153,15 +177,14 @@ impl Measured {
         });
         let scored = program.sinks.keys().filter_map(|sink| {
             let metrics = observer.sink(sink)?;
-            // Tracks are judged together, and against the whole truth: before the end most of that is still to come.
-            let truth = program.sinks.get(sink).and_then(|sink| sink.ground_truth.as_ref());
-            if truth.is_some_and(|truth| truth.tracks.is_some()) && metrics.tracks.get().is_none() {
-                return None;
-            }
-            let all = metrics.scored.load(Ordering::Relaxed);
-            (all > 0).then(|| (metrics.correct.load(Ordering::Relaxed), all))
+            // Sinks do not count truth that is still to come.
+            let scored = Scored {
+                correct: metrics.correct.load(Ordering::Relaxed),
+                all: metrics.scored.load(Ordering::Relaxed),
+                independent: metrics.independent.load(Ordering::Relaxed),
+            };
+            (scored.all > 0).then_some(scored)
         });
-        let share = |(right, all): &(u64, u64)| *right as f64 / *all as f64;
         let slowest = slo.latency.as_ref().and_then(|level| {
             let each = latencies.values().filter_map(|all| percentile_of(all, level.percentile.0));
             each.max_by(f64::total_cmp)
@@ -171,7 +194,7 @@ impl Measured {
             sources: sources.collect(),
             delivered: now.delivery.since(&before.delivery).share(program.sinks.keys()),
             latency_ms: slowest,
-            scored: scored.min_by(|a, b| share(a).total_cmp(&share(b))),
+            scored: scored.min_by(|a, b| a.percent().total_cmp(&b.percent())),
         }
     }
 
@@ -188,7 +211,7 @@ impl Measured {
 
     /// Percent of right answers.
     pub fn accuracy(&self) -> Option<f64> {
-        self.scored.map(|(right, all)| 100.0 * right as f64 / all as f64)
+        self.scored.map(|scored| scored.percent())
     }
 
     /// The service levels beside this.
@@ -213,7 +236,7 @@ impl Measured {
                 wanted: format!("at least {}", wanted.value),
                 wanted_value: wanted.0,
                 value,
-                text: self.scored.map(|(right, all)| accuracy_text(right, all)),
+                text: self.scored.map(|one| accuracy_text(one.correct, one.all, one.independent)),
                 missed_by: value.map(|value| 1.0 - value / wanted.0.max(1e-9)),
                 planned: None,
             });
@@ -269,7 +292,7 @@ mod tests {
                 ("b".into(), source(Some(80.0), 40.0)),
             ]),
             latency_ms: Some(400.0),
-            scored: Some((70, 100)),
+            scored: Some(Scored { correct: 70, all: 100, independent: 100 }),
             ..Measured::default()
         };
         let found = measured.levels(&slo());
@@ -283,6 +306,20 @@ mod tests {
         assert!(late[2].missed_by.unwrap() > 0.0, "it is to be below");
         let unknown = Measured::default().levels(&slo());
         assert!(unknown.iter().all(|one| one.value.is_none() && one.missed_by.is_none()), "{unknown:?}");
+    }
+
+    /// Ten thousand characters of a few texts are no ten thousand samples.
+    #[test]
+    fn an_accuracy_is_as_uncertain_as_its_independent_samples() {
+        let of = |independent| {
+            let scored = Scored { correct: 8000, all: 10_000, independent };
+            let found = Measured { scored: Some(scored), ..Measured::default() }.levels(&slo());
+            (found[1].text.clone().unwrap(), scored.interval_percent().unwrap())
+        };
+        let (text, (low, high)) = of(20);
+        assert_eq!(text, "80.0 % (58.4 to 91.9, n = 20)");
+        assert!(low < 60.0 && high > 90.0);
+        assert_eq!(of(10_000).0, "80.0 % (79.2 to 80.8, n = 10 000)");
     }
 
     #[test]

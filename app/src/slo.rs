@@ -1,6 +1,6 @@
 //! Service levels: what was asked for, what was measured.
 use crate::delivery::{Delivery, losses_text};
-use crate::figures::{grouped, milliseconds, rate, wilson_percent, wilson_percent_of};
+use crate::figures::{grouped, milliseconds, rate, wilson_percent_of};
 use crate::levels::{Origin, SHORT_TICKS};
 use crate::publication::remedy;
 use serde::Serialize;
@@ -120,19 +120,17 @@ pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Obs
     all
 }
 
-/// `98.2 % (93.3 to 99.4, n = 120)`: with the 95 % interval.
-pub fn accuracy_text(correct: u64, scored: u64) -> String {
-    let (low, high) = wilson_percent(correct, scored).unwrap_or_default();
+/// `98.2 % (93.3 to 99.4, n = 120)`: with the 95 % interval. Of tracks and texts, n is the number of independent samples that are as
+/// uncertain as their boxes and characters.
+pub fn accuracy_text(correct: u64, scored: u64, independent: u64) -> String {
+    let (low, high) = wilson_percent_of(correct, scored, independent).unwrap_or_default();
     let share = correct as f64 * 100.0 / scored.max(1) as f64;
-    format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(scored))
+    format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(independent.min(scored)))
 }
 
-/// The same of a sink: for tracks, n is the number of independent samples that are as uncertain as their boxes.
+/// The same of a sink.
 pub fn sink_accuracy_text(sink: &SinkReport) -> String {
-    let (low, high) = wilson_percent_of(sink.correct, sink.scored, sink.independent).unwrap_or_default();
-    let share = sink.correct as f64 * 100.0 / sink.scored.max(1) as f64;
-    let n = grouped(sink.independent.min(sink.scored));
-    format!("{share:.1} % ({low:.1} to {high:.1}, n = {n})")
+    accuracy_text(sink.correct, sink.scored, sink.independent)
 }
 
 /// `IDP 61.0 %, IDR 49.1 %; MOTA 52.3 %, HOTA 48.7 % (DetA 51.2, AssA 46.9), 31 switches, of the tracks`.

@@ -3,7 +3,7 @@ use crate::call_objects::take_in;
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use crate::inputs::Inputs;
-use crate::journals::{self, Keeper};
+use crate::journals::{self, Keeper, Keeping};
 use crate::machine;
 use crate::preparation::Prepared;
 use crate::processes;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_engine::{
-    Checkpoint, CheckpointWriter, Durability, JournalOrder, LettersPast, Past, SinkPast, StagePast,
+    Checkpoint, CheckpointWriter, Durability, EpochLog, JournalOrder, LettersPast, Past, SinkPast, StagePast,
 };
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow;
@@ -231,19 +231,21 @@ fn open_as(
         past.as_ref().map(|past| journals::ended(&prepared.program, &past.sources)).unwrap_or_default();
     let before =
         state.manifest().map(|manifest| Tally::of(manifest, &prepared.program.plan)).unwrap_or_default();
-    let is_pinned = usize::from(state.pinned().is_some());
-    let known = state.manifest().map_or(0, |manifest| manifest.older.len() + 1 - is_pinned);
     let journals = match place {
         StatePlace::Folder(path) => {
             let opened = match habit.is_read_here {
                 true => journals::read_through(path, prepared, |_| true)?,
                 false => BTreeMap::new(),
             };
-            let keeper = Keeper::new(path, &prepared.program, opened, (habit.keep, known));
-            let pinned = state.pinned().map(resumption::logs);
-            let keeper = keeper.known(past.as_ref().map(|past| &past.sources), pinned.as_ref());
+            let keeper = Keeper::new(path, &prepared.program, opened, habit.keep);
+            let number = state.manifest().and_then(|manifest| manifest.pinned);
+            let older = state.older().rev().filter(|older| Some(older.checkpoint) != number);
+            let kept: Vec<_> = older.chain(state.manifest()).map(resumption::logs).collect();
+            let keeper = keeper.known(&kept, state.pinned().map(resumption::logs).as_ref());
             // Who reads the sources is on the machine that has what they read.
-            Some(if habit.sees_inputs { keeper } else { keeper.elsewhere() })
+            let mut keeper = if habit.sees_inputs { keeper } else { keeper.elsewhere() };
+            give_up_older(&mut state, &mut keeper)?;
+            Some(keeper)
         }
         StatePlace::Bucket(_) | StatePlace::Service(_) => None,
     };
@@ -255,6 +257,19 @@ fn open_as(
     let durability = Durability { writer, past, interval: habit.interval };
     let place = place.clone();
     Ok(Begin::Continued(Continued { durability, letters, from, ended, notes, before, place, workers_lock }))
+}
+
+/// Gives up older checkpoints without which a stream would wait for ever: none would be written that releases its journal.
+fn give_up_older(state: &mut State, keeper: &mut Keeper) -> Result<(), Failure> {
+    let (Some(keeping), Some(manifest)) = (keeper.stuck(), state.manifest()) else { return Ok(()) };
+    let mut next = Manifest { older: Vec::new(), ..manifest.clone() };
+    next.checkpoint += 1;
+    next.written_at = machine::now();
+    next.pinned = next.pinned.filter(|_| keeping.is_pinned());
+    state.keep(keeping.checkpoints);
+    state.commit(next, Vec::new()).map_err(|error| failure(&error))?;
+    keeper.written(keeping, false);
+    Ok(())
 }
 
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
@@ -373,10 +388,11 @@ pub fn reset(place: &StatePlace) -> Result<(), Failure> {
     // Nothing is made where there is none.
     drop(place.look_at_store().map_err(|error| failure(&error))?);
     let mut store = place.store().map_err(|error| failure(&error))?;
-    store.remove_manifest().map_err(|error| failure(&error.into()))?;
-    // While the store is still held.
-    if let StatePlace::Folder(path) = place {
-        journals::forget(path)?;
+    let mut remove = || store.remove_manifest().map_err(|error| failure(&error.into()));
+    match place {
+        // While the store is still held.
+        StatePlace::Folder(path) => journals::forget_with(path, remove)?,
+        StatePlace::Bucket(_) | StatePlace::Service(_) => remove()?,
     }
     State::open(store).map(drop).map_err(|error| failure(&error))
 }
@@ -447,11 +463,20 @@ struct Writer {
 impl CheckpointWriter for Writer {
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
         let (elapsed, is_complete) = (checkpoint.elapsed, checkpoint.is_complete);
-        let begins = self.journals.as_ref().map(|journals| journals.begins(&checkpoint.sources));
-        let committed = self.commit(checkpoint);
-        if let (Some(journals), Some(begins)) = (&mut self.journals, begins) {
+        let pinned = self.pinned(&checkpoint.sources);
+        let keeping = self
+            .journals
+            .as_ref()
+            .map(|journals| journals.keeping(journals.begins(&checkpoint.sources), pinned.is_some()));
+        let pinned = pinned.filter(|_| keeping.as_ref().is_none_or(Keeping::is_pinned));
+        if let Some(keeping) = &keeping {
+            self.state.keep(keeping.checkpoints);
+        }
+        let committed = self.commit(checkpoint, pinned);
+        // What is given up is there until a checkpoint says so.
+        if let (Some(journals), Some(keeping)) = (&mut self.journals, keeping) {
             match &committed {
-                Ok(()) => journals.written(begins, is_complete),
+                Ok(()) => journals.written(keeping, is_complete),
                 Err(_) => journals.failed(elapsed),
             }
         }
@@ -468,8 +493,22 @@ impl CheckpointWriter for Writer {
     }
 }
 
+/// Whether a limit has ended a source.
+fn is_stopped(sources: &BTreeMap<String, EpochLog>) -> bool {
+    sources.values().any(|log| log.end.is_some_and(|end| end.limit))
+}
+
 impl Writer {
-    fn commit(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
+    /// The checkpoint that is kept however many follow it: the last one before a limit ended a source.
+    fn pinned(&self, sources: &BTreeMap<String, EpochLog>) -> Option<u64> {
+        let last = self.state.manifest().filter(|_| is_stopped(sources))?;
+        match last.stopped_at {
+            Some(_) => last.pinned,
+            None => Some(last.checkpoint),
+        }
+    }
+
+    fn commit(&mut self, checkpoint: Checkpoint, pinned: Option<u64>) -> Result<(), StateError> {
         let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters, restarts } =
             checkpoint;
         let mut next = Manifest::new(self.identity.clone());
@@ -482,18 +521,10 @@ impl Writer {
         next.inputs = self.inputs.as_mut().map(|inputs| inputs.look(&sources)).unwrap_or_default();
         next.totals =
             Totals { restarts: self.totals.restarts + restarts, dead_letters: letters.count, ..self.totals };
-        if sources.values().any(|log| log.end.is_some_and(|end| end.limit)) {
+        next.pinned = pinned;
+        if is_stopped(&sources) {
             let last = self.state.manifest();
             next.stopped_at = last.and_then(|last| last.stopped_at).or(Some(self.limits));
-            next.pinned = last.and_then(|last| match last.stopped_at {
-                Some(_) => last.pinned,
-                None => Some(last.checkpoint),
-            });
-            if let Some(journals) = self.journals.as_mut().filter(|_| next.pinned.is_some()) {
-                journals.pin();
-                let begins = journals.begins(&sources);
-                next.pinned = next.pinned.filter(|_| !journals.gives_up_pinned(&begins));
-            }
         }
         for (sink, SinkPast { committed, rows, token }) in sinks {
             next.sinks.insert(sink, SinkState { committed, rows, token: token.map(Token) });

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use tidemill_app::emulation::Emulated;
 use tidemill_app::emulation::comparison::{Comparison, Row, Verdict};
 use tidemill_app::emulation::speeds::Basis;
+use tidemill_app::emulation::wires::Way;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
 use tidemill_drawing::markup::Markup;
-use tidemill_engine::RunReport;
+use tidemill_engine::{RunReport, WireReport};
 
 /// Calls may take so many times the processor time that they should before it is told.
 const SLOWER: f64 = 1.15;
@@ -151,15 +152,8 @@ impl<'a> Account<'a> {
             })
         });
         let ways = self.emulated.ways.iter();
-        let wires = ways.zip(meters.into_iter().flat_map(|meters| &meters.wires)).map(|(way, wire)| {
-            let mut wire = json!(wire);
-            wire["dollars_per_byte"] = json!(way.dollars_per_byte);
-            wire["predicted_bytes_per_second"] = json!(way.predicted());
-            for (edge, planned) in wire["edges"].as_array_mut().into_iter().flatten().zip(&way.edges) {
-                edge["predicted_bytes_per_record"] = json!(planned.bytes_per_record.map(|bytes| bytes.0));
-            }
-            wire
-        });
+        let wires = ways.zip(meters.into_iter().flat_map(|meters| &meters.wires));
+        let wires = wires.map(|(way, wire)| link(way, wire));
         let speeds = self.emulated.speeds.iter().map(|speed| {
             json!({"stage": speed.stage, "operator": speed.operator, "speed": basis(&speed.basis), "ratios": speed.ratios})
         });
@@ -238,6 +232,22 @@ impl<'a> Account<'a> {
     }
 }
 
+/// What a link carried, beside what was planned.
+fn link(way: &Way, wire: &WireReport) -> Value {
+    let mut told = json!(wire);
+    told["dollars_per_byte"] = json!(way.dollars_per_byte);
+    told["predicted_bytes_per_second"] = json!(way.predicted());
+    // The edges of the report are in the order of their names, and not in that of the plan.
+    for (told, edge) in told["edges"].as_array_mut().into_iter().flatten().zip(&wire.edges) {
+        let mut planned = way.edges.iter();
+        let planned =
+            planned.find(|known| known.from == edge.from && known.to == edge.to && known.input == edge.input);
+        let bytes = planned.and_then(|planned| planned.bytes_per_record);
+        told["predicted_bytes_per_record"] = json!(bytes.map(|bytes| bytes.0));
+    }
+    told
+}
+
 fn basis(basis: &Basis) -> Value {
     match basis {
         Basis::Offered => json!("offered"),
@@ -310,5 +320,39 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::NoEvidence => "no evidence",
         Verdict::NoPrediction => "no prediction",
         Verdict::NotMeasured => "not measured",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_engine::{WireEdgeReport, WireSpec};
+    use tidemill_spec::plan::PlanEdge;
+    use tidemill_spec::units::Bytes;
+
+    #[test]
+    fn predicted_bytes_stand_at_their_edge() {
+        let spec = WireSpec { from: "edge".into(), to: "cloud".into(), bandwidth: None, delay: 0 };
+        let planned = |from: &str, to: &str, input, bytes| PlanEdge {
+            bytes_per_record: Some(Bytes(bytes)),
+            ..PlanEdge::new(from, to, input)
+        };
+        // In the order of a plan; the report has them sorted, and one that is not planned.
+        let edges =
+            vec![planned("z", "join", 0, 10), planned("a", "join", 1, 20), planned("a", "join", 0, 30)];
+        let way = Way { spec: spec.clone(), dollars_per_byte: 0.0, edges };
+        let measured = |from: &str, input| WireEdgeReport {
+            from: from.to_owned(),
+            to: "join".to_owned(),
+            input,
+            records: 1,
+            record_bytes: 1,
+            data_bytes: 1,
+        };
+        let edges = vec![measured("a", 0), measured("a", 1), measured("b", 0), measured("z", 0)];
+        let wire = WireReport { wire: spec, data_bytes: 3, progress_bytes: 0, busy_seconds: 0.0, edges };
+        let told = link(&way, &wire);
+        let bytes = told["edges"].as_array().unwrap().iter().map(|edge| &edge["predicted_bytes_per_record"]);
+        assert_eq!(bytes.collect::<Vec<_>>(), [&json!(30), &json!(20), &Value::Null, &json!(10)]);
     }
 }

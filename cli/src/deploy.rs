@@ -56,6 +56,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
         NetworkChoice::Host => NetworkMode::Host,
     });
     request.first_port = arguments.first_port;
+    request.elastic = !arguments.no_elastic;
     if request.target == Target::Kubernetes && request.first_port.is_some() {
         let text =
             "`--first-port` numbers ports of machines, and in a cluster each pod has an address of its own";
@@ -87,6 +88,9 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
              port is published then"
         ));
     }
+    for text in tidemill_deploy::devices(&request) {
+        terminal.note(&text);
+    }
     let files = tidemill_deploy::deploy(&request).map_err(failed)?;
     is_free(arguments, &files)?;
     for (path, text) in files.iter() {
@@ -94,8 +98,45 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
             unwritable_folder("the deployment", &arguments.out, &error, "tidemill deploy PLAN --out DIR")
         })?;
     }
+    for path in remove_outdated(&arguments.out, request.target, &files).map_err(|error| {
+        unwritable_folder("the deployment", &arguments.out, &error, "tidemill deploy PLAN --out DIR")
+    })? {
+        terminal.note(&format!(
+            "{path} was of an earlier plan and is removed; what was started from it goes on until somebody ends it"
+        ));
+    }
     tell(arguments, &files)?;
     Ok(Exit::Success)
+}
+
+/// Removes files of workers that an earlier plan had: `kubectl apply` would start all of them again. Those of Compose stay, their containers
+/// are known by their labels. What was not written by this program is left alone.
+fn remove_outdated(out: &Path, target: Target, files: &Files) -> std::io::Result<Vec<String>> {
+    let end = match target {
+        Target::Compose => return Ok(Vec::new()),
+        Target::Kubernetes => "yaml",
+        Target::Systemd => "service",
+    };
+    let mut removed = Vec::new();
+    for folder in std::fs::read_dir(out)?.flatten().filter(|entry| entry.path().is_dir()) {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if target == Target::Kubernetes && name != "kubernetes" {
+            continue;
+        }
+        for entry in std::fs::read_dir(folder.path())?.flatten() {
+            let (file, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            let known = format!("{name}/{file}");
+            let is_own =
+                || std::fs::read_to_string(&path).is_ok_and(|text| tidemill_deploy::is_generated(&text));
+            let is_kind = path.extension().is_some_and(|found| found == end);
+            if is_kind && files.get(&known).is_none() && is_own() {
+                std::fs::remove_file(&path)?;
+                removed.push(known);
+            }
+        }
+    }
+    removed.sort();
+    Ok(removed)
 }
 
 fn target(choice: TargetChoice) -> Target {
@@ -126,22 +167,42 @@ fn workflow(arguments: &DeployArguments, path: &Path, plan: &PlanFile) -> anyhow
     Ok(Some(workflow))
 }
 
-/// The way from a folder that need not be there to a file.
-fn relative(folder: &Path, file: &Path) -> Result<String, Failure> {
-    let plain = |path: &Path| -> Result<Vec<String>, Failure> {
-        let whole = std::path::absolute(path)
-            .map_err(|error| Failure::new(Kind::Unavailable, format!("{}: {error}", path.display())))?;
-        let mut parts = Vec::new();
-        for part in whole.components() {
-            match part {
-                Component::ParentDir => drop(parts.pop()),
-                Component::Normal(name) => parts.push(name.to_string_lossy().into_owned()),
-                _ => {}
+/// A path without symbolic links, as far as it is there; the rest is made later.
+fn real(path: &Path) -> std::io::Result<PathBuf> {
+    let whole = std::path::absolute(path)?;
+    let there = |one: &Path| Some((one.canonicalize().ok()?, whole.strip_prefix(one).ok()?.to_owned()));
+    let Some((mut found, rest)) = whole.ancestors().find_map(there) else { return Ok(whole) };
+    for part in rest.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
             }
+            Component::Normal(name) => found.push(name),
+            _ => {}
         }
-        Ok(parts)
+    }
+    Ok(found)
+}
+
+/// The way from a folder that need not be there to a file. Of a file that is a link it is the way to the link: what lies beside it belongs to it.
+fn relative(folder: &Path, file: &Path) -> Result<String, Failure> {
+    let place = |file: &Path| {
+        let whole = std::path::absolute(file)?;
+        match (whole.parent(), whole.file_name()) {
+            (Some(folder), Some(name)) => Ok(real(folder)?.join(name)),
+            _ => real(&whole),
+        }
     };
-    let (from, to) = (plain(folder)?, plain(file)?);
+    let plain = |path: &Path, found: std::io::Result<PathBuf>| -> Result<Vec<String>, Failure> {
+        let found =
+            found.map_err(|error| Failure::new(Kind::Unavailable, format!("{}: {error}", path.display())))?;
+        let names = found.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        });
+        Ok(names.collect())
+    };
+    let (from, to) = (plain(folder, real(folder))?, plain(file, place(file))?);
     let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
     let up = from[same..].iter().map(|_| "..".to_owned());
     Ok(up.chain(to[same..].iter().cloned()).collect::<Vec<_>>().join("/"))
@@ -227,8 +288,7 @@ fn tell(arguments: &DeployArguments, files: &Files) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::relative;
-    use std::path::Path;
+    use super::*;
 
     #[test]
     fn ways_from_a_folder() {
@@ -237,5 +297,43 @@ mod tests {
         assert_eq!(way("/a/out", "/a/out/workflow.yaml"), "workflow.yaml");
         assert_eq!(way("/a/b/../out", "/c/./d/../workflow.yaml"), "../../c/workflow.yaml");
         assert_eq!(way("out", "examples/vqa/workflow.yaml"), "../examples/vqa/workflow.yaml");
+    }
+
+    /// Who reads the deployment is where the links lead.
+    #[test]
+    fn ways_through_links_lead_to_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        let (deep, plans) = (place.path().join("a/b/c"), place.path().join("plans"));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::create_dir_all(&plans).unwrap();
+        std::fs::write(plans.join("workflow.yaml"), "").unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&deep, &link).unwrap();
+        let way = relative(&link.join("out"), &plans.join("workflow.yaml")).unwrap();
+        assert_eq!(way, "../../../../plans/workflow.yaml");
+        std::fs::create_dir(link.join("out")).unwrap();
+        assert!(deep.join("out").join(&way).is_file(), "{way}");
+        assert_eq!(relative(&link.join("out"), &link.join("workflow.yaml")).unwrap(), "../workflow.yaml");
+    }
+
+    #[test]
+    fn files_of_workers_that_are_gone_go_and_those_of_somebody_stay() {
+        let out = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| super::write(&out.path().join(path), text).unwrap();
+        let made = "# Worker x (edge) of v; made by `tidemill deploy`, which overwrites changes.\n";
+        write("kubernetes/40-worker-x.yaml", made);
+        write("kubernetes/50-mine.yaml", "kind: Service\n");
+        write("edge/tidemill-worker-x.service", made);
+        let none = Files::default();
+        assert!(remove_outdated(out.path(), Target::Compose, &none).unwrap().is_empty());
+        assert_eq!(
+            remove_outdated(out.path(), Target::Kubernetes, &none).unwrap(),
+            ["kubernetes/40-worker-x.yaml"]
+        );
+        assert!(out.path().join("kubernetes/50-mine.yaml").exists());
+        assert_eq!(
+            remove_outdated(out.path(), Target::Systemd, &none).unwrap(),
+            ["edge/tidemill-worker-x.service"]
+        );
     }
 }

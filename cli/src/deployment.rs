@@ -86,6 +86,10 @@ fn failure(error: &OperateError) -> Failure {
         OperateError::Unknown { .. } => Failure::new(Kind::Usage, error.to_string()),
         OperateError::NotUp => Failure::new(Kind::Unavailable, error.to_string())
             .with_help("`tidemill up DIR` starts it; `tidemill ps DIR` shows how it is"),
+        OperateError::TokenRefused(_) => Failure::new(Kind::Configuration, error.to_string()).with_help(
+            "another admin makes a new one, `tidemill people add NAME --role admin --write-token FILE`; write it over `admin.token` in the folder of \
+             the controller. `tidemill down DIR` needs none",
+        ),
         OperateError::Client(client) => crate::cluster::failure(client),
         OperateError::File { .. } | OperateError::Interrupted => {
             Failure::new(Kind::Unavailable, error.to_string())

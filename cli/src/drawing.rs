@@ -55,12 +55,14 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Mermaid, left to right.
+/// Mermaid, left to right. Boxes are numbered: some ids mean something to Mermaid, such as `end`, and without the characters
+/// that it does not take two of them may be the same.
 pub(crate) fn mermaid(outline: &Outline) -> String {
     let mut text = String::from("flowchart LR\n");
-    for (worker, nodes) in by_worker(outline) {
+    let number = |id: &str| outline.nodes.iter().position(|node| node.id == id);
+    for (at, (worker, nodes)) in by_worker(outline).into_iter().enumerate() {
         let indent = if let Some(worker) = worker {
-            let _ = writeln!(text, "    subgraph {}[\"{worker}\"]", name("worker_", worker));
+            let _ = writeln!(text, "    subgraph w{at}[\"{worker}\"]");
             "        "
         } else {
             "    "
@@ -72,7 +74,8 @@ pub(crate) fn mermaid(outline: &Outline) -> String {
                 Role::Sink => ("[(", ")]"),
             };
             let label = both(node, "<br/>").replace('"', "#quot;");
-            let _ = writeln!(text, "{indent}{}{open}\"{label}\"{close}", name("", &node.id));
+            let Some(number) = number(&node.id) else { continue };
+            let _ = writeln!(text, "{indent}n{number}{open}\"{label}\"{close}");
         }
         if worker.is_some() {
             text.push_str("    end\n");
@@ -80,7 +83,8 @@ pub(crate) fn mermaid(outline: &Outline) -> String {
     }
     for arrow in &outline.arrows {
         let label = if arrow.text.is_empty() { String::new() } else { format!("|{}|", arrow.text) };
-        let _ = writeln!(text, "    {} -->{label} {}", name("", &arrow.from), name("", &arrow.to));
+        let (Some(from), Some(to)) = (number(&arrow.from), number(&arrow.to)) else { continue };
+        let _ = writeln!(text, "    n{from} -->{label} n{to}");
     }
     text
 }
@@ -139,12 +143,36 @@ fn both(node: &Node, line_break: &str) -> String {
     if node.text.is_empty() { node.id.clone() } else { format!("{}{line_break}{}", node.id, node.text) }
 }
 
-/// A name that Mermaid takes: `end` and others mean something there, and only word characters are safe.
-fn name(prefix: &str, id: &str) -> String {
-    let safe: String = id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    format!("{prefix}{safe}_")
-}
-
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outline::Arrow;
+
+    #[test]
+    fn boxes_of_similar_ids_stay_apart() {
+        let node = |id: &str, worker: &str| Node {
+            id: id.to_owned(),
+            role: Role::Operator,
+            text: String::new(),
+            worker: Some(worker.to_owned()),
+        };
+        let arrow = Arrow { from: "a-b".to_owned(), to: "a_b".to_owned(), text: String::new() };
+        let nodes = vec![node("a-b", "x-1"), node("a_b", "x_1"), node("end", "x_1")];
+        let outline = Outline { name: "o".to_owned(), nodes, arrows: vec![arrow] };
+        let expected = "flowchart LR
+    subgraph w0[\"x-1\"]
+        n0[\"a-b\"]
+    end
+    subgraph w1[\"x_1\"]
+        n1[\"a_b\"]
+        n2[\"end\"]
+    end
+    n0 --> n1
+";
+        assert_eq!(mermaid(&outline), expected);
+    }
 }

@@ -80,7 +80,7 @@ fn restore(arguments: &ElasticRestoreArguments, terminal: &Terminal) -> anyhow::
     let left: Vec<Record> = recorded(terminal).into_iter().filter(|record| !record.is_alive()).collect();
     let mut restored = Vec::new();
     for record in &left {
-        restored.push((record.name.clone(), records.restore(record), record.found.len()));
+        restored.push((record.name.clone(), records.restore(record), record.groups()));
     }
     let is_well = restored.iter().all(|(_, done, all)| done == all);
     if arguments.output == OutputForm::Json {

@@ -13,8 +13,9 @@ mod written;
 use crate::account::Account;
 use crate::table::{Side, Table, paragraph};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use tidemill_app::delivery::promise_lines;
+use tidemill_app::delivery::{ON_PURPOSE, promise_lines};
 use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent_of};
 use tidemill_app::letters::{LetterVerdict, spoilt};
 use tidemill_app::levels::Origin;
@@ -36,8 +37,10 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) report: &'a RunReport,
     /// Service levels.
     pub(crate) slo: &'a [Verdict],
-    /// Seconds of processor time of the whole process since the run began.
+    /// Seconds of processor time of this whole process since the run began.
     pub(crate) processor_seconds: f64,
+    /// The workers of the plan have processes of their own.
+    pub(crate) has_processes: bool,
     /// The dead letters beside what was allowed.
     pub(crate) letters: Option<LetterVerdict>,
     /// What was emulated.
@@ -47,6 +50,19 @@ pub(crate) struct RunDocument<'a> {
 }
 
 impl RunDocument<'_> {
+    /// Seconds of processor time of all processes; of those of the workers, what their threads told.
+    fn all_processor_seconds(&self) -> f64 {
+        match self.has_processes {
+            true => self.processor_seconds + processor::told(self.report),
+            false => self.processor_seconds,
+        }
+    }
+
+    /// Real seconds per second of the run.
+    fn factor(&self) -> f64 {
+        self.emulation.map_or(1.0, Account::factor)
+    }
+
     /// As one JSON object and a line break.
     ///
     /// # Errors
@@ -57,8 +73,11 @@ impl RunDocument<'_> {
             "workflow": self.workflow,
             "interrupted": self.interrupted,
             "slo": self.slo,
-            "processor_seconds": self.processor_seconds,
+            "processor_seconds": self.all_processor_seconds(),
         });
+        if self.has_processes {
+            document["coordinator_processor_seconds"] = json!(self.processor_seconds);
+        }
         let report = serde_json::to_value(self.report)?;
         if let (Some(document), Value::Object(report)) = (document.as_object_mut(), report) {
             document.extend(report);
@@ -294,16 +313,16 @@ impl RunDocument<'_> {
         };
         for stage in &self.report.stages {
             // What a filter takes out is not lost; it shows in the stage's `in` and `out`.
-            for (reason, records) in stage.drops.iter().filter(|(reason, _)| *reason != "filtered") {
-                add("dropped", reason, stage.stage.clone(), *records);
+            for (reason, records) in lost(&stage.drops) {
+                add("dropped", reason, stage.stage.clone(), records);
             }
             for (reason, records) in &stage.dead_letters {
                 add("dead letter", reason, stage.stage.clone(), *records);
             }
         }
         for edge in &self.report.edges {
-            for (reason, records) in &edge.drops {
-                add("dropped", reason, format!("{} -> {}", edge.from, edge.to), *records);
+            for (reason, records) in lost(&edge.drops) {
+                add("dropped", reason, format!("{} -> {}", edge.from, edge.to), records);
             }
         }
         if any {
@@ -328,6 +347,9 @@ impl RunDocument<'_> {
         }
         for (place, reason, records) in notes(self.report) {
             writeln!(out, "\n{place}: {}: {}", note_text(reason), grouped(records))?;
+        }
+        for (place, records) in unmatched(self.report) {
+            writeln!(out, "\n{place}: {UNMATCHED}: {}", grouped(records))?;
         }
         for stage in self.lagging() {
             let lag = milliseconds(stage.schedule_lag_ms);
@@ -369,6 +391,21 @@ impl RunDocument<'_> {
         }
         Ok(())
     }
+}
+
+/// Drops that are losses, by reason.
+fn lost(drops: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
+    let is_lost = |(reason, _): &(&str, u64)| !ON_PURPOSE.contains(reason);
+    drops.iter().map(|(reason, records)| (reason.as_str(), *records)).filter(is_lost)
+}
+
+/// What is said of records that are no loss and yet did not come to a sink.
+const UNMATCHED: &str = "records without a partner, which are no loss (unmatched)";
+
+/// Records that had no partner in the data: where, and how many.
+fn unmatched(report: &RunReport) -> impl Iterator<Item = (&str, u64)> {
+    let counted = |stage: &StageReport| stage.drops.get("unmatched").copied().filter(|records| *records > 0);
+    report.stages.iter().filter_map(move |stage| Some((stage.stage.as_str(), counted(stage)?)))
 }
 
 /// Records that went on and of which there is something to know: where, what, how many.
@@ -423,5 +460,17 @@ fn which_record(letter: &LetterSample) -> String {
             format!(" ({column} {})", one_line(&value, 40))
         }
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_on_purpose_is_not_lost() {
+        let drops = [("filtered", 7), ("freshness", 2), ("late", 3), ("unmatched", 5)];
+        let drops = BTreeMap::from(drops.map(|(reason, records)| (reason.to_owned(), records)));
+        assert_eq!(lost(&drops).collect::<Vec<_>>(), [("freshness", 2), ("late", 3)]);
     }
 }

@@ -159,7 +159,7 @@ struct Ran {
     observer: Observer,
     watchers: Watchers,
     levels: Levels,
-    /// Of the whole process since the run began.
+    /// Of this whole process since the run began.
     processor_seconds: f64,
 }
 
@@ -260,6 +260,7 @@ fn tell(
         report: &ran.report,
         slo: &judgement.verdicts,
         processor_seconds: ran.processor_seconds,
+        has_processes: arguments.processes,
         emulation: account,
         left,
     };

@@ -166,6 +166,7 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
     let busy = compared(&report, "utilization", "cloud-server-0")["measured"].as_f64().unwrap();
     assert!((10.0..100.0).contains(&busy), "about 40 %: {busy}");
     assert!(page.contains("Predicted and measured") && page.contains("id=\"emulation\""));
+    assert!(page.contains("of the coordinating process alone"), "whose memory that is");
     // Answers come from the cloud and their pictures and sounds from the edge.
     assert!(page.contains("id=\"samples\"") && page.contains("src=\"data:image/"), "no pictures");
     assert!(page.contains("src=\"data:audio/"), "no sounds");

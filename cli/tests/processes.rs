@@ -177,6 +177,12 @@ fn a_plan_in_three_processes_gives_what_one_gives() {
     let pair = stages.iter().find(|stage| stage["stage"] == "pair").unwrap();
     assert_eq!(pair["worker"], "hub");
     assert_eq!(pair["records_out"].as_u64().unwrap(), rows("pairs"));
+    // Processor time is that of the coordinator and what the other processes told.
+    let threads = stages.iter().chain(report["slots"].as_array().unwrap());
+    let told: f64 = threads.map(|thread| thread["processor_seconds"].as_f64().unwrap()).sum();
+    let seconds = ["processor_seconds", "coordinator_processor_seconds"];
+    let [all, own] = seconds.map(|name| report[name].as_f64().unwrap());
+    assert!(told > 0.0 && (own + told - all).abs() < 1e-6, "{own} and {told}, {all}");
 }
 
 /// Workers, the process that coordinates them, or all: whoever looks at the outputs cannot tell.

@@ -48,6 +48,22 @@ pub enum DeployError {
         /// How many.
         wanted: usize,
     },
+    /// A text that would begin lines of its own in the files.
+    #[error("the {what} {text:?} has a line break or another control character in it")]
+    Unprintable {
+        /// What it is of the plan.
+        what: &'static str,
+        /// As it is.
+        text: String,
+    },
+    /// A text that no label of nodes can be.
+    #[error("the {what} {text:?} can be no label of Kubernetes, by which its nodes are chosen")]
+    NoLabel {
+        /// What it is of the plan.
+        what: &'static str,
+        /// As it is.
+        text: String,
+    },
     /// A document that JSON cannot hold.
     #[error("a file cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -70,6 +86,11 @@ impl DeployError {
             DeployError::TooFewPorts { wanted, .. } => {
                 Some(format!("begin at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
             }
+            DeployError::Unprintable { .. } => Some("write it on one line".to_owned()),
+            DeployError::NoLabel { .. } => Some(
+                "write up to 63 letters, digits, `-`, `_` and `.`, with a letter or a digit first and last, in the infrastructure and the plan"
+                    .to_owned(),
+            ),
             DeployError::Plan(_) | DeployError::Yaml(_) | DeployError::Json(_) => None,
         }
     }

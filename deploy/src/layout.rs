@@ -1,18 +1,22 @@
 //! Which container is where: what all targets write down in their own form.
 mod controller;
+mod devices;
 mod document;
 mod elastic;
 mod fitting;
 mod ports;
+mod printable;
 mod streams;
 
 use crate::WORKER_METRICS_PORT;
 use crate::error::DeployError;
 use crate::names::{Names, of_worker, plain};
 use crate::request::{NetworkMode, Request, Target};
+pub(crate) use devices::{devices, has_a_plain_name};
 pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
 pub(crate) use ports::Ports;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 pub(crate) use streams::{Streams, unheard};
 use tidemill_spec::infrastructure::{Architecture, Infrastructure};
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
@@ -22,6 +26,9 @@ use tidemill_spec::workflow::Workflow;
 
 /// Folders beside those of locations.
 const RESERVED: &[&str] = &["monitoring", "kubernetes", "secrets"];
+
+/// Accelerators of a worker that are named one by one: no machine has more.
+const MOST_ACCELERATORS: u32 = 1024;
 
 /// Name of the container that moves limits between workers.
 pub(crate) const ELASTIC: &str = "elastic";
@@ -83,9 +90,13 @@ pub(crate) struct Unit {
     pub(crate) memory: Option<Bytes>,
     /// Accelerators of its machine.
     pub(crate) accelerators: u32,
+    /// The number of the first of these on the machine, which other workers may share.
+    first_accelerator: u32,
     pub(crate) metrics_port: u16,
     /// Absolute paths that its sources read.
     pub(crate) reads: Vec<String>,
+    /// Devices that its sources read, by their paths.
+    pub(crate) devices: Vec<String>,
     /// Ports of its sources.
     pub(crate) streams: Streams,
     /// Whether it has a sink.
@@ -108,6 +119,13 @@ impl Unit {
     /// Name of the Kubernetes service, and of the policy, of its sources that others send to.
     pub(crate) fn streams_service(&self) -> String {
         format!("streams-of-{}", self.short)
+    }
+
+    /// Numbers of its accelerators on its machine; no other worker there has one of these.
+    pub(crate) fn accelerator_numbers(&self) -> Vec<String> {
+        let first = self.first_accelerator;
+        let end = first.saturating_add(self.accelerators.min(MOST_ACCELERATORS));
+        (first..end).map(|number| number.to_string()).collect()
     }
 
     /// What `tidemill worker` is told of the machine.
@@ -155,7 +173,9 @@ impl Layout {
         if (request.target, network) == (Target::Compose, NetworkMode::Bridge) && machines.len() > 1 {
             return Err(DeployError::OneBridge { machines: machines.len() });
         }
+        printable::check(request, &sites)?;
         name_sites(&mut sites);
+        number_accelerators(request.target, &mut sites);
         let address = controller::address(request.target, network, &sites, controller)?;
         let ports = Ports::number(request.first_port, network, &mut sites)?;
         if network == NetworkMode::Bridge {
@@ -167,7 +187,7 @@ impl Layout {
         let id = request.id.clone().filter(|_| request.target == Target::Compose);
         let end = id.as_ref().map_or_else(String::new, |id| format!("-{id}"));
         let project = format!("tidemill-{}{end}", plain(&workflow));
-        if request.target == Target::Compose {
+        if request.target == Target::Compose && request.elastic {
             elastic::assign(request.workflow, network == NetworkMode::Bridge, &project, &mut sites);
         }
         Ok(Self {
@@ -197,11 +217,30 @@ impl Layout {
     pub(crate) fn metrics_target(&self, site: &Site, unit: &Unit) -> String {
         let machine = match self.network {
             NetworkMode::Bridge => unit.service(),
-            NetworkMode::Host => site.reached_at.clone().unwrap_or_else(|| site.name.clone()),
+            NetworkMode::Host => match (&site.reached_at, &site.host) {
+                (Some(address), _) => address.clone(),
+                // The machine that deploys.
+                (None, None) => "localhost".to_owned(),
+                (None, Some(_)) => site.name.clone(),
+            },
         };
-        let machine = if machine.contains(':') { format!("[{machine}]") } else { machine };
-        format!("{machine}:{}", unit.metrics_port)
+        format!("{}:{}", before_port(&machine), unit.metrics_port)
     }
+
+    /// The controller's address as it stands before a port.
+    pub(crate) fn address_before_port(&self) -> String {
+        before_port(&self.address)
+    }
+
+    /// All addresses of the controller's machine, of the family by which the others dial it.
+    pub(crate) fn everywhere(&self) -> &'static str {
+        if self.address.parse::<Ipv6Addr>().is_ok() { "[::]" } else { "0.0.0.0" }
+    }
+}
+
+/// An address of IPv6 is in brackets there.
+fn before_port(machine: &str) -> String {
+    if machine.contains(':') { format!("[{machine}]") } else { machine.to_owned() }
 }
 
 impl Site {
@@ -265,7 +304,7 @@ fn unit(
     let has = |operator: &str| {
         plan.stages.iter().any(|stage| stage.worker == worker.id && stage.operator == operator)
     };
-    let reads = request.workflow.map(|workflow| paths(workflow, has)).unwrap_or_default();
+    let (devices, reads) = request.workflow.map(|workflow| paths(workflow, has)).unwrap_or_default();
     let streams = request.workflow.map(|workflow| streams::of(workflow, has)).unwrap_or_default();
     let writes = match request.workflow {
         Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
@@ -283,22 +322,25 @@ fn unit(
         processors: machine.and_then(|machine| machine.vcpu.as_ref()).map(|vcpu| vcpu.value),
         memory: machine.and_then(|machine| machine.memory.as_ref()).map(|memory| memory.value),
         accelerators: machine.map_or(0, |machine| machine.accelerators.iter().map(|of| of.count.value).sum()),
+        first_accelerator: 0,
         metrics_port: WORKER_METRICS_PORT,
         reads,
+        devices,
         streams,
         writes,
         elastic: None,
     }
 }
 
-/// Absolute paths in the options of the sources that a worker has.
-fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Vec<String> {
+/// Absolute paths in the options of the sources that a worker has: those of devices, and those of files and folders.
+fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
     let sources = workflow.sources.iter().filter(|source| has(source.id.as_str()));
     let mut found: Vec<String> = sources.flat_map(|source| texts(&source.options)).collect();
-    found.retain(|path| path.len() > 1 && path.starts_with('/') && !path.starts_with("/dev/"));
+    found.retain(|path| path.len() > 1 && path.starts_with('/'));
+    found.retain(|path| devices::is_device(path) || !path.starts_with("/dev/"));
     found.sort();
     found.dedup();
-    found
+    found.into_iter().partition(|path| devices::is_device(path))
 }
 
 /// All texts in options.
@@ -308,6 +350,20 @@ pub(crate) fn texts(value: &Value) -> Vec<String> {
         Node::List(items) => items.iter().flat_map(texts).collect(),
         Node::Map(entries) => entries.iter().flat_map(|entry| texts(&entry.value)).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Numbers the accelerators of each machine, so that no two workers get the same one.
+fn number_accelerators(target: Target, sites: &mut [Site]) {
+    let mut next: BTreeMap<(Option<String>, Option<String>), u32> = BTreeMap::new();
+    for site in sites {
+        // With Compose a location without a host is on the machine that deploys, whatever its address is.
+        let address = site.reached_at.clone().filter(|_| target == Target::Systemd);
+        let next = next.entry((site.host.clone(), address)).or_default();
+        for unit in &mut site.workers {
+            unit.first_accelerator = *next;
+            *next = next.saturating_add(unit.accelerators);
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub const HOSTS_PORT: u16 = 7421;
 pub const CONTROLLER_METRICS_PORT: u16 = 9464;
 /// Port at which the first worker serves metrics.
 pub const WORKER_METRICS_PORT: u16 = 9465;
+/// Stands in the first line of files of a worker, which a later plan may not have any more.
+const MADE: &str = "made by `tidemill deploy`";
 /// The file that keeps secrets out of repositories.
 pub const IGNORED_FILE: &str = ".gitignore";
 /// What it says: files that are secret, or of one machine alone.
@@ -93,12 +95,34 @@ pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
     workflow.sinks.iter().filter_map(of).collect()
 }
 
-/// Sources that listen where nobody reaches them once they are deployed, with the address: in a container that is its own machine.
+/// Sources that listen where nobody reaches them once they are deployed, with the address: in a container that is its own machine, with an
+/// address that nobody knows before.
 pub fn unheard(request: &Request<'_>) -> Vec<(String, String)> {
     match layout::network(request) {
         NetworkMode::Bridge => request.workflow.map(layout::unheard).unwrap_or_default(),
         NetworkMode::Host => Vec::new(),
     }
+}
+
+/// What has to be done by hand for devices of machines that sources read, a sentence for each.
+pub fn devices(request: &Request<'_>) -> Vec<String> {
+    let told = |(source, path): (String, String)| {
+        let rule = "allowed to read and write it on its machine: by a rule of udev with `MODE=\"0666\"`, for instance";
+        let what = match request.target {
+            Target::Compose if !layout::has_a_plain_name(&path) => {
+                "which its container does not get, because Compose takes no `:` in a name: give the device another one by a rule of udev"
+                    .to_owned()
+            }
+            Target::Compose => format!("which its container gets: the user {USER} has to be {rule}"),
+            Target::Systemd => format!("which its unit may use: every user has to be {rule}"),
+            Target::Kubernetes => {
+                "which no pod has, so that it gives nothing there: run its worker with Compose or systemd".to_owned()
+            }
+        };
+        format!("source `{source}` reads the device {path}, {what}")
+    };
+    let found = request.workflow.map(layout::devices).unwrap_or_default();
+    found.into_iter().map(told).collect()
 }
 
 /// What becomes of `resources: {mode: elastic}` where no container moves limits between workers; none: nothing is to be said.
@@ -116,6 +140,11 @@ pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> 
         }
     };
     Some(text.to_owned())
+}
+
+/// Whether a file says that it was written by [`deploy`]: what a new plan lacks may be removed.
+pub fn is_generated(text: &str) -> bool {
+    text.lines().next().is_some_and(|line| line.starts_with('#') && line.contains(MADE))
 }
 
 /// All files of a deployment.

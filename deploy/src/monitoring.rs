@@ -75,8 +75,7 @@ pub(crate) fn write(layout: &Layout, target: Target, files: &mut Files) -> Resul
 fn prometheus(layout: &Layout, target: Target) -> Prometheus {
     let controller = match target {
         Target::Kubernetes => format!("{}.{}.svc", layout.address, layout.project),
-        Target::Compose | Target::Systemd if layout.address.contains(':') => format!("[{}]", layout.address),
-        Target::Compose | Target::Systemd => layout.address.clone(),
+        Target::Compose | Target::Systemd => layout.address_before_port(),
     };
     let agents = layout.units().map(|(site, unit)| {
         let at = match target {

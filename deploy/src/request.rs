@@ -60,6 +60,8 @@ pub struct Request<'a> {
     /// Tells deployments of the same workflow apart, in the names of everything that an engine has of it: small letters and digits.
     /// None: they share these names.
     pub id: Option<String>,
+    /// Whether a container moves limits between the workers of a machine, where the workflow wants limits that follow the load.
+    pub elastic: bool,
     /// Where the deployment was before, of the same id.
     pub former: Vec<FormerLocation>,
 }
@@ -80,6 +82,7 @@ impl<'a> Request<'a> {
             network: None,
             first_port: None,
             id: None,
+            elastic: true,
             former: Vec::new(),
         }
     }

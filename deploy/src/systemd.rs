@@ -3,6 +3,7 @@ use crate::files::Files;
 use crate::layout::{Layout, Ports, SERVICE, Site, Unit};
 use crate::{GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER};
 use std::fmt::Write;
+use std::path::Path;
 
 /// Where the program is expected.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/tidemill";
@@ -15,7 +16,7 @@ struct UnitFile(Vec<(&'static str, Vec<(&'static str, String)>)>);
 
 impl UnitFile {
     fn print(&self, comment: &str) -> String {
-        let mut text = format!("# {comment}\n");
+        let mut text: String = comment.lines().map(|line| format!("# {line}\n")).collect();
         for (section, lines) in &self.0 {
             let _ = writeln!(text, "\n[{section}]");
             for (key, value) in lines {
@@ -59,6 +60,9 @@ pub(crate) fn write(layout: &Layout, files: &mut Files) {
 /// A word of a command line, in which nothing is filled in.
 fn word(text: &str) -> String {
     let text = text.replace('%', "%%").replace('$', "$$").replace('\\', "\\\\").replace('"', "\\\"");
+    // A line break would end the line of the unit.
+    let escaped = |c: char| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    let text: String = text.chars().map(escaped).collect();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@%$".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("\"{text}\"") }
 }
@@ -68,8 +72,24 @@ fn line(words: &[String]) -> String {
     words.join(" ")
 }
 
+/// A path as a word of a setting: between quotes, with nothing filled in.
+fn path_word(path: &str) -> String {
+    path.replace('%', "%%").replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Folders of users: those that nothing of is mounted from are as if they were empty and closed.
+fn is_at_home(path: &str) -> bool {
+    ["/home", "/root", "/run/user"].iter().any(|folder| Path::new(path).starts_with(folder))
+}
+
 /// What both kinds of units have in common; `folders` are beneath `/var/lib`, the first one is where it runs.
-fn hardened(name: &str, folders: &[&str], command: String, more: Vec<(&'static str, String)>) -> UnitFile {
+fn hardened(
+    name: &str,
+    folders: &[&str],
+    home: &str,
+    command: String,
+    more: Vec<(&'static str, String)>,
+) -> UnitFile {
     let folder = folders.first().copied().unwrap_or_default();
     let own = |key: &'static str, value: &str| (key, value.to_owned());
     let mut service = vec![
@@ -94,7 +114,7 @@ fn hardened(name: &str, folders: &[&str], command: String, more: Vec<(&'static s
         own("CapabilityBoundingSet", ""),
         own("AmbientCapabilities", ""),
         own("ProtectSystem", "strict"),
-        own("ProtectHome", "yes"),
+        own("ProtectHome", home),
         own("PrivateTmp", "yes"),
         own("ProtectClock", "yes"),
         own("ProtectHostname", "yes"),
@@ -130,7 +150,8 @@ fn hardened(name: &str, folders: &[&str], command: String, more: Vec<(&'static s
 fn controller(layout: &Layout) -> UnitFile {
     let Ports { people, processes, metrics, .. } = layout.ports;
     let mut words: Vec<String> = [PROGRAM, "controller", "--listen"].map(str::to_owned).into();
-    words.extend([format!("0.0.0.0:{people}"), "--listen-hosts".into(), format!("0.0.0.0:{processes}")]);
+    let at = layout.everywhere();
+    words.extend([format!("{at}:{people}"), "--listen-hosts".into(), format!("{at}:{processes}")]);
     words.extend(["--name".into(), layout.address.clone()]);
     if layout.address != "localhost" {
         words.extend(["--name".to_owned(), "localhost".into()]);
@@ -139,7 +160,7 @@ fn controller(layout: &Layout) -> UnitFile {
     let folder = "tidemill/controller";
     let command = format!("{} --state %S/{folder}", line(&words));
     let more = [("PrivateDevices", "yes"), ("ProtectControlGroups", "yes")];
-    hardened("controller", &[folder], command, more.map(|(key, value)| (key, value.to_owned())).into())
+    hardened("controller", &[folder], "yes", command, more.map(|(key, value)| (key, value.to_owned())).into())
 }
 
 fn worker(site: &Site, unit: &Unit) -> UnitFile {
@@ -162,13 +183,22 @@ fn worker(site: &Site, unit: &Unit) -> UnitFile {
     if let Some(memory) = unit.memory {
         more.push(("MemoryMax", memory.0.to_string()));
     }
-    if unit.accelerators == 0 {
+    if unit.accelerators == 0 && unit.devices.is_empty() {
         more.push(("PrivateDevices", "yes".to_owned()));
     }
-    for path in &unit.reads {
-        let escaped = path.replace('%', "%%").replace('\\', "\\\\").replace(':', "\\:");
-        more.push(("BindReadOnlyPaths", format!("\"{escaped}\"")));
+    if unit.accelerators > 0 {
+        // `ProtectClock` closes all devices but those that are named.
+        more.push(("DeviceAllow", "char-nvidia* rw".to_owned()));
+        more.push(("Environment", format!("CUDA_VISIBLE_DEVICES={}", unit.accelerator_numbers().join(","))));
     }
+    for path in &unit.devices {
+        more.push(("DeviceAllow", format!("\"{}\" rw", path_word(path))));
+    }
+    for path in &unit.reads {
+        more.push(("BindReadOnlyPaths", format!("\"{}\"", path_word(path).replace(':', "\\:"))));
+    }
+    // What is mounted from folders of users is not seen where these are closed.
+    let home = if unit.reads.iter().any(|path| is_at_home(path)) { "tmpfs" } else { "yes" };
     let results = results(unit);
     let mut folders = vec![folder.as_str()];
     if unit.writes {
@@ -176,7 +206,7 @@ fn worker(site: &Site, unit: &Unit) -> UnitFile {
         more.push(("BindPaths", format!("%S/private/{results}:{RESULTS_FOLDER}")));
         folders.push(&results);
     }
-    hardened(&format!("worker {}", unit.name), &folders, command, more)
+    hardened(&format!("worker {}", unit.name), &folders, home, command, more)
 }
 
 #[cfg(test)]
@@ -191,8 +221,17 @@ mod tests {
             ("50%", "50%%"),
             ("a\"b\\", "\"a\\\"b\\\\\""),
             ("", "\"\""),
+            ("a\nExecStartPre=x", "\"a\\u000aExecStartPre=x\""),
         ] {
             assert_eq!(word(text), written);
         }
+        let unit = UnitFile(Vec::new());
+        assert_eq!(unit.print("a\n[Service]"), "# a\n# [Service]\n");
+    }
+
+    #[test]
+    fn folders_of_users_are_told_from_others() {
+        assert!(["/home/ada/x", "/root/x", "/run/user/1000/x", "/home"].iter().all(|path| is_at_home(path)));
+        assert!(!["/homes/x", "/srv/home/x", "/run/users"].iter().any(|path| is_at_home(path)));
     }
 }

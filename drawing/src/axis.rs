@@ -63,6 +63,17 @@ pub fn short(value: f64) -> String {
     if rounded.abs() >= 10_000.0 { format!("{}k", rounded / 1000.0) } else { format!("{rounded}") }
 }
 
+/// A value at a line of a grid in the digits that it has: `0.02`, `-5`, `2e7`.
+pub fn few_digits(value: f64) -> String {
+    // Lines are even steps of one digit; what is behind it is how they were added up.
+    let rounded = format!("{value:.8e}").parse::<f64>().unwrap_or(value);
+    match rounded.abs() {
+        0.0 => "0".to_owned(),
+        size if (1e-4..1e7).contains(&size) => rounded.to_string(),
+        _ => format!("{rounded:e}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +86,12 @@ mod tests {
         assert_eq!(decades(0.004, 0.975), [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]);
         assert_eq!((round_up(0.3), round_up(0.5), round_up(51.0)), (0.5, 0.5, 100.0));
         assert_eq!([0.6000000000000001, 2400.0, 20_000.0].map(short), ["0.6", "2400", "20k"]);
+    }
+
+    #[test]
+    fn lines_of_a_grid_are_told_by_their_digits() {
+        let texts = [0.0, -0.0, 0.600_000_000_000_000_1, 0.002, -2500.0, 3e-6, 2e7].map(few_digits);
+        assert_eq!(texts, ["0", "0", "0.6", "0.002", "-2500", "3e-6", "2e7"]);
     }
 
     #[test]

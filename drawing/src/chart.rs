@@ -6,7 +6,7 @@ use crate::sheet::{self, through};
 /// How values are spread over the height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From 0.
+    /// From 0, or from below where there are values below it.
     Linear,
     /// Equal steps are equal factors.
     Logarithmic,
@@ -81,6 +81,13 @@ impl Chart<'_> {
                 svg.leaf("text", &at, &(self.written)(tick));
             }
             sheet::line(svg, "axis", (LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM));
+            let floor = match self.scale {
+                Scale::Linear => place_y(0.0),
+                Scale::Logarithmic => HEIGHT - BOTTOM,
+            };
+            if low < 0.0 {
+                sheet::line(svg, "axis", (LEFT, floor), (WIDTH - RIGHT, floor));
+            }
             for (x, name) in &self.marks {
                 let x = place_x(*x);
                 sheet::line(svg, "axis", (x, HEIGHT - BOTTOM), (x, HEIGHT - BOTTOM + 4.0));
@@ -90,7 +97,7 @@ impl Chart<'_> {
                 svg.leaf("text", &at, name);
             }
             for curve in &self.curves {
-                draw_curve(svg, curve, &place_x, &place_y);
+                draw_curve(svg, curve, floor, &place_x, &place_y);
             }
             if let Some((value, name)) = &self.limit
                 && (low..=high).contains(value)
@@ -162,10 +169,13 @@ impl Chart<'_> {
             Scale::Linear => {
                 // A limit far above would press everything else flat; it is told beside the chart.
                 let most = most.max(limit.filter(|limit| *limit <= 4.0 * most).unwrap_or(0.0));
-                let step = round_up(most.max(1e-9) / 4.0);
-                let high = (most / step * 1.02).ceil().max(1.0) * step;
-                let count = (high / step).round() as usize;
-                (0.0, high, (0..=count).map(|n| n as f64 * step).collect())
+                let least = values.iter().copied().fold(0.0, f64::min);
+                let step = round_up((most / 4.0 - least / 4.0).max(2.5e-10));
+                let steps = |value: f64| (value / step * 1.02).ceil() as i32;
+                let below = steps(-least);
+                let above = steps(most).max(if below > 0 { 0 } else { 1 });
+                let value = |n: i32| f64::from(n) * step;
+                (value(-below), value(above), (-below..=above).map(value).collect())
             }
             Scale::Logarithmic => {
                 let positive = values.iter().copied().filter(|value| *value > 0.0);
@@ -199,7 +209,14 @@ pub fn time_marks(seconds: f64) -> Vec<(f64, String)> {
     (0..=count).map(|n| n as f64 * step).map(|at| (at, name(at))).collect()
 }
 
-fn draw_curve(svg: &mut Markup, curve: &Curve, place_x: &dyn Fn(f64) -> f64, place_y: &dyn Fn(f64) -> f64) {
+/// `floor`: where the filled room ends.
+fn draw_curve(
+    svg: &mut Markup,
+    curve: &Curve,
+    floor: f64,
+    place_x: &dyn Fn(f64) -> f64,
+    place_y: &dyn Fn(f64) -> f64,
+) {
     let points: Vec<(f64, f64)> =
         curve.points.iter().filter(|(_, y)| y.is_finite()).map(|(x, y)| (place_x(*x), place_y(*y))).collect();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return };
@@ -213,7 +230,7 @@ fn draw_curve(svg: &mut Markup, curve: &Curve, place_x: &dyn Fn(f64) -> f64, pla
     }
     let path = through(&points);
     if curve.filled {
-        let floor = Short(HEIGHT - BOTTOM);
+        let floor = Short(floor);
         let area = format!("{path}L{} {floor}L{} {floor}Z", Short(last.0), Short(first.0));
         svg.empty("path", &[("class", &format!("area f{}", curve.colour)), ("d", &area)]);
     }
@@ -241,8 +258,11 @@ mod tests {
     proptest! {
         #[test]
         fn everything_is_within_the_frame(
-            values in prop::collection::vec(0.0f64..1e7, 0..40), log in any::<bool>(), limit in prop::option::of(0.001f64..1e6)
+            values in prop::collection::vec(0.0f64..1e7, 0..40), below in 0.0f64..2e7, log in any::<bool>(),
+            limit in prop::option::of(0.001f64..1e6)
         ) {
+            // All above 0, some below it, all below it.
+            let values = values.iter().map(|value| value - (below - 5e6).max(0.0)).collect::<Vec<_>>();
             let points = values.iter().enumerate().map(|(n, value)| (n as f64, *value)).collect();
             let scale = if log { Scale::Logarithmic } else { Scale::Linear };
             let mut markup = Markup::new();
@@ -262,9 +282,32 @@ mod tests {
                     prop_assert!(within, "{number} in {text}");
                 }
             }
+            if !log && values.iter().any(|value| *value < 0.0) {
+                let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+                prop_assert!(texts.filter_map(|node| node.text()).any(|text| text == "0.0"), "no line at 0 in {text}");
+            }
             let texts = document.descendants().filter(|node| node.has_tag_name("text")).count();
             prop_assert!(texts <= 26, "{texts} texts would not fit");
         }
+    }
+
+    #[test]
+    fn values_below_zero_have_room_below_its_line() {
+        let ticks = |values: &[f64]| {
+            let points = values.iter().map(|value| (0.0, *value)).collect();
+            chart(points, Scale::Linear, None).ticks(values)
+        };
+        assert_eq!(ticks(&[-3.0, 1.0]), (-4.0, 2.0, vec![-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0]));
+        assert_eq!(ticks(&[-20.0]), (-25.0, 0.0, vec![-25.0, -20.0, -15.0, -10.0, -5.0, 0.0]));
+        assert_eq!(ticks(&[0.0, 3.0]), (0.0, 4.0, vec![0.0, 1.0, 2.0, 3.0, 4.0]));
+        let mut markup = Markup::new();
+        chart(vec![(0.0, -3.0), (1.0, 1.0)], Scale::Linear, None).draw(&mut markup);
+        let text = markup.finish();
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let floor = TOP + (HEIGHT - BOTTOM - TOP) / 3.0;
+        let axes = document.descendants().filter(|node| node.attribute("class") == Some("axis"));
+        let heights = axes.map(|node| node.attribute("y1").unwrap().parse::<f64>().unwrap());
+        assert!(heights.into_iter().any(|y| (y - floor).abs() < 0.1), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! ```
 use crate::api::GroundTruth;
 use crate::record;
-use crate::text_truth::TextTally;
+use crate::text_truth::{CharacterErrors, TextTally};
 use crate::track_truth::{TrackMeasures, TrackTally};
 use arrow_array::{Array, RecordBatch};
 use std::collections::hash_map::Entry;
@@ -196,7 +196,8 @@ impl Score {
         }
     }
 
-    /// Adds what was judged after this.
+    /// Adds what was judged after this. Of texts those count that have come; tracks count once all is there, by [`Score::settle`]: truth
+    /// that is still to come is no mistake, and to compare all tracks anew each time would take ever longer.
     pub fn add(&mut self, later: Self) {
         self.correct += later.correct;
         self.scored += later.scored;
@@ -208,14 +209,15 @@ impl Score {
                 Some(tally) => tally.add(later),
                 None => self.tracks = Some(later),
             }
-            self.settle();
         }
         if let Some(later) = later.texts {
             match &mut self.texts {
                 Some(tally) => tally.add(later),
                 None => self.texts = Some(later),
             }
-            self.settle();
+            if let Some(found) = self.texts.as_mut().map(TextTally::so_far) {
+                self.count_texts(found);
+            }
         }
     }
 
@@ -224,9 +226,9 @@ impl Score {
         self.tracks.as_ref().map(TrackTally::measures)
     }
 
-    /// Counts tracks, which can be judged only together: `correct` of `scored` is IDF1 then, in boxes (twice those that agree,
-    /// of the true and the found ones). Texts too: `correct` are the characters without the errors. [`Score::add`] does that
-    /// itself.
+    /// Compares with the whole truth, once nothing more comes. Tracks can be judged only together: `correct` of `scored` is IDF1 then, in
+    /// boxes (twice those that agree, of the true and the found ones). Of texts `correct` are the characters without the errors, and what
+    /// never came is empty.
     pub fn settle(&mut self) {
         if let Some(tally) = &self.tracks {
             let found = tally.identities();
@@ -234,11 +236,14 @@ impl Score {
             (self.correct, self.scored) = (2 * total.agreeing, total.truth + total.found);
             self.independent = crate::track_truth::independent(&found);
         }
-        if let Some(tally) = &mut self.texts {
-            let found = tally.errors();
-            (self.correct, self.scored) = (found.characters.saturating_sub(found.errors), found.characters);
-            self.independent = found.independent;
+        if let Some(found) = self.texts.as_mut().map(TextTally::errors) {
+            self.count_texts(found);
         }
+    }
+
+    fn count_texts(&mut self, found: CharacterErrors) {
+        (self.correct, self.scored) = (found.characters.saturating_sub(found.errors), found.characters);
+        self.independent = found.independent;
     }
 }
 

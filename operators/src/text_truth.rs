@@ -106,6 +106,14 @@ pub(crate) struct CharacterErrors {
     pub(crate) independent: u64,
 }
 
+impl CharacterErrors {
+    /// Of texts: errors and how long the right one is.
+    fn of(texts: &[(u64, u64)]) -> Self {
+        let (errors, characters) = texts.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Self { errors, characters, independent: independent(texts, errors, characters) }
+    }
+}
+
 /// What was read so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextTally {
@@ -172,23 +180,32 @@ impl TextTally {
         }
     }
 
-    /// Compares what was read with the truth.
+    /// Compares what was read with the truth: all of it, so that what never came is wrong.
     pub(crate) fn errors(&mut self) -> CharacterErrors {
+        self.compare();
+        let all = self.truth.texts.iter().map(|(key, text)| {
+            let length = text.len() as u64;
+            (self.errors.get(key).copied().unwrap_or(length), length)
+        });
+        CharacterErrors::of(&all.collect::<Vec<_>>())
+    }
+
+    /// Compares what was read with the truth of the keys that have come: while more comes, the others are not wrong yet.
+    pub(crate) fn so_far(&mut self) -> CharacterErrors {
+        self.compare();
+        let came = self.errors.iter().map(|(key, errors)| {
+            let length = self.truth.texts.get(key).map_or(0, Vec::len);
+            (*errors, length as u64)
+        });
+        CharacterErrors::of(&came.collect::<Vec<_>>())
+    }
+
+    /// Counts the errors of the keys that changed.
+    fn compare(&mut self) {
         for key in std::mem::take(&mut self.changed) {
             let errors = self.errors_of(&key);
             self.errors.insert(key, errors);
         }
-        let all: Vec<(u64, u64)> = self
-            .truth
-            .texts
-            .iter()
-            .map(|(key, text)| {
-                let length = text.len() as u64;
-                (self.errors.get(key).copied().unwrap_or(length), length)
-            })
-            .collect();
-        let (errors, characters) = all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        CharacterErrors { errors, characters, independent: independent(&all, errors, characters) }
     }
 
     fn errors_of(&self, key: &str) -> u64 {
@@ -288,9 +305,9 @@ mod tests {
             all.add(staged);
             (all.correct, all.scored, all.unknown)
         };
-        // Of 9 and 3 characters: what never came counts as empty.
-        assert_eq!(tell(&[("a", 1, "1.20", 1), ("x", 0, "?", 1)]), (4, 12, 1));
-        assert_eq!(tell(&[("a", 0, " milk ", 1)]), (9, 12, 1));
+        // Of 9 and 3 characters: the second text has not come yet.
+        assert_eq!(tell(&[("a", 1, "1.20", 1), ("x", 0, "?", 1)]), (4, 9, 1));
+        assert_eq!(tell(&[("a", 0, " milk ", 1)]), (9, 9, 1));
         assert_eq!(tell(&[("b", 0, "tee", 1)]), (11, 12, 1));
         assert_eq!(
             tell(&[("b", 0, "tee", -1), ("b", 0, "tea", 1)]),
@@ -330,6 +347,22 @@ mod tests {
         assert_eq!((score.correct, score.scored), (3, 4));
         // Errors 0 and 1 around a rate of 1/4: variance (0.25 + 0.25) * 2 / 16, so 3/16 of it are 3 characters.
         assert_eq!(score.independent, 3);
+    }
+
+    /// A run that goes on is not called wrong for texts that are still to come; one that has ended is.
+    #[test]
+    fn what_never_came_is_wrong_at_the_end_alone() {
+        let truth = judged(truth(&[("a", "ab"), ("b", "cdef"), ("c", "gh")], None).unwrap());
+        let (mut all, mut staged) = (Score::default(), Score::default());
+        staged.judge(&truth, &rows(&[("x", 0, "?", 1)]), &all);
+        all.add(staged);
+        assert_eq!((all.correct, all.scored, all.unknown), (0, 0, 1), "nothing that could be judged");
+        let mut staged = Score::default();
+        staged.judge(&truth, &rows(&[("a", 0, "ab", 1), ("c", 0, "gx", 1)]), &all);
+        all.add(staged);
+        assert_eq!((all.correct, all.scored), (3, 4));
+        all.settle();
+        assert_eq!((all.correct, all.scored), (3, 8));
     }
 
     #[test]

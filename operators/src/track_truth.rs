@@ -8,6 +8,7 @@ use crate::record::{Metadata, text};
 use crate::vision::track_path::steps;
 use arrow_array::{Array, RecordBatch};
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,8 +185,22 @@ impl TrackTally {
     }
 
     pub(crate) fn add(&mut self, later: Self) {
-        later.rows.into_iter().for_each(|(said, count)| self.add_one(said, count));
-        self.rows.retain(|_, count| *count != 0);
+        for (said, count) in later.rows {
+            match self.rows.entry(said) {
+                Entry::Occupied(mut known) => {
+                    *known.get_mut() += count;
+                    // What is taken back leaves nothing behind.
+                    if *known.get() == 0 {
+                        known.remove();
+                    }
+                }
+                Entry::Vacant(new) => {
+                    if count != 0 {
+                        new.insert(count);
+                    }
+                }
+            }
+        }
     }
 
     /// Compares what was said with the truth.
@@ -310,6 +325,7 @@ mod tests {
             let mut staged = Score::default();
             staged.judge(&truth, &rows(said), &all);
             all.add(staged);
+            all.settle();
             (all.correct, all.scored, all.unknown)
         };
         // The same object under two names: half of its boxes agree.
@@ -334,6 +350,30 @@ mod tests {
             "{measures:?}"
         );
         assert!(Score::default().track_measures().is_none());
+    }
+
+    /// Most of the truth is still to come while rows do, and all frames are too much to compare with each of them.
+    #[test]
+    fn tracks_are_judged_at_the_end_alone() {
+        let truth = GroundTruth {
+            key: "camera".into(),
+            prediction: "vehicle".into(),
+            answers: Arc::default(),
+            once: false,
+            tracks: Some(Arc::new(truth("1,7,0,0,10,10,1,1,1\n2,7,2,0,10,10,1,1,1\n").unwrap())),
+            texts: None,
+        };
+        let mut all = Score::default();
+        let said = [("west", "a", "0,0,0,10,10;1,0,0,10,10", 1), ("east", "a", "0,0,0,10,10;1,2,0,10,10", 1)];
+        for row in said {
+            let mut staged = Score::default();
+            let taken_back = [("west", "b", "1,5,5,9,9", 1), ("west", "b", "1,5,5,9,9", -1)];
+            staged.judge(&truth, &rows(&[row, taken_back[0], taken_back[1]]), &all);
+            all.add(staged);
+            assert_eq!((all.correct, all.scored, all.independent), (0, 0, 0));
+        }
+        all.settle();
+        assert_eq!((all.correct, all.scored), (8, 8));
     }
 
     /// Whose names are right and whose tracks break: the tracker's measures see what IDF1 does not.

@@ -2,12 +2,12 @@
 use super::dilation::{stage_rate, up};
 use super::speeds::{Basis, StageSpeed};
 use super::{Emulated, Worker};
-use crate::figures::wilson_percent;
+use crate::figures::wilson_percent_of;
 use crate::levels::SHORT_TICKS;
-use crate::slo::{delivered_rate, given_rate, is_short};
+use crate::slo::{RATE_TOLERANCE, delivered_rate, given_rate, is_short};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use tidemill_engine::{EmulationReport, Program, RunReport, WireReport};
+use tidemill_engine::{EmulationReport, Program, RunReport, SinkReport, WireReport};
 use tidemill_spec::plan::{Predicted, PredictedValue};
 use tidemill_spec::units::TimeSpan;
 
@@ -31,6 +31,9 @@ const LEAST_P99: u64 = 200;
 const WIDEST: f64 = 20.0;
 /// Why most of a run says nothing that had too small a dilation.
 pub const BEHIND: &str = "this machine did not keep up";
+
+/// Why a run at another rate says nothing of how fast the plan is.
+const OTHER_RATE: &str = "the run had another rate than the plan was made for";
 
 /// Why a median differs although nothing else does.
 const BETWEEN: &str = "the latencies have two heaps and the median lies between them: a few records more in one or the other \
@@ -127,8 +130,14 @@ impl Comparison {
     pub fn of(emulated: &Emulated, program: &Program, report: &RunReport) -> Self {
         let nothing = EmulationReport::default();
         let meters = report.emulation.as_ref().unwrap_or(&nothing);
-        let comparing =
-            Comparing { emulated, program, report, meters, seconds: plan_seconds(report, program) };
+        let comparing = Comparing {
+            emulated,
+            program,
+            report,
+            meters,
+            seconds: plan_seconds(report, program),
+            rate_factor: rate_factor(program, report),
+        };
         let overruns = comparing.overruns();
         let mut rows = comparing.rows();
         rows.iter_mut().for_each(|row| comparing.doubt(row, &overruns));
@@ -152,12 +161,34 @@ fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
     given_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
 }
 
+/// By how much the sources were to be faster than the plan predicts: 1 without `--rate`. Where they gave as fast as they could, by how
+/// much they were.
+fn rate_factor(program: &Program, report: &RunReport) -> f64 {
+    let predicted = program.plan.predicted.as_ref();
+    let planned = predicted.and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+    let sources = || program.sources.values();
+    // A stream gives what comes; others have no rate where they are not to have one.
+    let now = match sources().any(|source| source.rate_per_second.is_none() && !source.is_stream()) {
+        true => given_rate(report, program),
+        false => sources().filter_map(|source| source.rate_per_second).reduce(f64::min),
+    };
+    factor_of(now, planned)
+}
+
+/// How many times the planned rate; 1 where they are the same, or one of them is not known.
+fn factor_of(now: Option<f64>, planned: Option<f64>) -> f64 {
+    let factor = now.zip(planned.filter(|planned| *planned > 0.0)).map(|(now, planned)| now / planned);
+    factor.filter(|factor| (factor - 1.0).abs() > RATE_TOLERANCE).unwrap_or(1.0)
+}
+
 struct Comparing<'a> {
     emulated: &'a Emulated,
     program: &'a Program,
     report: &'a RunReport,
     meters: &'a EmulationReport,
     seconds: f64,
+    /// Traffic follows the rate of the sources, and with it what it costs.
+    rate_factor: f64,
 }
 
 impl Comparing<'_> {
@@ -190,7 +221,7 @@ impl Comparing<'_> {
                 "traffic",
                 &way.name(),
                 "B/s",
-                way.predicted(),
+                way.predicted().map(|predicted| predicted * self.rate_factor),
                 Some(measured),
                 Vec::new(),
                 TOLERANCE,
@@ -214,8 +245,11 @@ impl Comparing<'_> {
             is_short(self.report, self.program)
                 .then(|| format!("the run was shorter than {SHORT_TICKS} ticks"))
         };
+        let is_of_speed =
+            matches!(row.quantity, "rate" | "utilization") || row.quantity.starts_with("latency_");
         let reason = match row.quantity {
             _ if !self.report.complete => Some("the run did not come to its end".to_owned()),
+            _ if is_of_speed && self.rate_factor != 1.0 => Some(OTHER_RATE.to_owned()),
             // What comes late because this machine is slow says nothing about the plan.
             "rate" if row.verdict == Verdict::Differs => behind().or_else(short),
             "rate" => short(),
@@ -223,7 +257,7 @@ impl Comparing<'_> {
             "latency_p90" => behind().or_else(|| few(LEAST_P90)),
             "latency_p99" => behind().or_else(|| few(LEAST_P99)),
             "utilization" => behind().or_else(short),
-            "accuracy" => self.accuracy_doubt(row),
+            "accuracy" => self.accuracy_doubt(row.verdict == Verdict::Differs),
             _ => None,
         };
         if reason.is_some() {
@@ -232,20 +266,11 @@ impl Comparing<'_> {
     }
 
     /// The samples that the profile was scored on, or so few that everything would be as predicted.
-    fn accuracy_doubt(&self, row: &Row) -> Option<String> {
+    fn accuracy_doubt(&self, differs: bool) -> Option<String> {
         let sinks = self.report.sinks.iter().filter(|sink| sink.scored > 0);
         let worst = sinks
             .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)))?;
-        let known = self.emulated.scored_on.unwrap_or(0).min(worst.scored);
-        if known * 2 >= worst.scored {
-            return Some(format!(
-                "{known} of the {} judged samples are those that the profile was scored on",
-                worst.scored
-            ));
-        }
-        let (low, high) = wilson_percent(worst.correct, worst.scored)?;
-        let wide = row.verdict != Verdict::Differs && high - low > WIDEST;
-        wide.then(|| format!("{} judged samples are too few: {low:.1} to {high:.1} %", worst.scored))
+        doubt_of(worst, self.emulated.scored_on.unwrap_or(0), differs)
     }
 
     /// What of the rate is enforced: speeds of workers and the stretching.
@@ -315,7 +340,7 @@ impl Comparing<'_> {
         row.predicted_range = said.and_then(|said| Some((said.from?.0, said.to?.0)));
         // A share of so many records cannot be told more exactly than this, here and where it was profiled.
         if let (Some(predicted), Some(sink)) = (predicted, worst)
-            && let Some((low, high)) = wilson_percent(sink.correct, sink.scored)
+            && let Some((low, high)) = interval(sink)
         {
             row.measured_range = Some((low, high));
             let (from, to) = row.predicted_range.unwrap_or((predicted, predicted));
@@ -334,9 +359,12 @@ impl Comparing<'_> {
             .zip(&self.meters.wires)
             .map(|(way, wire)| per_hour(wire) * way.dollars_per_byte)
             .sum();
-        let expected: Option<f64> =
+        let planned: Option<f64> =
             ways.map(|way| Some(way.predicted()? * 3600.0 * way.dollars_per_byte)).sum();
+        let expected = planned.map(|planned| planned * self.rate_factor);
+        let more = expected.zip(planned).map_or(0.0, |(expected, planned)| expected - planned);
         let total = self.predicted().and_then(|predicted| Some(predicted.cost.as_ref()?.value.0));
+        let total = total.map(|total| total + more);
         let none = Vec::new;
         rows.push(row("cost", "", "$/h", total, Some(compute + network), none(), TOLERANCE));
         if !self.emulated.ways.is_empty() {
@@ -409,6 +437,26 @@ impl Comparing<'_> {
     }
 }
 
+/// Why a sink's accuracy says nothing. Its samples are counted as a profile counts those that it was scored on: independent ones, for the
+/// boxes of a track and the characters of a text depend on each other.
+fn doubt_of(sink: &SinkReport, scored_on: u64, differs: bool) -> Option<String> {
+    let judged = sink.independent.min(sink.scored);
+    let known = scored_on.min(judged);
+    if known * 2 >= judged {
+        return Some(format!(
+            "{known} of the {judged} judged samples are those that the profile was scored on"
+        ));
+    }
+    let (low, high) = interval(sink)?;
+    let wide = !differs && high - low > WIDEST;
+    wide.then(|| format!("{judged} judged samples are too few: {low:.1} to {high:.1} %"))
+}
+
+/// The 95 % interval of a sink's accuracy, percent.
+fn interval(sink: &SinkReport) -> Option<(f64, f64)> {
+    wilson_percent_of(sink.correct, sink.scored, sink.independent)
+}
+
 fn row(
     quantity: &'static str,
     of: &str,
@@ -448,6 +496,8 @@ fn as_predicted(enforced_by: &[String]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_engine::{Guarantee, LatencySummary, Promise, Scope};
+    use tidemill_spec::publication::Publication;
 
     #[test]
     fn what_is_enforced_is_never_confirmed() {
@@ -463,6 +513,43 @@ mod tests {
         assert_eq!(of(Some(40.0), None, &[]), Verdict::NotMeasured);
         let row = row("rate", "", "1/s", Some(40.0), Some(35.0), Vec::new(), 0.1);
         assert_eq!(row.difference_percent(), Some(-12.5));
+    }
+
+    #[test]
+    fn another_rate_is_told_from_the_one_that_was_planned() {
+        assert_eq!(factor_of(Some(20.0), Some(40.0)), 0.5);
+        assert_eq!(factor_of(Some(40.000_001), Some(40.0)), 1.0, "a plan has rounded numbers");
+        assert_eq!((factor_of(None, Some(40.0)), factor_of(Some(40.0), None)), (1.0, 1.0));
+        assert_eq!(factor_of(Some(40.0), Some(0.0)), 1.0);
+    }
+
+    /// Twelve thousand characters of forty texts are forty samples, and so does the profile count its own.
+    #[test]
+    fn samples_that_depend_on_each_other_are_not_many() {
+        let sink = |independent| SinkReport {
+            sink: "out".into(),
+            records: 40,
+            reader_gone: false,
+            rate_per_second: 10.0,
+            promise: Promise { guarantee: Guarantee::ExactlyOnce, scope: Scope::Process, because: vec![] },
+            publication: Publication::EachEpoch,
+            latency: LatencySummary::default(),
+            arrival: LatencySummary::default(),
+            latency_plus_minus_ms: None,
+            accuracy_percent: Some(80.0),
+            correct: 9600,
+            scored: 12_000,
+            independent,
+            tracks: None,
+            without_truth: 0,
+        };
+        let doubt =
+            |independent, scored_on| doubt_of(&sink(independent), scored_on, false).unwrap_or_default();
+        assert!(doubt(40, 20).starts_with("20 of the 40 judged samples"), "{}", doubt(40, 20));
+        assert!(doubt(40, 10).starts_with("40 judged samples are too few: 65."), "{}", doubt(40, 10));
+        assert_eq!(doubt(12_000, 40), "");
+        let (low, high) = interval(&sink(40)).unwrap();
+        assert!(low < 70.0 && high > 88.0, "{low} to {high}");
     }
 
     /// A word of agreement beside a difference of 99 % would be read as one.

@@ -60,7 +60,24 @@ impl<'a> Family<'a> {
     /// # Errors
     /// It cannot be written.
     pub fn times(&mut self, labels: &Labels, times: &Latencies) -> fmt::Result {
-        let (cumulative, sum, count) = times.buckets(&BOUNDS);
+        self.times_of(labels, [times])
+    }
+
+    /// A histogram of the times of several together.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn times_of<'b>(
+        &mut self,
+        labels: &Labels,
+        all: impl IntoIterator<Item = &'b Latencies>,
+    ) -> fmt::Result {
+        let (mut cumulative, mut sum, mut count) = (vec![0_u64; BOUNDS.len()], 0.0_f64, 0_u64);
+        for (own, own_sum, own_count) in all.into_iter().map(|times| times.buckets(&BOUNDS)) {
+            cumulative.iter_mut().zip(own).for_each(|(total, more)| *total += more);
+            sum += own_sum;
+            count += own_count;
+        }
         self.histogram(labels, &BOUNDS, cumulative, sum, count)
     }
 

@@ -70,6 +70,12 @@ pub(super) const COMPUTE: Metric = metric(
     of_stage!(),
     "Time that the batch of a record is computed",
 );
+pub(super) const COMPUTING: Metric = metric(
+    "tidemill_operator_computing_seconds",
+    Kind::Counter,
+    of_stage!(),
+    "Time that a stage computed: each batch once, those of several copies and partitions together",
+);
 pub(super) const PROCESSOR: Metric = metric(
     "tidemill_operator_processor_seconds",
     Kind::Counter,
@@ -240,6 +246,7 @@ pub const RUNS: &[Metric] = &[
     WAITING,
     QUEUE,
     COMPUTE,
+    COMPUTING,
     PROCESSOR,
     BATCH_SIZE,
     SCHEDULE_LAG,

@@ -6,8 +6,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::Ordering;
-use tidemill_engine::{BatchSizes, Observer, RunReport, StageMetrics, StageReport};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_engine::{BatchSizes, EdgeMetrics, Observer, RunReport, StageMetrics, StageReport};
+use tidemill_spec::plan::PlanEdge;
 use tidemill_spec::workflow::{Slo, WhenCut};
 
 /// A run to tell of.
@@ -81,13 +83,78 @@ impl Told {
         labels
     }
 
-    fn of_edge(&self, from: &str, to: &str) -> Labels {
-        self.with("edge", &format!("{from}->{to}"))
+    /// The edges of the plan that `counts` holds of.
+    fn edges(&self, counts: impl Fn(&PlanEdge) -> bool) -> Vec<Between> {
+        let observer = &self.run.observer;
+        let edges = observer.program().plan.edges.iter().filter(|edge| counts(edge));
+        let counted = edges.filter_map(|edge| {
+            let metrics = observer.edge(&edge.from, &edge.to, edge.input)?;
+            Some(((edge.from.as_str(), edge.to.as_str()), metrics))
+        });
+        by_ends(counted).into_iter().map(|((from, to), all)| self.between(from, to, all)).collect()
+    }
+
+    fn between(&self, from: &str, to: &str, all: Vec<Arc<EdgeMetrics>>) -> Between {
+        Between { labels: self.with("edge", &format!("{from}->{to}")), all, now: self.run.observer.now() }
+    }
+}
+
+/// What goes from one stage to another. A join may take a stage as several of its inputs: these are edges of their own with the same
+/// labels, and a series may be there only once.
+struct Between {
+    labels: Labels,
+    all: Vec<Arc<EdgeMetrics>>,
+    /// Engine time.
+    now: i64,
+}
+
+/// Groups what edges have by the stages that they lead from and to.
+fn by_ends<'a, T>(
+    edges: impl Iterator<Item = ((&'a str, &'a str), T)>,
+) -> BTreeMap<(&'a str, &'a str), Vec<T>> {
+    let mut found: BTreeMap<_, Vec<T>> = BTreeMap::new();
+    edges.for_each(|(ends, own)| found.entry(ends).or_default().push(own));
+    found
+}
+
+impl Between {
+    fn sum(&self, of: impl Fn(&EdgeMetrics) -> u64) -> u64 {
+        self.all.iter().map(|edge| of(edge)).sum()
+    }
+
+    fn counted(&self, of: impl Fn(&EdgeMetrics) -> &AtomicU64) -> u64 {
+        self.sum(|edge| of(edge).load(Ordering::Relaxed))
+    }
+
+    /// 1 where it holds of any of them.
+    fn any(&self, of: impl Fn(&EdgeMetrics) -> bool) -> f64 {
+        f64::from(u8::from(self.all.iter().any(|edge| of(edge))))
+    }
+
+    /// How long they were cut, seconds.
+    fn cut_seconds(&self) -> f64 {
+        let of = |edge: &EdgeMetrics| {
+            let going_on = match edge.cut_since.load(Ordering::Relaxed) {
+                0 => 0,
+                since => (self.now - since).max(0),
+            };
+            edge.cut_nanoseconds.load(Ordering::Relaxed) as f64 + going_on as f64
+        };
+        self.all.iter().map(|edge| of(edge)).sum::<f64>() / 1e9
+    }
+
+    /// Records that were lost on purpose, by reason.
+    fn drops(&self) -> BTreeMap<String, u64> {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        for (reason, value) in self.all.iter().flat_map(|edge| edge.drops.counts()) {
+            *sums.entry(reason).or_default() += value;
+        }
+        sums
     }
 }
 
 /// All stages of all runs, with their labels and counters.
-fn all(runs: &[Told]) -> impl Iterator<Item = (&Told, &StageReport, Labels, std::sync::Arc<StageMetrics>)> {
+fn all(runs: &[Told]) -> impl Iterator<Item = (&Told, &StageReport, Labels, Arc<StageMetrics>)> {
     runs.iter().flat_map(|told| {
         told.report.stages.iter().filter_map(move |stage| {
             let metrics = told.run.observer.stage(&stage.stage)?;
@@ -128,6 +195,10 @@ fn stages(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut compute = Family::begin(encoder, &of::COMPUTE)?;
     for (_, _, labels, metrics) in all(runs) {
         compute.times(&labels, &metrics.compute)?;
+    }
+    let mut computing = Family::begin(encoder, &of::COMPUTING)?;
+    for (_, _, labels, metrics) in all(runs) {
+        computing.sum(&labels, metrics.computing.load(Ordering::Relaxed) as f64 / 1e9)?;
     }
     let mut processor = Family::begin(encoder, &of::PROCESSOR)?;
     for (_, stage, labels, _) in all(runs) {
@@ -170,99 +241,71 @@ fn sources(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
 }
 
 fn edges(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let sent = || {
-        let edges = runs.iter().flat_map(|told| told.report.edges.iter().map(move |edge| (told, edge)));
-        edges.filter(|(_, edge)| edge.records > 0)
-    };
+    let edges: Vec<Between> = runs.iter().flat_map(|told| told.edges(|_| true)).collect();
+    let sent = || edges.iter().filter(|edge| edge.counted(|one| &one.records) > 0);
     let mut records = Family::begin(encoder, &of::EDGE_RECORDS)?;
-    for (told, edge) in sent() {
-        records.count(&told.of_edge(&edge.from, &edge.to), edge.records)?;
+    for edge in sent() {
+        records.count(&edge.labels, edge.counted(|one| &one.records))?;
     }
     let mut bytes = Family::begin(encoder, &of::EDGE_BYTES)?;
-    for (told, edge) in sent() {
-        bytes.count(&told.of_edge(&edge.from, &edge.to), edge.bytes)?;
+    for edge in sent() {
+        bytes.count(&edge.labels, edge.counted(|one| &one.bytes))?;
     }
-    let counted = || {
-        runs.iter().flat_map(|told| {
-            let edges = told.run.observer.program().plan.edges.iter();
-            edges.filter_map(move |edge| {
-                let metrics = told.run.observer.edge(&edge.from, &edge.to, edge.input)?;
-                Some((told.of_edge(&edge.from, &edge.to), metrics))
-            })
-        })
-    };
     let mut waiting = Family::begin(encoder, &of::EDGE_WAITING)?;
-    for (labels, metrics) in counted().filter(|(_, edge)| edge.records.load(Ordering::Relaxed) > 0) {
-        waiting.value(&labels, metrics.waiting.get() as f64)?;
+    for edge in sent() {
+        waiting.value(&edge.labels, edge.sum(|one| one.waiting.get()) as f64)?;
     }
     let mut transfer = Family::begin(encoder, &of::TRANSFER)?;
-    for (labels, metrics) in counted() {
-        transfer.times(&labels, &metrics.transfer)?;
+    for edge in &edges {
+        transfer.times_of(&edge.labels, edge.all.iter().map(|one| &one.transfer))?;
     }
     cuts(runs, encoder)
 }
 
 /// Of edges of which the workflow says what happens while they are cut.
 fn cuts(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let counted = || {
-        runs.iter().flat_map(|told| {
-            let observer = &told.run.observer;
-            let edges = observer.program().plan.edges.iter();
-            edges.filter_map(move |edge| {
-                observer.program().when_cut(edge)?;
-                let metrics = observer.edge(&edge.from, &edge.to, edge.input)?;
-                Some((told.of_edge(&edge.from, &edge.to), metrics, observer.now()))
-            })
-        })
+    let of_run = |told: &Told| {
+        let program = told.run.observer.program();
+        told.edges(|edge| program.when_cut(edge).is_some())
     };
+    let edges: Vec<Between> = runs.iter().flat_map(of_run).collect();
     let mut is_cut = Family::begin(encoder, &of::EDGE_CUT)?;
-    for (labels, metrics, _) in counted() {
-        is_cut.value(&labels, f64::from(u8::from(metrics.cut.get() > 0)))?;
+    for edge in &edges {
+        is_cut.value(&edge.labels, edge.any(|one| one.cut.get() > 0))?;
     }
     let mut cuts = Family::begin(encoder, &of::EDGE_CUTS)?;
-    for (labels, metrics, _) in counted() {
-        cuts.count(&labels, metrics.cuts.load(Ordering::Relaxed))?;
+    for edge in &edges {
+        cuts.count(&edge.labels, edge.counted(|one| &one.cuts))?;
     }
     let mut seconds = Family::begin(encoder, &of::EDGE_CUT_SECONDS)?;
-    for (labels, metrics, now) in counted() {
-        let going_on = match metrics.cut_since.load(Ordering::Relaxed) {
-            0 => 0,
-            since => (now - since).max(0),
-        };
-        let before = metrics.cut_nanoseconds.load(Ordering::Relaxed);
-        seconds.sum(&labels, (before as f64 + going_on as f64) / 1e9)?;
+    for edge in &edges {
+        seconds.sum(&edge.labels, edge.cut_seconds())?;
     }
     let mut buffered = Family::begin(encoder, &of::EDGE_BUFFERED)?;
-    for (labels, metrics, _) in counted() {
-        buffered.value(&labels, metrics.buffered.get() as f64)?;
+    for edge in &edges {
+        buffered.value(&edge.labels, edge.sum(|one| one.buffered.get()) as f64)?;
     }
     stand_ins(runs, encoder)
 }
 
 /// Of edges whose records another variant answers while they are cut.
 fn stand_ins(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let counted = || {
-        runs.iter().flat_map(|told| {
-            let observer = &told.run.observer;
-            let edges = observer.program().plan.edges.iter();
-            edges.filter_map(move |edge| {
-                let when_cut = observer.program().when_cut(edge)?;
-                let metrics = observer.edge(&edge.from, &edge.to, edge.input)?;
-                matches!(when_cut, WhenCut::Degrade(_)).then(|| (told.of_edge(&edge.from, &edge.to), metrics))
-            })
-        })
+    let of_run = |told: &Told| {
+        let program = told.run.observer.program();
+        told.edges(|edge| matches!(program.when_cut(edge), Some(WhenCut::Degrade(_))))
     };
+    let edges: Vec<Between> = runs.iter().flat_map(of_run).collect();
     let mut answers = Family::begin(encoder, &of::EDGE_DEGRADED)?;
-    for (labels, metrics) in counted() {
-        answers.value(&labels, f64::from(u8::from(metrics.degraded.get() > 0)))?;
+    for edge in &edges {
+        answers.value(&edge.labels, edge.any(|one| one.degraded.get() > 0))?;
     }
     let mut here = Family::begin(encoder, &of::EDGE_ANSWERED_HERE)?;
-    for (labels, metrics) in counted() {
-        here.count(&labels, metrics.answered_here.load(Ordering::Relaxed))?;
+    for edge in &edges {
+        here.count(&edge.labels, edge.counted(|one| &one.answered_here))?;
     }
     let mut there = Family::begin(encoder, &of::EDGE_ANSWERED_THERE)?;
-    for (labels, metrics) in counted() {
-        there.count(&labels, metrics.answered_there.load(Ordering::Relaxed))?;
+    for edge in &edges {
+        there.count(&edge.labels, edge.counted(|one| &one.answered_there))?;
     }
     Ok(())
 }
@@ -279,11 +322,9 @@ fn losses(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
             dropped.count(&with_reason(&labels, reason), *value)?;
         }
     }
-    for told in runs {
-        for edge in &told.report.edges {
-            for (reason, value) in &edge.drops {
-                dropped.count(&with_reason(&told.of_edge(&edge.from, &edge.to), reason), *value)?;
-            }
+    for edge in runs.iter().flat_map(|told| told.edges(|_| true)) {
+        for (reason, value) in edge.drops() {
+            dropped.count(&with_reason(&edge.labels, &reason), value)?;
         }
     }
     let mut notes = Family::begin(encoder, &of::NOTES)?;
@@ -383,4 +424,27 @@ fn whole(runs: &[Told], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         restarts.count(&told.labels(), told.report.restarts)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A join that takes a stage as both of its inputs has two edges with one name: a series twice is no valid text.
+    #[test]
+    fn edges_between_the_same_stages_are_one_series() {
+        let edges = [EdgeMetrics::default(), EdgeMetrics::default(), EdgeMetrics::default()].map(Arc::new);
+        let ends = [("rows", "join"), ("rows", "join"), ("join", "out")];
+        for (edge, records) in edges.iter().zip([3, 4, 5]) {
+            edge.records.store(records, Ordering::Relaxed);
+            edge.drops.add("late", records);
+        }
+        edges[1].cut_since.store(1_000_000_000, Ordering::Relaxed);
+        edges[0].cut_nanoseconds.store(500_000_000, Ordering::Relaxed);
+        let found = by_ends(ends.into_iter().zip(edges.iter().map(Arc::clone)));
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [("join", "out"), ("rows", "join")]);
+        let both = Between { labels: Vec::new(), all: found[&ends[0]].clone(), now: 3_000_000_000 };
+        assert_eq!((both.counted(|one| &one.records), both.drops()["late"]), (7, 7));
+        assert_eq!((both.cut_seconds(), both.any(|one| one.cut.get() > 0)), (2.5, 0.0));
+    }
 }

@@ -53,6 +53,9 @@ pub(crate) struct DeployArguments {
     /// What tells the deployment from others in an engine. Default: that of the deployment in the folder, else one that is drawn.
     #[arg(long, value_name = "NAME", value_parser = crate::deploy::parse_id)]
     pub(crate) id: Option<String>,
+    /// Limits stay as they are although the workflow wants them to follow the load: no container has the socket of the engine.
+    #[arg(long)]
+    pub(crate) no_elastic: bool,
     /// Write although the folder has other files in it; of these, those of the same names are replaced.
     #[arg(long)]
     pub(crate) force: bool,

@@ -64,8 +64,8 @@ pub(super) fn serve(
                 terminal.note(&format!("leads, in term {term}: {store}"));
                 match lead_until_it_ends(&options, *lead, state, interrupt, terminal) {
                     Ok(()) => has_led = true,
-                    // What this process had when it led before may not be free yet.
-                    Err(Ended::Start(error)) if has_led && !is_lasting(&error) => {
+                    // What this process had when it led before may not be free yet, and the server may be away just then.
+                    Err(Ended::Start(error)) if error.is_passing() || has_led && !is_lasting(&error) => {
                         tracing::warn!("{error}; it is tried again");
                     }
                     Err(Ended::Start(error)) => return Err(unavailable(&error).into()),

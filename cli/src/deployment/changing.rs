@@ -27,13 +27,14 @@ pub(crate) fn down(arguments: &DownArguments, terminal: &Terminal) -> anyhow::Re
         return Ok(if done.wrong.is_empty() { Exit::Success } else { Exit::Unavailable });
     }
     match done.removed.is_empty() && done.wrong.is_empty() {
-        true => writeln!(out, "nothing of it was there")?,
-        false => done.removed.iter().try_for_each(|one| writeln!(out, "removed {one}"))?,
+        true if done.left.is_empty() => writeln!(out, "nothing of it was there")?,
+        _ => done.removed.iter().try_for_each(|one| writeln!(out, "removed {one}"))?,
     }
     for one in &done.kept {
         writeln!(out, "kept {one}")?;
     }
     out.flush()?;
+    done.left.iter().for_each(|text| terminal.alarm(text));
     ended(&done)
 }
 

@@ -7,7 +7,11 @@ use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use std::io::Write;
 use tidemill_cluster::api::{RunView, WorkerView};
-use tidemill_deploy_operate::{self as operating, LogOptions, OperateError, View};
+use tidemill_cluster::client::ClientError;
+use tidemill_deploy_operate::{self as operating, Connection, LogOptions, OperateError, View};
+
+/// Of a controller that nothing else is known of.
+const SILENT: &str = "the controller does not answer";
 
 /// What the controller tells, where it answers.
 struct Cluster {
@@ -15,33 +19,48 @@ struct Cluster {
     runs: Vec<RunView>,
 }
 
+/// Asks it; else what is known of why it tells nothing.
+fn ask(connection: &Connection) -> Result<Cluster, String> {
+    let get = || {
+        let workers = connection.client.get("/v1/workers")?;
+        Ok(Cluster { workers, runs: connection.client.get("/v1/runs")? })
+    };
+    get().map_err(untold)
+}
+
+/// One that refuses answers all the same.
+fn untold(error: ClientError) -> String {
+    match error.is_refusal() {
+        true => OperateError::refused(error).to_string(),
+        false => SILENT.to_owned(),
+    }
+}
+
 /// Shows how a deployment is.
 pub(crate) fn ps(arguments: &PsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let looked = operate(&arguments.directory, terminal, "nothing was changed", |site, control| {
         let view = operating::ps(site, control)?;
         let cluster = match operating::connect(site, control) {
-            Ok(connection) => {
-                let asked = (connection.client.get("/v1/workers"), connection.client.get("/v1/runs"));
-                if let (Ok(workers), Ok(runs)) = asked { Some(Cluster { workers, runs }) } else { None }
-            }
+            Ok(connection) => ask(&connection),
             Err(OperateError::Interrupted) => return Err(OperateError::Interrupted.into()),
-            Err(_) => None, // the table says how its container is
+            Err(_) => Err(SILENT.to_owned()), // the table says how its container is
         };
         Ok((view, cluster))
     })?;
     match looked {
-        Ok((view, cluster)) => show(&view, cluster.as_ref(), arguments),
+        Ok((view, cluster)) => show(&view, cluster.as_ref().map_err(String::as_str), arguments),
         Err(exit) => Ok(exit),
     }
 }
 
-fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyhow::Result<Exit> {
+fn show(view: &View, cluster: Result<&Cluster, &str>, arguments: &PsArguments) -> anyhow::Result<Exit> {
+    let (cluster, untold) = (cluster.ok(), cluster.err());
     let is_well = view.is_well() && cluster.is_some_and(|cluster| has_all(view, cluster));
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         let document = serde_json::json!({
             "version": 1, "ok": is_well, "deployment": view, "workers": cluster.map(|one| &one.workers),
-            "runs": cluster.map(|one| &one.runs),
+            "runs": cluster.map(|one| &one.runs), "untold": untold,
         });
         serde_json::to_writer_pretty(&mut out, &document)?;
         writeln!(out)?;
@@ -87,7 +106,7 @@ fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyh
                 writeln!(out, "run {} is {}, {} records arrived", run.name, run.state, run.arrived)?;
             }
         }
-        None => writeln!(out, "the controller does not answer")?,
+        None => writeln!(out, "{}", untold.unwrap_or(SILENT))?,
     }
     Ok(if is_well { Exit::Success } else { Exit::No })
 }
@@ -113,4 +132,17 @@ pub(crate) fn logs(arguments: &DeploymentLogsArguments, terminal: &Terminal) -> 
         Ok(operating::logs(site, &options, control, print)?)
     })?;
     Ok(done.err().unwrap_or(Exit::Success))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_that_refuses_is_not_called_silent() {
+        let refused =
+            |status: u16| untold(ClientError::Refused { status, text: "the token was revoked".into() });
+        assert!(refused(401).contains("refuses the access token of its first admin"), "{}", refused(401));
+        assert_eq!(refused(503), SILENT);
+    }
 }

@@ -1,5 +1,5 @@
 //! Has the limits of containers follow their load until a signal ends it.
-use super::finding::{Finder, Groups};
+use super::finding::{Finder, Found, Groups};
 use super::guarding::Guard;
 use super::{begin, telling, unavailable};
 use crate::answer;
@@ -7,9 +7,9 @@ use crate::arguments::{AttachArguments, OutputForm, RuleChoice};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
@@ -63,11 +63,20 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
     // Whoever hands out time must get some.
     let _ = rustix::process::setpriority_process(None, -10);
     interrupt.is_watched();
-    let attached = take_in(&mut agent, groups, (&records, &mut kept), terminal);
-    if let Err(error) = attached {
-        let left = agent.restore();
-        records_end(&records, kept.as_mut(), &left, terminal);
-        return Err(refused(&error).into());
+    let names: Vec<String> = groups.iter().map(|(name, _)| name.clone()).collect();
+    let mut waiting = BTreeSet::new();
+    match take_in(&mut agent, groups, (&records, &mut kept), terminal) {
+        Ok(()) => {}
+        // Whoever waits for containers waits for them to fit as well.
+        Err(AgentError::Cap(error)) if arguments.wait => {
+            terminal.warning(&format!("{error}; until they fit, limits stay as they are"));
+            waiting.extend(names);
+        }
+        Err(error) => {
+            let left = agent.restore();
+            records_end(&records, kept.as_mut(), &left, terminal);
+            return Err(refused(&error).into());
+        }
     }
     let count = agent.names().count();
     terminal.note(&format!(
@@ -75,7 +84,10 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
         hierarchy.version()
     ));
     let found = finder.map(Finder::start).transpose()?;
-    let mut teller = Teller { arguments, told: instant(), lines: 0 };
+    if let Some(found) = &found {
+        waiting.iter().for_each(|name| refuse(found, name));
+    }
+    let mut teller = Teller { arguments, told: instant(), lines: 0, waiting };
     follow(&mut agent, &interrupt, found.as_ref(), (&records, &mut kept), &mut teller, terminal);
     let left = agent.restore();
     records_end(&records, kept.as_mut(), &left, terminal);
@@ -192,11 +204,16 @@ fn refused(error: &AgentError) -> Failure {
     }
 }
 
+/// Has a container that did not fit looked for again.
+fn refuse(found: &Found, name: &str) {
+    let _ = found.refused.send(name.to_owned()); // without the thread nothing is found any more
+}
+
 /// Looks and decides until somebody ends it.
 fn follow(
     agent: &mut Agent,
     interrupt: &Interrupt,
-    found: Option<&Receiver<Groups>>,
+    found: Option<&Found>,
     (records, kept): (&Records, &mut Option<Record>),
     teller: &mut Teller<'_>,
     terminal: &Terminal,
@@ -205,12 +222,22 @@ fn follow(
     let mut recorded = instant();
     let is_over = || interrupt.is_wanted() || !answer::is_read() || end.is_some_and(|end| instant() >= end);
     agent.run(is_over, |agent| {
-        for groups in found.into_iter().flat_map(|found| found.try_iter()) {
+        let new =
+            found.into_iter().flat_map(|found| found.groups.try_iter().map(move |groups| (found, groups)));
+        let each = new.flat_map(|(found, groups)| groups.into_iter().map(move |group| (found, group)));
+        for (found, (name, group)) in each {
             // Each for itself: one that needs too much keeps no other one out.
-            for (name, group) in groups {
-                match take_in(agent, vec![(name.clone(), group)], (records, kept), terminal) {
-                    Ok(()) => terminal.note(&format!("taken in: {name}")),
-                    Err(error) => terminal.warning(&format!("{name} stays as it is: {error}")),
+            match take_in(agent, vec![(name.clone(), group)], (records, kept), terminal) {
+                Ok(()) => {
+                    teller.waiting.remove(&name);
+                    terminal.note(&format!("taken in: {name}"));
+                }
+                Err(error) => {
+                    refuse(found, &name);
+                    // The next tries are told when one of them succeeds.
+                    if teller.waiting.insert(name.clone()) {
+                        terminal.warning(&format!("{name} stays as it is until it fits: {error}"));
+                    }
                 }
             }
         }
@@ -239,6 +266,8 @@ struct Teller<'a> {
     told: Instant,
     /// Of the table that stands on the terminal.
     lines: usize,
+    /// Those that do not fit, which was told once.
+    waiting: BTreeSet<String>,
 }
 
 impl Teller<'_> {

@@ -9,8 +9,17 @@ use tidemill_elastic::docker::{DockerError, Engine};
 
 /// How often containers are looked for.
 const LOOK: Duration = Duration::from_secs(2);
+/// Looks until those that did not fit are given again.
+const AGAIN: u64 = 5;
 
 pub(super) type Groups = Vec<(String, Box<dyn Group>)>;
+
+/// What is found from now on.
+pub(super) struct Found {
+    pub(super) groups: Receiver<Groups>,
+    /// Takes the names of those that did not fit.
+    pub(super) refused: Sender<String>,
+}
 
 /// Containers that run and were not there before.
 pub(super) struct Finder {
@@ -18,8 +27,9 @@ pub(super) struct Finder {
     hierarchy: Hierarchy,
     label: String,
     terminal: Terminal,
-    /// By the id of a container, its first process: one that the engine starts again keeps its id and has a new control group.
-    known: BTreeMap<String, u32>,
+    /// By the id of a container, its first process, and by what name it was given: one that the engine starts again keeps its id and has a new
+    /// control group.
+    known: BTreeMap<String, (u32, String)>,
 }
 
 impl Finder {
@@ -53,7 +63,7 @@ impl Finder {
                     }
                 }
             };
-            if self.known.get(&id) == Some(&container.process) {
+            if self.known.get(&id).is_some_and(|(process, _)| *process == container.process) {
                 continue;
             }
             let paths = self.hierarchy.paths_of(container.process);
@@ -62,10 +72,11 @@ impl Finder {
             });
             match opened {
                 Ok(group) => {
-                    self.known.insert(id.clone(), container.process);
                     // A container that is made again has the same name; its id is new.
                     let short: String = id.chars().take(6).collect();
-                    found.push((format!("{name} ({short})"), group));
+                    let name = format!("{name} ({short})");
+                    self.known.insert(id, (container.process, name.clone()));
+                    found.push((name, group));
                 }
                 Err(error) => self.terminal.warning(&format!("{name}: {error}")),
             }
@@ -73,12 +84,21 @@ impl Finder {
         Ok(found)
     }
 
-    /// From now on, on a thread.
-    pub(super) fn start(mut self) -> std::io::Result<Receiver<Groups>> {
-        let (sender, found): (Sender<Groups>, _) = channel();
+    /// The next look gives it again, as long as it runs.
+    fn forget(&mut self, name: &str) {
+        self.known.retain(|_, (_, known)| known.as_str() != name);
+    }
+
+    /// From now on, on a thread. What is sent back did not fit: it is given again after a while, when others may use less.
+    pub(super) fn start(mut self) -> std::io::Result<Found> {
+        let (sender, groups): (Sender<Groups>, _) = channel();
+        let (refused, names): (Sender<String>, Receiver<String>) = channel();
         std::thread::Builder::new().name("containers".into()).spawn(move || {
-            loop {
+            for round in 1_u64.. {
                 std::thread::sleep(LOOK);
+                if round.is_multiple_of(AGAIN) {
+                    names.try_iter().for_each(|name| self.forget(&name));
+                }
                 let found = self.look().unwrap_or_else(|error| {
                     self.terminal.warning(&error.to_string());
                     Groups::new()
@@ -88,7 +108,7 @@ impl Finder {
                 }
             }
         })?;
-        Ok(found)
+        Ok(Found { groups, refused })
     }
 }
 
@@ -130,6 +150,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let answers = &[LISTED, "HTTP/1.0 500 No\r\n\r\nbroken", "HTTP/1.0 404 No\r\n\r\ngone"];
         assert!(finder(folder.path(), answers).look().unwrap().is_empty());
+    }
+
+    /// One that did not fit is new again, the others are not.
+    #[test]
+    fn what_did_not_fit_is_looked_for_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut finder = finder(folder.path(), &[LISTED]);
+        for (id, name) in [("aaaaaa", "shop (aaaaaa)"), ("bbbbbb", "shop (bbbbbb)")] {
+            finder.known.insert(id.into(), (7, name.into()));
+        }
+        finder.forget("shop (aaaaaa)");
+        assert_eq!(finder.known.keys().collect::<Vec<_>>(), ["bbbbbb"]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn guard(name: &str, terminal: &Terminal) -> anyhow::Result<Exit> {
     let _ = std::io::stdin().read_to_end(&mut Vec::new()); // whatever ends it: the agent is gone
     let records = Records::of_user();
     if let Some(record) = records.read(name)?.filter(|record| !record.is_alive()) {
-        let (done, all) = (records.restore(&record), record.found.len());
+        let (done, all) = (records.restore(&record), record.groups());
         terminal.note(&format!(
             "the agent was killed; {done} of {all} containers of {name} have the limits that they had"
         ));

@@ -244,6 +244,11 @@ impl Folder {
     }
 }
 
+/// Which part of the cost of one plan is not paid; none where that one costs nothing.
+fn saved(cost: f64, fixed: f64) -> Option<f64> {
+    (fixed > 0.0).then(|| 1.0 - cost / fixed)
+}
+
 impl LoadPlan<'_> {
     /// What switching between the plans of the levels comes to.
     fn switched(&self) -> Totals {
@@ -294,5 +299,16 @@ impl LoadPlan<'_> {
             self.trace.mean_factor() * self.nominal,
             self.trace.largest_factor() * self.nominal,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::saved;
+
+    #[test]
+    fn of_nothing_nothing_is_saved() {
+        assert_eq!(saved(3.0, 4.0), Some(0.25));
+        assert_eq!((saved(0.0, 0.0), saved(1.0, 0.0)), (None, None));
     }
 }

@@ -2,6 +2,7 @@
 use super::series::{Recorder, Step};
 use tidemill_app::figures::{milliseconds, rate};
 use tidemill_app::publication::told;
+use tidemill_drawing::axis::few_digits;
 use tidemill_drawing::chart::{Chart, Curve, Scale, time_marks};
 use tidemill_drawing::markup::Markup;
 use tidemill_engine::{Observer, RunReport, SinkReport};
@@ -135,14 +136,20 @@ fn trimmed(value: f64, places: usize) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Throughput, processor and memory over time.
-pub(crate) fn resources(recorder: &Recorder, part: &mut Markup) {
-    part.leaf(
-        "p",
-        &[("class", &"note")],
-        "Results that reached the sinks, and what the whole process used: models, sources, sinks and this report's own \
-         sampling.",
-    );
+/// Throughput, processor and memory over time; `factor`: real seconds per second of the run; `has_processes`: the workers of
+/// the plan have processes of their own, of which nothing is recorded.
+pub(crate) fn resources(recorder: &Recorder, factor: f64, has_processes: bool, part: &mut Markup) {
+    let note = match has_processes {
+        true => {
+            "Results that reached the sinks, and what the coordinating process used: processor and memory of the \
+             workers' processes are not in these curves."
+        }
+        false => {
+            "Results that reached the sinks, and what the whole process used: models, sources, sinks and this report's \
+             own sampling."
+        }
+    };
+    part.leaf("p", &[("class", &"note")], note);
     let steps = coarse(recorder.steps());
     let end = steps.last().map_or(1.0, |step| step.until);
     let draw = |title: &str,
@@ -169,14 +176,19 @@ pub(crate) fn resources(recorder: &Recorder, part: &mut Markup) {
     part.element("div", &[("class", &"charts three")], |charts| {
         let throughput = |step: &Step| Some(step.arrived as f64 / step.length.max(1e-9));
         draw("Results per second", short_rate, 2, &throughput, charts);
-        let cores = |step: &Step| Some(step.processor_seconds / step.length.max(1e-9));
-        draw("Processor cores in use", |value| trimmed(value, 2), 1, &cores, charts);
+        let cores = |step: &Step| Some(cores(step, factor));
+        draw("Processor cores in use", few_digits, 1, &cores, charts);
         if steps.iter().any(|step| step.resident.is_some()) {
             // In the unit of the axis, so that its numbers are round.
             let memory = |step: &Step| step.resident.map(|bytes| bytes as f64 / f64::from(1 << 20));
             draw("Memory in use", |value| format!("{} MiB", trimmed(value, 1)), 4, &memory, charts);
         }
     });
+}
+
+/// Processor time is real time, and the length of a step is that of the run.
+fn cores(step: &Step, factor: f64) -> f64 {
+    step.processor_seconds / (step.length * factor).max(1e-9)
 }
 
 /// Steps put together until there are no more than a curve can show, and each is long enough to count records in.
@@ -209,7 +221,7 @@ fn coarse(steps: &[Step]) -> Vec<Step> {
 }
 
 fn short_rate(value: f64) -> String {
-    if value < 1000.0 { format!("{} /s", trimmed(value, 1)) } else { rate(value) }
+    if value < 1000.0 { format!("{} /s", few_digits(value)) } else { rate(value) }
 }
 
 fn legend(names: &[&str], markup: &mut Markup) {
@@ -233,7 +245,16 @@ mod tests {
     fn numbers_on_axes_are_round() {
         let texts = [0.0, 0.005, 0.5, 20.0, 2000.0, 2_000_000.0].map(short_milliseconds);
         assert_eq!(texts, ["0", "5 µs", "0.5 ms", "20 ms", "2 s", "2000.0 s"]);
-        assert_eq!([short_rate(40.0), short_rate(2500.0)], ["40 /s", "2 500 /s"]);
+        assert_eq!(
+            [short_rate(0.02), short_rate(40.0), short_rate(2500.0)],
+            ["0.02 /s", "40 /s", "2 500 /s"]
+        );
+    }
+
+    #[test]
+    fn cores_of_a_stretched_run_are_of_real_time() {
+        let step = Step { length: 0.5, processor_seconds: 3.0, ..Step::default() };
+        assert_eq!([cores(&step, 1.0), cores(&step, 4.0)], [6.0, 1.5]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ use tidemill_operators::vision::track_path::{Step, steps};
 
 /// Objects that are drawn over time.
 const ROWS: usize = 24;
+/// Bars of an object over time; where there are more, those that are close together become one.
+const BARS: usize = 100;
 /// Objects that are shown as pictures.
 const CARDS: usize = 8;
 /// Pictures of one object.
@@ -76,13 +78,10 @@ impl Track {
     fn of(row: &Row, columns: &Columns) -> Option<(String, Self)> {
         let text = |name: &str| row.get(name).and_then(Value::as_str).map(str::to_owned);
         let number = |name: &str| row.get(name).and_then(Value::as_i64);
-        let object = match row.get(&columns.object)? {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
+        let (object, camera) = (name(row.get(&columns.object)?)?, name(row.get(&columns.camera)?)?);
         let (start, end) = (number("start")?, number("end")?);
         let path = steps(row.get(&columns.path)?.as_str()?).collect();
-        Some((object, Self { camera: text(&columns.camera)?, class: text("class"), start, end, path }))
+        Some((object, Self { camera, class: text("class"), start, end, path }))
     }
 
     /// Frame and box where it is largest.
@@ -90,6 +89,46 @@ impl Track {
         let area = |step: &Step| step.1[2] * step.1[3];
         self.path.iter().copied().max_by(|a, b| area(a).total_cmp(&area(b)))
     }
+}
+
+/// The name that a value is; nothing is the name of nobody.
+fn name(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(is_so) => Some(is_so.to_string()),
+        _ => None,
+    }
+}
+
+/// When which camera saw an object: camera, begin and end.
+fn bars(tracks: &[Track]) -> Vec<(&str, i64, i64)> {
+    let mut bars: Vec<_> =
+        tracks.iter().map(|track| (track.camera.as_str(), track.start, track.end)).collect();
+    if bars.len() <= BARS {
+        return bars;
+    }
+    bars.sort_unstable();
+    let (first, last) = tracks
+        .iter()
+        .fold((i64::MAX, i64::MIN), |(first, last), track| (first.min(track.start), last.max(track.end)));
+    let all = last.saturating_sub(first);
+    let mut gap = (all / 1000).max(1);
+    loop {
+        bars.dedup_by(|next, kept| {
+            let is_near = next.0 == kept.0 && next.1 <= kept.2.saturating_add(gap);
+            if is_near {
+                kept.2 = kept.2.max(next.2);
+            }
+            is_near
+        });
+        if bars.len() <= BARS || gap >= all {
+            break;
+        }
+        gap = gap.saturating_mul(2);
+    }
+    bars.truncate(BARS);
+    bars
 }
 
 fn cameras_of(tracks: &[Track]) -> BTreeSet<&str> {
@@ -264,7 +303,7 @@ impl Objects {
         let tracks = || shown.iter().flat_map(|(_, tracks)| tracks);
         let first = tracks().map(|track| track.start).min().unwrap_or(0);
         let last = tracks().map(|track| track.end).max().unwrap_or(first);
-        let seconds = |time: i64| (time - first) as f64 / 1e3;
+        let seconds = |time: i64| time.saturating_sub(first) as f64 / 1e3;
         let length = seconds(last).max(1e-3);
         let across = Axis::linear((0.0, length), (LEFT, WIDTH - 20.0));
         let height = shown.len() as f64 * LINE + 34.0;
@@ -290,10 +329,9 @@ impl Objects {
                     let at: [Attribute<'_>; 3] =
                         [("x", &Short(LEFT - 10.0)), ("y", &Short(y + 11.0)), ("text-anchor", &"end")];
                     svg.leaf("text", &at, &short(name));
-                    for track in tracks {
-                        let (from, to) =
-                            (across.place(seconds(track.start)), across.place(seconds(track.end)));
-                        let class = format!("f{} seen", self.colour(&track.camera));
+                    for (camera, start, end) in bars(tracks) {
+                        let (from, to) = (across.place(seconds(start)), across.place(seconds(end)));
+                        let class = format!("f{} seen", self.colour(camera));
                         let (x, y, width) = (Short(from), Short(y), Short((to - from).max(2.0)));
                         let bar: [Attribute<'_>; 6] = [
                             ("class", &class),
@@ -304,8 +342,8 @@ impl Objects {
                             ("rx", &3),
                         ];
                         svg.element("rect", &bar, |bar| {
-                            let (from, to) = (seconds(track.start), seconds(track.end));
-                            bar.leaf("title", &[], &format!("{}: {from:.1} s to {to:.1} s", track.camera));
+                            let (from, to) = (seconds(start), seconds(end));
+                            bar.leaf("title", &[], &format!("{camera}: {from:.1} s to {to:.1} s"));
                         });
                     }
                 }
@@ -429,6 +467,51 @@ mod tests {
         assert_eq!(from("a b/out/page.html"), "1%23.mp4");
         std::fs::create_dir(folder.path().join("other")).unwrap();
         assert_eq!(from("other/page.html"), "../a%20b/out/1%23.mp4");
+    }
+
+    #[test]
+    fn objects_and_cameras_have_names() {
+        let columns =
+            Columns { camera: "camera".to_owned(), object: "vehicle".to_owned(), path: "path".to_owned() };
+        let of = |camera: Value, vehicle: Value| {
+            let row = serde_json::json!({
+                "camera": camera, "vehicle": vehicle, "start": 0, "end": 9, "path": "",
+            });
+            Track::of(row.as_object().unwrap(), &columns).map(|(object, track)| (object, track.camera))
+        };
+        let some = |object: &str, camera: &str| Some((object.to_owned(), camera.to_owned()));
+        assert_eq!(of("c1".into(), "v".into()), some("v", "c1"));
+        assert_eq!(of(41.into(), 7.into()), some("7", "41"));
+        for nobody in [Value::Null, "".into()] {
+            assert_eq!(of("c1".into(), nobody.clone()), None, "not seen to be the same");
+            assert_eq!(of(nobody, "v".into()), None);
+        }
+    }
+
+    #[test]
+    fn bars_of_an_object_are_few_and_cover_all_that_was_seen() {
+        let track = |camera: &str, start: i64| Track {
+            camera: camera.to_owned(),
+            class: None,
+            start,
+            end: start + 5,
+            path: Vec::new(),
+        };
+        let few: Vec<Track> = (0..3).map(|n| track("b", 10 * (3 - n))).collect();
+        assert_eq!(bars(&few), [("b", 30, 35), ("b", 20, 25), ("b", 10, 15)], "as they are");
+        let many: Vec<Track> =
+            (0..5000).map(|n| track(if n % 3 == 0 { "a" } else { "b" }, 1000 * n)).collect();
+        let drawn = bars(&many);
+        assert!(drawn.len() <= BARS && drawn.len() >= 2, "{}", drawn.len());
+        for seen in &many {
+            let covers = |(camera, start, end): &(&str, i64, i64)| {
+                *camera == seen.camera && *start <= seen.start && seen.end <= *end
+            };
+            assert!(drawn.iter().any(covers), "{} at {}", seen.camera, seen.start);
+        }
+        let cameras: Vec<Track> =
+            (0..500).map(|n| track(&n.to_string(), i64::MIN / 2 * (n % 3 - 1))).collect();
+        assert_eq!(bars(&cameras).len(), BARS, "a bar for each camera would be too many");
     }
 
     #[test]

@@ -131,8 +131,10 @@ impl Page<'_> {
         }
         if !self.recorder.steps().is_empty() {
             add("resources", "Throughput and resources", &|part| {
-                curves::resources(self.recorder, part);
-                processor::threads(document.report, document.program, document.processor_seconds, part);
+                let has_processes = document.has_processes;
+                curves::resources(self.recorder, document.factor(), has_processes, part);
+                let whole = document.all_processor_seconds();
+                processor::threads(document.report, document.program, (whole, has_processes), part);
             });
         }
         let judged = |sink: &str| {
@@ -300,17 +302,20 @@ impl Page<'_> {
         let letters = format!("{} dead letters", grouped(report.dead_letters));
         tiles.push(("Lost".into(), grouped(report.dead_letters + dropped), letters));
         if report.seconds > 0.0 {
-            let used = self.document.processor_seconds;
-            let stretched = self.document.emulation.map_or(1.0, crate::account::Account::factor);
-            let cores = used / (report.seconds * stretched);
-            tiles.push((
-                "Processor".into(),
-                format!("{cores:.2} cores"),
-                format!("{} in all", seconds(used)),
-            ));
+            let used = self.document.all_processor_seconds();
+            let cores = used / (report.seconds * self.document.factor());
+            let of = match self.document.has_processes {
+                true => "in all: the coordinating process, and what workers told of their threads",
+                false => "in all",
+            };
+            tiles.push(("Processor".into(), format!("{cores:.2} cores"), format!("{} {of}", seconds(used))));
         }
         if let Some(peak) = Usage::look().peak {
-            tiles.push(("Memory, peak".into(), bytes(peak), "of the whole process".to_owned()));
+            let of = match self.document.has_processes {
+                true => "of the coordinating process alone",
+                false => "of the whole process",
+            };
+            tiles.push(("Memory, peak".into(), bytes(peak), of.to_owned()));
         }
         main.element("div", &[("class", &"tiles")], |grid| {
             for (name, value, more) in tiles {

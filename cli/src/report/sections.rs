@@ -212,15 +212,15 @@ fn percentiles(summary: &LatencySummary) -> [String; 2] {
     }
 }
 
-/// Records dropped on purpose: where, why, how many. What a filter takes out is not lost.
+/// Records that were dropped and are lost: where, why, how many. What a filter takes out is not lost.
 pub(super) fn drops(report: &RunReport) -> impl Iterator<Item = (String, &str, u64)> {
     let stages = report.stages.iter().flat_map(|stage| {
-        let drops = stage.drops.iter().filter(|(reason, _)| *reason != "filtered");
-        drops.map(|(reason, records)| (stage.stage.clone(), reason.as_str(), *records))
+        let drops = super::lost(&stage.drops);
+        drops.map(|(reason, records)| (stage.stage.clone(), reason, records))
     });
     let edges = report.edges.iter().flat_map(|edge| {
         let place = format!("{} → {}", edge.from, edge.to);
-        edge.drops.iter().map(move |(reason, records)| (place.clone(), reason.as_str(), *records))
+        super::lost(&edge.drops).map(move |(reason, records)| (place.clone(), reason, records))
     });
     stages.chain(edges)
 }
@@ -230,9 +230,16 @@ pub(super) fn losses(report: &RunReport, part: &mut Markup) {
     for (place, reason, records) in super::notes(report) {
         part.leaf("p", &[], &format!("{place}: {}: {}.", super::note_text(reason), grouped(records)));
     }
+    for (place, records) in super::unmatched(report) {
+        part.leaf("p", &[], &format!("{place}: {}: {}.", super::UNMATCHED, grouped(records)));
+    }
     let drops: Vec<_> = drops(report).collect();
     if report.dead_letters == 0 && drops.is_empty() {
-        part.leaf("p", &[("class", &"empty")], "None: every record that a source gave went its whole way.");
+        let text = match super::unmatched(report).next() {
+            None => "None: every record that a source gave went its whole way.",
+            Some(_) => "None.",
+        };
+        part.leaf("p", &[("class", &"empty")], text);
         return;
     }
     if !drops.is_empty() {

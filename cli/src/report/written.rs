@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use tidemill_operators::api::BoundSink;
+use tidemill_spec::types::{ColumnType, StreamType};
 
 /// Bytes of a file that are read at most: a page shows a small part of it anyway.
 const MOST: u64 = 64 << 20;
@@ -31,14 +32,14 @@ pub(super) fn read(sink: &BoundSink, wants: impl Fn(&dyn Fn(&str) -> bool) -> bo
         return None;
     }
     let [file] = &sink.files[..] else { return None };
-    let lines = match sink.kind.as_str() {
-        "jsonl" => jsonl,
+    let lines: fn(&str, &StreamType) -> Vec<Row> = match sink.kind.as_str() {
+        "jsonl" => |text, _| jsonl(text),
         "csv" => csv,
         _ => return None,
     };
     let (text, is_cut) = start_of(file)?;
     let mut counts: BTreeMap<String, (i64, Row)> = BTreeMap::new();
-    for mut row in lines(&text) {
+    for mut row in lines(&text, &sink.input) {
         let change = row.remove(CHANGE).and_then(|change| change.as_i64()).unwrap_or(1);
         let key = serde_json::to_string(&row).unwrap_or_default();
         counts.entry(key).or_insert((0, row)).0 += change;
@@ -65,19 +66,36 @@ fn jsonl(text: &str) -> Vec<Row> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-fn csv(text: &str) -> Vec<Row> {
+fn csv(text: &str, stream: &StreamType) -> Vec<Row> {
     let mut records = cells(text).into_iter();
     let names = records.next().unwrap_or_default();
-    let row = |cells: Vec<String>| names.iter().cloned().zip(cells.into_iter().map(value)).collect();
+    let types: Vec<ColumnType> = names.iter().map(|name| type_of(name, stream)).collect();
+    let row = |cells: Vec<String>| {
+        let values = types.iter().zip(cells).map(|(column_type, cell)| value(cell, column_type));
+        names.iter().cloned().zip(values).collect()
+    };
     records.map(row).collect()
 }
 
-/// A cell as what it looks like.
-fn value(cell: String) -> Value {
-    if let Ok(number) = cell.parse::<i64>() {
-        return number.into();
+/// What the cells of a column are: a text may look like a number and is none.
+fn type_of(name: &str, stream: &StreamType) -> ColumnType {
+    match stream.column(name) {
+        Some(column) => column.column_type.clone(),
+        // Of what sinks add themselves, only the id is no whole number.
+        None if name == "_id" => ColumnType::Text,
+        None => ColumnType::Int64,
     }
-    cell.parse::<f64>().ok().filter(|number| number.is_finite()).map_or(Value::String(cell), Value::from)
+}
+
+/// A cell as what it is; null where it is empty and no text.
+fn value(cell: String, column_type: &ColumnType) -> Value {
+    match column_type {
+        ColumnType::Int64 => cell.parse::<i64>().map_or(Value::Null, Value::from),
+        // What is no number of JSON becomes null.
+        ColumnType::Float64 => cell.parse::<f64>().map_or(Value::Null, Value::from),
+        ColumnType::Bool => cell.parse::<bool>().map_or(Value::Null, Value::from),
+        _ => Value::String(cell),
+    }
 }
 
 /// The cells of each record; quotes as in RFC 4180.
@@ -103,12 +121,33 @@ fn cells(text: &str) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use tidemill_spec::types::Column;
 
     #[test]
     fn cells_may_have_quotes_commas_and_line_breaks() {
-        let rows = csv("a,b\n1,\"x, \"\"y\"\"\nz\"\n2.5,\n");
+        let stream =
+            StreamType::new([Column::new("a", ColumnType::Float64), Column::new("b", ColumnType::Text)]);
+        let rows = csv("a,b\n1,\"x, \"\"y\"\"\nz\"\n2.5,\n", &stream);
         assert_eq!(rows.len(), 2);
-        assert_eq!((&rows[0]["a"], rows[0]["b"].as_str()), (&Value::from(1), Some("x, \"y\"\nz")));
+        assert_eq!((&rows[0]["a"], rows[0]["b"].as_str()), (&Value::from(1.0), Some("x, \"y\"\nz")));
         assert_eq!(rows[1]["a"], Value::from(2.5));
+    }
+
+    #[test]
+    fn cells_have_the_types_of_the_stream() {
+        let columns = [
+            ("camera", ColumnType::Text),
+            ("road", ColumnType::Int64),
+            ("mean", ColumnType::Float64),
+            ("open", ColumnType::Bool),
+        ];
+        let stream = StreamType::new(columns.map(|(name, column_type)| Column::new(name, column_type)));
+        let rows = csv("_id,_change,camera,road,mean,open\n07,-1,41,2,3,true\n1e5,1,,,NaN,\n", &stream);
+        let expected = [
+            json!({"_id": "07", "_change": -1, "camera": "41", "road": 2, "mean": 3.0, "open": true}),
+            json!({"_id": "1e5", "_change": 1, "camera": "", "road": null, "mean": null, "open": null}),
+        ];
+        assert_eq!(rows.into_iter().map(Value::Object).collect::<Vec<_>>(), expected);
     }
 }

@@ -78,6 +78,11 @@ impl Record {
         }
     }
 
+    /// Groups that [`Records::restore`] puts back: those that it found, and those of earlier agents.
+    pub fn groups(&self) -> usize {
+        self.found.len() + self.left.len()
+    }
+
     /// Whether its agent lives.
     pub fn is_alive(&self) -> bool {
         let process = Process::of(self.process);
@@ -239,13 +244,16 @@ mod tests {
         record.found.insert("a".into(), Found { files: vec![(limit.clone(), "max 100000".into())] });
         record.command = "another program".into();
         records.write(&record).unwrap();
-        assert_eq!(records.restore(&record), 0);
+        assert_eq!((records.restore(&record), record.groups()), (0, 1));
+        // What failed once is not among those that were found any more, and fails again.
+        let failed = records.read("app=shop").unwrap().unwrap();
+        assert_eq!((records.restore(&failed), failed.groups()), (0, 1));
         let (mut next, restored) = records.begin("app=shop").unwrap();
         assert_eq!((restored, next.left.len()), (0, 1));
         fs::remove_dir(&limit).unwrap();
         fs::write(&limit, "20000 100000").unwrap();
         next.command = "another program".into();
-        assert_eq!(records.restore(&next), 1);
+        assert_eq!((records.restore(&next), next.groups()), (1, 1));
         assert_eq!(fs::read_to_string(&limit).unwrap(), "max 100000");
         assert_eq!(records.read("app=shop").unwrap(), None);
     }

@@ -2,6 +2,9 @@
 use std::path::PathBuf;
 use tidemill_cluster::client::ClientError;
 
+/// The number of HTTP for who is not known.
+const UNAUTHORIZED: u16 = 401;
+
 /// What is in the way, on which machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
@@ -320,6 +323,11 @@ pub enum OperateError {
     /// The controller does not answer, or says no.
     #[error("the controller of the deployment: {0}")]
     Client(#[from] ClientError),
+    /// The controller does not know the token any more by which a deployment is operated.
+    #[error(
+        "the controller of the deployment refuses the access token of its first admin, `admin.token` in its folder: {0}"
+    )]
+    TokenRefused(ClientError),
     /// The deployment is not running.
     #[error("the controller of the deployment is not running")]
     NotUp,
@@ -334,6 +342,14 @@ pub enum OperateError {
 }
 
 impl OperateError {
+    /// What the controller said no to that was asked with the token of its first admin.
+    pub fn refused(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused { status: UNAUTHORIZED, .. } => Self::TokenRefused(error),
+            other => Self::Client(other),
+        }
+    }
+
     /// Whether nothing else is the matter than that machines are not reached at the moment.
     pub(crate) fn is_unreached(&self) -> bool {
         let is_it = |cause: &Cause| matches!(cause, Cause::NotReached { .. });
@@ -361,6 +377,16 @@ impl From<Cause> for OperateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_that_is_refused_is_named() {
+        let refused = |status: u16| {
+            OperateError::refused(ClientError::Refused { status, text: "it was revoked".into() })
+        };
+        let told = refused(401).to_string();
+        assert!(told.contains("`admin.token`") && told.contains("it was revoked"), "{told}");
+        assert!(matches!(refused(403), OperateError::Client(_)));
+    }
 
     #[test]
     fn causes_say_what_and_what_to_do() {

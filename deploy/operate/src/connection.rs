@@ -3,6 +3,7 @@ use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::control::Control;
 use crate::engine::Engine;
+use crate::machine::ALIVE;
 use crate::process::Owned;
 use crate::site::Site;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -89,7 +90,8 @@ fn tunnel(uri: &str, port: u16, control: Control<'_>) -> Result<(u16, Owned), Op
     let own = free.map_err(|error| unreached(error.to_string()))?.port();
     let way = format!("127.0.0.1:{own}:127.0.0.1:{port}");
     let mut command = Command::new("ssh");
-    command.args(["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-N", "-T", "-L", &way, uri]);
+    command.args(["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]).args(ALIVE);
+    command.args(["-N", "-T", "-L", &way, uri]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = Owned(command.spawn().map_err(|error| unreached(format!("ssh: {error}")))?);
     let until = clock::now() + TUNNEL;

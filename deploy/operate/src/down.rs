@@ -8,7 +8,7 @@ use crate::images::{self, Images};
 use crate::leftovers;
 use crate::machine::Machine;
 use crate::sending;
-use crate::site::{Place, Site};
+use crate::site::{Former, Place, Site};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -20,6 +20,8 @@ pub struct Down {
     pub removed: Vec<String>,
     /// Volumes that were to be kept.
     pub kept: Vec<String>,
+    /// What may be left where only earlier plans were, and nobody answers: with how to remove it there.
+    pub left: Vec<String>,
     /// What was in the way of the rest.
     #[serde(skip)]
     pub wrong: Vec<Cause>,
@@ -37,8 +39,14 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
     let controller = site.controller().location.name.clone();
     let (last, first): (Vec<&Place>, Vec<&Place>) =
         site.places().iter().partition(|place| place.location.name == controller);
-    let removal = Removal { id: site.id(), keep_state, control };
+    let removal = Removal { site, keep_state, control };
+    // A machine that only earlier plans had may be gone for good: that keeps nobody from an end, and its place stays known.
+    let mut away: Vec<&Machine> = Vec::new();
     for former in site.former() {
+        if away.contains(&&former.machine) {
+            done.left.push(left_behind(former, keep_state));
+            continue;
+        }
         let mut remove = || {
             removal.project(&former.machine, &former.project, None, &mut done)?;
             match former.folder.as_ref().filter(|_| !keep_state) {
@@ -46,7 +54,17 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
                 None => Ok(()),
             }
         };
-        causes(remove(), &mut wrong)?;
+        let is_needed = site.places().iter().any(|place| place.machine == former.machine);
+        match remove() {
+            Err(error) if error.is_unreached() && !is_needed => {
+                (control.tell)(&error.to_string());
+                done.left.push(left_behind(former, keep_state));
+                away.push(&former.machine);
+            }
+            other => {
+                causes(other, &mut wrong)?;
+            }
+        }
     }
     for place in first.into_iter().chain(last) {
         let mut remove = || {
@@ -55,7 +73,7 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
         };
         causes(remove(), &mut wrong)?;
     }
-    for machine in leftovers::machines(site) {
+    for machine in leftovers::machines(site).into_iter().filter(|machine| !away.contains(machine)) {
         causes(removal.rest(machine, &mut done), &mut wrong)?;
     }
     if let Some(name) = site.shared_network() {
@@ -72,7 +90,7 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
 /// How something is removed.
 #[derive(Clone, Copy)]
 struct Removal<'a> {
-    id: Option<&'a str>,
+    site: &'a Site,
     keep_state: bool,
     control: Control<'a>,
 }
@@ -87,7 +105,7 @@ impl Removal<'_> {
         done: &mut Down,
     ) -> Result<(), OperateError> {
         let engine = Engine::of(machine, self.control);
-        let of_others = engine.of_others(project, self.id)?;
+        let of_others = engine.of_others(project, self.site.id())?;
         if !of_others.is_empty() {
             return Err(Cause::OtherDeployment { machine: machine.name(), what: of_others }.into());
         }
@@ -109,8 +127,9 @@ impl Removal<'_> {
 
     /// Projects of this deployment that no plan is known of.
     fn rest(&self, machine: &Machine, done: &mut Down) -> Result<(), OperateError> {
-        let Some(id) = self.id else { return Ok(()) };
-        for project in Engine::of(machine, self.control).projects_of(id)? {
+        let Some(id) = self.site.id() else { return Ok(()) };
+        let found = Engine::of(machine, self.control).projects_of(id)?;
+        for project in found.into_iter().filter(|project| self.site.is_own(project)) {
             let mut more = Down::default();
             let result = self.project(machine, &project, None, &mut more);
             done.removed.extend(more.removed);
@@ -120,6 +139,24 @@ impl Removal<'_> {
         }
         Ok(())
     }
+}
+
+/// What may be left of a former place, and how it is removed there.
+fn left_behind(former: &Former, keep_state: bool) -> String {
+    let filter = format!("--filter label=com.docker.compose.project={}", former.project);
+    let mut commands =
+        vec![format!("docker ps --all --quiet {filter} | xargs --no-run-if-empty docker rm --force")];
+    if !keep_state {
+        commands
+            .push(format!("docker volume ls --quiet {filter} | xargs --no-run-if-empty docker volume rm"));
+        commands.extend(former.folder.iter().map(|folder| format!("rm -r ~/{folder}")));
+    }
+    format!(
+        "what an earlier plan had as {} on {} may still run there; on that machine this removes it: {}",
+        former.name,
+        former.machine.name(),
+        commands.join("; ")
+    )
 }
 
 fn in_order(place: &Place, control: Control<'_>) -> Result<(), OperateError> {
@@ -220,9 +257,11 @@ done <$kind"#;
         let folder = tempfile::tempdir().unwrap();
         deployed(folder.path());
         let here = folder.path().join("here");
-        // A worker that left its location, a location that is known to have been there, and one that nobody knows of.
-        let containers = "controller|tidemill-v-hub|live\nworker-former|tidemill-v-hub|live\nworker-x|tidemill-v-attic|live\nworker-y|older|live\n";
-        let machine = engine(&here, containers, "y|older|live\n");
+        // A worker that left its location, and locations that nobody knows of; and what is of another workflow with the same id.
+        let of_others = "worker-z|tidemill-w-hub|live\n";
+        let containers = "controller|tidemill-v-hub|live\nworker-former|tidemill-v-hub|live\nworker-x|tidemill-v-attic|live\nworker-y|tidemill-v-older|live\n";
+        let volumes = "y|tidemill-v-older|live\n".to_owned() + of_others;
+        let machine = engine(&here, &format!("{containers}{of_others}"), &volumes);
         let site = Site::load(folder.path()).unwrap().on("edge", &machine).on("hub", &machine);
         let found = leftovers::find(&site, NOBODY).unwrap();
         let expected =
@@ -230,8 +269,45 @@ done <$kind"#;
         assert_eq!(found, expected);
         let done = down(&site, false, NOBODY).unwrap();
         assert!(done.wrong.is_empty(), "{done:?}");
-        assert_eq!(left(&here), "");
+        assert_eq!(left(&here), of_others.repeat(2));
         assert_eq!(leftovers::find(&site, NOBODY).unwrap(), Vec::<String>::new());
+    }
+
+    /// A machine that only an earlier plan had was given away: what is left there is told, and all else is removed and forgotten.
+    #[test]
+    fn a_former_machine_that_is_away_keeps_nobody_from_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        deployed(folder.path());
+        changed(folder.path(), |document| {
+            let former = |name: &str| {
+                serde_json::json!({"name": name, "within": "tidemill-v", "folder": name, "project": format!("tidemill-v-{name}"),
+                                   "host": "ssh://ada@gone"})
+            };
+            document["former"] = serde_json::json!([former("attic"), former("loft")]);
+        });
+        let (here, gone) = (folder.path().join("here"), folder.path().join("gone"));
+        let machine = engine(&here, "c|tidemill-v-hub|live\n", "");
+        let away = engine(&gone, "worker-x|tidemill-v-attic|live\n", "");
+        fs::write(gone.join("unreached"), "").unwrap();
+        let site = || Site::load(folder.path()).unwrap().on("edge", &machine).on("hub", &machine);
+        let without = || site().formerly_on("attic", &away).formerly_on("loft", &away);
+        fs::write(site().admin_token(), "secret").unwrap();
+        let done = down(&without(), false, NOBODY).unwrap();
+        assert!(done.wrong.is_empty() && done.removed == ["container c"], "{done:?}");
+        assert_eq!(done.left.len(), 2, "{done:?}");
+        assert!(done.left[0].contains("project=tidemill-v-attic | xargs"), "{done:?}");
+        assert!(done.left[0].contains("rm -r ~/.local/share/tidemill/tidemill-v/attic"), "{done:?}");
+        assert!(!site().admin_token().exists());
+        // It is back: its place was not forgotten.
+        fs::remove_file(gone.join("unreached")).unwrap();
+        let done = down(&without(), false, NOBODY).unwrap();
+        assert!(
+            done.wrong.is_empty() && done.left.is_empty() && done.removed == ["container worker-x"],
+            "{done:?}"
+        );
+        // One that the plan still has is needed.
+        fs::write(here.join("unreached"), "").unwrap();
+        assert!(!down(&without(), false, NOBODY).unwrap().wrong.is_empty());
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub(crate) fn find(site: &Site, control: Control<'_>) -> Result<Vec<String>, Ope
         let mut wrong: Vec<Cause> = Vec::new();
         let found = causes(Engine::of(machine, control).of_deployment(id), &mut wrong)?;
         let is_wanted = |project: &str, service: &str| {
+            if !site.is_own(project) {
+                return true; // of another workflow with this id
+            }
             let of_machine = site.places().iter().filter(|place| place.machine == *machine);
             of_machine.map(|place| &place.location).any(|location| {
                 location.project == project && location.services.iter().any(|one| one.service == service)

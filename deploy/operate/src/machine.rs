@@ -10,6 +10,8 @@ use tidemill_deploy::shell::quoted;
 
 /// Seconds in which ssh must be connected.
 const CONNECT: &str = "ConnectTimeout=15";
+/// Has ssh end when nobody answers any more on a connection that stands: else what waits for its end waits for ever.
+pub(crate) const ALIVE: [&str; 4] = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"];
 /// What ssh ends with when it is ssh that failed.
 const SSH_FAILED: i32 = 255;
 /// What shells end with when a program is not there.
@@ -114,7 +116,8 @@ impl Machine {
                 let mut text = folder.map_or_else(String::new, |folder| format!("cd {} && ", quoted(folder)));
                 text.push_str(&words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
                 let mut command = Command::new(&far.program);
-                command.args(["-o", "BatchMode=yes", "-o", CONNECT, "-T", far.uri.as_str(), text.as_str()]);
+                command.args(["-o", "BatchMode=yes", "-o", CONNECT]).args(ALIVE);
+                command.args(["-T", far.uri.as_str(), text.as_str()]);
                 command
             }
         }
@@ -212,6 +215,11 @@ pub(crate) mod tests {
         let command = machine.command(Some("a folder"), &["echo", "it's", "$HOME;id", ""]);
         let last = command.get_args().last().unwrap().to_str().unwrap();
         assert_eq!(last, r"cd 'a folder' && echo 'it'\''s' '$HOME;id' ''");
+        let has = |option: &str| command.get_args().any(|word| word == option);
+        assert!(
+            has("ServerAliveInterval=15") && has("ServerAliveCountMax=3") && has("BatchMode=yes"),
+            "{command:?}"
+        );
         let folder = tempfile::tempdir().unwrap();
         let machine = scripted(folder.path(), &[]);
         let told = machine.run(&Call::look(&["printf", "%s.", "it's", "$HOME;id", ""]), NOBODY).unwrap();

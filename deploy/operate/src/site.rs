@@ -2,6 +2,7 @@
 use crate::cause::OperateError;
 use crate::machine::Machine;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use tidemill_deploy::deployment::{
     DeployedLocation, DeployedService, Deployment, FILE_NAME, FORMAT, FormerLocation, Network, ServiceRole,
@@ -193,7 +194,9 @@ impl Site {
     pub(crate) fn wanted_ports(&self, place: &Place, service: &DeployedService) -> Vec<(String, u16)> {
         let is_host = matches!(self.deployment.network, Network::Host);
         let own = || "127.0.0.1".to_owned();
-        let everywhere = || if is_host { "0.0.0.0".to_owned() } else { own() };
+        let is_ipv6 = self.deployment.controller.address.parse::<Ipv6Addr>().is_ok();
+        let all = if is_ipv6 { "[::]" } else { "0.0.0.0" };
+        let everywhere = || if is_host { all.to_owned() } else { own() };
         match (service.role, is_host) {
             (ServiceRole::Controller, _) => {
                 let reached =
@@ -218,6 +221,22 @@ impl Site {
     /// Where an upgrade keeps what it may go back to.
     pub(crate) fn upgrade_record(&self) -> PathBuf {
         self.folder.join("upgrade.json")
+    }
+
+    /// Whether a Compose project on which the id of this deployment stands is its own: workflows of other names may have the same id, which is
+    /// chosen.
+    pub(crate) fn is_own(&self, project: &str) -> bool {
+        let known = self.places.iter().map(|place| &place.location.project);
+        if known.chain(self.former.iter().map(|former| &former.project)).any(|one| one == project) {
+            return true;
+        }
+        let Some(id) = self.id() else { return false };
+        let within = self.deployment.former.iter().map(|former| former.within.as_str());
+        std::iter::once(self.deployment.project.as_str()).chain(within).any(|within| {
+            // `tidemill-a-ID-b-ID-edge` may be of the workflow `a-ID-b`: in doubt it is another one's.
+            let rest = project.strip_prefix(within).filter(|rest| rest.starts_with('-'));
+            rest.is_some_and(|rest| !rest.contains(&format!("-{id}-")))
+        })
     }
 
     pub(crate) fn former(&self) -> &[Former] {
@@ -335,6 +354,14 @@ pub(crate) mod tests {
             }
             self
         }
+
+        /// The same of a location that an earlier plan had.
+        pub(crate) fn formerly_on(mut self, location: &str, machine: &Machine) -> Self {
+            for former in self.former.iter_mut().filter(|former| former.name == location) {
+                former.machine = machine.clone();
+            }
+            self
+        }
     }
 
     /// Adds to what was [`written`].
@@ -343,6 +370,33 @@ pub(crate) mod tests {
         let mut document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         change(&mut document);
         fs::write(&path, document.to_string()).unwrap();
+    }
+
+    #[test]
+    fn an_id_alone_makes_no_project_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        changed(folder.path(), |document| {
+            document["format"] = 3.into();
+            document["id"] = "live".into();
+            document["project"] = "tidemill-v-live".into();
+            document["former"] = json!([{"name": "attic", "within": "tidemill-old-live", "folder": "attic",
+                                         "project": "tidemill-old-live-attic", "host": null}]);
+        });
+        let site = Site::load(folder.path()).unwrap();
+        for own in
+            ["tidemill-v-live-edge", "tidemill-old-live-attic", "tidemill-old-live-x", "tidemill-v-hub"]
+        {
+            assert!(site.is_own(own), "{own}");
+        }
+        for other in [
+            "tidemill-w-live-edge",
+            "tidemill-v-live",
+            "tidemill-v-livex-edge",
+            "tidemill-v-live-x-live-edge",
+        ] {
+            assert!(!site.is_own(other), "{other}");
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
     let equipment = Equipment::find(site, control)?;
     are_own(&equipment)?;
     tell_of_before(site, control)?;
+    tell_of_accelerators(&equipment);
     checks::look(&equipment)?;
     if let Some(name) = site.shared_network() {
         equipment.engine(site.controller()).make_network(name, site.id())?;
@@ -145,6 +146,8 @@ fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError>
         let (usual, name) = (site.image(place), &place.location.name);
         if let Some(beside) = images::outdated(place, &usual)? {
             images::write(place, "", &Images::new())?;
+            // What it would go back to is older than what the deployment has now.
+            Record::remove(site)?;
             (control.tell)(&format!(
                 "{name}: the images of an upgrade of {beside} count no more, the deployment has {usual} now"
             ));
@@ -163,6 +166,19 @@ fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError>
         (control.tell)(&format!("left by an earlier plan, and removed by `tidemill down`: {left}"));
     }
     Ok(())
+}
+
+/// Tells which machines have accelerators that their containers do not get.
+fn tell_of_accelerators(equipment: &Equipment<'_>) {
+    for (place, found) in equipment.places() {
+        if place.location.has_gpu_overlay && !found.facts.has_gpu {
+            (equipment.control.tell)(&format!(
+                "{}: the workers get no accelerators, the container engine of {} has no runtime `nvidia` (NVIDIA's container toolkit adds it)",
+                place.location.name,
+                place.machine.name()
+            ));
+        }
+    }
 }
 
 /// Starts services of a kind; Compose leaves alone what is as it should be.
@@ -185,8 +201,12 @@ fn controller(equipment: &Equipment<'_>, patience: Patience) -> Result<Connectio
             Err(OperateError::NotUp) => return Ok(false),
             Err(error) => return Err(error),
         };
-        // Its port is open a moment after its files are there.
-        let answers = found.client.get::<Vec<WorkerView>>("/v1/workers").is_ok();
+        // Its port is open a moment after its files are there. What it refuses it refuses again.
+        let answers = match found.client.get::<Vec<WorkerView>>("/v1/workers") {
+            Ok(_) => true,
+            Err(error) if error.is_refusal() => return Err(OperateError::refused(error)),
+            Err(_) => false,
+        };
         connection = Some(found);
         Ok(answers)
     })?;
@@ -330,6 +350,34 @@ mod tests {
     }
 
     #[test]
+    fn accelerators_that_an_engine_does_not_give_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        crate::site::tests::changed(folder.path(), |document| {
+            document["locations"][0]["has_gpu_overlay"] = true.into();
+        });
+        let told = |runtimes: &str| {
+            let info = format!(
+                r#"{{"ServerVersion": "28", "Architecture": "x86_64", "DockerRootDir": "/", "Runtimes": {runtimes}}}"#
+            );
+            let script = format!("case \"$1\" in info) echo '{info}' ;; compose) echo 2.26.1 ;; esac");
+            let machine = crate::machine::tests::scripted(folder.path(), &[("docker", &script)]);
+            let site = Site::load(folder.path()).unwrap().on("hub", &machine).on("edge", &machine);
+            let told = std::sync::Mutex::new(Vec::new());
+            let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
+            let control = Control { tell: &tell, is_interrupted: &|| false };
+            tell_of_accelerators(&Equipment::find(&site, control).unwrap());
+            told.into_inner().unwrap()
+        };
+        let without = told(r#"{"runc": {}}"#);
+        assert!(
+            without.len() == 1 && without[0].starts_with("edge: the workers get no accelerators"),
+            "{without:?}"
+        );
+        assert_eq!(told(r#"{"runc": {}, "nvidia": {}}"#), Vec::<String>::new());
+    }
+
+    #[test]
     fn images_of_before_are_told_and_those_of_another_deployment_go() {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path(), None);
@@ -340,10 +388,12 @@ mod tests {
         };
         write(&site.places()[0], "tidemill:0");
         write(&site.places()[1], "tidemill:1");
+        fs::write(site.upgrade_record(), r#"{"image": "tidemill:2", "services": [], "runs": {}}"#).unwrap();
         let told = std::sync::Mutex::new(Vec::new());
         let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
         tell_of_before(&site, Control { tell: &tell, is_interrupted: &|| false }).unwrap();
         let told = told.into_inner().unwrap().join("\n");
+        assert!(!site.upgrade_record().exists(), "what came before tidemill:0 is nothing to go back to");
         assert!(told.contains("edge: the images of an upgrade of tidemill:0 count no more"), "{told}");
         assert!(told.contains("hub: controller has tidemill:2 from an upgrade"), "{told}");
         let is_there = |name: &str| folder.path().join(name).join(images::FILE_NAME).exists();

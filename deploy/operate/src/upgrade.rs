@@ -98,7 +98,7 @@ impl Watch<'_> {
         let asked = client.get("/v1/workers").and_then(|workers| Ok((workers, client.get("/v1/runs")?)));
         match asked {
             Ok((workers, runs)) => Ok(Some(Seen { workers, runs })),
-            Err(error) if error.is_refusal() => Err(error.into()),
+            Err(error) if error.is_refusal() => Err(OperateError::refused(error)),
             Err(_) => {
                 self.connection = None;
                 Ok(None)

@@ -33,6 +33,8 @@ pub(super) struct Service {
     pub(super) ports: Vec<String>,
     pub(super) volumes: Vec<Mount>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) devices: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) secrets: Vec<ServiceSecret>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpus: Option<f64>,
@@ -141,6 +143,7 @@ pub(super) struct Reservations {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) driver: &'static str,
-    pub(super) count: u32,
+    /// Numbers, so that containers of one machine do not all get its first ones.
+    pub(super) device_ids: Vec<String>,
     pub(super) capabilities: Vec<&'static str>,
 }

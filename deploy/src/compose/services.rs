@@ -4,7 +4,7 @@ use super::document::{
     Deploy, Device, GpuService, HealthCheck, Logging, Mount, Reservations, Resources, Service, ServiceSecret,
 };
 use crate::deployment::ID_LABEL;
-use crate::layout::{ELASTIC, Elastic, Layout, SERVICE, Site, Unit};
+use crate::layout::{ELASTIC, Elastic, Layout, SERVICE, Site, Unit, has_a_plain_name};
 use crate::request::NetworkMode;
 use crate::{CONTROLLER_MEMORY, GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER, STATE_FOLDER, USER};
 use std::collections::BTreeMap;
@@ -67,6 +67,7 @@ fn service(layout: &Layout, site: &Site, (volume, target): (String, &str), asked
         networks: if is_bridge { vec![NETWORK.to_owned()] } else { Vec::new() },
         ports: Vec::new(),
         volumes: vec![Mount { kind: "volume", source: volume, target: target.to_owned(), read_only: false }],
+        devices: Vec::new(),
         secrets: Vec::new(),
         cpus: None,
         mem_limit: None,
@@ -103,7 +104,7 @@ pub(super) fn controller(layout: &Layout, site: &Site) -> Service {
     // On the machine's own network its ports are the machine's; on a bridge only the one that is published is.
     let port = |variable: &str, port: u16| match layout.network {
         NetworkMode::Bridge => format!("0.0.0.0:{port}"),
-        NetworkMode::Host => format!("0.0.0.0:${{{variable}:-{port}}}"),
+        NetworkMode::Host => format!("{}:${{{variable}:-{port}}}", layout.everywhere()),
     };
     for (option, address) in [
         ("--listen", port(PORT_VARIABLE, ports.people)),
@@ -154,6 +155,8 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
         target: literal(path),
         read_only: true,
     }));
+    let devices = unit.devices.iter().filter(|path| has_a_plain_name(path));
+    service.devices = devices.map(|path| literal(&format!("{path}:{path}:rw"))).collect();
     service.secrets = vec![ServiceSecret { source: unit.join(), target: "join".into() }];
     service.cpus = unit.processors;
     service.mem_limit = unit.memory.map(size);
@@ -211,7 +214,8 @@ pub(super) fn results(unit: &Unit) -> String {
 }
 
 pub(super) fn gpus(unit: &Unit) -> GpuService {
-    let device = Device { driver: "nvidia", count: unit.accelerators, capabilities: vec!["gpu"] };
+    let device =
+        Device { driver: "nvidia", device_ids: unit.accelerator_numbers(), capabilities: vec!["gpu"] };
     GpuService {
         deploy: Deploy { resources: Resources { reservations: Reservations { devices: vec![device] } } },
     }

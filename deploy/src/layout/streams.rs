@@ -42,10 +42,12 @@ pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
     found
 }
 
-/// Sources that listen where only their own container reaches them, with the address.
+/// Sources that listen at another address than all of their container, with it: they are reached by nobody else, or find that the container,
+/// which has an address of its own, does not have this one.
 pub(crate) fn unheard(workflow: &Workflow) -> Vec<(String, String)> {
     let of = |source: &Source| {
-        let (host, port) = address(source, "listen").filter(|(host, _)| is_inside(host))?;
+        let (host, port) =
+            address(source, "listen").filter(|(host, _)| !matches!(*host, "0.0.0.0" | "[::]"))?;
         Some((source.id.as_str().to_owned(), format!("{host}:{port}")))
     };
     workflow.sources.iter().filter_map(of).collect()
@@ -62,14 +64,18 @@ mod tests {
              - {id: b, kind: tcp, options: {listen: '127.0.0.1:4101', columns: {n: int64}}}\n\
              - {id: c, kind: tcp, options: {connect: 'gate.example:4102', columns: {n: int64}}}\n\
              - {id: d, kind: tcp, options: {listen: '0.0.0.0:4103', columns: {n: int64}}}\n\
+             - {id: e, kind: tcp, options: {listen: '10.0.0.5:4104', columns: {n: int64}}}\n\
+             - {id: f, kind: tcp, options: {listen: '[::]:4105', columns: {n: int64}}}\n\
              sinks:\n- {id: out, kind: discard, input: a}\n- {id: out2, kind: discard, input: b}\n\
-             - {id: out3, kind: discard, input: c}\n- {id: out4, kind: discard, input: d}\n";
+             - {id: out3, kind: discard, input: c}\n- {id: out4, kind: discard, input: d}\n\
+             - {id: out5, kind: discard, input: e}\n- {id: out6, kind: discard, input: f}\n";
         let workflow = Workflow::parse(workflow, "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
-        let streams = of(&workflow, |source| source != "d");
+        let streams = of(&workflow, |source| ["a", "b", "c"].contains(&source));
         assert_eq!(
             streams,
             Streams { listens: vec![4100], addresses: vec!["0.0.0.0:4100".to_owned()], connects: vec![4102] }
         );
-        assert_eq!(unheard(&workflow), [("b".to_owned(), "127.0.0.1:4101".to_owned())]);
+        let expected = [("b", "127.0.0.1:4101"), ("e", "10.0.0.5:4104")];
+        assert_eq!(unheard(&workflow), expected.map(|(source, at)| (source.to_owned(), at.to_owned())));
     }
 }

@@ -34,8 +34,8 @@ fn elastic(layout: &Layout) -> String {
     format!(
         "The workflow wants limits that follow the load: the container `{ELASTIC}` ({}) moves processors and memory between the workers of its \
          machine. For that it has the socket of the engine and the control groups of the machine, which is as much as root may, but no network \
-         and nothing of the workflow; the workers have neither. Whoever does not want that leaves the service out: the limits stay as they are \
-         then.\n\n",
+         and nothing of the workflow; the workers have neither. Whoever does not want that deploys with `--no-elastic`: the limits stay as \
+         they are then.\n\n",
         names.join(", ")
     )
 }
@@ -106,7 +106,10 @@ fn workers(layout: &Layout) -> String {
 }
 
 fn run(layout: &Layout, request: &Request<'_>) -> String {
-    let at = if layout.network == NetworkMode::Bridge { "localhost" } else { layout.address.as_str() };
+    let at = match layout.network {
+        NetworkMode::Bridge => "localhost".to_owned(),
+        NetworkMode::Host => layout.address_before_port(),
+    };
     let port = layout.ports.published;
     format!(
         "The run. A token for you comes from\n\n{INDENT}{} exec -T {SERVICE} tidemill people add YOU --role operator \

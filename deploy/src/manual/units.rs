@@ -49,7 +49,7 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
         site.name,
         layout.address,
         start(&site.name, &controller),
-        layout.address,
+        layout.address_before_port(),
         submission(request)
     )
 }

@@ -18,6 +18,8 @@ use tokio::runtime::Runtime;
 const PART: usize = 16 << 20;
 /// A link gives up a service that does not answer, or says nothing more, for so long.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long a link can be used that is used at once: the clock of this machine may be some minutes behind that of the service.
+const OWN_LINK: Duration = Duration::from_secs(900);
 /// How long a service may take to be reached.
 const CONNECTING: Duration = Duration::from_secs(5);
 
@@ -165,7 +167,7 @@ impl Files {
     /// # Errors
     /// Those of the service.
     pub fn get(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
-        match read_link(&self.link(name, SILENCE)?) {
+        match read_link(&self.link(name, OWN_LINK)?) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             read => read.map(Some).map_err(|error| self.failed("read", error)),
         }

@@ -13,7 +13,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use tidemill_identity::Timestamp;
 
 /// From which byte on a blob is wanted: the query of a request, of the controller and of other workers.
 #[derive(serde::Deserialize)]
@@ -268,14 +269,20 @@ impl Blobs {
         }
     }
 
-    /// Whether it is there.
+    /// Whether it is there. Who hears that it is sends it not: it counts as touched just now, and a sweep leaves it for a while.
     pub fn has(&self, digest: &str) -> bool {
-        let is_there = self.path(digest).is_ok_and(|path| path.is_file());
+        // Locked, so that nobody sweeps meanwhile.
         let mut kept = self.kept();
-        match is_there {
-            true => kept.use_it(digest),
-            false => kept.remove(digest), // somebody else removed it
+        let path = self.path(digest).ok().filter(|path| path.is_file());
+        match &path {
+            Some(path) => {
+                touch(path);
+                kept.use_it(digest);
+            }
+            None => kept.remove(digest), // somebody else removed it
         }
+        drop(kept);
+        let is_there = path.is_some();
         match &self.beyond {
             Some(beyond) if beyond.is_relied_on() => beyond.has(digest),
             Some(beyond) => beyond.has(digest) || is_there,
@@ -308,12 +315,19 @@ impl Blobs {
             self.make_room(&mut kept, bytes);
             fs::rename(&part, &path).map_err(failed)?;
             kept.add(wanted, bytes);
-            Ok(())
+            drop(kept);
+            self.sync_names()
         })();
         if written.is_err() {
             let _ = fs::remove_file(&part); // the error is told
         }
         written
+    }
+
+    /// Waits until the names of what was put are on the disk: who sent it is told then that it is kept.
+    fn sync_names(&self) -> Result<(), BlobError> {
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| BlobError::System { path: self.folder.clone(), source })
     }
 
     /// Keeps many small files at once, all or none: the disk is waited for once.
@@ -344,7 +358,8 @@ impl Blobs {
                 fs::rename(part, path).map_err(|source| BlobError::System { path: path.clone(), source })?;
                 kept.add(wanted, bytes.len() as u64);
             }
-            Ok(())
+            drop(kept);
+            self.sync_names()
         })();
         if written.is_err() {
             for (part, _) in &parts {
@@ -442,6 +457,14 @@ impl Blobs {
             let _ = fs::remove_file(&part); // the error is told
         }
         placed
+    }
+}
+
+/// Says of a file that it was touched just now.
+fn touch(path: &Path) {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(Timestamp::now().as_unix());
+    if let Err(error) = File::open(path).and_then(|file| file.set_modified(now)) {
+        tracing::debug!("{} keeps its time: {error}", path.display());
     }
 }
 

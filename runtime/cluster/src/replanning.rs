@@ -38,7 +38,7 @@ pub struct StageFigure {
     pub records: f64,
     /// Batches.
     pub batches: f64,
-    /// Mean seconds of a batch, over its records.
+    /// Mean seconds of a batch.
     pub batch_seconds: f64,
 }
 

@@ -169,6 +169,10 @@ fn is_none(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_first(input: &u32) -> bool {
+    *input == 0
+}
+
 /// A slot's figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SlotReport {
@@ -187,6 +191,9 @@ pub struct EdgeReport {
     pub from: String,
     /// Receiving stage.
     pub to: String,
+    /// Which input of the receiving stage: a join may take the same stage as several.
+    #[serde(skip_serializing_if = "is_first")]
+    pub input: u32,
     /// Records sent between slots (replays included); 0 inside a slot.
     pub records: u64,
     /// Bytes sent.
@@ -234,7 +241,8 @@ pub struct SinkReport {
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
     pub correct: u64,
-    /// Records with ground truth; those behind the last checkpoint of a process that was lost count again when they come again.
+    /// Records with ground truth; those behind the last checkpoint of a process that was lost count again when they come again. Of texts
+    /// it is characters, those of all right texts once the sink is closed; of tracks it is boxes, and 0 until then.
     pub scored: u64,
     /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
     /// their boxes.
@@ -427,6 +435,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         EdgeReport {
             from: edge.from.clone(),
             to: edge.to.clone(),
+            input: edge.input,
             records: metrics.records.load(Ordering::Relaxed),
             bytes: metrics.bytes.load(Ordering::Relaxed),
             drops: metrics.drops.counts(),

@@ -115,6 +115,7 @@ impl Journal {
         }
         segments::tidy(folder)?;
         let found = segments::recover(folder, owner)?;
+        segments::sync_found(folder, &found.segments)?;
         let known = Known {
             segments: found.segments,
             end: found.end,
@@ -176,6 +177,10 @@ impl Journal {
             let known = lock(&self.known);
             known.end > known.first() && known.origin != stream.origin
         };
+        if is_other {
+            // What comes now is not of the stream that the segment says it is of.
+            lock(&self.writer).active = None;
+        }
         let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { None };
         if may_begin_again && self.extent().end > 0 {
             lock(&self.writer).again = Again::of(again::beginning(&self.folder));
@@ -535,6 +540,16 @@ impl Journal {
             segments: listed.len(),
             bytes: listed.iter().map(|segment| segment.bytes).sum(),
         }))
+    }
+
+    /// Bytes of the files of the journal in a folder that have what comes from a place in the stream on, also while a process has it open.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn bytes_from(folder: &Path, from: u64) -> Result<u64, JournalError> {
+        let listed = segments::list(folder)?;
+        let before = listed.windows(2).take_while(|pair| pair[1].first <= from).count();
+        Ok(listed[before..].iter().map(|segment| segment.bytes).sum())
     }
 
     /// Where the last whole line of the journal in a folder ends, of which [`Journal::look`] has told: another stream goes on there, and only

@@ -8,7 +8,7 @@ use crate::journal::{Journal, lock};
 use crate::segments;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -72,12 +72,18 @@ pub(crate) fn written(marks: &BTreeMap<u64, u64>) -> Vec<u8> {
 
 impl Marks {
     /// What is there of a reader. What is behind the last whole mark was under way when a process or the machine ended: nobody has
-    /// relied on it.
+    /// relied on it. The last whole one may be in memory only, if the process ended while it waited for the disk.
     pub(crate) fn open(folder: &Path, reader: &str) -> Result<Self, JournalError> {
         let path = path_of(folder, reader);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => HEAD.to_vec(),
-            bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
+            Err(error) => return Err(JournalError::io("read", &path, error)),
+            Ok(mut file) => {
+                tidemill_disk::sync_data(&file).map_err(|error| JournalError::io("synced", &path, error))?;
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(|error| JournalError::io("read", &path, error))?;
+                bytes
+            }
         };
         let known = read(&bytes).map_err(|why| JournalError::damaged(&path, why))?;
         Ok(Self { path, known, file: None })
@@ -91,7 +97,11 @@ impl Marks {
                 let appended = file
                     .write_all_at(&bytes_of((&number, &at)), length)
                     .and_then(|()| tidemill_disk::sync_data(&file));
-                appended.map_err(|error| JournalError::io("written", &self.path, error))?;
+                if let Err(error) = appended {
+                    // The next process would find it, and the disk may not have it.
+                    let _ = file.set_len(length);
+                    return Err(JournalError::io("written", &self.path, error));
+                }
                 Written { file, length: length + MARK as u64, most }
             }
             // The first one, so that nothing is written behind half a mark, or one too many.

@@ -1,8 +1,9 @@
 //! Whether a journal has, after a loss of power at any moment, all that anybody was given of the stream, and nothing that the stream did
 //! not have.
-use crate::format::{SEGMENT_HEAD, SegmentHead};
-use crate::{Cursor, Journal, LEAST_SIZE};
-use std::fs::File;
+use crate::format::{RecordHead, SEGMENT_HEAD, SegmentHead, record_end};
+use crate::{Cursor, Journal, LEAST_SIZE, marks, segments};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -59,6 +60,19 @@ impl Life<'_> {
     }
 }
 
+/// Leaves a record as a process does that is killed while it waits for the disk: whole, and in memory only.
+fn append_unsynced(folder: &Path, bytes: &[u8]) {
+    let last = segments::list(folder).unwrap().pop().unwrap();
+    let (_, found) = segments::read(folder, last.first).unwrap();
+    let head = RecordHead { length: bytes.len() as u32, sequence: found.sequence, offset: found.end };
+    let record = [&head.bytes()[..], bytes, &record_end(bytes)].concat();
+    append(&segments::path_of(folder, last.first), &record);
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    OpenOptions::new().append(true).open(path).unwrap().write_all(bytes).unwrap();
+}
+
 impl Cursor {
     fn read_exact_from_stream(&mut self, journal: &Journal, into: &mut [u8]) {
         let mut done = 0;
@@ -70,7 +84,8 @@ impl Cursor {
     }
 }
 
-/// Four processes, one after the other: the same stream, then another one behind half a line, then what was released.
+/// Five processes, one after the other: the same stream, then another one behind half a line, then what one left that was killed while it
+/// waited for the disk, then what was released.
 fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     let path = folder.join("deep/journal");
     let now = Thought { sent: Vec::new(), given: 0, wanted: 0 };
@@ -98,12 +113,25 @@ fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     life.send(&journal, &mut writer, b"four\n");
     drop(journal);
     let journal = open(&path);
-    journal.attach(|| Ok(reader)).unwrap();
+    journal.attach(|| reader.try_clone()).unwrap();
     life.send(&journal, &mut writer, b"five\n");
-    life.now.wanted = life.now.given - 5;
+    drop(journal);
+    life.now.sent.extend_from_slice(b"six\n");
+    life.think();
+    append_unsynced(&path, b"six\n");
+    let journal = open(&path);
+    let mut into = [0; 4];
+    Cursor::at(life.now.given as u64).read_exact(&journal, &mut into).unwrap();
+    assert_eq!(into, *b"six\n");
+    life.now.given += into.len();
+    life.think();
+    journal.attach(|| Ok(reader)).unwrap();
+    // In a segment of its own, which is on the disk.
+    life.send(&journal, &mut writer, b"seven\n");
+    life.now.wanted = life.now.given - b"five\nsix\nseven\n".len();
     life.think();
     journal.release(life.now.wanted as u64).unwrap();
-    life.send(&journal, &mut writer, b"six\n");
+    life.send(&journal, &mut writer, b"eight\n");
     life.thoughts
 }
 
@@ -185,4 +213,27 @@ fn a_forgotten_sync_of_a_journal_would_be_noticed() {
         let thoughts = life(folder.path(), &watch);
         println!("{}", check_all(&watch, &thoughts, MOST).expect_err("nobody waited for the disk"));
     }
+}
+
+/// A process is killed while it waits for a mark, and the next one finds it.
+#[test]
+fn a_mark_that_was_told_survives_a_loss_of_power() {
+    let folder = tempfile::tempdir().unwrap();
+    let watch = Watch::begin(folder.path()).unwrap();
+    let path = folder.path().join("journal");
+    open(&path).mark("s", 1, 5, 0).unwrap();
+    let whole = marks::written(&[(1, 5)].into());
+    append(&path.join("marks-s"), &marks::written(&[(1, 5), (2, 9)].into())[whole.len()..]);
+    let expected = BTreeMap::from([(1, 5), (2, 9)]);
+    assert_eq!(open(&path).marks("s").unwrap(), expected);
+    watch.think(1);
+    let losses = watch.losses(MOST);
+    let mut looked_at = 0;
+    for loss in losses.iter().filter(|loss| loss.thought == 1) {
+        let place = tempfile::tempdir().unwrap();
+        loss.image.write_to(place.path()).unwrap();
+        assert_eq!(open(&place.path().join("journal")).marks("s").unwrap(), expected);
+        looked_at += 1;
+    }
+    assert!(looked_at > 0);
 }

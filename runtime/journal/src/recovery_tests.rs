@@ -321,6 +321,44 @@ fn a_journal_goes_on_behind_bytes_of_a_killed_process() {
     assert_eq!(journal.extent().records, 3);
 }
 
+/// Bytes of another stream are not said to be of the one before it: that stream would be taken for another one by the next process.
+#[test]
+fn a_segment_with_bytes_of_a_killed_process_takes_none_of_another_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    torn(path, b"one\n", b"two\n");
+    let (reader, mut writer) = pipe();
+    let journal = open(path);
+    assert_eq!(journal.attach(|| reader.try_clone()).unwrap(), None);
+    writer.write_all(b"thr").unwrap();
+    assert_eq!(read(&journal, &mut Cursor::at(8), 3), b"thr");
+    drop(journal);
+    assert!(Journal::is_of(path, &reader).unwrap());
+    writer.write_all(b"ee\n").unwrap();
+    let journal = open(path);
+    assert_eq!(journal.attach(|| Ok(reader)).unwrap(), None, "it is the same stream");
+    assert_eq!(read(&journal, &mut Cursor::at(8), 6), b"three\n");
+}
+
+/// The next process has it from memory, where the disk may have none of it.
+#[test]
+fn a_record_that_could_not_be_synced_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let origin = Origin { boot: boot(), device: 1, inode: 2 };
+    let head = SegmentHead { owner: 1, first: 0, sequence: 0, origin };
+    let mut active = Active::create(path, head, &[]).unwrap();
+    active.append(0, 0, b"one\n").unwrap();
+    let length = active.length;
+    active.append(1, 4, b"two\n").unwrap();
+    active.length = length;
+    active.disown(4);
+    drop(active);
+    let journal = open(path);
+    assert_eq!(content(&journal, 0), b"one\ntwo\n");
+    assert_eq!((journal.extent().segments, journal.extent().records), (2, 2));
+}
+
 #[test]
 fn segments_that_a_loss_of_power_brought_back_do_not_count() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 //! A segment holds up to where the next one begins: what a process left behind that does not count any more is cut off by
 //! a segment that begins earlier. Nothing that is written is ever changed.
 use crate::error::JournalError;
-use crate::format::{Origin, RECORD_END, RecordHead, Scanned, SegmentHead, record_end, scan};
+use crate::format::{Origin, RECORD_END, RECORD_HEAD, RecordHead, Scanned, SegmentHead, record_end, scan};
 use crate::stream::boot;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -129,6 +129,21 @@ pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     }
 }
 
+/// Has the disk have what a process left behind. What that one wrote may be in memory only, and nobody else waits for it: not before
+/// this may anybody be given what is there. Segments before the last one were waited for before it began.
+pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), JournalError> {
+    if let Some(last) = segments.last() {
+        let path = path_of(folder, last.first);
+        let synced = File::open(&path).and_then(|file| tidemill_disk::sync_data(&file));
+        match synced {
+            // Another process has released it just now.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            synced => synced.map_err(|error| JournalError::io("synced", &path, error))?,
+        }
+    }
+    sync_names(folder)
+}
+
 /// Makes the names in a folder durable.
 pub(crate) fn sync_names(folder: &Path) -> Result<(), JournalError> {
     tidemill_disk::sync_folder(folder).map_err(|error| JournalError::io("synced", folder, error))
@@ -200,9 +215,20 @@ impl Active {
 
     /// Waits until a record with so many bytes, which is in the file, is on the disk.
     pub(crate) fn finish(&mut self, bytes: usize) -> Result<(), JournalError> {
-        tidemill_disk::sync_data(&self.file).map_err(self.failed("synced"))?;
-        self.length += (crate::format::RECORD_HEAD + bytes + RECORD_END) as u64;
+        if let Err(error) = tidemill_disk::sync_data(&self.file) {
+            self.disown(bytes);
+            return Err(self.failed("synced")(error));
+        }
+        self.length += (RECORD_HEAD + bytes + RECORD_END) as u64;
         Ok(())
+    }
+
+    /// Takes its end from a record that could not be synced. The system forgets that failure, and shows the next process bytes that the
+    /// disk may not have: one that is not whole is written again by that process, elsewhere.
+    pub(crate) fn disown(&self, bytes: usize) {
+        if let Err(error) = self.file.set_len(self.length + (RECORD_HEAD + bytes) as u64) {
+            tracing::debug!("the last record of `{}` keeps its end: {error}", self.path.display());
+        }
     }
 }
 

@@ -29,6 +29,11 @@ pub enum LinkError {
     /// What arrived is not what was sent.
     #[error("damaged frame: {0}")]
     Damaged(String),
+    /// More bytes in one frame than another host takes.
+    #[error(
+        "a frame has {0} bytes, and 1 GiB is the most that goes to another host at once: make batches or records smaller"
+    )]
+    TooLarge(u64),
     /// The operating system refused.
     #[error("{0}")]
     System(#[from] std::io::Error),

@@ -22,6 +22,8 @@ pub struct Address {
     config: Config,
     tls: Tls,
     schema: String,
+    /// The same as it stands in SQL: in quotes, where no word is reserved.
+    quoted: String,
     shown: String,
 }
 
@@ -51,7 +53,13 @@ impl Address {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
+    /// The schema, as it stands in SQL.
     pub(crate) fn schema(&self) -> &str {
+        &self.quoted
+    }
+
+    /// What it is called: in texts, and in those that locks are called by.
+    pub(crate) fn schema_name(&self) -> &str {
         &self.schema
     }
 
@@ -119,19 +127,27 @@ impl FromStr for Address {
         let (place, options) = text.split_once('?').unwrap_or((text, ""));
         let (mut mode, mut root, mut schema, mut others) = (None, None, "tidemill".to_owned(), Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("sslmode", value)) => mode = Some(value.to_owned()),
-                Some(("sslrootcert", value)) => root = Some(PathBuf::from(value)),
-                Some(("schema", value)) => schema = value.to_owned(),
-                Some(_) => others.push(option),
-                None => return Err(AddressError(format!("`{option}` is no option NAME=VALUE"))),
+            let Some((name, value)) = option.split_once('=') else {
+                return Err(AddressError(format!("`{option}` is no option NAME=VALUE")));
+            };
+            // Whoever reads the other options decodes them.
+            let value = || {
+                let wrong =
+                    || AddressError(format!("`{option}` has a `%` that does not stand for a character"));
+                decoded(value).ok_or_else(wrong)
+            };
+            match name {
+                "sslmode" => mode = Some(value()?),
+                "sslrootcert" => root = Some(PathBuf::from(value()?)),
+                "schema" => schema = value()?,
+                _ => others.push(option),
             }
         }
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        if schema.is_empty() || schema.len() > 63 || !schema.bytes().all(is_name) || schema.starts_with("pg_")
-        {
+        let begins = schema.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        if !begins || schema.len() > 63 || !schema.bytes().all(is_name) || schema.starts_with("pg_") {
             return Err(AddressError(format!(
-                "`{schema}` is no name of a schema: lower-case letters, digits and `_`"
+                "`{schema}` is no name of a schema: lower-case letters, digits and `_`, with no digit first"
             )));
         }
         let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
@@ -178,8 +194,24 @@ impl FromStr for Address {
             .keepalives_interval(Duration::from_secs(1))
             .keepalives_retries(3);
         let shown = shown(&config, &schema);
-        Ok(Self { config, tls, schema, shown })
+        let quoted = format!("\"{schema}\"");
+        Ok(Self { config, tls, schema, quoted, shown })
     }
+}
+
+/// The value of an option, in which `%41` is `A`; none: it is no text then.
+fn decoded(value: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.bytes());
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                u8::try_from(16 * digit()? + digit()?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// The address for people: whoever reads it learns no password.
@@ -221,6 +253,10 @@ mod tests {
             Ok(Tls::VerifiedBy("/ca.pem".into()))
         );
         assert_eq!(tls("postgres://me@db/x?sslrootcert=/ca.pem"), Ok(Tls::VerifiedBy("/ca.pem".into())));
+        assert_eq!(
+            tls("postgres://me@db/x?sslrootcert=%2Fthe%20ca%26c%c3%A9.pem"),
+            Ok(Tls::VerifiedBy("/the ca&cé.pem".into()))
+        );
         for (text, why) in [
             ("postgres://me@db/x", "the way to the server is not said to be safe"),
             ("postgres://me@db/x?sslmode=prefer", "`sslmode=prefer` is not taken"),
@@ -228,6 +264,11 @@ mod tests {
             ("postgres://me@db/x?sslmode=disable&sslrootcert=a", "exclude each other"),
             ("mysql://db/x", "it does not begin with postgres://"),
             ("postgres://me@localhost/x?schema=A-b", "`A-b` is no name of a schema"),
+            ("postgres://me@localhost/x?schema=1st", "`1st` is no name of a schema"),
+            ("postgres://me@localhost/x?schema=a%22b", "`a\"b` is no name of a schema"),
+            ("postgres://me@localhost/x?schema=", "`` is no name of a schema"),
+            ("postgres://me@db/x?sslrootcert=100%", "a `%` that does not stand for a character"),
+            ("postgres://me@db/x?sslrootcert=%ff", "a `%` that does not stand for a character"),
             ("postgres://me@localhost/x?sslmode", "`sslmode` is no option"),
             ("postgres://me@localhost/x?colour=red", "unknown option `colour`"),
         ] {

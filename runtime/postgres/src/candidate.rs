@@ -129,7 +129,8 @@ impl Candidate {
     fn try_to_lead(&self, client: &mut Client) -> Result<Option<i64>, PostgresError> {
         let schema = self.address.schema();
         let server = |error: postgres::Error| self.server(&error);
-        let lock = format!("SELECT pg_try_advisory_lock(hashtextextended('tidemill leader {schema}', 0))");
+        let name = self.address.schema_name();
+        let lock = format!("SELECT pg_try_advisory_lock(hashtextextended('tidemill leader {name}', 0))");
         let is_ours: bool = client.query_one(&lock, &[]).map_err(server)?.get(0);
         if !is_ours {
             return Ok(None);

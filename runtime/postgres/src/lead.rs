@@ -3,6 +3,7 @@ use crate::address::Address;
 use crate::candidate::{STANDSTILL, StandsBy, others};
 use crate::error::{PostgresError, in_words};
 use crate::schema;
+use postgres::error::Severity;
 use postgres::{Client, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -141,11 +142,17 @@ impl Lead {
     ///
     /// # Errors
     /// [`PostgresError::Deposed`] where another one leads, [`PostgresError::Lost`] where the server was not reached: the lead is given up then,
-    /// because nobody knows whether the rows were changed. [`PostgresError::Unfit`] where the server says no: nothing was changed.
+    /// because nobody knows whether the rows were changed. [`PostgresError::Unfit`] where the server says no, [`PostgresError::Server`]
+    /// where it was not reached before anything was sent: nothing was changed.
     pub fn write(&self, changes: &[Change<'_>]) -> Result<(), PostgresError> {
         let mut client = self.client()?;
-        let result = self.write_with(&mut client, changes);
-        match result {
+        let mut written = self.write_with(&mut client, changes);
+        if matches!(written, Err(Failed::Before(_))) {
+            // A connection that was kept may have ended meanwhile.
+            client = self.connect()?;
+            written = self.write_with(&mut client, changes);
+        }
+        match written {
             Ok(None) => {
                 self.keep(client);
                 Ok(())
@@ -154,24 +161,18 @@ impl Lead {
                 self.fate.end(&format!("another controller leads (term {found})"));
                 Err(PostgresError::Deposed { own: self.term, found })
             }
-            Err(error) => match error.as_db_error() {
-                // 57P01 to 57P05: the server ends the session, perhaps within the commit.
-                Some(told) if !told.code().code().starts_with("57P") => {
-                    Err(PostgresError::Unfit { place: self.place(), reason: in_words(&error) })
-                }
-                _ => Err(self.lost(&error)),
-            },
+            Err(Failed::Before(error)) => Err(self.server(&error)),
+            Err(Failed::Within(error)) if is_refusal(&error) => {
+                Err(PostgresError::Unfit { place: self.place(), reason: in_words(&error) })
+            }
+            Err(Failed::Within(error)) => Err(self.lost(&error)),
         }
     }
 
     /// Another term, where it is that.
-    fn write_with(
-        &self,
-        client: &mut Client,
-        changes: &[Change<'_>],
-    ) -> Result<Option<i64>, postgres::Error> {
+    fn write_with(&self, client: &mut Client, changes: &[Change<'_>]) -> Result<Option<i64>, Failed> {
         let schema = self.address.schema();
-        let mut transaction = client.transaction()?;
+        let mut transaction = client.transaction().map_err(Failed::Before)?;
         // Held until the commit: who takes the lead waits for that.
         let term = format!("SELECT term FROM {schema}.leader FOR SHARE");
         let found: i64 = transaction.query_one(&term, &[])?.get(0);
@@ -245,38 +246,45 @@ impl Lead {
         self.read(|client| others(client, self.address.schema()))
     }
 
-    fn read<T>(
-        &self,
-        read: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
-    ) -> Result<T, PostgresError> {
+    fn read<T>(&self, read: impl Fn(&mut Client) -> Result<T, postgres::Error>) -> Result<T, PostgresError> {
         let mut client = self.client()?;
-        let found = read(&mut client)
-            .map_err(|error| PostgresError::Server { place: self.place(), reason: in_words(&error) })?;
+        let mut found = read(&mut client);
+        if found.as_ref().is_err_and(|error| !is_refusal(error)) {
+            // A connection that was kept may have ended meanwhile.
+            client = self.connect()?;
+            found = read(&mut client);
+        }
+        let found = found.map_err(|error| self.server(&error))?;
         self.keep(client);
         Ok(found)
     }
 
+    fn server(&self, error: &postgres::Error) -> PostgresError {
+        PostgresError::Server { place: self.place(), reason: in_words(error) }
+    }
+
+    /// A connection that was kept, or a new one.
     fn client(&self) -> Result<Client, PostgresError> {
-        if let Some(reason) = self.ended() {
-            return Err(PostgresError::Lost { own: self.term, reason });
-        }
         let kept = {
             let mut idle = locked(&self.idle);
             std::iter::from_fn(|| idle.pop()).find(|client| !client.is_closed())
         };
         match kept {
-            Some(client) => Ok(client),
-            None => {
-                let mut client = schema::open(&self.address)?;
-                // Whoever waits longer than the lock lasts waits for nothing.
-                let limit = format!("SET lock_timeout = {}", STANDSTILL.as_millis());
-                client.batch_execute(&limit).map_err(|error| PostgresError::Server {
-                    place: self.place(),
-                    reason: in_words(&error),
-                })?;
-                Ok(client)
-            }
+            Some(client) if self.ended().is_none() => Ok(client),
+            _ => self.connect(),
         }
+    }
+
+    /// A new connection, while it leads.
+    fn connect(&self) -> Result<Client, PostgresError> {
+        if let Some(reason) = self.ended() {
+            return Err(PostgresError::Lost { own: self.term, reason });
+        }
+        let mut client = schema::open(&self.address)?;
+        // Whoever waits longer than the lock lasts waits for nothing.
+        let limit = format!("SET lock_timeout = {}", STANDSTILL.as_millis());
+        client.batch_execute(&limit).map_err(|error| self.server(&error))?;
+        Ok(client)
     }
 
     fn keep(&self, client: Client) {
@@ -291,6 +299,28 @@ impl Lead {
         self.fate.end(&reason);
         PostgresError::Lost { own: self.term, reason }
     }
+}
+
+/// Where a write failed.
+enum Failed {
+    /// Before anything was sent.
+    Before(postgres::Error),
+    /// After that, perhaps within the commit.
+    Within(postgres::Error),
+}
+
+impl From<postgres::Error> for Failed {
+    fn from(error: postgres::Error) -> Self {
+        Self::Within(error)
+    }
+}
+
+/// Whether the server has said no, and the session goes on: what was asked for was not done. Where it ends the session (FATAL), or all of them
+/// (PANIC), that may be within a commit. 08 are errors of the connection.
+fn is_refusal(error: &postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|told| {
+        told.parsed_severity() == Some(Severity::Error) && !told.code().code().starts_with("08")
+    })
 }
 
 /// Rows that are put with one statement, and bytes unless a single row has more: the server takes no message of a gigabyte.

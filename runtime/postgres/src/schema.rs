@@ -19,10 +19,10 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
     let place = || address.to_string();
     let server = |error: postgres::Error| PostgresError::Server { place: place(), reason: in_words(&error) };
     let unfit = |reason: String| PostgresError::Unfit { place: place(), reason };
-    let schema = address.schema();
+    let (schema, name) = (address.schema(), address.schema_name());
     let row = client.query_one(
-        "SELECT current_setting('server_version_num')::int, to_regclass($1)::text",
-        &[&format!("{schema}.leader")],
+        "SELECT current_setting('server_version_num')::int, to_regclass($1)::text, to_regnamespace($2)::text",
+        &[&format!("{schema}.leader"), &schema],
     );
     let row = row.map_err(server)?;
     let (version, there): (i32, Option<String>) = (row.get(0), row.get(1));
@@ -30,10 +30,15 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
         return Err(unfit(format!("it is PostgreSQL {}, and 14 or newer is needed", version / 10_000)));
     }
     if there.is_none() {
+        // Whoever owns the schema alone may not even ask for one that is there.
+        let make = match row.get::<_, Option<String>>(2) {
+            Some(_) => String::new(),
+            None => format!("CREATE SCHEMA IF NOT EXISTS {schema};"),
+        };
         // Several controllers may begin at once: one makes the tables, and the others wait for it.
         let made = client.batch_execute(&format!(
-            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('tidemill tables {schema}', 0));
-             CREATE SCHEMA IF NOT EXISTS {schema};
+            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('tidemill tables {name}', 0));
+             {make}
              CREATE TABLE IF NOT EXISTS {schema}.leader (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one), format int NOT NULL,
                  term bigint NOT NULL, name text NOT NULL, address text NOT NULL, since timestamptz NOT NULL DEFAULT now());
              INSERT INTO {schema}.leader (format, term, name, address) VALUES ({FORMAT}, 0, '', '') ON CONFLICT DO NOTHING;
@@ -44,7 +49,7 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
         ));
         made.map_err(|error| match error.as_db_error() {
             Some(_) => unfit(format!(
-                "its tables cannot be made ({}): have the role own the database, or make schema {schema} for it",
+                "its tables cannot be made ({}): have the role own the database, or make schema {name} for it",
                 in_words(&error)
             )),
             None => server(error),

@@ -198,6 +198,74 @@ fn a_term_that_is_over_is_refused_by_the_server() {
     assert_eq!(waits.join().unwrap(), 4);
 }
 
+/// Ends all sessions of leaders but those that hold a lock.
+fn end_kept_connections(client: &mut postgres::Client) -> usize {
+    let kept =
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tidemill'
+                AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')";
+    client.query(kept, &[]).unwrap().len()
+}
+
+/// A firewall between them forgets it, or an operator ends it: the lead goes on.
+#[test]
+fn a_connection_that_has_ended_costs_no_lead() {
+    let Some(server) = Server::start() else { return };
+    let lead = leads(&candidate(&server.address(), "a:1"));
+    let mut other = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
+    for value in [b"1", b"2", b"3"] {
+        lead.write(&[Change::put("run", "x", value)]).unwrap();
+        assert!(end_kept_connections(&mut other) > 0);
+        // At once, mostly before the client can know.
+        assert_eq!(lead.get("run", "x").unwrap().unwrap(), value);
+        assert!(end_kept_connections(&mut other) > 0);
+    }
+    assert_eq!(lead.ended(), None);
+}
+
+/// Where the session ends within a write nobody knows what became of it; where the server says no, nothing did.
+#[test]
+fn what_ends_a_session_within_a_write_is_no_refusal() {
+    let Some(server) = Server::start() else { return };
+    let mut other = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
+    let says = |function: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION says() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {function}; RETURN NULL; END $$;
+             CREATE OR REPLACE TRIGGER says AFTER INSERT ON tidemill.rows FOR EACH ROW EXECUTE FUNCTION says()"
+        )
+    };
+    for ends in ["PERFORM pg_terminate_backend(pg_backend_pid())", "RAISE 'gone' USING ERRCODE = '08006'"] {
+        let lead = leads(&candidate(&server.address(), "a:1"));
+        other.batch_execute(&says("RAISE 'no'")).unwrap();
+        let refused = lead.write(&[Change::put("run", "x", b"1")]).unwrap_err();
+        assert!(matches!(refused, PostgresError::Unfit { .. }), "{refused}");
+        assert_eq!(lead.ended(), None);
+        other.batch_execute(&says(ends)).unwrap();
+        let lost = lead.write(&[Change::put("run", "x", b"1")]).unwrap_err();
+        assert!(matches!(lost, PostgresError::Lost { .. }), "{lost}");
+        assert!(lead.ended().is_some());
+    }
+}
+
+/// Nobody but who owns the database may ask for a schema, also for one that is there.
+#[test]
+fn a_role_that_owns_the_schema_alone_leads() {
+    let Some(server) = Server::start() else { return };
+    let mut client = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
+    // Nor is a word that SQL has for itself in the way.
+    client
+        .batch_execute(
+            "CREATE ROLE keeper LOGIN; CREATE SCHEMA \"user\" AUTHORIZATION keeper;
+             REVOKE CREATE ON DATABASE postgres FROM PUBLIC",
+        )
+        .unwrap();
+    let address = format!("postgres://keeper@127.0.0.1:{}/postgres?schema=user", server.port());
+    let lead = leads(&candidate(&address, "a:1"));
+    lead.write(&[Change::put("run", "x", b"1")]).unwrap();
+    assert_eq!(lead.all("run").unwrap(), [("x".to_owned(), b"1".to_vec())]);
+    drop(lead);
+    assert_eq!(leads(&candidate(&address, "b:1")).term(), 2);
+}
+
 /// A leader that is stopped, or whose machine is gone, within a write: nobody commits it.
 #[test]
 fn a_write_that_never_ends_does_not_keep_others_from_leading() {

@@ -68,6 +68,8 @@ const LOCK: &str = "lock";
 pub const WORKERS_LOCK: &str = "workers.lock";
 /// A folder in the folder, for what is read of streams and no checkpoint has yet. It is left alone here.
 pub const JOURNALS: &str = "journals";
+/// What it is called while it is being deleted. It is left alone here, too.
+pub const FORMER_JOURNALS: &str = "journals.gone";
 /// File systems put this into their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -174,7 +176,8 @@ impl Folder {
         }
         let objects = self.names(&self.path.join(OBJECTS))?;
         if !has(MANIFEST) {
-            let parts = [OBJECTS, LOCK, WORKERS_LOCK, NEW_MANIFEST, JOURNALS, LOST_AND_FOUND];
+            let parts =
+                [OBJECTS, LOCK, WORKERS_LOCK, NEW_MANIFEST, JOURNALS, FORMER_JOURNALS, LOST_AND_FOUND];
             if let Some(found) = names.iter().find(|name| !parts.contains(&name.as_str())) {
                 return foreign(found.clone());
             }

@@ -74,7 +74,7 @@ mod state;
 
 pub use digest::{Digest, Token};
 pub use error::{Damage, StateError, StoreError};
-pub use folder::{Folder, JOURNALS, Store, WORKERS_LOCK};
+pub use folder::{FORMER_JOURNALS, Folder, JOURNALS, Store, WORKERS_LOCK};
 pub use identity::{Difference, Identity, compare};
 pub use input::InputState;
 pub use limits::Limits;

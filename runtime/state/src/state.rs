@@ -116,6 +116,11 @@ impl State {
         Some(manifest)
     }
 
+    /// The older checkpoints that are kept and can be read, the newest first.
+    pub fn older(&self) -> impl DoubleEndedIterator<Item = &Manifest> {
+        self.older.iter().map(|(_, manifest)| manifest)
+    }
+
     /// The bytes of an object.
     ///
     /// # Errors

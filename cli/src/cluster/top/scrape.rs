@@ -85,12 +85,11 @@ impl Scrapes {
                 format!("{} serves no metrics of {which}", self.place),
             ));
         };
-        let (earlier, seconds) = match &self.before {
+        let (earlier, wall) = match &self.before {
             Some((at, earlier)) => (Some(earlier), now.duration_since(*at).as_secs_f64()),
             None => (None, 0.0),
         };
-        let of = Of { workflow, run: name, now: &table, earlier, seconds };
-        let figures = of.figures();
+        let figures = Of::new((workflow, name), &table, earlier, wall).figures();
         self.before = Some((now, table));
         Ok(figures)
     }
@@ -145,12 +144,27 @@ struct Of<'a> {
     run: &'a str,
     now: &'a Table,
     earlier: Option<&'a Table>,
+    /// Between them, in the time of the run, which a dilation stretches.
     seconds: f64,
+    /// The same in real time.
+    wall: f64,
 }
 
 type Wanted<'a> = [(&'a str, &'a str)];
 
 impl<'a> Of<'a> {
+    fn new(
+        (workflow, run): (&'a str, &'a str),
+        now: &'a Table,
+        earlier: Option<&'a Table>,
+        wall: f64,
+    ) -> Self {
+        let of = Self { workflow, run, now, earlier, seconds: wall, wall };
+        // It stands still where the run has ended, and begins anew where another process goes on with it.
+        let told = of.grown("tidemill_run_seconds", &[]).filter(|told| *told > 0.0);
+        Self { seconds: told.unwrap_or(wall), ..of }
+    }
+
     fn is_own(&self, sample: &Sample) -> bool {
         sample.label("workflow") == self.workflow && sample.label("run") == self.run
     }
@@ -176,11 +190,16 @@ impl<'a> Of<'a> {
         self.value(name, wanted).unwrap_or(0.0) as u64
     }
 
-    /// By how much the sum has grown, per second.
+    /// By how much the sum has grown, per second of the run.
     fn growth(&self, name: &str, wanted: &Wanted<'_>) -> Option<f64> {
+        let grown = self.grown(name, wanted)?;
+        (self.seconds > 0.0).then(|| grown / self.seconds)
+    }
+
+    /// By how much the sum has grown.
+    fn grown(&self, name: &str, wanted: &Wanted<'_>) -> Option<f64> {
         let earlier = self.own(self.earlier?, name, wanted).map(|sample| sample.value).sum::<f64>();
-        let now = self.value(name, wanted)?;
-        (self.seconds > 0.0).then(|| (now - earlier).max(0.0) / self.seconds)
+        Some((self.value(name, wanted)? - earlier).max(0.0))
     }
 
     /// Cumulative counts by the end of the bucket, of what came since the look before; of all where there was none.
@@ -332,17 +351,16 @@ impl<'a> Of<'a> {
 
     /// Batches of a model take their time one after the other; of several copies all together.
     fn busy_of_model(&self, of: &Wanted<'_>) -> Option<f64> {
-        let batches = self.growth("tidemill_operator_batches_total", of)?;
-        let records = self.growth("tidemill_operator_compute_seconds_count", of)?;
-        let computing = self.growth("tidemill_operator_compute_seconds_sum", of)?;
-        (records > 0.0).then(|| batches * computing / records)
+        self.growth("tidemill_operator_computing_seconds_total", of)
     }
 
     fn busy_of_slots(&self) -> BTreeMap<String, f64> {
         let mut busy: BTreeMap<String, f64> = BTreeMap::new();
         for sample in self.own(self.now, "tidemill_slot_processor_seconds_total", &[]) {
             let of = [("slot", sample.label("slot"))];
-            let Some(part) = self.growth("tidemill_slot_processor_seconds_total", &of) else { continue };
+            let Some(grown) = self.grown("tidemill_slot_processor_seconds_total", &of) else { continue };
+            // Processor time is real time.
+            let part = if self.wall > 0.0 { grown / self.wall } else { continue };
             for instance in sample.label("stages").split(',') {
                 let stage = instance.split('#').next().unwrap_or(instance);
                 let known = busy.entry(stage.to_owned()).or_default();

@@ -1,5 +1,5 @@
 //! Plans for a load, for programs.
-use super::{LoadPlan, Totals, file_name};
+use super::{LoadPlan, Totals, file_name, saved};
 use crate::plan::status_word;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -85,7 +85,7 @@ impl LoadPlan<'_> {
                 "totals": totals(fixed, seconds),
             },
             "switched": totals(switched, seconds),
-            "saved": 1.0 - switched.cost / fixed.cost,
+            "saved": saved(switched.cost, fixed.cost),
             "schedule": spells.collect::<Vec<_>>(),
         })
     }

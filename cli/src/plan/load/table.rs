@@ -1,6 +1,6 @@
 //! Plans for a load, for people.
 use super::candidates::workers_of;
-use super::{Level, LoadPlan, Totals};
+use super::{Level, LoadPlan, Totals, saved};
 use crate::plan::table::{percent, rate, trimmed};
 use crate::plan::{dollars, status_word};
 use crate::table::{Side, Table};
@@ -123,12 +123,12 @@ impl LoadPlan<'_> {
         let fixed = self.fixed();
         let is_day = (self.trace.seconds() - 86_400.0).abs() < 1.0;
         let row = |name: &str, totals: Totals| {
-            let saved = 1.0 - totals.cost / fixed.cost;
+            let saved = saved(totals.cost, fixed.cost).filter(|_| totals != fixed);
             [
                 name.to_owned(),
                 money(totals.cost),
                 if is_day { String::new() } else { money(totals.cost * 86_400.0 / self.trace.seconds()) },
-                if totals == fixed { "-".to_owned() } else { percent(saved) },
+                saved.map_or_else(|| "-".to_owned(), percent),
                 trimmed(totals.switches_per_day, 1),
                 small(totals.over_time),
                 small(totals.over_load),

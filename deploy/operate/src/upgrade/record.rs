@@ -13,6 +13,9 @@ use std::io::ErrorKind;
 pub(crate) struct Record {
     /// The image that was wanted last.
     pub(crate) image: String,
+    /// Images that were wanted before, by an upgrade that did not come to its end either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) before: Vec<String>,
     /// What services had before the first of them was changed.
     pub(crate) services: Vec<Old>,
     /// What runs did then.
@@ -67,17 +70,38 @@ impl Record {
         self.services.iter().find(|old| old.location == location && old.service == service)
     }
 
-    /// Goes on with what is there now: an upgrade that has begun knows more of what there was before.
+    /// Goes on with what is there now: an upgrade that has begun knows more of what there was before, of services that still have that or
+    /// an image which it gave them. Another image came from elsewhere: then what it knows of before is two images ago.
     pub(crate) fn begin(before: Option<Self>, image: &str, services: Vec<Old>, runs: Doing) -> Self {
-        let Some(mut record) = before else { return Self { image: image.to_owned(), services, runs } };
-        image.clone_into(&mut record.image);
-        for old in services {
-            if record.old(&old.location, &old.service).is_none() {
-                record.services.push(old);
-            }
+        let Some(mut record) = before else {
+            return Self { image: image.to_owned(), before: Vec::new(), services, runs };
+        };
+        let mut is_outdated = false;
+        let mut known = Vec::new();
+        for now in services {
+            known.push(match record.old(&now.location, &now.service) {
+                Some(old) if old.id == now.id || record.has_given(&now.image) => old.clone(),
+                old => {
+                    is_outdated |= old.is_some();
+                    now
+                }
+            });
         }
-        record.runs.add(runs);
+        record.services = known;
+        match is_outdated {
+            true => record.runs = runs,
+            false => record.runs.add(runs),
+        }
+        if record.image != image {
+            let last = std::mem::replace(&mut record.image, image.to_owned());
+            record.before.push(last);
+        }
         record
+    }
+
+    /// Whether it wanted an image, so that services may have it.
+    fn has_given(&self, image: &str) -> bool {
+        self.image == image || self.before.iter().any(|one| one == image)
     }
 }
 
@@ -111,7 +135,27 @@ mod tests {
         assert_eq!(again.old("hub", "a").unwrap().image, "t:1");
         assert_eq!((again.image.as_str(), again.services.len()), ("t:3", 3));
         assert!(again.runs.0.contains_key("night") && again.runs.0.contains_key("day"), "{again:?}");
+        // What the first one gave is still known as that when a third one begins.
+        let third =
+            Record::begin(Some(again), "t:4", vec![old("a", "t:2"), old("b", "t:1")], doing("day", "edge"));
+        assert_eq!(third.old("hub", "a").unwrap().image, "t:1");
         Record::remove(&site).unwrap();
         assert_eq!(Record::read(&site).unwrap(), None);
+    }
+
+    /// Deployed anew with an image of its own between the interrupt and the next upgrade.
+    #[test]
+    fn what_was_replaced_since_then_is_nothing_to_go_back_to() {
+        let old = |service: &str, image: &str| Old {
+            location: "hub".into(),
+            service: service.into(),
+            image: image.into(),
+            id: format!("sha256:{image}"),
+        };
+        let doing = |run: &str| Doing([(run.to_owned(), ["hub".to_owned()].into())].into());
+        let first = Record::begin(None, "t:2", vec![old("a", "t:1"), old("gone", "t:1")], doing("night"));
+        let next = Record::begin(Some(first), "t:4", vec![old("a", "t:3")], doing("day"));
+        assert_eq!(next.services, [old("a", "t:3")]);
+        assert_eq!(next.runs, doing("day"), "a run of then that has ended since would fail this upgrade");
     }
 }

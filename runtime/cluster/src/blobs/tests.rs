@@ -159,3 +159,20 @@ fn the_bound_holds_after_every_file_and_what_is_needed_stays() {
     assert_eq!(again.sweep(&BTreeSet::from([fourth.clone()]), Duration::ZERO), 1);
     assert!(again.has(&fourth) && again.bytes() == 2);
 }
+
+/// Whoever was told that a file is there sends it not, and submits a moment later.
+#[test]
+fn what_somebody_was_told_of_is_not_swept_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open(folder.path()).unwrap();
+    let names = [b"one", b"two"].map(|bytes| {
+        let name = digest(bytes);
+        blobs.put(&name, &bytes[..]).unwrap();
+        let file = File::open(folder.path().join(&name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        name
+    });
+    assert!(blobs.has(&names[0]));
+    assert_eq!(blobs.sweep(&BTreeSet::new(), Duration::from_secs(3600)), 1);
+    assert!(blobs.has(&names[0]) && !blobs.has(&names[1]));
+}

@@ -198,9 +198,11 @@ async function sample(signal) {
     const name = looked();
     if (name !== null && name === run.name && !document.hidden) {
       try {
-        const view = await ask(`/v1/runs/${part(name)}/samples?after=${run.samples.last}`, { signal });
+        const { last, round } = run.samples;
+        const view = await ask(`/v1/runs/${part(name)}/samples?after=${last}`, { signal });
         if (signal.aborted) return;
-        if (looked() === name && run.name === name) run.samples.show(view, run.isOver);
+        // An answer of the plan before would set the number that the next one begins behind.
+        if (looked() === name && run.samples.round === round) run.samples.show(view, run.isOver);
       } catch {
         // `look` tells what is wrong.
       }

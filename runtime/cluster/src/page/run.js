@@ -148,6 +148,7 @@ export class Run {
       method: "DELETE",
       done: `${run.name} is being cancelled.`,
     });
+    this.samples.follow(figures);
     this.#tiles(run, figures, isOver);
     this.#levels(figures);
     if (figures.stages.length > 0) this.plan.show(figures);

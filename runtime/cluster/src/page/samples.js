@@ -44,13 +44,31 @@ export class Samples {
     this.place = place;
     this.sinks = new Map();
     this.last = 0;
+    // Sinks whose records here are those of an earlier plan, or of an earlier process of the run.
+    this.former = new Set();
+    this.round = 0;
+    this.plan = null;
+    this.seconds = 0;
   }
 
   // Another run is looked at.
   clear() {
     this.sinks.clear();
+    this.former.clear();
     this.last = 0;
+    this.round += 1;
+    [this.plan, this.seconds] = [null, 0];
     this.place.replaceChildren(element("p", { className: "note", text: "No record has come to a sink yet." }));
+  }
+
+  // Records are counted anew by each plan and by each process that goes on with the run: what is asked for is counted anew then, too.
+  follow(figures) {
+    if (this.plan !== null && (figures.plan_version !== this.plan || figures.seconds < this.seconds)) {
+      this.last = 0;
+      this.round += 1;
+      for (const sink of this.sinks.keys()) this.former.add(sink);
+    }
+    [this.plan, this.seconds] = [figures.plan_version, figures.seconds];
   }
 
   // What is new; `isOver`: nothing more comes.
@@ -72,6 +90,7 @@ export class Samples {
         this.sinks.set(sink.sink, list);
         this.place.append(element("h3", { text: sink.sink }), list);
       }
+      if (sink.samples.length > 0 && this.former.delete(sink.sink)) list.replaceChildren();
       for (const sample of [...sink.samples].reverse()) list.prepend(card(sample));
       while (list.childElementCount > MOST) list.lastElementChild.remove();
     }

@@ -140,7 +140,14 @@ function digits(value, places) {
 }
 
 export const count = (value) => digits(value ?? 0, 0);
-export const rate = (value) => (value >= 1000 ? `${count(value)}/s` : `${digits(value ?? 0, value >= 100 ? 0 : 1)}/s`);
+
+// Below one with two digits: what comes once a minute does come.
+export function rate(value) {
+  if (value >= 1000) return `${count(value)}/s`;
+  if (value > 0 && value < 0.995) return `${value.toLocaleString("en", { maximumSignificantDigits: 2 })}/s`;
+  return `${digits(value ?? 0, value >= 100 ? 0 : 1)}/s`;
+}
+
 export const percent = (value) => (value === null || value === undefined ? "" : `${digits(value, value >= 10 ? 0 : 1)} %`);
 export const money = (value) => (value === null || value === undefined ? "" : `${digits(value, 4)} $/h`);
 

@@ -5,7 +5,6 @@ use super::{Late, StageFigure};
 use crate::blobs;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_app::expectation::{Expectation, FIRST_SEED, expectation};
-use tidemill_app::figures::wilson_percent;
 use tidemill_app::planned::Planned;
 use tidemill_app::planning::Case;
 use tidemill_app::waits::{is_of_latency, violations};
@@ -370,8 +369,8 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
 pub fn measured(late: &Late) -> Vec<Miss> {
     let missed = late.levels.iter().filter_map(|level| {
         let by = level.missed_by.filter(|by| *by > 0.0)?;
-        let (right, all) = late.measured.scored.unwrap_or_default();
-        let best = wilson_percent(right, all).map_or(100.0, |(_, high)| high);
+        let interval = late.measured.scored.and_then(|scored| scored.interval_percent());
+        let best = interval.map_or(100.0, |(_, high)| high);
         let is_said = level.level != "accuracy" || best < level.wanted_value;
         // What the plan expects is judged with the plan.
         (is_said && level.planned.is_none()).then_some((level, by))
@@ -424,7 +423,10 @@ pub fn moved(from: &Plan, to: &Plan) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_app::measured::{Measured, Scored};
     use tidemill_spec::plan::{PlanWorkflow, Stage};
+    use tidemill_spec::units::Percent;
+    use tidemill_spec::workflow::Slo;
 
     const PROFILE: &str = "version: 1\nworkflow: {name: flow}\nmachines: [{worker_type: small, how: measured}]\nservices:\n\
         - {operator: see, variant: tiny, worker_type: small, how: measured, batches: [{batch: 1, mean: 10ms, p75: 11ms}]}\n";
@@ -474,6 +476,18 @@ mod tests {
             StageFigure { records: 3.0, batches: 3.0, batch_seconds: 1.0 },
         )]);
         assert!(drift(&profile, &few, &none).is_empty(), "too few to tell");
+    }
+
+    #[test]
+    fn an_accuracy_is_missed_where_enough_independent_answers_say_so() {
+        let of = |independent| {
+            let slo = Slo { accuracy: Some(Percent(80.0).into()), ..Slo::default() };
+            let scored = Scored { correct: 700, all: 1000, independent };
+            let measured = Measured { scored: Some(scored), ..Measured::default() };
+            let levels = measured.levels(&slo);
+            super::measured(&Late { measured, levels, ..Late::default() }).len()
+        };
+        assert_eq!((of(1000), of(10)), (1, 0), "characters of ten texts are no thousand samples");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What answers with truth say of plans: measured accuracy counts for the models that it was measured of.
 use super::Late;
 use std::collections::BTreeMap;
-use tidemill_app::figures::wilson_percent;
+use tidemill_app::measured::Scored;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::Percent;
@@ -9,9 +9,9 @@ use tidemill_spec::units::Percent;
 /// Models by operator.
 type Variants = BTreeMap<String, String>;
 
-/// Right answers and those with truth, by the models that gave them.
+/// Answers that were judged, by the models that gave them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Scores(BTreeMap<Variants, (u64, u64)>);
+pub struct Scores(BTreeMap<Variants, Scored>);
 
 fn variants(plan: &Plan) -> Variants {
     let stages = plan.stages.iter().filter(|stage| stage.stands_in_for.is_none());
@@ -32,14 +32,14 @@ impl Scores {
 /// what the profile says until they have been tried.
 pub fn with_scores(profile: &mut Profile, scores: &Scores) {
     let Some(accuracy) = &mut profile.accuracy else { return };
-    for (variants, (right, all)) in &scores.0 {
-        let Some((low, high)) = wilson_percent(*right, *all) else { continue };
+    for (variants, scored) in &scores.0 {
+        let Some((low, high)) = scored.interval_percent() else { continue };
         // Without a row the profile says it by its operators; one row would stand in place of all these.
         let known = accuracy.end_to_end.iter_mut().find(|row| row.variants == *variants);
         if let Some(row) = known.filter(|row| high < row.accuracy.0) {
-            row.accuracy = Percent(100.0 * *right as f64 / *all as f64);
+            row.accuracy = Percent(scored.percent());
             row.interval = Some((Percent(low), Percent(high)));
-            row.samples = Some(*all);
+            row.samples = Some(scored.independent.min(scored.all));
         }
     }
 }
@@ -58,16 +58,19 @@ mod tests {
         let stage = Stage { variant: Some("tiny".into()), ..Stage::new("see", "see", "a") };
         let plan =
             Plan { stages: vec![stage], ..Plan::new(PlanWorkflow { name: "flow".into(), digest: None }) };
-        let of = |right, all| {
+        let of_few = |correct, all, independent| {
             let mut profile = Profile::parse(PROFILE, "profile.yaml").unwrap();
-            let measured = Measured { scored: Some((right, all)), ..Measured::default() };
+            let scored = Scored { correct, all, independent };
+            let measured = Measured { scored: Some(scored), ..Measured::default() };
             let mut scores = Scores::default();
             scores.see(&plan, &Late { measured, ..Late::default() });
             with_scores(&mut profile, &scores);
             let rows = profile.accuracy.unwrap().end_to_end;
             rows.iter().map(|row| row.accuracy.0).collect::<Vec<_>>()
         };
+        let of = |correct, all| of_few(correct, all, all);
         assert_eq!(of(6, 10), [80.0, 90.0], "a few");
+        assert_eq!(of_few(600, 1000, 10), [80.0, 90.0], "a few texts of many characters");
         assert_eq!(of(600, 1000), [60.0, 90.0]);
         assert_eq!(of(990, 1000), [80.0, 90.0], "better is no reason for anything");
     }

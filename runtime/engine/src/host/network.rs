@@ -439,6 +439,10 @@ impl Tell {
     /// What is damaged is cut: the channel sends it again over the next connection.
     fn check<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         result.map_err(|error| {
+            // Over the next connection it is as large: the slot fails by it.
+            if matches!(error, LinkError::TooLarge(_)) {
+                return error;
+            }
             if !std::mem::replace(&mut self.told, true) {
                 if !matches!(error, LinkError::Lost) {
                     tracing::warn!(channel = self.channel, "a channel to another host is cut: {error}");

@@ -65,6 +65,8 @@ struct StageFigures {
     records_in: u64,
     records_out: u64,
     batches: u64,
+    #[serde(default)]
+    computing: u64,
     batch_sizes: Vec<u64>,
     batch_records: u64,
     queue: Histogram,
@@ -303,6 +305,7 @@ impl StageFigures {
             records_in: get(&stage.records_in),
             records_out: get(&stage.records_out),
             batches: get(&stage.batches),
+            computing: get(&stage.computing),
             batch_sizes: stage.batch_sizes.counts.iter().map(get).collect(),
             batch_records: get(&stage.batch_sizes.records),
             queue: stage.queue.histogram(),
@@ -326,6 +329,7 @@ impl StageFigures {
         self.records_in = self.records_in.saturating_add(before.records_in);
         self.records_out = self.records_out.saturating_add(before.records_out);
         self.batches = self.batches.saturating_add(before.batches);
+        self.computing = self.computing.saturating_add(before.computing);
         self.batch_sizes.resize(BatchSizes::BOUNDS.len() + 1, 0);
         self.batch_sizes
             .iter_mut()
@@ -347,6 +351,7 @@ impl StageFigures {
         set(&stage.records_in, self.records_in);
         set(&stage.records_out, self.records_out);
         set(&stage.batches, self.batches);
+        set(&stage.computing, self.computing);
         stage.batch_sizes.counts.iter().zip(&self.batch_sizes).for_each(|(counter, n)| set(counter, *n));
         set(&stage.batch_sizes.records, self.batch_records);
         stage.queue.set(self.queue);
@@ -495,6 +500,7 @@ mod tests {
     fn fill(table: &MetricsTable, n: u64) {
         for stage in table.stages.values() {
             set(&stage.records_in, n);
+            set(&stage.computing, 5 * n);
             stage.batch_sizes.record(n);
             stage.queue.record(n as i64 * 1_000_000, n);
             stage.drops.add("late", n);
@@ -564,7 +570,7 @@ mod tests {
         let stage = &shown.stages["b"];
         assert_eq!(get(&stage.records_in), 13);
         assert_eq!(stage.queue.summary().count, 13);
-        assert_eq!(stage.batch_sizes.buckets().1, 13);
+        assert_eq!((stage.batch_sizes.buckets().1, get(&stage.computing)), (13, 65));
         assert_eq!(stage.drops.counts()["late"], 13);
         assert_eq!(stage.schedule_lag.load(Ordering::Relaxed), 10, "the largest");
         assert_eq!(get(&shown.stages["a"].records_in), 0, "of another host");

@@ -227,8 +227,7 @@ impl InferenceNode {
                     self.slot.trace(&self.stage, what, batch, times);
                     self.slot.mark(&self.stage, batch, &mut output.dead_letters);
                 }
-                metrics.compute.record(elapsed, rows);
-                metrics.batches.fetch_add(1, Ordering::Relaxed);
+                metrics.computed(elapsed, rows);
                 metrics.batch_sizes.record(rows);
                 self.batching.served(elapsed);
                 // Each letter at the epoch of its record: batches may be cut differently in a replay.

@@ -112,6 +112,9 @@ impl SinkCell {
         self.sink.close()?;
         let rows = std::mem::take(&mut self.unpublished);
         if let Some(metrics) = metrics {
+            // Nothing more comes: what is still not there is wrong.
+            self.score.settle();
+            self.tell_score(metrics);
             if let Some(measures) = self.score.track_measures() {
                 let _ = metrics.tracks.set(measures); // closed once
             }
@@ -139,13 +142,17 @@ impl SinkCell {
         self.rows += std::mem::take(&mut self.staged_rows);
         self.mark()?;
         self.score.add(std::mem::take(&mut self.staged_score));
+        self.tell_score(metrics);
+        metrics.committed.store(self.rows, Ordering::Relaxed);
+        metrics.closed.store(self.sink.is_closed(), Ordering::Release);
+        Ok(())
+    }
+
+    fn tell_score(&self, metrics: &SinkMetrics) {
         metrics.correct.store(self.score.correct, Ordering::Relaxed);
         metrics.scored.store(self.score.scored, Ordering::Relaxed);
         metrics.independent.store(self.score.independent, Ordering::Relaxed);
         metrics.without_truth.store(self.score.unknown, Ordering::Relaxed);
-        metrics.committed.store(self.rows, Ordering::Relaxed);
-        metrics.closed.store(self.sink.is_closed(), Ordering::Release);
-        Ok(())
     }
 }
 
@@ -336,5 +343,75 @@ impl Node for SinkNode {
             operator: self.stage.operator.clone(),
             batch: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+    use super::*;
+    use arrow_array::{
+        ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    };
+    use std::collections::HashMap;
+    use tidemill_operators::record::{record_schema, source_id};
+    use tidemill_operators::text_truth::TextTruth;
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn write(&mut self, _batch: &RecordBatch) -> Result<(), OperatorError> {
+            Ok(())
+        }
+        fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+            Ok(())
+        }
+        fn rollback(&mut self) -> Result<(), OperatorError> {
+            Ok(())
+        }
+        fn close(&mut self) -> Result<(), OperatorError> {
+            Ok(())
+        }
+        fn exactly_once(&self) -> bool {
+            false
+        }
+    }
+
+    fn row(key: &str, text: &str) -> RecordBatch {
+        let columns = ["key", "text"].map(|name| Column::new(name, ColumnType::Text));
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(FixedSizeBinaryArray::new(16, source_id(0, 0).to_vec().into(), None)),
+            Arc::new(UInt32Array::from(vec![0])),
+            Arc::new(UInt64Array::from(vec![0])),
+            Arc::new(Int64Array::from(vec![0])),
+            Arc::new(Int64Array::from(vec![0])),
+            Arc::new(UInt32Array::from(vec![0])),
+            Arc::new(Int8Array::from(vec![1])),
+            Arc::new(StringArray::from(vec![key])),
+            Arc::new(StringArray::from(vec![text])),
+        ];
+        RecordBatch::try_new(record_schema(&StreamType::new(columns)), arrays).unwrap()
+    }
+
+    /// Whoever looks while the run goes on is not told of misses that are none yet.
+    #[test]
+    fn what_has_not_come_is_wrong_once_the_sink_is_closed() {
+        let right = HashMap::from([("a".to_owned(), "ab".to_owned()), ("b".to_owned(), "cdef".to_owned())]);
+        let truth = GroundTruth {
+            key: "key".into(),
+            prediction: "text".into(),
+            answers: Arc::default(),
+            once: false,
+            tracks: None,
+            texts: Some(Arc::new(TextTruth::new(&right, None).unwrap())),
+        };
+        let (mut cell, metrics) = (SinkCell::new(Box::new(Nowhere)), SinkMetrics::default());
+        let told = || (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
+        cell.staged_score.judge(&truth, &row("a", "ab"), &Score::default());
+        cell.commit(1, &metrics).unwrap();
+        assert_eq!(told(), (2, 2));
+        cell.close(|| 0, Some(&metrics)).unwrap();
+        assert_eq!(told(), (2, 6));
     }
 }

@@ -207,8 +207,7 @@ impl StatefulNode {
         }
         if rows > 0 {
             self.stage.metrics.queue.record(waited, rows);
-            self.stage.metrics.compute.record(self.slot.now() - started, rows);
-            self.stage.metrics.batches.fetch_add(1, Ordering::Relaxed);
+            self.stage.metrics.computed(self.slot.now() - started, rows);
         }
         self.stage.account(&self.slot, epoch, &mut output);
         for batch in output.batches {

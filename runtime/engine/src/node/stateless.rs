@@ -6,7 +6,6 @@ use crate::metrics::count;
 use crate::traces::Happening;
 use arrow_array::RecordBatch;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use tidemill_operators::api::{DeadLetter, Output, Stateless};
 
 pub(crate) struct StatelessNode {
@@ -38,8 +37,7 @@ impl Node for StatelessNode {
             let started = self.slot.clock.now();
             let result = self.operator.process(batch, &mut output);
             let ended = self.slot.clock.now();
-            metrics.compute.record(ended - started, rows);
-            metrics.batches.fetch_add(1, Ordering::Relaxed);
+            metrics.computed(ended - started, rows);
             self.slot.trace(&self.stage, (None, Happening::Compute), batch, (started, ended));
             self.slot.mark(&self.stage, batch, &mut output.dead_letters);
             self.processing = None;

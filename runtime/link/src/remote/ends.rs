@@ -1,6 +1,6 @@
 //! The ends of a channel over a socket.
 use super::carrier::{Carrier, lost};
-use super::inbound::{Inbound, LARGE, new_ring, seal};
+use super::inbound::{Inbound, LARGE, MAX_PAYLOAD, new_ring, seal};
 use super::outgoing::Outgoing;
 use super::ring::RingSender;
 use crate::frame::{Content, Control, Frame};
@@ -168,9 +168,15 @@ impl Sender {
     }
 }
 
+/// Refuses what the peer would take for damage, however often it is sent.
+fn is_taken(length: u64) -> Result<(), LinkError> {
+    if length > MAX_PAYLOAD { Err(LinkError::TooLarge(length)) } else { Ok(()) }
+}
+
 impl LinkSender for Sender {
     fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
         let (mut header, payload) = self.encoder.encode(&frame)?;
+        is_taken(header.length)?;
         let checksum = payload.iter().fold(0, |checksum, part| crc32c::crc32c_append(checksum, part));
         header.checksum = u64::from(checksum);
         let large = header.length >= LARGE as u64;
@@ -445,5 +451,17 @@ impl LinkReceiver for Receiver {
             ahead.frames.push_back(frame);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_peer_would_not_take_is_refused_with_its_size() {
+        assert!(is_taken(MAX_PAYLOAD).is_ok());
+        let error = is_taken(MAX_PAYLOAD + 1).unwrap_err().to_string();
+        assert!(error.contains(&(MAX_PAYLOAD + 1).to_string()), "{error}");
     }
 }

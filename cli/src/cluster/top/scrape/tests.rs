@@ -8,6 +8,7 @@ tidemill_operator_records_total{workflow=\"w\",operator=\"m\",stage=\"m\",worker
 tidemill_operator_batches_total{workflow=\"w\",operator=\"m\",stage=\"m\",worker=\"local\",variant=\"big\"} 90
 tidemill_operator_compute_seconds_count{workflow=\"w\",stage=\"m\"} 90
 tidemill_operator_compute_seconds_sum{workflow=\"w\",stage=\"m\"} 0.9
+tidemill_operator_computing_seconds_total{workflow=\"w\",stage=\"m\"} 0.5
 tidemill_operator_compute_seconds_bucket{workflow=\"w\",stage=\"m\",le=\"0.01\"} 90
 tidemill_operator_compute_seconds_bucket{workflow=\"w\",stage=\"m\",le=\"0.1\"} 90
 tidemill_operator_compute_seconds_bucket{workflow=\"w\",stage=\"m\",le=\"+Inf\"} 90
@@ -22,7 +23,7 @@ tidemill_run_seconds{workflow=\"w\"} 4
 
 fn figures(second: &str) -> RunFigures {
     let (earlier, now) = (Table(parse(FIRST)), Table(parse(second)));
-    Of { workflow: "w", run: "", now: &now, earlier: Some(&earlier), seconds: 2.0 }.figures()
+    Of::new(("w", ""), &now, Some(&earlier), 2.0).figures()
 }
 
 #[test]
@@ -33,6 +34,7 @@ fn rates_and_times_are_of_what_came_between_two_looks() {
         .replace("variant=\"big\"} 90", "variant=\"big\"} 130")
         .replace("_count{workflow=\"w\",stage=\"m\"} 90", "_count{workflow=\"w\",stage=\"m\"} 130")
         .replace("stage=\"m\"} 0.9", "stage=\"m\"} 2.9")
+        .replace("stage=\"m\"} 0.5", "stage=\"m\"} 2.1")
         .replace("le=\"0.1\"} 90", "le=\"0.1\"} 130")
         .replace("le=\"+Inf\"} 90", "le=\"+Inf\"} 130")
         .replace("slo=\"latency\"} 4", "slo=\"latency\"} 6");
@@ -42,12 +44,33 @@ fn rates_and_times_are_of_what_came_between_two_looks() {
     assert_eq!(figures.sources[0].state, SourceState::Running);
     let model = &figures.stages[1];
     assert_eq!((model.out_per_second, model.compute.count), (20.0, 40));
-    // 40 batches of 50 ms in 2 s.
-    assert!((model.busy.unwrap() - 1.0).abs() < 1e-9, "{model:?}");
+    // A batch counts once, however many records had to wait for it.
+    assert!((model.busy.unwrap() - 0.8).abs() < 1e-9, "{model:?}");
     assert!(model.compute.p50_ms > 10.0 && model.compute.p50_ms < 100.0, "{model:?}");
     assert_eq!(figures.limit.as_deref(), Some("m"));
     assert_eq!((figures.levels[0].wanted, figures.levels[0].is_missed), (200.0, Some(false)));
     assert_eq!((figures.levels[0].windows, figures.levels[0].windows_missed), (6, 1));
+}
+
+/// In 2 s on the clock, half a second of the run.
+#[test]
+fn rates_of_a_stretched_run_are_of_its_own_time() {
+    let slot = |seconds: f64| {
+        format!(
+            "tidemill_slot_processor_seconds_total{{workflow=\"w\",slot=\"local\",stages=\"s\"}} {seconds}\n"
+        )
+    };
+    let earlier = format!("{FIRST}{}", slot(1.0));
+    let now = earlier
+        .replace("direction=\"out\"} 100", "direction=\"out\"} 120")
+        .replace("tidemill_run_seconds{workflow=\"w\"} 4", "tidemill_run_seconds{workflow=\"w\"} 4.5")
+        .replace(&slot(1.0), &slot(2.0));
+    let (earlier, now) = (Table(parse(&earlier)), Table(parse(&now)));
+    let figures = Of::new(("w", ""), &now, Some(&earlier), 2.0).figures();
+    assert_eq!((figures.seconds, figures.window_seconds), (4.5, 0.5));
+    assert_eq!(figures.sources[0].per_second, 40.0);
+    // Processor time is none of the run's.
+    assert_eq!(figures.stages[0].busy, Some(0.5));
 }
 
 #[test]

@@ -13,12 +13,24 @@ const BEHIND: f64 = 1.0;
 /// A source that should have given so many records in the window and gave none is silent.
 const EXPECTED: f64 = 3.0;
 
+/// Counters of a stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct StageCounts {
+    pub(super) taken: u64,
+    pub(super) given: u64,
+    pub(super) batches: u64,
+    /// Seconds that its batches took, each once.
+    pub(super) computing: f64,
+    /// Seconds of processor time.
+    pub(super) processor: f64,
+}
+
 /// Counters at a point of time.
 pub(super) struct Sample {
     /// Seconds.
     pub(super) at: f64,
-    /// In the order of the plan: in, out, batches, seconds of processor time.
-    pub(super) stages: Vec<(u64, u64, u64, f64)>,
+    /// In the order of the plan.
+    pub(super) stages: Vec<StageCounts>,
     /// In the order of the plan: records and bytes.
     pub(super) edges: Vec<(u64, u64)>,
     /// Arrivals.
@@ -37,19 +49,14 @@ pub(super) struct Recent {
 impl Recent {
     pub(super) fn advance(&mut self, latencies: &Latencies) {
         self.parts.push_back(self.window.advance(latencies));
-        if self.parts.len() > LONG {
+        if self.parts.len() > SAMPLES {
             self.parts.pop_front();
         }
     }
 
-    /// The parts of the last samples.
-    fn last(&self, samples: usize) -> impl Iterator<Item = &(f64, u64)> {
-        self.parts.iter().skip(self.parts.len().saturating_sub(samples)).flatten()
-    }
-
     /// Milliseconds and how many records, ascending.
     pub(super) fn all(&self) -> Vec<(f64, u64)> {
-        let mut all: Vec<(f64, u64)> = self.last(SAMPLES).copied().collect();
+        let mut all: Vec<(f64, u64)> = self.parts.iter().flatten().copied().collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         all
     }
@@ -61,19 +68,6 @@ impl Recent {
             p50_ms: percentile_of(&all, 50.0).unwrap_or_default(),
             p99_ms: percentile_of(&all, 99.0).unwrap_or_default(),
         }
-    }
-
-    /// Milliseconds, on average.
-    pub(super) fn mean(&self) -> Option<f64> {
-        self.mean_of(SAMPLES)
-    }
-
-    /// Milliseconds, on average of so many samples.
-    pub(super) fn mean_of(&self, samples: usize) -> Option<f64> {
-        let (sum, count) = self
-            .last(samples)
-            .fold((0.0, 0), |(sum, count), (value, n)| (sum + value * *n as f64, count + n));
-        (count > 0).then(|| sum / count as f64)
     }
 }
 
@@ -113,6 +107,16 @@ impl Change<'_> {
     pub(super) fn per_second(&self, counter: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
         let (first, last) = self.ends?;
         Some(counter(last)?.saturating_sub(counter(first)?) as f64 / self.seconds)
+    }
+
+    /// Of a stage's counter, per second.
+    pub(super) fn of_stage(&self, at: usize, counter: impl Fn(&StageCounts) -> u64) -> Option<f64> {
+        self.per_second(|sample| sample.stages.get(at).map(&counter))
+    }
+
+    /// Part of its time that a stage computes; of several copies and partitions all together.
+    pub(super) fn computing(&self, at: usize) -> Option<f64> {
+        self.share(|sample| sample.stages.get(at).map(|counts| counts.computing))
     }
 
     /// Of seconds, per second.

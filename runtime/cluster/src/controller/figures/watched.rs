@@ -1,5 +1,5 @@
 //! A run that goes on, as it is looked at.
-use super::change::{Change, LONG, Recent, Sample, Seen, stage_of};
+use super::change::{Change, LONG, Recent, Sample, Seen, StageCounts, stage_of};
 use super::{Place, predicted_cost, role, still};
 use crate::figures::{
     CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, SinkFigures, SourceFigures,
@@ -78,11 +78,16 @@ impl Watched {
         let plan = &observer.program().plan;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let stages = plan.stages.iter().zip(&mut self.stages).map(|(stage, (queue, compute))| {
-            let Some(metrics) = observer.stage(&stage.id) else { return (0, 0, 0, 0.0) };
+            let Some(metrics) = observer.stage(&stage.id) else { return StageCounts::default() };
             queue.advance(&metrics.queue);
             compute.advance(&metrics.compute);
-            let (taken, given) = (get(&metrics.records_in), get(&metrics.records_out));
-            (taken, given, get(&metrics.batches), metrics.processor.seconds())
+            StageCounts {
+                taken: get(&metrics.records_in),
+                given: get(&metrics.records_out),
+                batches: get(&metrics.batches),
+                computing: get(&metrics.computing) as f64 / 1e9,
+                processor: metrics.processor.seconds(),
+            }
         });
         let stages = stages.collect();
         let edges = plan.edges.iter().zip(&mut self.edges).map(|(edge, recent)| {
@@ -122,7 +127,7 @@ impl Watched {
             window_seconds: change.seconds,
             plan_version: plan.plan_version,
             emitted: progress.emitted,
-            arrived: progress.arrived,
+            arrived: self.committed(),
             dead_letters: progress.dead_letters,
             restarts: self.observer.restarts(),
             limit: limit(&stages),
@@ -134,6 +139,12 @@ impl Watched {
             workers,
             cost,
         }
+    }
+
+    /// Records that sinks have, each once: what was repeated after a restart has arrived again.
+    fn committed(&self) -> u64 {
+        let sinks = self.sinks.keys().filter_map(|sink| self.observer.sink(sink));
+        sinks.map(|metrics| metrics.committed.load(Ordering::Relaxed)).sum()
     }
 
     fn stages(
@@ -152,19 +163,14 @@ impl Watched {
             let busy = match &stage.variant {
                 Some(_) => {
                     let copies = 1 + metrics.copies_added.load(Ordering::Relaxed);
-                    let batches = change.per_second(|sample| sample.stages.get(at).map(|counts| counts.2));
-                    let computing = batches.zip(compute.mean()).map(|(per_second, ms)| per_second * ms / 1e3);
+                    let computing = change.computing(at);
                     computing.map(|all| all / copies as f64 / f64::from(stage.partitions.max(1)))
                 }
                 None => of_slots.get(stage.id.as_str()).copied(),
             };
             StageFigures {
-                in_per_second: change
-                    .per_second(|sample| sample.stages.get(at).map(|counts| counts.0))
-                    .unwrap_or(0.0),
-                out_per_second: change
-                    .per_second(|sample| sample.stages.get(at).map(|counts| counts.1))
-                    .unwrap_or(0.0),
+                in_per_second: change.of_stage(at, |counts| counts.taken).unwrap_or(0.0),
+                out_per_second: change.of_stage(at, |counts| counts.given).unwrap_or(0.0),
                 records_in: metrics.records_in.load(Ordering::Relaxed),
                 records_out: metrics.records_out.load(Ordering::Relaxed),
                 queue: queue.times(),
@@ -292,8 +298,9 @@ impl Watched {
             let of_slots =
                 of_slots.filter_map(|(at, _)| change.share(|sample| sample.slots.get(at).copied()));
             let of_stages = plan.stages.iter().enumerate().filter(|(_, stage)| stage.worker == worker.id);
-            let of_stages = of_stages
-                .filter_map(|(at, _)| change.share(|sample| sample.stages.get(at).map(|counts| counts.3)));
+            let of_stages = of_stages.filter_map(|(at, _)| {
+                change.share(|sample| sample.stages.get(at).map(|counts| counts.processor))
+            });
             role(worker, place, of_slots.chain(of_stages).sum())
         });
         let roles: Vec<RoleFigures> = roles.collect();
@@ -343,16 +350,12 @@ impl Watched {
     pub(super) fn computed(&self) -> BTreeMap<String, StageFigure> {
         let change = Change::over(&self.samples, LONG);
         let plan = &self.observer.program().plan;
-        let all =
-            plan.stages.iter().zip(&self.stages).enumerate().filter_map(|(at, (stage, (_, compute)))| {
-                let per_second = |of: fn(&(u64, u64, u64, f64)) -> u64| {
-                    change.per_second(|sample| sample.stages.get(at).map(of))
-                };
-                let records = per_second(|counts| counts.0)? * change.seconds;
-                let batches = per_second(|counts| counts.2)? * change.seconds;
-                let batch_seconds = compute.mean_of(LONG)? / 1e3;
-                (batches > 0.0).then(|| (stage.id.clone(), StageFigure { records, batches, batch_seconds }))
-            });
+        let all = plan.stages.iter().enumerate().filter_map(|(at, stage)| {
+            let records = change.of_stage(at, |counts| counts.taken)? * change.seconds;
+            let batches = change.of_stage(at, |counts| counts.batches)? * change.seconds;
+            let batch_seconds = change.computing(at)? * change.seconds / batches;
+            (batches > 0.0).then(|| (stage.id.clone(), StageFigure { records, batches, batch_seconds }))
+        });
         all.collect()
     }
 }

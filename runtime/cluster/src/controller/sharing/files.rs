@@ -1,11 +1,12 @@
 //! Files of workflows: the folder of a controller is a cache of them.
+use super::super::ways::instant;
 use crate::blobs::Beyond;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_identity::Timestamp;
 use tidemill_postgres::{Change, Lead, PostgresError};
 
@@ -25,27 +26,74 @@ fn failed(error: PostgresError) -> io::Error {
 /// See the module.
 pub(in super::super) struct SharedFiles {
     lead: Arc<Lead>,
+    known: Mutex<Known>,
+    /// Held by who puts a file there or removes one.
+    changing: Mutex<()>,
+}
+
+/// What is known of what lies there.
+#[derive(Default)]
+struct Known {
     /// Only the one that leads adds any.
-    known: Mutex<BTreeSet<String>>,
+    digests: BTreeSet<String>,
+    /// When somebody was last told that a file is there: it stays for a while, also if no run needs it yet.
+    told: BTreeMap<String, Instant>,
+}
+
+impl Known {
+    /// Whether it lies there; if so, somebody hears of that.
+    fn tell(&mut self, digest: &str) -> bool {
+        let has = self.digests.contains(digest);
+        if has {
+            self.told.insert(digest.to_owned(), instant());
+        }
+        has
+    }
+
+    fn add(&mut self, digest: &str) {
+        self.digests.insert(digest.to_owned());
+        self.tell(digest);
+    }
+
+    /// Forgets a file, unless somebody was told of it since then.
+    fn forget(&mut self, digest: &str, age: Duration) -> bool {
+        let is_told = self.told.get(digest).is_some_and(|told| told.elapsed() < age);
+        if !is_told {
+            self.digests.remove(digest);
+            self.told.remove(digest);
+        }
+        !is_told
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SharedFiles {
     pub(in super::super) fn open(lead: &Arc<Lead>) -> Result<Self, PostgresError> {
-        let known = lead.names(WHOLE)?.into_iter().collect();
-        Ok(Self { lead: Arc::clone(lead), known: Mutex::new(known) })
+        let digests = lead.names(WHOLE)?.into_iter().collect();
+        let known = Mutex::new(Known { digests, told: BTreeMap::new() });
+        Ok(Self { lead: Arc::clone(lead), known, changing: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes a file, if it is one, and its parts: all at once, so that none is left that nobody knows of.
+    fn remove(&self, digest: &str) -> Result<(), PostgresError> {
+        let kind = parts(digest);
+        let names = self.lead.names(&kind)?;
+        let parts = names.iter().map(|name| Change::delete(&kind, name));
+        let changes: Vec<Change<'_>> = parts.chain([Change::delete(WHOLE, digest)]).collect();
+        self.lead.write(&changes)
     }
 }
 
 impl Beyond for SharedFiles {
     fn has(&self, digest: &str) -> bool {
-        self.known().contains(digest)
+        locked(&self.known).tell(digest)
     }
 
     fn put(&self, digest: &str, path: &Path) -> io::Result<()> {
+        let _alone = locked(&self.changing);
         if self.has(digest) {
             return Ok(());
         }
@@ -62,7 +110,7 @@ impl Beyond for SharedFiles {
         // Whoever has less than all of it has nothing.
         let whole = format!("{bytes} {}", Timestamp::now().as_unix());
         self.lead.write(&[Change::put(WHOLE, digest, whole.as_bytes())]).map_err(failed)?;
-        self.known().insert(digest.to_owned());
+        locked(&self.known).add(digest);
         Ok(())
     }
 
@@ -83,9 +131,19 @@ impl Beyond for SharedFiles {
             if wanted.contains(&digest) || now.saturating_sub(since) < age.as_secs() {
                 continue;
             }
-            self.known().remove(&digest);
-            self.lead.write(&[Change::delete(WHOLE, &digest)]).map_err(failed)?;
-            self.lead.clear(&parts(&digest)).map_err(failed)?;
+            let _alone = locked(&self.changing);
+            if locked(&self.known).forget(&digest, age) {
+                self.remove(&digest).map_err(failed)?;
+            }
+        }
+        // Parts of files that never became whole: who put them died.
+        let _alone = locked(&self.changing);
+        let whole: BTreeSet<String> = self.lead.names(WHOLE).map_err(failed)?.into_iter().collect();
+        for kind in self.lead.kinds(&parts("")).map_err(failed)? {
+            let digest = kind.strip_prefix(&parts("")).unwrap_or_default();
+            if !whole.contains(digest) {
+                self.lead.clear(&kind).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -110,5 +168,21 @@ impl Read for Parts {
             let part = self.lead.get(&self.kind, &name).map_err(failed)?;
             self.part = io::Cursor::new(part.ok_or(io::ErrorKind::UnexpectedEof)?);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_was_told_of_stays_for_a_while() {
+        let mut known = Known::default();
+        let hour = Duration::from_secs(3600);
+        assert!(!known.tell("one") && known.forget("one", hour));
+        known.digests.insert("one".to_owned());
+        assert!(known.tell("one") && !known.forget("one", hour) && known.tell("one"));
+        known.add("two");
+        assert!(!known.forget("two", hour) && known.forget("two", Duration::ZERO) && !known.tell("two"));
     }
 }

@@ -2,6 +2,7 @@
 //! controller finds it, before the checkpoint that counts on it.
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_app::letters::Share;
@@ -16,27 +17,28 @@ fn row(offset: u64) -> String {
     format!("{offset:020}")
 }
 
-/// Puts the file where it is written, as far as it was shared.
+/// Puts the file where it is written, as far as it was shared, a part at a time.
 pub(in super::super) fn restore(lead: &Lead, run: &str, path: &Path) -> Result<(), String> {
-    let rows = lead.all(&kind(run)).map_err(|error| error.to_string())?;
-    if rows.is_empty() {
+    let told = |error: PostgresError| error.to_string();
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let kind = kind(run);
+    let names = lead.names(&kind).map_err(told)?;
+    if names.is_empty() {
         return Ok(());
     }
-    let mut bytes: Vec<u8> = Vec::new();
-    for (name, part) in rows {
-        let offset = name.parse::<usize>().map_err(|_| format!("`{name}` is no place in a file"))?;
-        if offset > bytes.len() {
-            return Err(format!(
-                "the bytes from {} to {offset} of the dead letters of run {run} are missing",
-                bytes.len()
-            ));
-        }
+    path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+    let (file, mut end) = (File::create(path).map_err(failed)?, 0);
+    for name in &names {
+        let offset = name.parse::<u64>().map_err(|_| format!("`{name}` is no place in a file"))?;
+        let part = lead.get(&kind, name).map_err(told)?.filter(|_| offset <= end);
+        let part = part.ok_or_else(|| {
+            format!("the bytes from {end} to {offset} of the dead letters of run {run}, or those behind, are missing")
+        })?;
         // What a leader wrote before a checkpoint that did not come to be is written again.
-        bytes.truncate(offset);
-        bytes.extend(part);
+        file.set_len(offset).and_then(|()| file.write_all_at(&part, offset)).map_err(failed)?;
+        end = offset + part.len() as u64;
     }
-    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-    folder.and_then(|()| fs::write(path, bytes)).map_err(|error| format!("{}: {error}", path.display()))
+    Ok(())
 }
 
 /// Shares what is committed of the file at `path`.

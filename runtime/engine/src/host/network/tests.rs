@@ -129,6 +129,18 @@ fn what_is_not_wanted_any_more_is_not_dialled() {
     assert_eq!(case.asked.load(Ordering::Relaxed), 1);
 }
 
+/// Over the next connection it would be as large.
+#[test]
+fn a_frame_that_is_too_large_is_told_and_cuts_nothing() {
+    let (events_of_host, events) = unbounded();
+    let has_heard = Arc::default();
+    let mut tell = Tell { channel: CHANNEL, generation: 1, has_heard, events: events_of_host, told: false };
+    let large = tell.check::<()>(Err(LinkError::TooLarge(5)));
+    assert!(matches!(large, Err(LinkError::TooLarge(5))) && events.is_empty());
+    let damaged = tell.check::<()>(Err(LinkError::Damaged("x".into())));
+    assert!(matches!(damaged, Err(LinkError::Lost)) && events.len() == 1);
+}
+
 /// A host that takes connections for the channel, says something over each and ends it.
 fn peer(say: impl Fn(&mut dyn LinkSender) + Send + Sync + 'static) -> Serving {
     let listener = Listener::bind(&Address::Abstract(String::new()), &Security::none()).unwrap();

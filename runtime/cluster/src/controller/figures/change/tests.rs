@@ -29,7 +29,6 @@ fn times_are_those_of_the_last_samples() {
     }
     let times = recent.times();
     assert_eq!((times.count, times.p50_ms, times.p99_ms), (10 * SAMPLES as u64, 2.0, 2.0));
-    assert_eq!(recent.mean(), Some(2.0));
     latencies.record(8_000_000, 40);
     recent.advance(&latencies);
     let times = recent.times();
@@ -39,7 +38,13 @@ fn times_are_those_of_the_last_samples() {
 fn sample(at: f64, records: u64, seconds: f64) -> Sample {
     Sample {
         at,
-        stages: vec![(records, records, records, seconds)],
+        stages: vec![StageCounts {
+            taken: records,
+            given: records,
+            batches: records / 10,
+            computing: seconds / 2.0,
+            processor: seconds,
+        }],
         edges: Vec::new(),
         sinks: BTreeMap::new(),
         slots: vec![seconds],
@@ -51,7 +56,9 @@ fn rates_are_over_all_samples_that_are_kept() {
     let samples: VecDeque<Sample> =
         [sample(1.0, 10, 0.5), sample(2.0, 90, 0.6), sample(5.0, 130, 1.5)].into();
     let change = Change::of(&samples);
-    assert_eq!(change.per_second(|sample| sample.stages.first().map(|counts| counts.0)), Some(30.0));
+    assert_eq!(change.of_stage(0, |counts| counts.taken), Some(30.0));
+    assert_eq!((change.of_stage(0, |counts| counts.batches), change.of_stage(1, |_| 7)), (Some(3.0), None));
+    assert_eq!((change.computing(0), change.computing(1)), (Some(0.125), None), "whatever its batches hold");
     assert_eq!(change.share(|sample| sample.slots.first().copied()), Some(0.25));
     assert_eq!(change.per_second(|sample| sample.edges.first().map(|counts| counts.0)), None);
     let samples: VecDeque<Sample> = [sample(1.0, 10, 0.5)].into();

@@ -1,0 +1,48 @@
+//! Devices of machines that sources read: `/dev/ttyUSB0`, `/dev/video0`.
+use super::texts;
+use tidemill_spec::workflow::Workflow;
+
+/// What there is beneath `/dev` in every container too.
+const EVERYWHERE: &[&str] = &[
+    "console", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
+    "tty", "urandom", "zero",
+];
+
+/// Whether a path is one of a device that only some machines have.
+pub(super) fn is_device(path: &str) -> bool {
+    let Some(name) = path.strip_prefix("/dev/") else { return false };
+    let mut parts = name.split('/');
+    let first = parts.next().unwrap_or_default();
+    !first.is_empty() && !EVERYWHERE.contains(&first) && !name.split('/').any(|part| part == "..")
+}
+
+/// Whether Compose can give it to a container: it has the path there behind a colon.
+pub(crate) fn has_a_plain_name(path: &str) -> bool {
+    !path.contains(':')
+}
+
+/// Devices by the sources that read them.
+pub(crate) fn devices(workflow: &Workflow) -> Vec<(String, String)> {
+    let of = |source: &tidemill_spec::workflow::Source| -> Vec<(String, String)> {
+        let paths = texts(&source.options).into_iter().filter(|path| is_device(path));
+        paths.map(|path| (source.id.as_str().to_owned(), path)).collect()
+    };
+    workflow.sources.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_told_from_what_every_container_has() {
+        for device in ["/dev/ttyUSB0", "/dev/video0", "/dev/serial/by-id/usb-1", "/dev/snd/pcmC0D0c"] {
+            assert!(is_device(device), "{device}");
+        }
+        for other in
+            ["/dev", "/dev/", "/dev/null", "/dev/fd/0", "/dev/shm/x", "/dev/../etc/x", "/srv/dev/x", "video0"]
+        {
+            assert!(!is_device(other), "{other}");
+        }
+    }
+}
