@@ -213,16 +213,39 @@ impl RunDocument<'_> {
         Ok(())
     }
 
+    /// Whether a sink is judged row by row (false) or as a whole; none: it has no ground truth.
+    fn is_judged_whole(&self, sink: &SinkReport) -> Option<bool> {
+        let truth = self.program.sinks.get(&sink.sink)?.ground_truth.as_ref()?;
+        Some(truth.is_whole())
+    }
+
+    /// Sinks without an accuracy although they have rows and a ground truth, and nothing more comes.
+    fn not_judged(&self) -> impl Iterator<Item = String> {
+        let has_rows = move |sink: &SinkReport| {
+            let of_all = self.left.and_then(|left| left.all_processes.records_out.get(&sink.sink));
+            sink.records > 0 || of_all.is_some_and(|rows| *rows > 0)
+        };
+        let is_part = move |sink: &&SinkReport| {
+            self.report.complete
+                && sink.scored == 0
+                && self.is_judged_whole(sink) == Some(true)
+                && has_rows(sink)
+        };
+        self.report.sinks.iter().filter(is_part).map(|sink| {
+            format!(
+                "{}: not judged: the run was continued; tracks and texts are judged as a whole, by a process that has all their rows",
+                sink.sink
+            )
+        })
+    }
+
     /// Which figures count what was done again after a restart.
     fn repeated(&self) -> Vec<String> {
         if self.report.restarts == 0 {
-            return Vec::new();
+            return self.not_judged().collect();
         }
         // Of tracks and texts, boxes and characters are judged, and not records.
-        let by_records = |sink: &SinkReport| {
-            let truth = self.program.sinks.get(&sink.sink).and_then(|bound| bound.ground_truth.as_ref());
-            truth.is_some_and(|truth| truth.tracks.is_none() && truth.texts.is_none())
-        };
+        let by_records = |sink: &SinkReport| self.is_judged_whole(sink) == Some(false);
         let judged = |sink: &&SinkReport| by_records(sink) && sink.scored + sink.without_truth > sink.records;
         let again = self.report.sinks.iter().filter(judged).map(|sink| {
             format!(
@@ -241,7 +264,7 @@ impl RunDocument<'_> {
             "restarts: the records and the rate of a sink count each record once; stages, batches and edges count what was computed \
              again, too{level}"
         );
-        std::iter::once(all).chain(again).collect()
+        std::iter::once(all).chain(again).chain(self.not_judged()).collect()
     }
 
     /// Who has answered while an edge was cut.
@@ -419,6 +442,7 @@ fn notes(report: &RunReport) -> impl Iterator<Item = (&str, &str, u64)> {
 fn note_text(reason: &str) -> &str {
     match reason {
         "text_cut_off" => "texts that ended at their largest length, not by themselves (text_cut_off)",
+        "unlinked" => "tracks that came too late to be linked with others (unlinked)",
         other => other,
     }
 }

@@ -19,7 +19,8 @@ operators:
   - {id: on_roads, kind: map, input: across, options: {keep: [vehicle, start, end], columns: {road: camera}}}
   - {id: counted, kind: distinct, input: on_roads, options: {of: vehicle, size: 4s, slide: 2s, group_by: [road], as: vehicles}}
 sinks:
-  - {id: identified, kind: jsonl, input: across, options: {path: out/vehicles.jsonl, columns: [camera, track, vehicle, start, end, path]}}
+  - {id: identified, kind: jsonl, input: across, options: {path: out/vehicles.jsonl, columns: [camera, track, vehicle, start, end, path]},
+     ground_truth: {path: city, key: camera, prediction: vehicle, boxes: path}}
   - {id: roads, kind: csv, input: counted, options: {path: out/roads.csv}}
 run: {tick: 50ms, checkpoint_every: 2, dead_letters: out/dead.jsonl}
 ";
@@ -33,10 +34,20 @@ fn place() -> Place {
     place
 }
 
+/// What the report says of the sink that is judged, and how many of its rows other processes wrote.
+fn judged(place: &Place) -> (Value, u64) {
+    let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    let rows = |of: &str| report["state"][of]["records_out"]["identified"].as_u64().unwrap_or(0);
+    let sink = report["sinks"].as_array().unwrap().iter().find(|sink| sink["sink"] == "identified").unwrap();
+    (sink.clone(), rows("all_processes") - rows("this_process"))
+}
+
 #[test]
 fn what_is_followed_survives_kills() {
     let whole = place();
-    tidemill(&["run", &whole.argument("workflow.yaml"), "--quiet"]).expect(0);
+    let report = whole.argument("report.json");
+    tidemill(&["run", &whole.argument("workflow.yaml"), "--report-json", &report, "--quiet"]).expect(0);
+    let idf1 = judged(&whole).0["accuracy_percent"].as_f64().unwrap();
     let expected = OUTPUTS.map(|file| whole.read(file));
     let change = |row: &Value| row["_change"].as_i64() == Some(-1);
     let corrected = whole.rows(OUTPUTS[0]).iter().filter(|row| change(row)).count();
@@ -54,7 +65,17 @@ fn what_is_followed_survives_kills() {
         child.wait().unwrap();
     }
     assert!(killed > 0 && !checkpoint(&place).1, "it had come to its end before the first kill");
-    tidemill(&arguments).expect(0);
+    let report = place.argument("report.json");
+    let outcome = tidemill(&[&arguments[..], &["--report-json", &report]].concat()).expect(0);
+    let (sink, before) = judged(&place);
+    // Whoever has only a part of the rows does not compare it with the whole truth.
+    match before {
+        0 => assert_eq!(sink["accuracy_percent"].as_f64(), Some(idf1), "{sink}"),
+        _ => {
+            assert!(sink["accuracy_percent"].is_null() && sink["tracks"].is_null(), "{sink}");
+            assert!(outcome.stdout.contains("identified: not judged"), "{}", outcome.stdout);
+        }
+    }
     assert!(checkpoint(&place).1, "the run is complete");
     for (file, expected) in OUTPUTS.iter().zip(expected) {
         let found = place.read(file);

@@ -1,9 +1,22 @@
 //! Whatever comes in whatever order, and is corrected however often: the chains are those of the items that are left.
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tidemill_incremental::chains::{Item, Membership, Rules, Transition, batch, view};
+use tidemill_incremental::chains::{Area, Item, Membership, Place, Rules, Transition, batch, view};
 use tidemill_incremental::view::Change;
 use tidemill_random::Random;
+
+/// On a grid, as are the edges of areas: many lie exactly on one.
+fn spot(random: &mut Random) -> Option<Place> {
+    random.chance(0.9).then(|| (10 * random.below(8) as i64, 10 * random.below(8) as i64))
+}
+
+fn area(random: &mut Random) -> Option<Area> {
+    random.chance(0.6).then(|| {
+        let (left, top) = (10 * random.below(5) as i64 - 10, 10 * random.below(5) as i64 - 10);
+        let mut side = || 10 * (3 + random.below(5) as i64);
+        Area { left, top, right: left + side(), bottom: top + side() }
+    })
+}
 
 /// Items that pass places one after another and look more or less as before.
 fn items(random: &mut Random, count: usize, places: usize) -> Vec<Item> {
@@ -16,7 +29,8 @@ fn items(random: &mut Random, count: usize, places: usize) -> Vec<Item> {
             let end = time + 5 + random.below(30) as i64;
             let angle = looks + random.uniform(-0.2, 0.2);
             let vector = [angle.cos() as f32, angle.sin() as f32];
-            all.push(Item::new(format!("{:04}", all.len()), format!("p{place}"), time, end, &vector));
+            let item = Item::new(format!("{:04}", all.len()), format!("p{place}"), time, end, &vector);
+            all.push(item.with_places(spot(random), spot(random)));
             time = end + random.below(80) as i64 - 10;
         }
     }
@@ -28,7 +42,7 @@ fn rules(random: &mut Random, places: usize) -> Rules {
     let mut transitions = Vec::new();
     if random.chance(0.5) {
         for (from, to) in (0..places).flat_map(|from| (0..places).map(move |to| (from, to))) {
-            if random.chance(0.6) {
+            for _ in 0..random.below(4) {
                 let shortest_gap = random.below(30) as i64 - 10;
                 let longest_gap = shortest_gap + random.below(60) as i64;
                 transitions.push(Transition {
@@ -36,6 +50,8 @@ fn rules(random: &mut Random, places: usize) -> Rules {
                     to: format!("p{to}").into(),
                     shortest_gap,
                     longest_gap,
+                    leaves: area(random),
+                    enters: area(random),
                 });
             }
         }
@@ -77,19 +93,26 @@ fn check(seed: u64, late: f64) {
             continue;
         }
         let after = |random: &mut Random| time + random.below(4000) as i64;
-        match random.below(4) {
+        match random.below(5) {
             0 => script.push((after(&mut random), vec![(item, 1)])),
             1 => {
                 // It comes and goes.
                 script.push((time, vec![(item.clone(), 1)]));
                 script.push((after(&mut random), vec![(item, -1)]));
             }
+            2 => {
+                // It was somewhere else.
+                let other = item.clone().with_places(spot(&mut random), spot(&mut random));
+                script.push((time, vec![(item.clone(), 1)]));
+                script.push((after(&mut random), vec![(item, -1), (other, 1)]));
+            }
             _ => {
                 let (group, angle) = (format!("p{}", random.below(places)), random.uniform(0.0, 6.3));
                 let shift = random.below(60) as i64 - 30;
                 let looks = [angle.cos() as f32, angle.sin() as f32];
                 let other =
-                    Item::new(item.key.clone(), group, item.start + shift, item.end + shift.max(0), &looks);
+                    Item::new(item.key.clone(), group, item.start + shift, item.end + shift.max(0), &looks)
+                        .with_places(spot(&mut random), spot(&mut random));
                 script.push((time, vec![(item.clone(), 1)]));
                 script.push((after(&mut random), vec![(item, -1), (other, 1)]));
             }
@@ -120,8 +143,18 @@ fn check(seed: u64, late: f64) {
     // What is left says it all: a view that is made from it tells the same at once.
     let mut anew = BTreeMap::new();
     let mut second = tidemill_incremental::chains::view(rules).expect("a thread");
-    add(&mut anew, second.update(there).expect("it goes on"));
+    add(&mut anew, second.update(there.clone()).expect("it goes on"));
     assert_eq!(anew, known, "seed {seed}");
+    // A chain that goes as a whole changes no other one.
+    if let Some(gone) = known.keys().nth(random.below(known.len())).map(|row| row.chain.clone()) {
+        let of_it = |item: &Item| {
+            let row = Membership { key: item.key.clone(), chain: gone.clone() };
+            known.contains_key(&row)
+        };
+        let changes: Vec<Change<Item>> = there.into_keys().filter(of_it).map(|item| (item, -1)).collect();
+        let told = second.update(changes).expect("it goes on");
+        assert!(told.iter().all(|(row, count)| row.chain == gone && *count == -1), "seed {seed}: {told:?}");
+    }
 }
 
 proptest! {
@@ -163,4 +196,60 @@ fn a_late_item_takes_over_a_link() {
         told,
         [("b", "a", -1), ("b", "late", 1), ("c", "a", -1), ("c", "late", 1), ("late", "late", 1)]
     );
+}
+
+/// A way from north to south.
+fn way(gaps: (i64, i64), leaves: Option<Area>, enters: Option<Area>) -> Transition {
+    let (from, to) = ("north".into(), "south".into());
+    Transition { from, to, shortest_gap: gaps.0, longest_gap: gaps.1, leaves, enters }
+}
+
+/// Whether one that was last at `last` is linked with one that came at `first` 50 later.
+fn linked(transitions: &[Transition], last: Option<Place>, first: Option<Place>) -> bool {
+    let rules =
+        Rules { least_likeness: 0.5, shortest_gap: 0, longest_gap: 100, transitions: transitions.to_vec() };
+    // The other ends are nowhere near: they do not count.
+    let far = Some((-1000, -1000));
+    let before = Item::new("a", "north", 0, 10, &[1.0, 0.0]).with_places(far, last);
+    let behind = Item::new("b", "south", 60, 70, &[1.0, 0.0]).with_places(first, far);
+    let items = [before, behind];
+    let chains = batch::chains(&items, &rules);
+    let mut told = BTreeMap::new();
+    let mut view = view(rules).expect("a thread");
+    add(&mut told, view.update(items.map(|item| (item, 1))).expect("it goes on"));
+    assert_eq!(rows(&told), chains);
+    *chains[1].chain == *"a"
+}
+
+#[test]
+fn the_left_and_the_upper_edge_belong_to_an_area() {
+    let area = Area { left: 10, top: 20, right: 30, bottom: 40 };
+    let (out, into) = ([way((0, 100), Some(area.clone()), None)], [way((0, 100), None, Some(area))]);
+    for (place, is_in) in [
+        ((10, 20), true),
+        ((29, 39), true),
+        ((9, 20), false),
+        ((10, 19), false),
+        ((30, 39), false),
+        ((29, 40), false),
+    ] {
+        assert_eq!(linked(&out, Some(place), None), is_in, "left at {place:?}");
+        assert_eq!(linked(&into, None, Some(place)), is_in, "came at {place:?}");
+    }
+    // What was nobody knows where was in no area; without areas it counts as ever.
+    assert!(!linked(&out, None, None) && !linked(&into, None, None));
+    assert!(linked(&[way((0, 100), None, None)], None, None));
+    assert!(linked(&[], None, None));
+}
+
+#[test]
+fn any_of_the_ways_between_two_groups_will_do() {
+    let half = |left| Some(Area { left, top: 0, right: left + 10, bottom: 10 });
+    // The gap is 50: the first of these is too short for it.
+    assert!(linked(&[way((0, 40), None, None), way((40, 60), None, None)], None, None));
+    let ways = [way((0, 60), half(0), half(10)), way((40, 60), half(10), half(0))];
+    let (left, right) = (Some((5, 5)), Some((15, 5)));
+    assert!(linked(&ways, left, right) && linked(&ways, right, left));
+    // Both ends of one way, not one of each.
+    assert!(!linked(&ways, left, left) && !linked(&ways, right, right));
 }

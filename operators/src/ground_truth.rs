@@ -128,9 +128,17 @@ pub enum Verdict {
     Unknown,
 }
 
+impl GroundTruth {
+    /// Whether all rows are judged together, as tracks and texts are: no part of them can be, and what was found of two parts cannot be
+    /// added, since each is compared with the whole truth.
+    pub fn is_whole(&self) -> bool {
+        self.tracks.is_some() || self.texts.is_some()
+    }
+}
+
 /// Compares a row with ground truth; `None` where it has no key.
 pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
-    if truth.tracks.is_some() || truth.texts.is_some() {
+    if truth.is_whole() {
         return None; // a track or a line of a text alone is neither right nor wrong
     }
     let schema = batch.schema_ref();

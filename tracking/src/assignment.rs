@@ -29,9 +29,11 @@ pub fn assign(rows: usize, columns: usize, costs: &[f64]) -> Vec<Option<usize>> 
     result
 }
 
-/// Pairs of row and column at the least total cost, of which those that cost more than `most` are left out afterwards.
+/// Pairs of row and column that cost at most `most` each, at the least total cost where `most` is what a row and a column cost that are
+/// left alone (the gate of BoT-SORT): a pair that is not allowed takes no row or column away from one that is.
 pub fn assign_below(rows: usize, columns: usize, costs: &[f64], most: f64) -> Vec<(usize, usize)> {
-    assign(rows, columns, costs)
+    let gated: Vec<f64> = costs.iter().map(|cost| cost.min(most)).collect();
+    assign(rows, columns, &gated)
         .into_iter()
         .enumerate()
         .filter_map(|(row, column)| Some((row, column?)))
@@ -150,6 +152,8 @@ mod tests {
     #[test]
     fn pairs_that_cost_too_much_are_left_out() {
         assert_eq!(assign_below(2, 2, &[0.1, 1.0, 1.0, 0.9], 0.5), [(0, 0)]);
+        // All in all the other two cost less (1.35 for 2.1), but 2.0 is no price that anybody pays: left alone they cost 0.8.
+        assert_eq!(assign_below(2, 2, &[0.1, 0.75, 0.6, 2.0], 0.8), [(0, 0)]);
         assert!(assign(0, 3, &[]).is_empty());
         assert_eq!(assign(2, 0, &[]), [None, None]);
     }

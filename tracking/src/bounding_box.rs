@@ -15,6 +15,9 @@ pub struct BoundingBox {
 }
 
 impl BoundingBox {
+    /// No place and no side is larger, in pixels: the variances of a filter are squares, and have to stay numbers.
+    pub const LARGEST: f64 = 1e7;
+
     /// A box by its centre.
     pub fn around(x: f64, y: f64, width: f64, height: f64) -> Self {
         Self { left: x - width / 2.0, top: y - height / 2.0, width, height }
@@ -46,9 +49,9 @@ impl BoundingBox {
         if union > 0.0 { common / union } else { 0.0 }
     }
 
-    /// Whether all four numbers are finite and no side is negative.
+    /// Whether all four numbers are at most [`Self::LARGEST`] in size and no side is negative.
     pub fn is_valid(&self) -> bool {
-        [self.left, self.top, self.width, self.height].iter().all(|value| value.is_finite())
+        [self.left, self.top, self.width, self.height].iter().all(|value| value.abs() <= Self::LARGEST)
             && self.width >= 0.0
             && self.height >= 0.0
     }
@@ -68,5 +71,15 @@ mod tests {
         assert_eq!(a.overlap(&beside), 0.0);
         let empty = BoundingBox::default();
         assert_eq!(empty.overlap(&empty), 0.0);
+    }
+
+    #[test]
+    fn absurd_boxes_are_none() {
+        let wide = |width: f64| BoundingBox { left: -5.0, top: 0.0, width, height: 2.0 };
+        assert!(wide(0.0).is_valid() && wide(1e7).is_valid());
+        for width in [-1.0, 1.1e7, 1e160, f64::INFINITY, f64::NAN] {
+            assert!(!wide(width).is_valid(), "{width}");
+        }
+        assert!(!BoundingBox { left: -1e160, ..BoundingBox::default() }.is_valid());
     }
 }

@@ -233,6 +233,13 @@ impl Tracker {
         std::mem::take(&mut self.tracks).into_iter().filter(Track::is_confirmed).collect()
     }
 
+    /// Ends all tracks: the frames count anew. The next one is the first, tracks go on being numbered.
+    pub fn begin_again(&mut self) -> Vec<Track> {
+        self.last_frame = None;
+        self.seen_last.clear();
+        self.finish()
+    }
+
     /// Takes a frame later than all before; frames between them that nobody gives count as frames in which nothing
     /// was looked for. A frame that is not later changes nothing, and none of its detections belongs to a track.
     pub fn step(&mut self, frame: u64, detections: &[Detection]) -> Step {
@@ -442,6 +449,17 @@ mod tests {
             assert_eq!(tracker.step(frame, &[seen(0.0, 0.0, 0.9)]).numbers, [None]);
         }
         assert_eq!(tracker, before);
+    }
+
+    #[test]
+    fn frames_may_begin_again() {
+        let mut tracker = Tracker::new(TrackerSettings::default());
+        for frame in 7..10 {
+            tracker.step(frame, &[seen(0.0, 0.0, 0.9)]);
+        }
+        assert_eq!(tracker.begin_again().len(), 1);
+        assert_eq!(tracker.step(0, &[seen(0.0, 0.0, 0.9)]).numbers, [Some(2)], "the first frame");
+        assert_eq!(tracker.step(1, &[seen(0.0, 0.0, 0.9)]).numbers, [Some(2)]);
     }
 
     #[test]

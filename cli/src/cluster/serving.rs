@@ -16,7 +16,7 @@ use tidemill_cluster::agent::{self, AgentError, AgentOptions};
 use tidemill_cluster::controller::{
     Controller, ControllerError, ControllerOptions, Keeping, StoreAddress, StoreSettings, StoredFiles, Traced,
 };
-use tidemill_identity::JoinAddress;
+use tidemill_identity::{AccessToken, JoinAddress, StoreError};
 use tidemill_spec::bucket_address::Address;
 
 /// How often a signal is looked for.
@@ -82,14 +82,12 @@ fn store(arguments: &ControllerArguments) -> Result<Option<StoreAddress>, Failur
 
 /// Says where a controller is, and gives the first admin their token.
 pub(super) fn tell(controller: &Controller, state: &Path, terminal: &Terminal) -> Result<(), Failure> {
-    let admin = controller.first_admin().map_err(|error| unavailable(&error))?;
     let path = state.join("admin.token");
-    if let Some(token) = &admin {
-        keep(&path, &token.reveal()).map_err(|error| {
-            let text = format!("the first access token cannot be kept in {}: {error}", path.display());
-            Failure::new(Kind::Unavailable, text)
-        })?;
-    }
+    let kept = |token: &AccessToken| {
+        let io = |source| StoreError::Io { done: "written", path: path.clone(), source };
+        keep(&path, &token.reveal()).map_err(io)
+    };
+    let admin = controller.first_admin(kept).map_err(|error| unavailable(&error))?;
     let address = controller.address();
     tell_address(&state.join("address"), &address.to_string())?;
     terminal.note(&format!("controller at {address}"));

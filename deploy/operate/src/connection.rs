@@ -91,8 +91,9 @@ fn tunnel(uri: &str, port: u16, control: Control<'_>) -> Result<(u16, Owned), Op
     let way = format!("127.0.0.1:{own}:127.0.0.1:{port}");
     let mut command = Command::new("ssh");
     command.args(["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]).args(ALIVE);
-    command.args(["-N", "-T", "-L", &way, uri]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    // What runs there ends with its input, and with it ssh: also where this process ends without a word.
+    command.args(["-T", "-L", &way, uri, "cat"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = Owned(command.spawn().map_err(|error| unreached(format!("ssh: {error}")))?);
     let until = clock::now() + TUNNEL;
     while TcpStream::connect(("127.0.0.1", own)).is_err() {

@@ -60,9 +60,9 @@ fn a_controller_with_an_address_of_ipv6_listens_there() {
 
 #[test]
 fn what_sources_read_in_folders_of_users_is_seen_by_their_unit_alone() {
-    let loaded = reads("/home/ada/rows.csv");
+    let loaded = reads("/run/user/1000/rows.csv");
     let unit = file(&loaded, Target::Systemd, "edge/tidemill-worker-local.service");
-    assert!(unit.contains("BindReadOnlyPaths=\"/home/ada/rows.csv\"\n"), "{unit}");
+    assert!(unit.contains("BindReadOnlyPaths=\"/run/user/1000/rows.csv\"\n"), "{unit}");
     assert!(unit.contains("ProtectHome=tmpfs\n"), "{unit}");
     let unit = file(&loaded, Target::Systemd, "edge/tidemill-controller.service");
     assert!(unit.contains("ProtectHome=yes\n"), "{unit}");

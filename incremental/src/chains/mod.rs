@@ -1,9 +1,16 @@
 //! Items of several groups, linked one after another by time and likeness: whatever passes one place after another.
 //!
 //! Two items may be linked if they are of different groups, the later one begins within a span of time after the end of
-//! the earlier one, and their vectors are alike. Of these pairs those are taken that are most alike, one after another,
-//! as long as neither is linked on that side already: each item has at most one before it and one behind it. Items that
-//! are linked directly or through others are a chain, named by its first item.
+//! the earlier one, and their vectors are alike. [`Transition`]s say more, where they are known: which groups follow each
+//! other, and where an item of the one leaves and of the other enters. Of these pairs those are taken that are most alike,
+//! one after another, as long as neither is linked on that side already: each item has at most one before it and one behind
+//! it. Items that are linked directly or through others are a chain, named by its first item.
+//!
+//! The most alike first may leave out the middle of three: where the first looks more like the third than like the second,
+//! these two are linked, and the second is alone. Transitions between neighbours only have no such pair.
+//!
+//! All items of a chain together can be taken out, and the other chains stay as they are: a link is refused because of a
+//! better one that is taken and shares an item with it, and both items of that one are of one chain.
 //!
 //! That is greedy matching, the stable matching where both sides prefer whoever is more alike. It follows from the items
 //! alone, and a change of one item changes few links, so it can be kept by [changes](crate::view).
@@ -23,6 +30,9 @@ use crate::view::{View, ViewError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// Where something is: across and down, in any unit, the same for all.
+pub type Place = (i64, i64);
+
 /// Something that was at a place for a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Item {
@@ -36,10 +46,14 @@ pub struct Item {
     pub end: i64,
     /// What it looks like.
     vector: Vector,
+    /// Where in its group it came.
+    first: Option<Place>,
+    /// Where it was last.
+    last: Option<Place>,
 }
 
 impl Item {
-    /// An item. Of the vector, which may be empty, the direction counts.
+    /// An item of which nobody knows where in its group it was. Of the vector, which may be empty, the direction counts.
     pub fn new(
         key: impl Into<Arc<str>>,
         group: impl Into<Arc<str>>,
@@ -47,7 +61,14 @@ impl Item {
         end: i64,
         vector: &[f32],
     ) -> Self {
-        Self { key: key.into(), group: group.into(), start, end, vector: Vector::new(vector) }
+        let vector = Vector::new(vector);
+        Self { key: key.into(), group: group.into(), start, end, vector, first: None, last: None }
+    }
+
+    /// The same, with the places where it came and where it was last, as far as they are known.
+    #[must_use]
+    pub fn with_places(self, first: Option<Place>, last: Option<Place>) -> Self {
+        Self { first, last, ..self }
     }
 }
 
@@ -78,7 +99,26 @@ impl Vector {
     }
 }
 
-/// How long it may take from one group to another.
+/// A part of a group: its left and upper edge belong to it, its right and lower edge do not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// The least place across.
+    pub left: i64,
+    /// The least place down.
+    pub top: i64,
+    /// The first place across that is beyond it.
+    pub right: i64,
+    /// The first place down that is beyond it.
+    pub bottom: i64,
+}
+
+impl Area {
+    fn has(&self, (across, down): Place) -> bool {
+        (self.left..self.right).contains(&across) && (self.top..self.bottom).contains(&down)
+    }
+}
+
+/// How long it may take from one group to another, and from where to where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
     /// The group before.
@@ -89,6 +129,24 @@ pub struct Transition {
     pub shortest_gap: i64,
     /// At most.
     pub longest_gap: i64,
+    /// Where the item before was last. None: anywhere, known or not.
+    pub leaves: Option<Area>,
+    /// Where the item behind came. None: anywhere, known or not.
+    pub enters: Option<Area>,
+}
+
+impl Transition {
+    fn fits(&self, before: &Item, behind: &Item, gap: i64) -> bool {
+        let is_in = |place: Option<Place>, area: &Option<Area>| {
+            area.as_ref().is_none_or(|area| place.is_some_and(|place| area.has(place)))
+        };
+        // Numbers first: most pairs end there.
+        (self.shortest_gap..=self.longest_gap).contains(&gap)
+            && self.from == before.group
+            && self.to == behind.group
+            && is_in(before.last, &self.leaves)
+            && is_in(behind.first, &self.enters)
+    }
 }
 
 /// Which items may be linked.
@@ -100,7 +158,7 @@ pub struct Rules {
     pub shortest_gap: i64,
     /// As in [`Transition`].
     pub longest_gap: i64,
-    /// Where there are any, only these groups follow each other.
+    /// Where there are any, only what one of them fits may be linked; there may be several of two groups.
     pub transitions: Vec<Transition>,
 }
 
@@ -112,13 +170,12 @@ impl Rules {
         widest.unwrap_or((self.shortest_gap, self.longest_gap))
     }
 
-    /// The gap between two groups; none: they do not follow each other.
-    fn gap(&self, from: &str, to: &str) -> Option<(i64, i64)> {
+    /// Whether there is a way from one to the other that takes as long.
+    fn follows(&self, before: &Item, behind: &Item, gap: i64) -> bool {
         if self.transitions.is_empty() {
-            return Some((self.shortest_gap, self.longest_gap));
+            return (self.shortest_gap..=self.longest_gap).contains(&gap);
         }
-        let mut fitting = self.transitions.iter().filter(|known| *known.from == *from && *known.to == *to);
-        fitting.next().map(|known| (known.shortest_gap, known.longest_gap))
+        self.transitions.iter().any(|known| known.fits(before, behind, gap))
     }
 
     /// The link of two items, if there may be one.
@@ -126,9 +183,8 @@ impl Rules {
         if before.group == behind.group || (before.start, &before.key) >= (behind.start, &behind.key) {
             return None;
         }
-        let (shortest, longest) = self.gap(&before.group, &behind.group)?;
         let gap = behind.start.saturating_sub(before.end);
-        if gap < shortest || gap > longest {
+        if !self.follows(before, behind, gap) {
             return None;
         }
         let likeness = before.vector.likeness(&behind.vector)?;

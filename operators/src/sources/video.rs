@@ -38,6 +38,8 @@ use clips::Clips;
 use reader::Reader;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -208,14 +210,13 @@ pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String,
     if path.is_dir() {
         let names = folder(path).list(written)?;
         let files: Vec<PathBuf> = names.into_iter().map(|name| path.join(name)).collect();
-        let twice = files.windows(2).find(|two| two[0].file_stem() == two[1].file_stem());
-        return match twice {
-            Some(two) => Err((
-                format!("`{}` and `{}` would be the same camera", two[0].display(), two[1].display()),
+        if let Some((one, other)) = same_camera(&files) {
+            return Err((
+                format!("`{}` and `{}` would be the same camera", one.display(), other.display()),
                 "rename one of them".to_owned(),
-            )),
-            None => Ok(files),
-        };
+            ));
+        }
+        return Ok(files);
     }
     match std::fs::File::open(path) {
         Ok(_) if !path.is_file() => Err((
@@ -232,6 +233,12 @@ pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String,
             "check the path and its permissions".to_owned(),
         )),
     }
+}
+
+/// Two files whose names differ in their endings alone. They need not follow each other: `a.avi`, `a.b.mp4`, `a.mp4`.
+fn same_camera(files: &[PathBuf]) -> Option<(&Path, &Path)> {
+    let mut known: BTreeMap<&OsStr, &Path> = BTreeMap::new();
+    files.iter().find_map(|file| Some((known.insert(file.file_stem()?, file)?, file.as_path())))
 }
 
 fn folder(path: &Path) -> Folder {

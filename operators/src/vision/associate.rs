@@ -17,11 +17,43 @@
 //! stays when all is added up is what would be said of all tracks at once, in whatever order they came. A track that comes
 //! again under its name replaces the one before; its input may take rows back too.
 //!
-//! With `transitions`, only the cameras that are named there follow each other, each pair with its own times. A track is kept
-//! until nothing that is still taken can change it: one that begins more than `keep` before the watermark is dropped
-//! as `late`, and that bounds the state. Event times: that of the track, or the watermark where it has passed it. All tracks
-//! must meet in one stage.
-use super::associate_state::{Running, Setup};
+//! # Ways
+//!
+//! ```yaml
+//!   options:
+//!     likeness: 0.87
+//!     within: 40s
+//!     boxes: path                  # as `track` with `path: true` sends it
+//!     transitions:
+//!       - {from: camera-1, leaves: [320, 0, 160, 288], to: camera-4, enters: [0, 0, 240, 288], after: 2s, within: 12s}
+//! ```
+//! With `transitions`, only the cameras that are named there follow each other, each pair with its own times. The middle of the
+//! last box of the track before must lie in `leaves`, that of the first box of the track behind in `enters`: left, top,
+//! width and height in pixels. All is rounded to hundredths of a pixel; the left and the upper edge belong to the area, the
+//! others do not. Where there is no area, the box may be anywhere; a track without boxes fits only there. There may be
+//! several ways between two cameras, and any of them will do.
+//!
+//! # What is kept
+//!
+//! A track that begins more than `keep` before the watermark comes too late to be linked: those that it might follow may be
+//! gone. If it also ended before that, it is dropped as `late`, and so is what corrects or takes back one that is linked.
+//! Otherwise, as for a car that was parked for longer than `keep`, it goes on as an object of its own, which is linked
+//! with none, and is noted as `unlinked`.
+//!
+//! An object is forgotten, with all its tracks, when its last track ended before the *horizon*: the watermark less `keep`,
+//! the longest `within` and, where `overlap` is longer than `after`, the difference. What was said of it stays. So the
+//! state holds each object of which a track ended after the horizon, with all its tracks from the first on. That is as
+//! much as passes in that time, except that an object to which tracks are linked without an end is never forgotten, and
+//! grows. A low `likeness` makes such objects where much passes; ways that lead in no circle exclude them.
+//!
+//! Links of forgotten objects are final. So what stays is what all tracks say at once as long as no change reaches back
+//! behind the horizon. A track that comes as late as `keep` allows can take the place of another, which would then go to
+//! its second choice; if that is forgotten already, it stays without. One such displacement can cause the next, each
+//! further back, so no horizon excludes them. What holds always: what is said of the tracks that are kept is what these
+//! tracks alone say.
+//!
+//! Event times: that of the track, or the watermark where it has passed it. All tracks must meet in one stage.
+use super::associate_state::{Running, Setup, hundredths};
 use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::declared_name;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
@@ -29,9 +61,9 @@ use crate::record::{operator_number, record_schema};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
-use tidemill_incremental::chains::{Rules, Transition};
+use tidemill_incremental::chains::{Area, Rules, Transition};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::span::Located;
+use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_spec::units::TimeSpan;
 
@@ -46,7 +78,7 @@ pub struct Options {
     /// Cosine of the angle between the embeddings of two tracks, at least, -1 to 1.
     likeness: Located<f64>,
     /// From the end of a track to the start of the one that follows it, at most. Whole milliseconds.
-    within: TimeSpan,
+    within: Located<TimeSpan>,
     /// From the end of a track to the start of the one that follows it, at least. Default: 0s.
     #[serde(default)]
     after: TimeSpan,
@@ -55,7 +87,10 @@ pub struct Options {
     overlap: TimeSpan,
     /// Cameras that follow each other, where not all do.
     #[serde(default)]
-    transitions: Vec<Pair>,
+    transitions: Vec<Located<Pair>>,
+    /// The column of the boxes of the track, text, as `track` gives it with `path: true`; only for areas in `transitions`.
+    #[serde(default)]
+    boxes: Option<Located<String>>,
     /// How long before the watermark a track may begin that still comes or is corrected. Default: 1h.
     #[serde(default = "hour")]
     keep: TimeSpan,
@@ -93,6 +128,12 @@ struct Pair {
     /// As the option of this name; default: that.
     #[serde(default)]
     within: Option<TimeSpan>,
+    /// Where the middle of the last box of the track before lies: left, top, width, height in pixels. Default: anywhere.
+    #[serde(default)]
+    leaves: Option<Located<Vec<f64>>>,
+    /// Where the middle of the first box of the track behind lies. Default: anywhere.
+    #[serde(default)]
+    enters: Option<Located<Vec<f64>>>,
 }
 
 fn hour() -> TimeSpan {
@@ -127,17 +168,60 @@ fn milliseconds(span: TimeSpan) -> i64 {
     i64::try_from(span.0 / 1_000_000).unwrap_or(i64::MAX / 4)
 }
 
-/// Which tracks may follow each other, in milliseconds.
-fn rules(options: &Options) -> Rules {
+/// An area as it is written, in hundredths of a pixel.
+fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics) -> Option<Area> {
+    let given = given?;
+    let area = match given.value.as_slice() {
+        &[left, top, width, height] if given.value.iter().all(|number| number.is_finite()) => Some(Area {
+            left: hundredths(left),
+            top: hundredths(top),
+            right: hundredths(left + width),
+            bottom: hundredths(top + height),
+        }),
+        _ => None,
+    };
+    let area = area.filter(|area| area.left < area.right && area.top < area.bottom);
+    if area.is_none() {
+        let message = format!("`{name}` is {:?}, in which nothing lies", given.value);
+        let help = "write left, top, width and height in pixels: [320, 0, 160, 288]";
+        errors.push(Diagnostic::error("E0606", message).at(given.span.clone()).with_help(help));
+    }
+    area
+}
+
+/// Which tracks may follow each other, in milliseconds and hundredths of a pixel.
+fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
     let shortest = |after: Option<TimeSpan>| {
         milliseconds(after.unwrap_or(options.after)) - milliseconds(options.overlap)
     };
-    let longest = |within: Option<TimeSpan>| milliseconds(within.unwrap_or(options.within));
-    let transition = |pair: &Pair| Transition {
+    let longest = |within: Option<TimeSpan>| milliseconds(within.unwrap_or(options.within.value));
+    let mut check = |shortest: i64, longest: i64, at: &Span| {
+        if shortest > longest {
+            let message = format!("`after` less `overlap` is {shortest} ms, `within` is {longest} ms");
+            let help = "nothing would follow anything: let `within` be at least as long";
+            errors.push(Diagnostic::error("E0606", message).at(at.clone()).with_help(help));
+        }
+    };
+    // Where there are ways, what stands beside them is only what they have by default.
+    if options.transitions.is_empty() {
+        check(shortest(None), longest(None), &options.within.span);
+    }
+    for pair in &options.transitions {
+        check(shortest(pair.after), longest(pair.within), &pair.span);
+    }
+    let mut areas = options.transitions.iter().flat_map(|pair| [&pair.leaves, &pair.enters]).flatten();
+    if let (Some(area), None) = (areas.next(), &options.boxes) {
+        let message = "an area, and no `boxes` that lie in it";
+        let help = "name the column that `track` gives with `path: true`: `boxes: path`";
+        errors.push(Diagnostic::error("E0606", message).at(area.span.clone()).with_help(help));
+    }
+    let transition = |pair: &Located<Pair>| Transition {
         from: pair.from.as_str().into(),
         to: pair.to.as_str().into(),
         shortest_gap: shortest(pair.after),
         longest_gap: longest(pair.within),
+        leaves: area(pair.leaves.as_ref(), "leaves", errors),
+        enters: area(pair.enters.as_ref(), "enters", errors),
     };
     Rules {
         least_likeness: options.likeness.value,
@@ -179,6 +263,7 @@ impl TypedOperatorKind for Associate {
             let help = "choose another name: `as: object`";
             errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
         }
+        let rules = rules(&options, &mut errors);
         let mut place = |name: &Located<String>, expected: &str, accepts: fn(&ColumnType) -> bool| {
             port.column(context.id, 0, name, expected, accepts).map_or_else(
                 |error| {
@@ -190,7 +275,6 @@ impl TypedOperatorKind for Associate {
         };
         let is_text = |found: &ColumnType| *found == ColumnType::Text;
         let is_whole = |found: &ColumnType| *found == ColumnType::Int64;
-        let rules = rules(&options);
         let columns = [
             place(&options.track, "text", is_text),
             place(&options.camera, "text", is_text),
@@ -200,6 +284,7 @@ impl TypedOperatorKind for Associate {
                 matches!(found, ColumnType::Tensor { element: ElementType::Float32, .. })
             }),
         ];
+        let boxes = options.boxes.as_ref().map(|name| place(name, "text", is_text));
         let object = Column::new(options.name.value.clone(), ColumnType::Text);
         let output =
             StreamType::new(port.stream.columns.iter().cloned().chain([object])).with_revisions(true);
@@ -208,6 +293,7 @@ impl TypedOperatorKind for Associate {
             keep: milliseconds(options.keep),
             rules,
             columns,
+            boxes,
             input: record_schema(&port.stream),
             output: record_schema(&output),
         });

@@ -1,5 +1,6 @@
 //! A running `associate`: the tracks that may still change, and what was said of them.
 use super::object_ages::ObjectAges;
+use super::track_path::{Step, steps};
 use crate::api::{DeadLetter, OperatorError, Output, Stateful};
 use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_id, int64, tensor_f32, text};
 use crate::relational::snapshot;
@@ -7,9 +8,10 @@ use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, 
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidemill_incremental::chains::{self, Item, Membership, Rules};
+use tidemill_incremental::chains::{self, Item, Membership, Place, Rules};
 use tidemill_incremental::view::{Change, View, ViewError};
 
 /// Format of the snapshots.
@@ -20,10 +22,12 @@ pub(super) struct Setup {
     pub(super) operator: u64,
     /// Milliseconds.
     pub(super) keep: i64,
-    /// In milliseconds.
+    /// In milliseconds and hundredths of a pixel.
     pub(super) rules: Rules,
     /// Track, camera, start, end, embedding; payload positions.
     pub(super) columns: [usize; 5],
+    /// The boxes, where it matters where they are.
+    pub(super) boxes: Option<usize>,
     pub(super) input: SchemaRef,
     pub(super) output: SchemaRef,
 }
@@ -36,7 +40,14 @@ struct Kept {
     row: RecordBatch,
     /// How many rows were sent for this name so far: they have identities of their own.
     sent: u32,
+    /// It came too late to be linked; its item is one that nothing is like.
+    alone: bool,
 }
+
+/// What a snapshot says beside the rows: the watermark, and of each row `sent` and `alone`. Snapshots of before there were
+/// tracks alone do not have the last.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header(EventTime, Vec<u32>, #[serde(default)] Vec<bool>);
 
 /// A running `associate`.
 pub(super) struct Running {
@@ -56,6 +67,27 @@ struct Told {
     change: i8,
     object: Arc<str>,
     number: u32,
+}
+
+/// As whole numbers, which have an order.
+pub(super) fn hundredths(pixels: f64) -> i64 {
+    (pixels * 100.0).round() as i64
+}
+
+/// Where the middle of a box is.
+fn middle((_, [left, top, width, height]): Step) -> Place {
+    (hundredths(left + width / 2.0), hundredths(top + height / 2.0))
+}
+
+/// Where the first and the last of these boxes are. What is between them is not read.
+fn ends(path: &str) -> (Option<Place>, Option<Place>) {
+    let last = path.rsplit(';').find_map(|text| steps(text).next());
+    (steps(path).next().map(middle), last.map(middle))
+}
+
+/// The same, but like nothing, so that it is linked with nothing.
+fn unlike(item: &Item) -> Item {
+    Item::new(item.key.clone(), item.group.clone(), item.start, item.end, &[])
 }
 
 fn broken(error: arrow_schema::ArrowError) -> OperatorError {
@@ -98,7 +130,13 @@ impl Running {
             Some((values, length)) => &values.values()[row * length..(row + 1) * length],
             None => &[],
         };
-        Ok(Item::new(name(track)?, name(camera)?, start, end, looks))
+        let item = Item::new(name(track)?, name(camera)?, start, end, looks);
+        let Some(boxes) = self.setup.boxes else { return Ok(item) };
+        // A track without boxes goes only where nobody asks for them.
+        let boxes = batch.column(METADATA_COLUMNS + boxes);
+        let path = text(boxes).filter(|_| boxes.is_valid(row)).map_or("", |paths| paths.value(row));
+        let (first, last) = ends(path);
+        Ok(item.with_places(first, last))
     }
 
     fn update(&mut self, changes: Vec<Change<Item>>) -> Result<Vec<Change<Membership>>, OperatorError> {
@@ -112,15 +150,15 @@ impl Running {
         view.update(changes).map_err(ended)
     }
 
-    /// Milliseconds before which no track is taken that begins there.
+    /// Milliseconds; no track is linked that begins before.
     fn first_taken(&self) -> i64 {
         self.watermark.div_euclid(1000).saturating_sub(self.setup.keep)
     }
 
-    fn insert(&mut self, item: Item, row: RecordBatch) -> Option<Kept> {
+    fn insert(&mut self, item: Item, row: RecordBatch, alone: bool) -> Option<Kept> {
         self.bytes += batch_bytes(&row) + size_of::<Kept>();
         let sent = self.tracks.get(&item.key).map_or(0, |kept| kept.sent);
-        let before = self.tracks.insert(item.key.clone(), Kept { item, row, sent });
+        let before = self.tracks.insert(item.key.clone(), Kept { item, row, sent, alone });
         self.bytes -= before.as_ref().map_or(0, |kept| batch_bytes(&kept.row) + size_of::<Kept>());
         before
     }
@@ -155,7 +193,8 @@ impl Running {
         Ok(())
     }
 
-    /// Forgets objects that nothing can change any more. What was said of them stays. Only those are looked at.
+    /// Forgets objects of which no track can be linked with one that is still taken. What was said of them stays, and nothing
+    /// changes for the others, since they go as a whole (see [`chains`]). Only those are looked at.
     fn forget(&mut self) -> Result<(), OperatorError> {
         if self.watermark == EventTime::MAX {
             (self.tracks, self.objects, self.view) = (BTreeMap::new(), ObjectAges::default(), None);
@@ -181,28 +220,37 @@ impl Running {
 impl Stateful for Running {
     fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let changes = Metadata::of(batch).changes;
-        let (mut late, mut updates) = (0, Vec::new());
+        let (mut late, mut unlinked, mut updates) = (0, 0, Vec::new());
         // What was said of those that this batch changes, before it did.
         let mut before: BTreeMap<Arc<str>, Option<Kept>> = BTreeMap::new();
         for row in 0..batch.num_rows() {
-            let item = match self.item(batch, row) {
+            let mut item = match self.item(batch, row) {
                 Ok(item) => item,
                 Err((reason, detail)) => {
                     output.dead_letters.push(DeadLetter::of_row(batch, row, reason, detail));
                     continue;
                 }
             };
-            if item.start < self.first_taken() {
-                late += 1;
-                continue;
+            let comes = changes.value(row) > 0;
+            let alone = item.start < self.first_taken();
+            if alone {
+                // Whom it would follow may be forgotten, and so may be what would come of a link that it had. So it is linked
+                // with nothing, and replaces nothing that may be linked.
+                let is_free = self.tracks.get(&item.key).map_or(comes, |kept| kept.alone);
+                if item.end < self.first_taken() || !is_free {
+                    late += 1;
+                    continue;
+                }
+                item = unlike(&item);
+                unlinked += u64::from(comes);
             }
             let key = item.key.clone();
-            let old = if changes.value(row) > 0 {
+            let old = if comes {
                 // A copy: the slice of a batch would keep all of it in memory.
                 let own = take_record_batch(batch, &arrow_array::UInt32Array::from(vec![row as u32]))
                     .map_err(broken)?;
                 updates.push((item.clone(), 1));
-                self.insert(item, own)
+                self.insert(item, own, alone)
             } else {
                 // One that was replaced already is not there any more.
                 let is_there = self.tracks.get(&key).is_some_and(|kept| kept.item == item);
@@ -215,6 +263,7 @@ impl Stateful for Running {
             before.entry(key).or_insert(old);
         }
         output.drop_rows("late", late);
+        output.note_rows("unlinked", unlinked);
         let mut objects: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
         for (Membership { key, chain }, count) in self.update(updates)? {
             let object = objects.entry(key).or_insert(None);
@@ -262,25 +311,31 @@ impl Stateful for Running {
             false => vec![concat_batches(&self.setup.input, rows).map_err(broken)?],
         };
         let sent: Vec<u32> = self.tracks.values().map(|kept| kept.sent).collect();
-        snapshot::write(TAG, &(self.watermark, sent), &[(Arc::clone(&self.setup.input), batches)])
+        let alone: Vec<bool> = self.tracks.values().map(|kept| kept.alone).collect();
+        let header = Header(self.watermark, sent, alone);
+        snapshot::write(TAG, &header, &[(Arc::clone(&self.setup.input), batches)])
     }
 
     /// The rows say everything: what was said of them follows from them.
     fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let damaged =
             || OperatorError::new("associate: the snapshot is damaged: start the run from the beginning");
-        let ((watermark, sent), sections): ((EventTime, Vec<u32>), _) =
+        let (Header(watermark, sent, alone), sections) =
             snapshot::read(TAG, &[Arc::clone(&self.setup.input)], bytes)?;
         let mut restored = Self::new(Arc::clone(&self.setup));
         restored.watermark = watermark;
-        let mut numbers = sent.into_iter();
+        let (mut numbers, mut alone) = (sent.into_iter(), alone.into_iter());
         for batch in sections.iter().flatten() {
             for row in 0..batch.num_rows() {
-                let item = restored.item(batch, row).map_err(|_| damaged())?;
+                let mut item = restored.item(batch, row).map_err(|_| damaged())?;
+                let alone = alone.next().unwrap_or(false);
+                if alone {
+                    item = unlike(&item);
+                }
                 let own = take_record_batch(batch, &arrow_array::UInt32Array::from(vec![row as u32]))
                     .map_err(broken)?;
                 let key = item.key.clone();
-                restored.insert(item, own);
+                restored.insert(item, own, alone);
                 if let Some(kept) = restored.tracks.get_mut(&key) {
                     kept.sent = numbers.next().ok_or_else(damaged)?;
                 }

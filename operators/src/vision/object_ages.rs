@@ -1,4 +1,5 @@
-//! When each object was seen last, so that those that are over are found without a look at the others.
+//! When each object was seen last, so that those that are over are found without a look at the others. An object is over
+//! as a whole: all its tracks stay as long as one does, however long ago the others ended.
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -11,7 +11,9 @@
 //! The tracker is BoT-SORT (see the crate `tidemill-tracking`): boxes are compared with where a Kalman filter expects
 //! them, and by their embeddings where there is a column of these. A frame is looked at when the watermark has passed it,
 //! so what comes of it depends on the frames alone, not on epochs, batches or restarts; a box that comes later is dropped
-//! as `late`.
+//! as `late`. The boxes of a frame have one event time, that of the frame (several frames may have the same): those with a later one are
+//! dropped as `frame_again`. A file of boxes without `event_time` has none that is of use: each row would have its own. A number lower than
+//! that of the frame before is of a camera that counts anew: all its tracks are over, and it goes on as with its first frame.
 //!
 //! - `gives: boxes`: each box goes on with a further column, `track` (text, `CAMERA/NUMBER`). Boxes that belong to no track
 //!   are dropped as `untracked`; the first box of a track is among them, except in the first frame, since one detection
@@ -19,9 +21,11 @@
 //! - `gives: tracks`: each track is a record once it is over: `camera`, `track`, `class` (where there is one),
 //!   `first_frame`, `last_frame`, `start` and `end` (int64, milliseconds, event times of the first and last box),
 //!   `detections`, `embedding` (mean over its boxes, where there are any), and with `path: true` a text of
-//!   `frame,left,top,width,height` for each box, separated by `;`. The event time is that of its last box.
+//!   `frame,left,top,width,height` for each box, separated by `;` (of a track of more than 100,000 boxes every second one, of
+//!   more than 200,000 every fourth and so on: it is to take bounded memory). The event time is that of its last box.
 //!
-//! A track is over after `patience` frames in which it was not seen. That wait is meant, so it is no part of its latency, which
+//! A track is over after `patience` frames in which it was not seen. Where no box of the camera comes any more, that is by its pace lately, and by
+//! one frame a second where only one frame had boxes, or all had one time. That wait is meant, so it is no part of its latency, which
 //! counts from when the box was due that showed that the track is over. Several stages may share the work camera by camera.
 use super::track_rows::{Columns, Gives};
 use super::track_state::{Running, Setup};

@@ -1,4 +1,5 @@
 //! Boxes as rows, and tracks as rows.
+use super::track_path;
 use crate::api::OperatorError;
 use crate::record::{METADATA_COLUMNS, Metadata, RecordId, float64, int64, tensor_f32, text};
 use arrow_array::cast::AsArray;
@@ -9,10 +10,12 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, SchemaRef};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 use std::sync::Arc;
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::Track;
+
+/// No score is larger: sums of scores have to stay numbers. Detectors give 0 to 1, or what their models say instead.
+const LARGEST_SCORE: f64 = 1e7;
 
 /// Where in the payload what is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +77,7 @@ impl Columns {
             height: number(height)?,
         };
         let score = number(self.score)?;
-        if !area.is_valid() || !score.is_finite() {
+        if !area.is_valid() || !score.is_finite() || score.abs() > LARGEST_SCORE {
             return Err(("bad_box", format!("the box is {area:?} with the score {score}")));
         }
         let class = match self.class.filter(|index| column(*index).is_valid(row)).map(column) {
@@ -108,8 +111,11 @@ pub(super) struct Origin {
     pub(super) start: i64,
     /// Event time of the last one.
     pub(super) end: i64,
-    /// All boxes, where they are asked for.
+    /// All boxes, where they are asked for; of very many some.
     pub(super) path: String,
+    /// Boxes that were noted for it.
+    #[serde(default)]
+    noted: u64,
 }
 
 impl Origin {
@@ -123,6 +129,7 @@ impl Origin {
             start: time,
             end: time,
             path: String::new(),
+            noted: 0,
         }
     }
 
@@ -130,10 +137,9 @@ impl Origin {
     pub(super) fn note(&mut self, metadata: &Metadata<'_>, row: usize, seen: Option<&BoxRow<'_>>) {
         self.end = metadata.times.value(row);
         if let Some(BoxRow { frame, area, .. }) = seen {
-            let separator = if self.path.is_empty() { "" } else { ";" };
-            let BoundingBox { left, top, width, height } = area;
-            // A text takes everything.
-            let _ = write!(self.path, "{separator}{frame},{left:.2},{top:.2},{width:.2},{height:.2}");
+            let BoundingBox { left, top, width, height } = *area;
+            track_path::add(&mut self.path, self.noted, &(*frame, [left, top, width, height]));
+            self.noted = self.noted.saturating_add(1);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A running `track`: the trackers of the cameras, and boxes whose frames may not be complete.
 use super::track_rows::{BoxRow, Columns, Ended, Gives, Origin, broken, track_name, track_rows};
 use crate::api::{DeadLetter, OperatorError, Output, StateKeys, Stateful, TakesKeys};
-use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_metadata, text};
+use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_metadata, int64, text};
 use crate::relational::snapshot;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array};
 use arrow_schema::SchemaRef;
@@ -11,10 +11,15 @@ use arrow_select::take::take_record_batch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidemill_tracking::tracker::{Detection, Tracker, TrackerSettings};
+use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
 
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"TRCK0002";
+
+/// How far apart frames are thought to be where nothing is known of it, microseconds.
+const SLOWEST: i128 = 1_000_000;
+/// The pace of a camera is that of at most so many frames.
+const PACE_FRAMES: u64 = 256;
 
 /// What all copies of one `track` share.
 pub(super) struct Setup {
@@ -30,7 +35,7 @@ pub(super) struct Setup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Camera {
     tracker: Tracker,
-    /// Event time and number of the first frame.
+    /// Event time and number of a frame before it, from which on the pace is taken: the first one, or not so long ago.
     first: (EventTime, u64),
     /// Of the last one.
     last: (EventTime, u64),
@@ -52,12 +57,44 @@ impl Camera {
         known as u32
     }
 
-    /// Whether all tracks are over at this watermark, by the mean time from frame to frame so far.
-    fn is_over(&self, watermark: EventTime, patience: u64) -> bool {
+    /// Frames and microseconds from the first to the last one; where that says nothing of the pace, one frame in [`SLOWEST`]: a camera that
+    /// was seen once must not hold up all others.
+    fn pace(&self) -> (i128, i128) {
         let frames = i128::from(self.last.1) - i128::from(self.first.1);
         let took = i128::from(self.last.0) - i128::from(self.first.0);
+        if frames > 0 && took > 0 { (frames, took) } else { (1, SLOWEST) }
+    }
+
+    /// Whether all tracks are over at this watermark, by the mean time from frame to frame lately.
+    fn is_over(&self, watermark: EventTime, patience: u64) -> bool {
+        let (frames, took) = self.pace();
         let since = i128::from(watermark) - i128::from(self.last.0);
-        watermark == EventTime::MAX || frames > 0 && since * frames > (i128::from(patience) + 1) * took
+        watermark == EventTime::MAX || since * frames > (i128::from(patience) + 1) * took
+    }
+
+    /// A camera whose tracks were all over has a frame again. That it was away says little of its pace: of the time no more counts than
+    /// twice what its frames take, or would take until tracks are over.
+    fn returned(&mut self, time: EventTime, frame: u64, patience: u64) {
+        let (frames, took) = self.pace();
+        let away = frame.saturating_sub(self.last.1).max(patience + 1);
+        let most = (2 * i128::from(away)).saturating_mul(took) / frames;
+        let surplus = i128::from(time) - i128::from(self.last.0) - most;
+        if surplus > 0 {
+            let later = |of: EventTime| i64::try_from(i128::from(of) + surplus).unwrap_or(time);
+            (self.first.0, self.last.0) = (later(self.first.0), later(self.last.0));
+        }
+    }
+
+    /// A later frame. What was long ago says no more how fast frames come: of more than so many at the same pace half are forgotten.
+    fn reached(&mut self, time: EventTime, frame: u64) {
+        self.last = (time, frame);
+        let frames = frame.saturating_sub(self.first.1);
+        if frames > PACE_FRAMES {
+            let took = i128::from(time) - i128::from(self.first.0);
+            let kept = took * i128::from(PACE_FRAMES / 2) / i128::from(frames);
+            let since = i64::try_from(i128::from(time) - kept).unwrap_or(self.first.0);
+            self.first = (since, frame - PACE_FRAMES / 2);
+        }
     }
 }
 
@@ -96,11 +133,14 @@ impl Running {
         self.pending = if rest.num_rows() > 0 { vec![rest] } else { Vec::new() };
         let metadata = Metadata::of(&due);
         let cameras = text(due.column(METADATA_COLUMNS + self.setup.columns.camera));
+        let frames = int64(due.column(METADATA_COLUMNS + self.setup.columns.frame));
         let mut order: Vec<u32> = (0..due.num_rows() as u32).collect();
         order.sort_by_cached_key(|row| {
             let row = *row as usize;
             let camera = cameras.filter(|names| names.is_valid(row)).map(|names| names.value(row));
-            (metadata.times.value(row), camera, metadata.id(row))
+            // Several frames may have one time, such as where that is told in whole seconds.
+            let frame = frames.filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row));
+            (metadata.times.value(row), camera, frame, metadata.id(row))
         });
         take_record_batch(&due, &UInt32Array::from(order)).map(Some).map_err(broken)
     }
@@ -128,9 +168,13 @@ impl Running {
                 }
             }
         }
-        let (mut ended, mut rows, mut names, mut untracked) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let (mut ended, mut rows, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut untracked, mut again) = (0, 0);
         for (frame, boxes) in frames {
-            let numbers = self.frame(&metadata, frame, &boxes, &mut ended);
+            let Some(numbers) = self.frame(&metadata, frame, &boxes, &mut ended) else {
+                again += boxes.len() as u64;
+                continue;
+            };
             for ((row, seen), number) in boxes.iter().zip(numbers) {
                 match number {
                     Some(number) => {
@@ -141,6 +185,7 @@ impl Running {
                 }
             }
         }
+        output.drop_rows("frame_again", again);
         match setup.gives {
             Gives::Boxes => {
                 output.drop_rows("untracked", untracked);
@@ -157,14 +202,14 @@ impl Running {
         Ok(())
     }
 
-    /// Looks at one frame of one camera; gives the number of the track of each box.
+    /// Looks at one frame of one camera; gives the number of the track of each box, or nothing where the camera's last frame comes again.
     fn frame(
         &mut self,
         metadata: &Metadata<'_>,
         frame: u64,
         boxes: &[(usize, BoxRow<'_>)],
         ended: &mut Vec<Ended>,
-    ) -> Vec<Option<u64>> {
+    ) -> Option<Vec<Option<u64>>> {
         let (first, name) = (boxes[0].0, boxes[0].1.camera);
         let time = metadata.times.value(first);
         let camera = self.cameras.entry(name.to_owned()).or_insert_with(|| Camera {
@@ -179,8 +224,21 @@ impl Running {
         // As if the watermark had been here already.
         let intended = boxes.iter().map(|(row, _)| metadata.intended.value(*row)).max().unwrap_or(0);
         self.latest = self.latest.max(intended);
-        if camera.is_over(time, self.setup.settings.patience) {
+        let is_over = camera.is_over(time, self.setup.settings.patience);
+        if is_over {
             ended.extend(finish(name, camera, intended));
+            camera.returned(time, frame, self.setup.settings.patience);
+        }
+        // Frames come by time, so a lower number is of a camera that counts anew, or the one before was damaged. The same one says nothing of
+        // that while tracks may go on: its boxes have different times.
+        match camera.tracker.last_frame() {
+            Some(last) if frame < last || frame == last && is_over => {
+                let tracks = camera.tracker.begin_again();
+                ended.extend(end_all(name, camera, tracks, intended));
+                camera.first = (time, frame);
+            }
+            Some(last) if frame == last => return None,
+            _ => {}
         }
         let detections: Vec<Detection> = boxes
             .iter()
@@ -191,11 +249,8 @@ impl Running {
                 embedding: seen.embedding.clone(),
             })
             .collect();
-        let is_later = camera.tracker.last_frame().is_none_or(|last| frame > last);
         let step = camera.tracker.step(frame, &detections);
-        if is_later {
-            camera.last = (time, frame);
-        }
+        camera.reached(time, frame);
         for track in step.ended {
             ended.extend(end(name, camera, track, intended));
         }
@@ -209,7 +264,7 @@ impl Running {
             let living = |number: &u64| camera.tracker.lives(*number);
             camera.origins.retain(|number, _| living(number));
         }
-        step.numbers
+        Some(step.numbers)
     }
 
     fn give(&self, mut ended: Vec<Ended>, output: &mut Output) -> Result<(), OperatorError> {
@@ -225,12 +280,7 @@ impl Running {
 }
 
 /// A track that is over, with what is known of it.
-fn end(
-    name: &str,
-    camera: &mut Camera,
-    track: tidemill_tracking::tracker::Track,
-    intended: i64,
-) -> Option<Ended> {
+fn end(name: &str, camera: &mut Camera, track: Track, intended: i64) -> Option<Ended> {
     let origin = camera.origins.remove(&track.number)?;
     let class = camera.classes.get(track.class() as usize).cloned();
     Some(Ended { camera: name.to_owned(), class, track, origin, intended })
@@ -238,8 +288,13 @@ fn end(
 
 /// All tracks of a camera are over.
 fn finish(name: &str, camera: &mut Camera, intended: i64) -> Vec<Ended> {
-    let tracks = camera.tracker.finish().into_iter();
-    let ended = tracks.filter_map(|track| end(name, camera, track, intended)).collect();
+    let tracks = camera.tracker.finish();
+    end_all(name, camera, tracks, intended)
+}
+
+/// These were the last tracks of a camera.
+fn end_all(name: &str, camera: &mut Camera, tracks: Vec<Track>, intended: i64) -> Vec<Ended> {
+    let ended = tracks.into_iter().filter_map(|track| end(name, camera, track, intended)).collect();
     camera.origins.clear();
     ended
 }
@@ -351,6 +406,10 @@ impl Running {
 }
 
 #[cfg(test)]
+#[path = "track_tests.rs"]
+mod frame_tests;
+
+#[cfg(test)]
 mod tests {
     use super::super::track::Track;
     use crate::api::Output;
@@ -361,7 +420,7 @@ mod tests {
     use tidemill_random::Random;
     use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-    fn boxes() -> StreamType {
+    pub(super) fn boxes() -> StreamType {
         let mut columns =
             vec![Column::new("camera", ColumnType::Text), Column::new("frame", ColumnType::Int64)];
         columns.extend(
@@ -372,7 +431,7 @@ mod tests {
     }
 
     /// Two cameras; in each, a car comes every two seconds and crosses the picture in three, seen ten times a second.
-    fn rows(seed: u64) -> Vec<(usize, Record)> {
+    pub(super) fn rows(seed: u64) -> Vec<(usize, Record)> {
         let mut random = Random::of_seed(seed);
         let mut rows = Vec::new();
         for (source, camera) in [(0u32, "east"), (1, "west")] {
@@ -402,7 +461,7 @@ mod tests {
         run_epochs(&bound, &[boxes()], &feed.epochs, random)
     }
 
-    fn column(output: &Output, name: &str) -> Vec<String> {
+    pub(super) fn column(output: &Output, name: &str) -> Vec<String> {
         let of = |array: &arrow_array::ArrayRef| match text(array) {
             Some(texts) => texts.iter().map(|value| value.unwrap_or_default().to_owned()).collect::<Vec<_>>(),
             None => int64(array).unwrap().iter().map(|value| value.unwrap_or_default().to_string()).collect(),
@@ -467,14 +526,18 @@ mod tests {
         let bound = bind(&Track, &[boxes()], "gives: boxes").unwrap();
         let payload = |frame: i64, width: f64| json!({"camera": "east", "frame": frame, "left": 0.0, "top": 0.0, "width": width, "height": 5.0, "score": 0.9});
         let row = |sequence, payload| (0, Record { source: 0, sequence, time: 5, payload });
-        let epochs = vec![
+        let mut epochs = vec![
             (vec![row(0, payload(-1, 5.0)), row(1, payload(0, -5.0)), row(2, json!({"camera": "east"}))], 10),
             (vec![row(3, payload(1, 5.0))], i64::MAX),
         ];
+        // Squares and sums of these would be infinite, and a checkpoint with them could not be read.
+        let mut sure = payload(0, 5.0);
+        sure["score"] = json!(1e308);
+        epochs[0].0.extend([row(4, payload(0, 1e160)), row(5, sure)]);
         let output = run_epochs(&bound, &[boxes()], &epochs, 1);
         let mut reasons: Vec<&str> = output.dead_letters.iter().map(|letter| &*letter.reason).collect();
         reasons.sort_unstable();
-        assert_eq!(reasons, ["bad_box", "bad_frame", "missing_value"]);
+        assert_eq!(reasons, ["bad_box", "bad_box", "bad_box", "bad_frame", "missing_value"]);
         assert_eq!(output.drops, [("late".into(), 1)]);
     }
 

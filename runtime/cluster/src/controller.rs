@@ -51,7 +51,9 @@ use tidemill_app::otlp::Exporter;
 use tidemill_app::state_place::StatePlace;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{Exchange, RunError};
-use tidemill_identity::{AccessToken, Authority, IdentityError, JoinAddress, Lifetimes, Timestamp};
+use tidemill_identity::{
+    AccessToken, Authority, IdentityError, JoinAddress, Lifetimes, StoreError, Timestamp,
+};
 use tidemill_link::remote::{Credentials, RemoteError};
 use tokio::sync::Semaphore;
 
@@ -416,12 +418,15 @@ impl Controller {
         self.shared.lead.as_ref()?.ended()
     }
 
-    /// The access token of the first admin: told once, ever.
+    /// The access token of the first admin: told once, ever. `keep` puts it where they find it, before it counts.
     ///
     /// # Errors
     /// It cannot be kept.
-    pub fn first_admin(&self) -> Result<Option<AccessToken>, ControllerError> {
-        Ok(self.shared.authority.first_admin(Timestamp::now())?)
+    pub fn first_admin(
+        &self,
+        keep: impl FnOnce(&AccessToken) -> Result<(), StoreError>,
+    ) -> Result<Option<AccessToken>, ControllerError> {
+        Ok(self.shared.authority.first_admin(Timestamp::now(), keep)?)
     }
 
     /// Ends this controller and nothing else: runs go on, and the next controller takes them over.

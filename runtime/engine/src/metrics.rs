@@ -304,6 +304,8 @@ pub struct SinkMetrics {
     pub independent: AtomicU64,
     /// Of tracks: what is measured beside IDF1, once the sink is closed.
     pub tracks: OnceLock<TrackMeasures>,
+    /// Its rows are judged together: what two processes found is not added.
+    pub judged_whole: AtomicBool,
     /// Committed records whose key has no ground truth.
     pub without_truth: AtomicU64,
     /// Nobody takes what the sink writes any more.

@@ -242,7 +242,8 @@ pub struct SinkReport {
     /// Exact matches.
     pub correct: u64,
     /// Records with ground truth; those behind the last checkpoint of a process that was lost count again when they come again. Of texts
-    /// it is characters, those of all right texts once the sink is closed; of tracks it is boxes, and 0 until then.
+    /// it is characters, those of all right texts once the sink is closed; of tracks it is boxes, and 0 until then. Both are judged as a
+    /// whole: it is 0 where the sink continues rows of another process.
     pub scored: u64,
     /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
     /// their boxes.

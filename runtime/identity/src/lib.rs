@@ -35,7 +35,7 @@
 //! # let now = Timestamp::from_unix(1_795_435_200);
 //! let authority = Authority::open_or_create(&folder, Lifetimes::default(), now)?;
 //! let address = authority.join_address("hub.example", 4100)?; // tidemill://hub.example:4100/3f0c…
-//! let admin = authority.first_admin(now)?.expect("it is the first start");
+//! let admin = authority.first_admin(now, |_| Ok(()))?.expect("it is the first start");
 //! let token = authority.create_join_token(&JoinTokenOptions::default(), "admin", now)?;
 //!
 //! // At the worker, which shows them to the controller:

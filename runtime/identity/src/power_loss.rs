@@ -227,7 +227,7 @@ fn life(files: &Recorded, key: &NewKey) {
     let authority = twice(files, || open(files));
     let promise = |change: &dyn Fn(&mut Promises)| change(&mut files.lock().promises);
     promise(&|it| it.authority = Some(authority.fingerprint()));
-    let admin = Arc::new(twice(files, || authority.first_admin(NOON)).expect("the first time"));
+    let admin = Arc::new(twice(files, || authority.first_admin(NOON, |_| Ok(()))).expect("the first time"));
     promise(&|it| it.admin = Some(Arc::clone(&admin)));
     let options = JoinTokenOptions::default();
     let token = Arc::new(twice(files, || authority.create_join_token(&options, "admin", NOON)));

@@ -1,5 +1,7 @@
-//! Rank-1 and mAP of embeddings by the rules of Market-1501 (Zheng et al. 2015): each query is compared with a gallery
-//! by the cosine of the angle between their embeddings; pictures of the same object by the same camera are left out.
+//! Rank-1 and mAP of embeddings by the protocol of Market-1501 (Zheng et al. 2015): each query is compared with a gallery
+//! by the cosine of the angle between their embeddings; pictures of the same object by the same camera are left out. The average
+//! precision of a query is the mean of the precision at each right answer, as scikit-learn's `average_precision_score` has it, and not
+//! the area by trapezoids of that benchmark's own program, which is never more.
 
 /// A picture of an object.
 #[derive(Debug, Clone, PartialEq)]

@@ -230,6 +230,19 @@ fn slips_stand_at_their_place() {
     assert!(error.message.contains("the same camera"), "{error}");
 }
 
+/// What stands between them in the order of names hides nothing.
+#[test]
+fn names_that_differ_in_the_ending_alone_are_one_camera() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.avi", "a.b.mp4", "a.mp4"] {
+        std::fs::write(folder.path().join(name), "no video").unwrap();
+    }
+    let (message, _) = files(folder.path(), ".").unwrap_err();
+    assert!(message.contains("a.avi` and `") && message.contains("a.mp4` would be"), "{message}");
+    std::fs::remove_file(folder.path().join("a.avi")).unwrap();
+    assert_eq!(files(folder.path(), ".").unwrap().len(), 2);
+}
+
 #[test]
 fn a_decoder_that_dies_is_started_again_at_the_frame() {
     let folder = tempfile::tempdir().unwrap();

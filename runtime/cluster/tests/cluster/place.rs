@@ -51,7 +51,7 @@ impl Place {
             keeping: Keeping::default(),
         };
         let controller = Controller::start(&options).unwrap();
-        let token = controller.first_admin().unwrap().unwrap();
+        let token = controller.first_admin(|_| Ok(())).unwrap().unwrap();
         let address = controller.address().clone();
         let text: String = token.reveal().to_string();
         let admin = Client::new(&address, Some(text.parse().unwrap())).unwrap();

@@ -120,6 +120,8 @@ struct SinkFigures {
     correct: u64,
     independent: u64,
     tracks: Option<TrackMeasures>,
+    #[serde(default)]
+    judged_whole: bool,
     without_truth: u64,
     closed: bool,
 }
@@ -441,12 +443,14 @@ impl SinkFigures {
             correct: get(&sink.correct),
             independent: get(&sink.independent),
             tracks: sink.tracks.get().copied(),
+            judged_whole: sink.judged_whole.load(Ordering::Relaxed),
             without_truth: get(&sink.without_truth),
             closed: sink.closed.load(Ordering::Relaxed),
         }
     }
 
-    /// The rows that a former process committed and that still hold are counted by the one that continues.
+    /// The rows that a former process committed and that still hold are counted by the one that continues; it alone knows whether it can
+    /// judge them where all are judged together.
     fn add(&mut self, before: &Self) {
         self.records = self.records.saturating_add(before.records);
         self.latency.add_all(&before.latency);
@@ -456,9 +460,12 @@ impl SinkFigures {
             self.first_arrival = before.first_arrival;
         }
         self.last_arrival = self.last_arrival.max(before.last_arrival);
-        self.scored = self.scored.saturating_add(before.scored);
-        self.correct = self.correct.saturating_add(before.correct);
-        self.independent = self.independent.saturating_add(before.independent);
+        self.judged_whole |= before.judged_whole;
+        if !self.judged_whole {
+            self.scored = self.scored.saturating_add(before.scored);
+            self.correct = self.correct.saturating_add(before.correct);
+            self.independent = self.independent.saturating_add(before.independent);
+        }
         self.without_truth = self.without_truth.saturating_add(before.without_truth);
     }
 
@@ -478,6 +485,7 @@ impl SinkFigures {
         if let Some(tracks) = self.tracks {
             let _ = sink.tracks.set(tracks); // known already: it stays the same
         }
+        sink.judged_whole.store(self.judged_whole, Ordering::Relaxed);
         set(&sink.without_truth, self.without_truth);
         sink.closed.store(self.closed, Ordering::Release);
     }
@@ -555,6 +563,15 @@ mod tests {
             all.show(&expected, &[], &own);
             assert_eq!(Figures::of(&shown, &[], &own), Figures::of(&expected, &[], &own), "after {n}");
         }
+    }
+
+    #[test]
+    fn what_is_judged_as_a_whole_is_not_added() {
+        let one = SinkFigures { scored: 10, judged_whole: true, ..SinkFigures::default() };
+        let (mut lost, mut now) = (SinkFigures::default(), one.clone());
+        lost.add(&one);
+        now.add(&lost);
+        assert_eq!((lost.scored, now.scored), (0, 10));
     }
 
     #[test]

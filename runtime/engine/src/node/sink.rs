@@ -38,6 +38,8 @@ pub(crate) struct SinkCell {
     /// Rows that other processes committed.
     pub(crate) rows_before: u64,
     pub(crate) score: Score,
+    /// Another process has committed rows that still hold, and that are not in the score.
+    has_past: bool,
     staged_rows: u64,
     staged_score: Score,
     /// Committed rows that show when the sink is closed.
@@ -56,6 +58,7 @@ impl SinkCell {
             rows: 0,
             rows_before: 0,
             score: Score::default(),
+            has_past: false,
             staged_rows: 0,
             staged_score: Score::default(),
             unpublished: Unpublished::default(),
@@ -87,7 +90,19 @@ impl SinkCell {
     /// A sink that continues what another process has committed; `rows_before` of that is of earlier runs.
     pub(crate) fn continued(sink: Box<dyn Sink>, past: &SinkPast, rows_before: u64) -> Self {
         let rows = past.rows.saturating_sub(rows_before);
-        Self { committed: past.committed, rows, rows_before, ..Self::new(sink) }
+        Self { committed: past.committed, rows, rows_before, has_past: past.rows > 0, ..Self::new(sink) }
+    }
+
+    /// Judges rows that are staged. Where all rows are judged together and some are not here, there is nothing to say: against the whole
+    /// truth, what others found would be missing.
+    fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch) {
+        if truth.is_whole() && self.has_past {
+            let mut apart = Score::default();
+            apart.judge(truth, batch, &self.score);
+            self.staged_score.unknown += apart.unknown;
+            return;
+        }
+        self.staged_score.judge(truth, batch, &self.score);
     }
 
     /// Rows of a commit that has returned become visible at `now`, or wait for the end.
@@ -226,6 +241,7 @@ impl SinkNode {
             (cell.committed, cell.sink.publication())
         };
         let _ = metrics.publication.set(publication); // an earlier incarnation has said the same
+        metrics.judged_whole.store(truth.as_ref().is_some_and(GroundTruth::is_whole), Ordering::Relaxed);
         Self {
             slot,
             stage,
@@ -269,8 +285,7 @@ impl SinkNode {
             cell.staged_until = of + 1;
             cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
             if let Some(truth) = &self.truth {
-                let SinkCell { score, staged_score, .. } = &mut *cell;
-                staged_score.judge(truth, &batch, score);
+                cell.judge(truth, &batch);
             }
             // A checkpoint may be of any epoch.
             if cell.marks.is_some() && self.pending.first_key_value().is_some_and(|(next, _)| *next < epoch) {
@@ -394,21 +409,47 @@ mod tests {
         RecordBatch::try_new(record_schema(&StreamType::new(columns)), arrays).unwrap()
     }
 
-    /// Whoever looks while the run goes on is not told of misses that are none yet.
-    #[test]
-    fn what_has_not_come_is_wrong_once_the_sink_is_closed() {
+    fn truth() -> GroundTruth {
         let right = HashMap::from([("a".to_owned(), "ab".to_owned()), ("b".to_owned(), "cdef".to_owned())]);
-        let truth = GroundTruth {
+        GroundTruth {
             key: "key".into(),
             prediction: "text".into(),
             answers: Arc::default(),
             once: false,
             tracks: None,
             texts: Some(Arc::new(TextTruth::new(&right, None).unwrap())),
-        };
+        }
+    }
+
+    /// Half of a run against all of the truth would be half right, however good it is.
+    #[test]
+    fn a_part_of_what_is_judged_as_a_whole_is_not_judged() {
+        for (rows, expected) in [(0, (2, 6)), (1, (0, 0))] {
+            let past = SinkPast { committed: 3, rows, token: None };
+            let metrics = SinkMetrics::default();
+            let mut cell = SinkCell::continued(Box::new(Nowhere), &past, rows);
+            cell.judge(&truth(), &row("a", "ab"));
+            cell.judge(&truth(), &row("x", "?"));
+            cell.commit(4, &metrics).unwrap();
+            cell.close(|| 0, Some(&metrics)).unwrap();
+            let told = (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
+            assert_eq!((told, metrics.without_truth.load(Ordering::Relaxed)), (expected, 1));
+        }
+        let mut answers = truth();
+        answers.answers = Arc::new(HashMap::from([("a".to_owned(), "ab".to_owned())]));
+        answers.texts = None;
+        let past = SinkPast { committed: 3, rows: 1, token: None };
+        let mut cell = SinkCell::continued(Box::new(Nowhere), &past, 1);
+        cell.judge(&answers, &row("a", "ab"));
+        assert_eq!(cell.staged_score.scored, 1, "what is right by itself is counted by whoever has it");
+    }
+
+    /// Whoever looks while the run goes on is not told of misses that are none yet.
+    #[test]
+    fn what_has_not_come_is_wrong_once_the_sink_is_closed() {
         let (mut cell, metrics) = (SinkCell::new(Box::new(Nowhere)), SinkMetrics::default());
         let told = || (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
-        cell.staged_score.judge(&truth, &row("a", "ab"), &Score::default());
+        cell.judge(&truth(), &row("a", "ab"));
         cell.commit(1, &metrics).unwrap();
         assert_eq!(told(), (2, 2));
         cell.close(|| 0, Some(&metrics)).unwrap();

@@ -425,8 +425,8 @@ fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     wait(&|| gate.holds());
     control.is_deaf.store(true, Ordering::SeqCst);
     gate.open();
-    wait(&|| has_ended.load(Ordering::SeqCst));
-    assert!(control.unheard.load(Ordering::SeqCst) > 0, "nothing was lost");
+    // Its letters go by a connection of their own.
+    wait(&|| has_ended.load(Ordering::SeqCst) && control.unheard.load(Ordering::SeqCst) > 0);
     control.cut();
     let report = run.wait_for(Duration::from_secs(60)).expect("it ends").expect("well");
     assert_eq!(launched.lock().expect("not poisoned")["a"], 2, "nothing was lost");

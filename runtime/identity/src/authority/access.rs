@@ -1,6 +1,6 @@
 //! People who come in.
 use super::Authority;
-use crate::error::IdentityError;
+use crate::error::{IdentityError, StoreError};
 use crate::people::{Person, Role};
 use crate::refusal::Refusal;
 use crate::register::{AccessTokenRecord, Register, Revocation};
@@ -13,18 +13,25 @@ pub const PERSON_LENGTH: usize = 64;
 pub const FIRST_ADMIN: &str = "admin";
 
 impl Authority {
-    /// The access token of the first admin: given once, the first time that this is asked for. Who loses it before making another
+    /// The access token of the first admin: given once, the first time that this is asked for. `keep` puts it where the admin finds it, before
+    /// it counts: a process that is killed in between gives another one the next time. Who loses it before making another
     /// one ends the controller and uses [`Authority::add_person`] on the folder: who has that is the authority anyway.
     ///
     /// # Errors
     /// [`IdentityError::Store`] when it cannot be kept; then it was not given.
-    pub fn first_admin(&self, now: Timestamp) -> Result<Option<AccessToken>, IdentityError> {
+    pub fn first_admin(
+        &self,
+        now: Timestamp,
+        keep: impl FnOnce(&AccessToken) -> Result<(), StoreError>,
+    ) -> Result<Option<AccessToken>, IdentityError> {
         self.change(now, |register| {
             if register.first_admin_was_given {
                 return Ok(None);
             }
             register.first_admin_was_given = true;
-            add(register, FIRST_ADMIN, Role::Admin, None, now).map(Some)
+            let token = add(register, FIRST_ADMIN, Role::Admin, None, now)?;
+            keep(&token)?;
+            Ok(Some(token))
         })
     }
 

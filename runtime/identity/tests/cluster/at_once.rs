@@ -78,7 +78,7 @@ fn what_is_missing_or_damaged_is_told() {
     let absent = open().unwrap_err().to_string();
     assert!(absent.contains("there is no authority in") && !path.exists(), "{absent}");
     let authority = Authority::open_or_create(&path, lifetimes(), NOON).unwrap();
-    authority.first_admin(NOON).unwrap();
+    authority.first_admin(NOON, |_| Ok(())).unwrap();
     let fingerprint = authority.fingerprint();
     drop(authority);
     let (key, register) = (path.join("authority.pem"), path.join("register.json"));

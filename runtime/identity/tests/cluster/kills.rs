@@ -16,7 +16,7 @@ fn the_process_that_is_killed() {
     let folder = std::env::var_os(FOLDER).expect("the folder is named");
     let authority = Authority::open_or_create(folder.as_ref(), lifetimes(), NOON).unwrap();
     println!("@authority {}", authority.fingerprint());
-    if let Some(token) = authority.first_admin(NOON).unwrap() {
+    if let Some(token) = authority.first_admin(NOON, |_| Ok(())).unwrap() {
         println!("@admin {}", *token.reveal());
     }
     loop {

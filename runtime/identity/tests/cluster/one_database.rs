@@ -41,7 +41,7 @@ fn two_controllers_with_one_key_share_a_register() {
     };
     assert!(Authority::stand_by(&b, Lifetimes::default(), &["b"], now()).unwrap().is_none());
     let first = open(&a).unwrap();
-    let admin = first.first_admin(now()).unwrap().unwrap();
+    let admin = first.first_admin(now(), |_| Ok(())).unwrap().unwrap();
     assert!(!a.join("register.json").exists());
     // Without the key it is another controller's cluster.
     let error = open(&b).err().unwrap();
@@ -57,7 +57,7 @@ fn two_controllers_with_one_key_share_a_register() {
     drop(first);
     let second = open(&b).unwrap();
     assert!(second.authenticate(&admin.reveal(), now()).is_ok());
-    assert_eq!(second.first_admin(now()).unwrap().map(|_| ()), None, "it is given once");
+    assert_eq!(second.first_admin(now(), |_| Ok(())).unwrap().map(|_| ()), None, "it is given once");
     // What cannot be kept does not count.
     *shared.is_refused.lock().unwrap() = true;
     let refused = second.revoke_person("admin", "", "admin", now());
