@@ -35,6 +35,9 @@ pub struct Down {
 pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down, OperateError> {
     let mut wrong = Vec::new();
     let mut done = Down::default();
+    if keep_state {
+        stop_controller(site, control)?;
+    }
     // The controller's location goes last: workers that end tell it so.
     let controller = site.controller().location.name.clone();
     let (last, first): (Vec<&Place>, Vec<&Place>) =
@@ -164,6 +167,22 @@ fn in_order(place: &Place, control: Control<'_>) -> Result<(), OperateError> {
     let more = ["down", "--remove-orphans", "--timeout", "10"];
     let words = compose.words(&place.location.project, &["compose.yaml"], &more);
     compose.run(&place.machine, &place.folder, &words, control)
+}
+
+/// Ends the controller before its workers: it would give what they had to others, keep that, and go on with it the next time. Where it cannot
+/// be ended, what comes then says why.
+fn stop_controller(site: &Site, control: Control<'_>) -> Result<(), OperateError> {
+    let place = site.controller();
+    let stop = || {
+        let compose = Compose::find(&place.machine, control)?;
+        let more = ["stop", "--timeout", "10", &site.deployment().controller.service];
+        let words = compose.words(&place.location.project, &["compose.yaml"], &more);
+        compose.run(&place.machine, &place.folder, &words, control)
+    };
+    match stop() {
+        Err(OperateError::Interrupted) => Err(OperateError::Interrupted),
+        _ => Ok(()),
+    }
 }
 
 /// Removes what `up` and `upgrade` wrote into the folder of the deployment.
@@ -308,6 +327,34 @@ done <$kind"#;
         // One that the plan still has is needed.
         fs::write(here.join("unreached"), "").unwrap();
         assert!(!down(&without(), false, NOBODY).unwrap().wrong.is_empty());
+    }
+
+    /// One that goes on while its workers end, far away and one after the other, would remember that others have what they had.
+    #[test]
+    fn where_state_is_kept_the_controller_ends_first() {
+        for keep_state in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            deployed(folder.path());
+            let here = folder.path().join("here");
+            let containers = "w|tidemill-v-edge|live\nc|tidemill-v-hub|live\n";
+            fs::create_dir_all(&here).unwrap();
+            fs::write(here.join("containers"), containers).unwrap();
+            fs::write(here.join("volumes"), "").unwrap();
+            let compose = format!(
+                "[ \"$1\" = version ] && echo 1.29.2 || echo \"$@\" >>'{}'",
+                here.join("calls").display()
+            );
+            let machine = scripted(&here, &[("docker", DOCKER), ("docker-compose", &compose)]);
+            let site = Site::load(folder.path()).unwrap().on("edge", &machine).on("hub", &machine);
+            for place in site.places() {
+                fs::create_dir_all(here.join(&place.folder)).unwrap();
+            }
+            down(&site, keep_state, NOBODY).unwrap();
+            let calls = fs::read_to_string(here.join("calls")).unwrap();
+            let first = calls.lines().next().unwrap();
+            assert_eq!(first.ends_with("stop --timeout 10 controller"), keep_state, "{calls}");
+            assert_eq!(calls.lines().count(), if keep_state { 3 } else { 2 }, "{calls}");
+        }
     }
 
     #[test]

@@ -18,6 +18,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Lines that wait for the reader.
 const WAITING: usize = 1_000;
 
+/// Ends a program on another machine when nobody is at the other end of its input any more: sshd by itself ends none.
+const WHILE_WANTED: &str =
+    r#"exec 3<&0; "$@" 3<&- & program=$!; (cat; kill $program) <&3 >/dev/null 2>&1 & wait $program"#;
+
 /// Which lines are wanted.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
@@ -98,8 +102,11 @@ fn begin(
         words.push("--follow");
     }
     words.push(&container.id);
+    if options.follow && !place.machine.is_here() {
+        words.splice(0..0, ["sh", "-c", WHILE_WANTED, "sh"]);
+    }
     let mut command = place.machine.command(None, &words);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let machine = place.machine.name();
     let failed = |error: std::io::Error| Cause::Other {
         machine: machine.clone(),

@@ -70,6 +70,10 @@ impl TlsListener {
                             let chain = Arc::new(chain.iter().map(|one| one.clone().into_owned()).collect());
                             let _ = sender.send((stream, Peer { address, chain })).await;
                         }
+                        // Whoever looks whether the port is open, such as `up`, says nothing more.
+                        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                            tracing::debug!(%address, "a peer went away: {error}");
+                        }
                         Ok(Err(error)) => tracing::warn!(%address, "a peer is turned away: {error}"),
                         Err(_) => tracing::debug!(%address, "a peer said nothing"),
                     }
