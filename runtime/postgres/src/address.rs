@@ -54,7 +54,7 @@ impl Address {
     }
 
     /// The schema, as it stands in SQL.
-    pub(crate) fn schema(&self) -> &str {
+    pub(crate) fn quoted_schema(&self) -> &str {
         &self.quoted
     }
 

@@ -116,7 +116,8 @@ impl Candidate {
             Some(client) if !client.is_closed() => client,
             held => held.insert(schema::open(&self.address)?),
         };
-        let rows = format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.schema());
+        let rows =
+            format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.quoted_schema());
         let row = client.query_opt(&rows, &[&kind, &name]).map_err(|error| self.server(&error))?;
         Ok(row.map(|row| row.get(0)))
     }
@@ -127,7 +128,7 @@ impl Candidate {
 
     /// The term, if it leads now.
     fn try_to_lead(&self, client: &mut Client) -> Result<Option<i64>, PostgresError> {
-        let schema = self.address.schema();
+        let schema = self.address.quoted_schema();
         let server = |error: postgres::Error| self.server(&error);
         let name = self.address.schema_name();
         let lock = format!("SELECT pg_try_advisory_lock(hashtextextended('tidemill leader {name}', 0))");
@@ -167,7 +168,7 @@ impl Candidate {
 
     /// Who leads; shows itself to the others.
     fn look(&self, client: &mut Client) -> Result<Option<Leader>, PostgresError> {
-        let schema = self.address.schema();
+        let schema = self.address.quoted_schema();
         let server = |error: postgres::Error| self.server(&error);
         let shown = format!(
             "INSERT INTO {schema}.controllers (name, address) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET address = excluded.address, seen = now()"

@@ -171,7 +171,7 @@ impl Lead {
 
     /// Another term, where it is that.
     fn write_with(&self, client: &mut Client, changes: &[Change<'_>]) -> Result<Option<i64>, Failed> {
-        let schema = self.address.schema();
+        let schema = self.address.quoted_schema();
         let mut transaction = client.transaction().map_err(Failed::Before)?;
         // Held until the commit: who takes the lead waits for that.
         let term = format!("SELECT term FROM {schema}.leader FOR SHARE");
@@ -190,7 +190,8 @@ impl Lead {
     /// # Errors
     /// The server is not reached.
     pub fn get(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, PostgresError> {
-        let text = format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.schema());
+        let text =
+            format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.quoted_schema());
         self.read(|client| Ok(client.query_opt(&text, &[&kind, &name])?.map(|row| row.get(0))))
     }
 
@@ -199,8 +200,10 @@ impl Lead {
     /// # Errors
     /// The server is not reached.
     pub fn all(&self, kind: &str) -> Result<Vec<(String, Vec<u8>)>, PostgresError> {
-        let text =
-            format!("SELECT name, bytes FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.schema());
+        let text = format!(
+            "SELECT name, bytes FROM {}.rows WHERE kind = $1 ORDER BY name",
+            self.address.quoted_schema()
+        );
         self.read(|client| {
             let rows = client.query(&text, &[&kind])?;
             Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
@@ -212,7 +215,8 @@ impl Lead {
     /// # Errors
     /// The server is not reached.
     pub fn names(&self, kind: &str) -> Result<Vec<String>, PostgresError> {
-        let text = format!("SELECT name FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.schema());
+        let text =
+            format!("SELECT name FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.quoted_schema());
         self.read(|client| Ok(client.query(&text, &[&kind])?.iter().map(|row| row.get(0)).collect()))
     }
 
@@ -223,7 +227,7 @@ impl Lead {
     pub fn kinds(&self, beginning: &str) -> Result<Vec<String>, PostgresError> {
         let text = format!(
             "SELECT DISTINCT kind FROM {}.rows WHERE starts_with(kind, $1) ORDER BY kind",
-            self.address.schema()
+            self.address.quoted_schema()
         );
         self.read(|client| Ok(client.query(&text, &[&beginning])?.iter().map(|row| row.get(0)).collect()))
     }
@@ -243,7 +247,7 @@ impl Lead {
     /// # Errors
     /// The server is not reached.
     pub fn others(&self) -> Result<Vec<StandsBy>, PostgresError> {
-        self.read(|client| others(client, self.address.schema()))
+        self.read(|client| others(client, self.address.quoted_schema()))
     }
 
     fn read<T>(&self, read: impl Fn(&mut Client) -> Result<T, postgres::Error>) -> Result<T, PostgresError> {

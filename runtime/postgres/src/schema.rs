@@ -19,7 +19,7 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
     let place = || address.to_string();
     let server = |error: postgres::Error| PostgresError::Server { place: place(), reason: in_words(&error) };
     let unfit = |reason: String| PostgresError::Unfit { place: place(), reason };
-    let (schema, name) = (address.schema(), address.schema_name());
+    let (schema, name) = (address.quoted_schema(), address.schema_name());
     let row = client.query_one(
         "SELECT current_setting('server_version_num')::int, to_regclass($1)::text, to_regnamespace($2)::text",
         &[&format!("{schema}.leader"), &schema],
