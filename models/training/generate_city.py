@@ -72,8 +72,9 @@ def generate(folder, seed, options):
     rng = np.random.default_rng([seed, 0])
     city = roads.Roads(rng)
     scene = scenery.Scenery(rng, city)
-    known = Vehicles(np.random.default_rng([seed, 1]))
-    moving = traffic.Traffic(city, np.random.default_rng([seed, 2]), lambda n: known[n][0].size[0], options.between)
+    day = seed if options.traffic is None else options.traffic + seed - options.seed
+    known = Vehicles(np.random.default_rng([day, 1]))
+    moving = traffic.Traffic(city, np.random.default_rng([day, 2]), lambda n: known[n][0].size[0], options.between)
     views = choose_cameras(rng, city, options.cameras)
     for camera, _, _ in views:
         scene.clear_view(camera)
@@ -82,7 +83,7 @@ def generate(folder, seed, options):
     outputs = []
     for number, (camera, _, _) in enumerate(views):
         quality = options.quality or int(rng.integers(25, 34))
-        outputs.append((rendering.View(scene, camera), np.random.default_rng([seed, 3, number]),
+        outputs.append((rendering.View(scene, camera), np.random.default_rng([day, 3, number]),
                         clips.Writer(folder / f"{camera.name}.mp4", fps, quality, "slow" if options.shipped else "medium"), []))
     while moving.time < WARM_UP:
         moving.step()
@@ -131,6 +132,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder to write to")
     parser.add_argument("--seed", type=int, required=True, help="of the first city; the next has the next seed")
+    parser.add_argument("--traffic", type=int,
+                        help="seed of the vehicles, where others are to pass the same cameras (default: that of the city)")
     parser.add_argument("--cities", type=int, default=1, help="how many (default: %(default)s)")
     parser.add_argument("--cameras", type=int, default=4, help="in each city, 6 at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="length of a clip (default: %(default)s)")
