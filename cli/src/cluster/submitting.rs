@@ -174,12 +174,8 @@ fn follow(client: &Client, name: &str, form: OutputForm, terminal: &Terminal) ->
         let wait = if is_first { 0 } else { 2 };
         let events: Vec<Event> = ask(client.get(&format!("/v1/events?after={after}&wait={wait}")))?;
         is_first = false;
-        for event in events {
-            after = after.max(event.number);
-            if event.run.as_deref() == Some(name) {
-                terminal.note(&event.text);
-            }
-        }
+        after = events.iter().map(|event| event.number).fold(after, u64::max);
+        of_run(&events, name).for_each(|event| terminal.note(&event.text));
         let run: RunView = ask(client.get(&format!("/v1/runs/{}", segment(name))))?;
         if run.state.is_over() {
             show(&run, form)?;
@@ -191,9 +187,36 @@ fn follow(client: &Client, name: &str, form: OutputForm, terminal: &Terminal) ->
     }
 }
 
+/// Events of the run that has a name now: what came before a removal is of another run that had it.
+fn of_run<'a>(events: &'a [Event], name: &'a str) -> impl Iterator<Item = &'a Event> {
+    let is_of = move |event: &&Event| event.run.as_deref() == Some(name);
+    let removed = events.iter().rposition(|event| is_of(&event) && event.kind == "run_removed");
+    events[removed.map_or(0, |at| at + 1)..].iter().filter(is_of)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_came_of_a_run_that_was_removed_is_not_told_of_the_next_one_of_its_name() {
+        let all = [
+            (1, "a", "run_failed"),
+            (2, "b", "run_failed"),
+            (3, "a", "run_removed"),
+            (4, "a", "run_running"),
+        ];
+        let events = all.map(|(number, run, kind)| Event {
+            number,
+            time: String::new(),
+            kind: kind.into(),
+            run: Some(run.into()),
+            worker: None,
+            text: String::new(),
+        });
+        let numbers = |name| of_run(&events, name).map(|event| event.number).collect::<Vec<_>>();
+        assert_eq!((numbers("a"), numbers("b"), numbers("c")), (vec![4], vec![2], vec![]));
+    }
 
     #[test]
     fn paths_are_as_they_are_seen_from_here() {
