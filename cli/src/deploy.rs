@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
+use tidemill_app::sent::normal;
 use tidemill_deploy::deployment::Deployment;
 use tidemill_deploy::{DeployError, Files, NetworkMode, Request, Target};
 use tidemill_spec::infrastructure::Infrastructure;
@@ -171,17 +172,8 @@ fn workflow(arguments: &DeployArguments, path: &Path, plan: &PlanFile) -> anyhow
 fn real(path: &Path) -> std::io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
     let there = |one: &Path| Some((one.canonicalize().ok()?, whole.strip_prefix(one).ok()?.to_owned()));
-    let Some((mut found, rest)) = whole.ancestors().find_map(there) else { return Ok(whole) };
-    for part in rest.components() {
-        match part {
-            Component::ParentDir => {
-                found.pop();
-            }
-            Component::Normal(name) => found.push(name),
-            _ => {}
-        }
-    }
-    Ok(found)
+    let found = whole.ancestors().find_map(there).map(|(found, rest)| normal(&found.join(rest)));
+    Ok(found.unwrap_or(whole))
 }
 
 /// The way from a folder that need not be there to a file. Of a file that is a link it is the way to the link: what lies beside it belongs to it.

@@ -1,5 +1,6 @@
 //! What was deployed, for programs: `deployment.json`, written beside the files of the locations.
 use serde::{Deserialize, Serialize};
+use std::net::Ipv6Addr;
 
 /// The format that this version writes. It reads those before too.
 pub const FORMAT: u32 = 3;
@@ -63,6 +64,11 @@ pub enum Network {
     },
     /// Containers use the networks of their machines: locations are machines of their own.
     Host,
+}
+
+/// All addresses of a controller's machine, of the family of the address by which the others dial it.
+pub fn all_addresses(address: &str) -> &'static str {
+    if address.parse::<Ipv6Addr>().is_ok() { "[::]" } else { "0.0.0.0" }
 }
 
 /// Where the controller is.

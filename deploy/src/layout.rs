@@ -9,6 +9,7 @@ mod printable;
 mod streams;
 
 use crate::WORKER_METRICS_PORT;
+use crate::deployment::all_addresses;
 use crate::error::DeployError;
 use crate::names::{Names, of_worker, plain};
 use crate::request::{NetworkMode, Request, Target};
@@ -16,7 +17,6 @@ pub(crate) use devices::{devices, has_a_plain_name};
 pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
 pub(crate) use ports::Ports;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv6Addr;
 pub(crate) use streams::{Streams, unheard};
 use tidemill_spec::infrastructure::{Architecture, Infrastructure};
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
@@ -234,7 +234,7 @@ impl Layout {
 
     /// All addresses of the controller's machine, of the family by which the others dial it.
     pub(crate) fn everywhere(&self) -> &'static str {
-        if self.address.parse::<Ipv6Addr>().is_ok() { "[::]" } else { "0.0.0.0" }
+        all_addresses(&self.address)
     }
 }
 

@@ -36,7 +36,9 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
     let mut wrong = Vec::new();
     let mut done = Down::default();
     if keep_state {
-        stop_controller(site, control)?;
+        // Before its workers: it would give what they had to others, keep that, and go on with it the next time.
+        let service = &site.deployment().controller.service;
+        by_compose(site.controller(), &["stop", "--timeout", "10", service], control)?;
     }
     // The controller's location goes last: workers that end tell it so.
     let controller = site.controller().location.name.clone();
@@ -116,9 +118,7 @@ impl Removal<'_> {
         if let Some(place) = place.filter(|_| before.iter().any(|one| one.starts_with("container "))) {
             // Compose ends containers in order, within the time that their files give them. What it leaves, or where it is missing,
             // is removed by its labels.
-            if let Err(OperateError::Interrupted) = in_order(place, self.control) {
-                return Err(OperateError::Interrupted);
-            }
+            by_compose(place, &["down", "--remove-orphans", "--timeout", "10"], self.control)?;
         }
         let removed = engine.remove_left(project, !self.keep_state);
         // Also where something was in the way: what is gone is told.
@@ -162,24 +162,14 @@ fn left_behind(former: &Former, keep_state: bool) -> String {
     )
 }
 
-fn in_order(place: &Place, control: Control<'_>) -> Result<(), OperateError> {
-    let compose = Compose::find(&place.machine, control)?;
-    let more = ["down", "--remove-orphans", "--timeout", "10"];
-    let words = compose.words(&place.location.project, &["compose.yaml"], &more);
-    compose.run(&place.machine, &place.folder, &words, control)
-}
-
-/// Ends the controller before its workers: it would give what they had to others, keep that, and go on with it the next time. Where it cannot
-/// be ended, what comes then says why.
-fn stop_controller(site: &Site, control: Control<'_>) -> Result<(), OperateError> {
-    let place = site.controller();
-    let stop = || {
+/// Ends containers of a place by Compose; what it could not do, what comes then says.
+fn by_compose(place: &Place, more: &[&str], control: Control<'_>) -> Result<(), OperateError> {
+    let run = || {
         let compose = Compose::find(&place.machine, control)?;
-        let more = ["stop", "--timeout", "10", &site.deployment().controller.service];
-        let words = compose.words(&place.location.project, &["compose.yaml"], &more);
+        let words = compose.words(&place.location.project, &["compose.yaml"], more);
         compose.run(&place.machine, &place.folder, &words, control)
     };
-    match stop() {
+    match run() {
         Err(OperateError::Interrupted) => Err(OperateError::Interrupted),
         _ => Ok(()),
     }

@@ -2,10 +2,10 @@
 use crate::cause::OperateError;
 use crate::machine::Machine;
 use std::fs;
-use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use tidemill_deploy::deployment::{
     DeployedLocation, DeployedService, Deployment, FILE_NAME, FORMAT, FormerLocation, Network, ServiceRole,
+    all_addresses,
 };
 
 /// Overrides the image of all containers of a location.
@@ -194,8 +194,7 @@ impl Site {
     pub(crate) fn wanted_ports(&self, place: &Place, service: &DeployedService) -> Vec<(String, u16)> {
         let is_host = matches!(self.deployment.network, Network::Host);
         let own = || "127.0.0.1".to_owned();
-        let is_ipv6 = self.deployment.controller.address.parse::<Ipv6Addr>().is_ok();
-        let all = if is_ipv6 { "[::]" } else { "0.0.0.0" };
+        let all = all_addresses(&self.deployment.controller.address);
         let everywhere = || if is_host { all.to_owned() } else { own() };
         match (service.role, is_host) {
             (ServiceRole::Controller, _) => {
