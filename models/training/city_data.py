@@ -4,6 +4,7 @@ import csv
 import dataclasses
 
 import numpy as np
+import torch
 from PIL import Image
 
 import training_run
@@ -69,13 +70,12 @@ def cut(frame, box):
     return frame[top:bottom, left:right]
 
 
-def recoloured(pixels, rng, strength=1.0):
-    """Another exposure, contrast and tint; the same noise."""
-    gain = rng.uniform(1 - 0.3 * strength, 1 + 0.3 * strength) * rng.uniform(1 - 0.07 * strength, 1 + 0.07 * strength, 3)
-    values = pixels.astype(np.float32)
-    contrast = rng.uniform(1 - 0.2 * strength, 1 + 0.2 * strength)
-    middle = values.mean()
-    values = ((values - middle) * contrast + middle) * gain.astype(np.float32)
-    if rng.random() < 0.4:
-        values += rng.standard_normal(values.shape, dtype=np.float32) * np.float32(rng.uniform(1, 8))
-    return np.clip(values, 0, 255).astype(np.uint8)
+def recoloured(pixels, strength=1.0):
+    """Each picture of a batch of bytes [n, 3, h, w] with another exposure, contrast, tint and noise; as numbers."""
+    draw = lambda least, most, channels=1: torch.empty(len(pixels), channels, 1, 1, device=pixels.device).uniform_(least, most)
+    gain = draw(1 - 0.3 * strength, 1 + 0.3 * strength) * draw(1 - 0.07 * strength, 1 + 0.07 * strength, 3)
+    values = pixels.float()
+    middle = values.mean((1, 2, 3), keepdim=True)
+    values = ((values - middle) * draw(1 - 0.2 * strength, 1 + 0.2 * strength) + middle) * gain
+    noise = draw(1, 8) * (draw(0, 1) < 0.4)
+    return (values + torch.randn_like(values) * noise).clamp(0, 255).floor()

@@ -20,7 +20,8 @@ from train_detector import DEVIATION, FOLDER, MEAN
 from train_features import Residual, convolution
 
 WIDTH = 64
-BATCH = 64
+BATCH = 128
+EPOCHS = 14
 LEAST_SIDE = 12
 SCALE, MARGIN = 20.0, 0.25
 
@@ -32,16 +33,15 @@ class Size:
     side: int
     widths: tuple
     blocks: tuple
-    epochs: int
     step: float = 3e-3
 
 
 SIZES = {
-    "tiny": Size(32, (6, 10, 16), (0, 0, 0), 6),
-    "small": Size(32, (12, 20, 32), (0, 0, 0), 6),
-    "medium": Size(48, (16, 28, 48), (0, 0, 1), 6),
-    "large": Size(64, (16, 32, 64, 96), (0, 0, 1, 0), 5),
-    "huge": Size(64, (24, 48, 72, 112), (0, 1, 1, 1), 7),
+    "tiny": Size(32, (6, 10, 16), (0, 0, 0)),
+    "small": Size(32, (12, 20, 32), (0, 0, 0)),
+    "medium": Size(48, (16, 28, 48), (0, 0, 1)),
+    "large": Size(64, (16, 32, 64, 96), (0, 0, 1, 0)),
+    "huge": Size(64, (24, 48, 72, 112), (0, 1, 1, 1)),
 }
 
 
@@ -109,7 +109,7 @@ def cut(place, side, rng=None):
     pixels = city_data.crop(clip.frames[index], shifted(box, rng), side)
     if rng.random() < 0.5:
         pixels = pixels[:, ::-1]
-    pixels = city_data.recoloured(pixels, rng, 0.8)
+    pixels = pixels.copy()
     if rng.random() < 0.4:  # something stands before it
         wide, high = (rng.uniform(0.1, 0.4, 2) * side).astype(int) + 1
         left, top = rng.integers(side - wide), rng.integers(side - high)
@@ -123,7 +123,7 @@ def embeddings(model, crops, side):
     for start in range(0, len(crops.places), 256):
         pixels = np.stack([cut(place, side) for place in crops.places[start:start + 256]])
         with torch.no_grad():
-            parts.append(model(torch.from_numpy(np.ascontiguousarray(pixels))).numpy())
+            parts.append(model(torch.from_numpy(np.ascontiguousarray(pixels)).to(model.head.weight.device)).cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -149,46 +149,49 @@ def across_cameras(vectors, crops):
 
 def train(name, args, train_crops, tune_crops):
     size = SIZES[name]
-    epochs = min(args.epochs or size.epochs, size.epochs)
-    steps = len(train_crops.places) // BATCH
+    epochs = min(args.epochs or EPOCHS, EPOCHS)
+    def batch(chosen, rng):
+        pixels = np.stack([cut(train_crops.places[i], size.side, rng) for i in chosen])
+        return [torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(train_crops.vehicles[chosen])]
+
+    batches = training_run.Batches(batch, len(train_crops.places), BATCH, args.seed)
     torch.manual_seed(args.seed)
     body = Appearance(size)
     model = nn.ModuleDict({"body": body, "classes": nn.Linear(WIDTH, int(train_crops.vehicles.max()) + 1, bias=False)})
-    model = model.to(memory_format=torch.channels_last)
+    model = model.to(args.device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.step, weight_decay=0.02)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, size.step, total_steps=epochs * steps, pct_start=0.2)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, size.step, total_steps=epochs * batches.steps, pct_start=0.2)
     progress = training_run.Progress(args.work / "checkpoints" / f"appearance-{name}.pt", model, optimizer, scheduler)
-    while progress.epoch < epochs:
-        rng = progress.rng(args.seed)
-        body.train()
-        order, total = rng.permutation(len(train_crops.places)), 0.0
-        for step in range(steps):
-            chosen = order[step * BATCH:(step + 1) * BATCH]
-            pixels = np.stack([cut(train_crops.places[i], size.side, rng) for i in chosen])
-            vectors = body(torch.from_numpy(np.ascontiguousarray(pixels)).to(memory_format=torch.channels_last))
-            cosine = F.linear(vectors, F.normalize(model["classes"].weight))
-            wanted = torch.from_numpy(train_crops.vehicles[chosen])
-            right = F.one_hot(wanted, cosine.shape[1]).bool()
-            angle = torch.arccos(cosine.clamp(-0.999, 0.999))
-            margin = MARGIN * min(1.0, (progress.epoch + step / steps) / (0.3 * epochs))
-            loss = F.cross_entropy(SCALE * torch.where(right, torch.cos(angle + margin), cosine), wanted)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            total += loss.item()
-            training_run.pulse(f"appearance-{name}", progress.epoch, step, steps)
+    for epoch, step, (pixels, wanted) in batches.prepared(progress.epoch, epochs, args):
+        if step == 0:
+            progress.seed(args.seed)
+            body.train()
+            total = torch.zeros((), device=args.device)
+        vectors = body(city_data.recoloured(pixels, 0.8).contiguous(memory_format=torch.channels_last))
+        cosine = F.linear(vectors, F.normalize(model["classes"].weight))
+        right = F.one_hot(wanted, cosine.shape[1]).bool()
+        angle = torch.arccos(cosine.clamp(-0.999, 0.999))
+        margin = MARGIN * min(1.0, (epoch + step / batches.steps) / (0.3 * epochs))
+        loss = F.cross_entropy(SCALE * torch.where(right, torch.cos(angle + margin), cosine), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        total += loss.detach()
+        training_run.pulse(f"appearance-{name}", epoch, step, batches.steps)
+        if step + 1 < batches.steps:
+            continue
         progress.done_epoch()
         if progress.epoch % 3 == 0 or progress.epoch == epochs:
             first, precision = across_cameras(embeddings(body, tune_crops, size.side), tune_crops)
-            training_run.log(f"appearance-{name}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
+            training_run.log(f"appearance-{name}: epoch {progress.epoch}/{epochs} loss {total.item() / batches.steps:.3f} "
                              f"rank 1 {first.mean():.3f} mAP {precision.mean():.3f}")
     export(name, body, args, tune_crops)
 
 
 def export(name, model, args, tune_crops):
     size, file = SIZES[name], f"appearance-{name}"
-    model = model.to(memory_format=torch.contiguous_format)
+    model = model.to("cpu", memory_format=torch.contiguous_format)
     first, precision = across_cameras(embeddings(model, tune_crops, size.side), tune_crops)
     rng = np.random.default_rng(0)
     drawn = [precision[rng.integers(len(precision), size=len(precision))].mean() for _ in range(500)]

@@ -23,7 +23,8 @@ from train_features import Residual, convolution
 
 FOLDER = training_run.HERE.parent / "aicity"
 STRIDE = 8
-BATCH = 16
+BATCH = 32
+EPOCHS = 40
 WHOLE = (480, 288)
 MEAN, DEVIATION = 110.0, 60.0  # of bytes
 LEAST_SIDE = 3.5  # pixels of the scaled picture: smaller vehicles are neither searched nor forbidden
@@ -37,16 +38,15 @@ class Size:
     part: tuple
     widths: tuple
     blocks: tuple
-    epochs: int
     step: float = 3e-3
 
 
 SIZES = {
-    "tiny": Size((192, 112), (176, 112), (8, 12, 20, 28), (0, 0, 0), 9),
-    "small": Size((240, 144), (192, 112), (8, 16, 24, 40), (0, 0, 1), 8),
-    "medium": Size((320, 192), (224, 144), (10, 20, 40, 64), (0, 1, 1), 6),
-    "large": Size((400, 240), (256, 160), (14, 28, 56, 80), (0, 1, 2), 5),
-    "huge": Size((480, 288), (288, 176), (16, 32, 72, 104), (0, 2, 2), 4),
+    "tiny": Size((192, 112), (176, 112), (8, 12, 20, 28), (0, 0, 0)),
+    "small": Size((240, 144), (192, 112), (8, 16, 24, 40), (0, 0, 1)),
+    "medium": Size((320, 192), (224, 144), (10, 20, 40, 64), (0, 1, 1)),
+    "large": Size((400, 240), (256, 160), (14, 28, 56, 80), (0, 1, 2)),
+    "huge": Size((480, 288), (288, 176), (16, 32, 72, 104), (0, 2, 2)),
 }
 
 
@@ -143,7 +143,6 @@ def example(clip, index, size, rng):
     if rng.random() < 0.5:
         pixels = pixels[:, ::-1]
         moved[:, 0] = size.part[0] - moved[:, 0] - moved[:, 2]
-    pixels = city_data.recoloured(pixels, rng)
     return pixels.transpose(2, 0, 1), draw_targets(moved, size.part)
 
 
@@ -158,20 +157,26 @@ def overlap_loss(predicted, wanted):
     return 1 - inner / union + (outer - union) / outer
 
 
-def loss_of(raw, targets):
-    heat = torch.from_numpy(np.stack([t[0] for t in targets]))
-    weight = torch.from_numpy(np.stack([t[1] for t in targets]))
+def batch_of(frames, size):
+    """What gives a batch: pixels, maps, weights, and [places, 9] of the number in the batch and what draw_targets says."""
+    def batch(chosen, rng):
+        examples = [example(*frames[i], size, rng) for i in chosen]
+        rows = [(n, *place) for n, (_, targets) in enumerate(examples) for place in targets[2]]
+        parts = [np.stack([e[0] for e in examples]), np.stack([e[1][0] for e in examples]),
+                 np.stack([e[1][1] for e in examples]), np.array(rows, np.float32).reshape(-1, 9)]
+        return [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
+    return batch
+
+
+def loss_of(raw, heat, weight, table):
     logits = raw[:, 0]
     p = torch.sigmoid(logits)
     peak = (heat == 1).float()
     found = peak * (1 - p) ** 2 * F.logsigmoid(logits)
     empty = (1 - peak) * weight * (1 - heat) ** 4 * p**2 * F.logsigmoid(-logits)
-    count = max(1.0, float(peak.sum()))
-    total = -(found + empty).sum() / count
-    rows = [(n, *place) for n, t in enumerate(targets) for place in t[2]]
-    if not rows:
+    total = -(found + empty).sum() / peak.sum().clamp(min=1.0)
+    if not len(table):
         return total
-    table = torch.tensor(np.array(rows, np.float32))
     n, i, j = table[:, :3].long().T
     at = raw[n, :, i, j]
     predicted = torch.cat([at[:, 1:3], torch.exp(torch.clamp(at[:, 3:5], -3.0, 5.0))], dim=1)
@@ -190,7 +195,7 @@ def detections(model, size, clips, every):
             part = chosen[start:start + 32]
             pixels = np.stack([city_data.whole(clip.frames[i], size.picture) for i in part]).transpose(0, 3, 1, 2)
             with torch.no_grad():
-                values = model(torch.from_numpy(np.ascontiguousarray(pixels))).numpy()
+                values = model(torch.from_numpy(np.ascontiguousarray(pixels)).to(model.grid.device)).cpu().numpy()
             for index, rows in zip(part, values):
                 found.append(detection_metric.kept(rows, WHOLE))
                 truth.append(clip.boxes[index])
@@ -199,39 +204,42 @@ def detections(model, size, clips, every):
 
 def train(name, args, train_clips, tune_clips):
     size = SIZES[name]
-    epochs = min(args.epochs or size.epochs, size.epochs)
+    epochs = min(args.epochs or EPOCHS, EPOCHS)
     frames = [(clip, index) for clip in train_clips for index in range(len(clip.frames))]
-    steps = len(frames) // BATCH
+    batches = training_run.Batches(batch_of(frames, size), len(frames), BATCH, args.seed)
     torch.manual_seed(args.seed)
-    model = Detector(size).to(memory_format=torch.channels_last)
+    model = Detector(size).to(args.device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.step, weight_decay=0.02)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, size.step, total_steps=epochs * steps, pct_start=0.15)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, size.step, total_steps=epochs * batches.steps, pct_start=0.15)
     progress = training_run.Progress(args.work / "checkpoints" / f"vehicles-{name}.pt", model, optimizer, scheduler)
-    while progress.epoch < epochs:
-        rng = progress.rng(args.seed)
-        model.train()
-        order, total = rng.permutation(len(frames)), 0.0
-        for step in range(steps):
-            batch = [example(*frames[i], size, rng) for i in order[step * BATCH:(step + 1) * BATCH]]
-            pixels = torch.from_numpy(np.ascontiguousarray(np.stack([b[0] for b in batch])))
-            loss = loss_of(model.raw(pixels.to(memory_format=torch.channels_last)), [b[1] for b in batch])
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 10.0)
-            optimizer.step()
-            scheduler.step()
-            total += loss.item()
-            training_run.pulse(f"vehicles-{name}", progress.epoch, step, steps)
+    for epoch, step, (pixels, *targets) in batches.prepared(progress.epoch, epochs, args):
+        if step == 0:
+            progress.seed(args.seed)
+            model.train()
+            total = torch.zeros((), device=args.device)
+        pixels = city_data.recoloured(pixels).contiguous(memory_format=torch.channels_last)
+        loss = loss_of(model.raw(pixels), *targets)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+        optimizer.step()
+        scheduler.step()
+        total += loss.detach()
+        training_run.pulse(f"vehicles-{name}", epoch, step, batches.steps)
+        if step + 1 < batches.steps:
+            continue
         progress.done_epoch()
         last = progress.epoch == epochs
-        quality = detection_metric.average_precision(*detections(model, size, tune_clips, 10 if last else 30))
-        training_run.log(f"vehicles-{name}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} AP {quality:.3f}")
+        if last or progress.epoch % 5 == 0:
+            quality = detection_metric.average_precision(*detections(model, size, tune_clips, 10 if last else 30))
+            loss = total.item() / batches.steps
+            training_run.log(f"vehicles-{name}: epoch {progress.epoch}/{epochs} loss {loss:.3f} AP {quality:.3f}")
     export(name, model, args, tune_clips)
 
 
 def export(name, model, args, tune_clips):
     size, file = SIZES[name], f"vehicles-{name}"
-    model = model.to(memory_format=torch.contiguous_format)
+    model = model.to("cpu", memory_format=torch.contiguous_format)
     found, truth = detections(model, size, tune_clips, 5)
     value, interval = detection_metric.average_precision_with_interval(found, truth)
     threshold, f1 = detection_metric.best_threshold(found, truth)

@@ -30,9 +30,12 @@ def arguments(description, seed, sizes):
     parser.add_argument("--seed", type=int, default=seed)
     parser.add_argument("--epochs", type=int, help="only the first so many")
     parser.add_argument("--only", choices=list(sizes), help="train this model only")
+    parser.add_argument("--device", default="cpu", help="where to train: cpu (the default) or cuda")
+    parser.add_argument("--jobs", type=int, default=0, help="processes that prepare batches beside the training (default: none)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
+    torch.backends.cudnn.benchmark = True
     return args
 
 
@@ -104,7 +107,7 @@ class Progress:
         self.epoch = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            saved = torch.load(path, weights_only=True)
+            saved = torch.load(path, weights_only=True, map_location="cpu")
             steps = {key: saved["scheduler"][key] for key in ("last_epoch", "_step_count")}
             saved["scheduler"] = {**scheduler.state_dict(), **steps}
             for name, part in self.parts.items():
@@ -112,9 +115,13 @@ class Progress:
             self.epoch = saved["epoch"]
             log(f"{path.stem}: resumed after epoch {self.epoch}")
 
-    def rng(self, seed):
-        """Fresh random numbers for the coming epoch, the same after a restart."""
+    def seed(self, seed):
+        """Fresh random numbers of torch for the coming epoch, the same after a restart."""
         torch.manual_seed(seed * 1000 + self.epoch)
+
+    def rng(self, seed):
+        """The same, and random numbers for the examples."""
+        self.seed(seed)
         return np.random.default_rng([seed, self.epoch])
 
     def done_epoch(self):
@@ -123,6 +130,34 @@ class Progress:
         temporary = self.path.with_suffix(".tmp")
         torch.save({**state, "epoch": self.epoch}, temporary)
         temporary.replace(self.path)
+
+
+class Batches(torch.utils.data.Dataset):
+    """The batches of a run by number: `make` gets the examples of one, and random numbers of its own.
+
+    So they are the same whoever prepares them, and after a restart.
+    """
+
+    def __init__(self, make, examples, size, seed):
+        self.make, self.examples, self.size, self.seed = make, examples, size, seed
+        self.steps = examples // size
+        self.order = (None, None)
+
+    def __getitem__(self, number):
+        epoch, step = divmod(number, self.steps)
+        if self.order[0] != epoch:
+            self.order = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.examples))
+        chosen = self.order[1][step * self.size:(step + 1) * self.size]
+        return self.make(chosen, np.random.default_rng([self.seed, epoch, step]))
+
+    def prepared(self, first, epochs, args):
+        """Those of the epochs from the first one on, each with its epoch and step, on the device."""
+        torch.set_num_threads(1)
+        numbers = range(first * self.steps, epochs * self.steps)
+        ahead = {"num_workers": args.jobs, "prefetch_factor": 8} if args.jobs else {}
+        loader = torch.utils.data.DataLoader(self, batch_size=None, sampler=numbers, pin_memory=args.device != "cpu", **ahead)
+        for number, batch in zip(numbers, loader):
+            yield *divmod(number, self.steps), [part.to(args.device, non_blocking=True) for part in batch]
 
 
 def count_flops(model, example):
