@@ -217,12 +217,19 @@ def export(name, model, args, tune_crops):
 
 def main():
     args = training_run.arguments("Trains the appearance embeddings.", 22, SIZES)
-    train_crops = crops_of(city_data.clips_of(args.work / "city" / "looks"))
     tune_crops = crops_of(city_data.clips_of(args.work / "city" / "validation"), every=8)
-    training_run.log(f"{len(train_crops.places)} crops of {train_crops.vehicles.max() + 1} vehicles to learn from, "
-                     f"{len(tune_crops.places)} to choose by")
+    if not args.export:
+        train_crops = crops_of(city_data.clips_of(args.work / "city" / "looks"))
+        training_run.log(f"{len(train_crops.places)} crops of {train_crops.vehicles.max() + 1} vehicles to learn from, "
+                         f"{len(tune_crops.places)} to choose by")
     for name in SIZES:
-        if args.only in (None, name):
+        if args.only not in (None, name):
+            continue
+        if args.export:
+            model = Appearance(SIZES[name])
+            model.load_state_dict(training_run.learned(args.work / "checkpoints" / f"appearance-{name}.pt", "body."))
+            export(name, model, args, tune_crops)
+        else:
             train(name, args, train_crops, tune_crops)
 
 

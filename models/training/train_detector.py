@@ -268,10 +268,16 @@ def export(name, model, args, tune_clips):
 
 def main():
     args = training_run.arguments("Trains the vehicle detectors.", 21, SIZES)
-    train_clips = city_data.clips_of(args.work / "city" / "train")
+    train_clips = [] if args.export else city_data.clips_of(args.work / "city" / "train")
     tune_clips = city_data.clips_of(args.work / "city" / "validation")
     for name in SIZES:
-        if args.only in (None, name):
+        if args.only not in (None, name):
+            continue
+        if args.export:
+            model = Detector(SIZES[name])
+            model.load_state_dict(training_run.learned(args.work / "checkpoints" / f"vehicles-{name}.pt"))
+            export(name, model, args, tune_clips)
+        else:
             train(name, args, train_clips, tune_clips)
 
 

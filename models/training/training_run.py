@@ -30,6 +30,8 @@ def arguments(description, seed, sizes):
     parser.add_argument("--seed", type=int, default=seed)
     parser.add_argument("--epochs", type=int, help="only the first so many")
     parser.add_argument("--only", choices=list(sizes), help="train this model only")
+    parser.add_argument("--export", action="store_true",
+                        help="write the models of the checkpoints again, which needs no examples to learn from")
     parser.add_argument("--device", default="cpu", help="where to train: cpu (the default) or cuda")
     parser.add_argument("--jobs", type=int, default=0, help="processes that prepare batches beside the training (default: none)")
     args = parser.parse_args()
@@ -37,6 +39,12 @@ def arguments(description, seed, sizes):
     torch.manual_seed(args.seed)
     torch.backends.cudnn.benchmark = True
     return args
+
+
+def learned(path, part=""):
+    """Weights of a checkpoint; with a part, of what has this name in the model."""
+    weights = torch.load(path, weights_only=True, map_location="cpu")["model"]
+    return {name.removeprefix(part): value for name, value in weights.items() if name.startswith(part)}
 
 
 def log(text):
