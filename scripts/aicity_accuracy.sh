@@ -1,20 +1,39 @@
 #!/usr/bin/env bash
-# How well combinations of models follow the vehicles of examples/aicity: IDF1 with its 95 % interval, IDP and IDR over all cameras, and
-# MOTA and HOTA of the tracks; one line each.
+# How well combinations of models follow the vehicles of examples/aicity: IDF1 with its 95 % interval, IDP and IDR over all cameras,
+# MOTA and HOTA of the tracks, and how many links between cameras are right; one line each.
 #
-#   scripts/aicity_accuracy.sh [DETECTOR/EMBEDDING ...]       default: the smallest, the middle and the largest of both
+#   scripts/aicity_accuracy.sh [DETECTOR/EMBEDDING ...]       default: all five sizes of both
 #
-# AICITY_CITY=FOLDER measures on the clips of another city, TIDEMILL=FILE with another binary.
+# AICITY_CITY=FOLDER measures on other clips, LIKENESS=NUMBER with another `likeness`, WAYS=no without the ways between the cameras, which
+# are those of the example's city; WAYS=FILE with those that scripts/camera_ways.py printed. TIDEMILL=FILE takes another binary.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tidemill=${TIDEMILL:-target/debug/tidemill}
-[ "$#" -gt 0 ] || set -- tiny/tiny medium/medium huge/huge
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
+tidemill=$(realpath "${TIDEMILL:-target/debug/tidemill}")
+[ "$#" -gt 0 ] || set -- tiny/tiny small/small medium/medium large/large huge/huge
+data=$(realpath "${AICITY_CITY:-examples/aicity/data}")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 - "$folder/workflow.yaml" "${LIKENESS:-}" "${WAYS:-yes}" <<'PROGRAM'
+import pathlib
+import re
+import sys
+
+out, likeness, ways = sys.argv[1:]
+text = pathlib.Path("examples/aicity/workflow.yaml").read_text().replace("../../models", str(pathlib.Path("models").resolve()))
+if likeness:
+    text = re.sub(r"(?m)^( +likeness: ).*", rf"\g<1>{likeness}", text)
+if ways != "yes":
+    text = re.sub(r"(?m)^      boxes: path\n      transitions:.*\n(?:        - .*\n)+", "", text)
+if ways not in ("yes", "no"):
+    listed = "".join(f"      {line}\n" for line in pathlib.Path(ways).read_text().splitlines())
+    text = re.sub(r"(?m)^(      within: 40s\n)", rf"\g<1>      boxes: path\n{listed}", text)
+pathlib.Path(out).write_text(text)
+PROGRAM
 for pair in "$@"; do
-  "$tidemill" run examples/aicity/workflow.yaml --rate max --quiet --report-json "$report" \
+  AICITY_CITY=$data "$tidemill" run "$folder/workflow.yaml" --rate max --quiet --report-json "$folder/report.json" \
     --set "detect=vehicles-${pair%/*}" --set "appearance=appearance-${pair#*/}" > /dev/null
-  python3 - "$pair" "$report" <<'PROGRAM'
+  links=$(scripts/links_judged.py "$data" "$folder/out/vehicles.jsonl")
+  python3 - "$pair" "$folder/report.json" "$links" <<'PROGRAM'
 import json
 import sys
 
@@ -24,7 +43,7 @@ of = sink["tracks"]
 print(
     f"{sys.argv[1]:16} IDF1 {sink['accuracy_percent']:.1f} % ({low:.1f} to {high:.1f})  IDP {of['idp_percent']:.1f}  IDR {of['idr_percent']:.1f}"
     f"  MOTA {of['mota_percent']:.1f}  HOTA {of['hota_percent']:.1f}  DetA {of['deta_percent']:.1f}  AssA {of['assa_percent']:.1f}"
-    f"  switches {of['switches']}"
+    f"  switches {of['switches']}  {sys.argv[3]}"
 )
 PROGRAM
 done

@@ -18,7 +18,7 @@ STYLE = re.compile(r"<style>.*?</style>", re.S)
 PLANNERS = ["exact", "beam", "best-fit", "first-fit", "cloud-only", "edge-only"]
 # Colours of the planners in the drawings of the other example.
 COLOURS = {"exact": 0, "beam": 2, "best-fit": 3, "first-fit": 4, "cloud-only": 5, "edge-only": 6}
-LEVEL = 60  # IDF1 in percent
+LEVEL = 85  # IDF1 in percent
 
 
 def sheet(title, size, body):

@@ -13,11 +13,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "aicity"
 WORKFLOW = EXAMPLE / "workflow.yaml"
 PLANNERS = ["exact", "beam", "best-fit", "first-fit", "cloud-only", "edge-only"]
-ACCURACIES = [45, 60]
+ACCURACIES = [70, 85]
 
-# Title, file, frames per second, options. The published setups take 8 and 11 frames a second of models that take about a
-# hundred times as long (table 5.6: 1412 ms of object detection on 2 processors, ours 5 to 10), so theirs times a hundred.
-# Nothing flows back there.
+# Title, file, frames per second, options. The published setups take 8 and 11 frames a second; their machines are so fast in
+# machines.yaml that our models take a hundredth of the published time, so theirs times a hundred. Nothing flows back there.
 SETUPS = [
     ("street, hub and cloud", "infrastructure.yaml", 40, []),
     ("medium", "medium.yaml", 800, ["--return-traffic", "forbid"]),
@@ -30,15 +29,15 @@ RATES = [100, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800, 2000]
 # Name, service levels and options of the planner, how it is run, with what else. With `--processes` alone nothing is enforced: each
 # worker is a process that is as fast as this machine lets it be, and links are those of this machine.
 RUNS = [
-    ("cheapest", ["accuracy=50"], [], ["--emulate"]),
-    ("most accurate models", ["accuracy=50"], ["--planner", "best-fit"], ["--emulate", "--processes"]),
-    ("in the cloud", ["accuracy=50"], ["--planner", "cloud-only"], ["--emulate"]),
-    ("one operator a worker", ["accuracy=50"], ["--one-operator-per-worker"], ["--emulate"]),
-    ("most accurate models", ["accuracy=50"], ["--planner", "best-fit"], ["--processes"]),
-    ("one operator a worker", ["accuracy=50"], ["--one-operator-per-worker"], ["--processes"]),
+    ("cheapest", ["accuracy=80"], [], ["--emulate"]),
+    ("most accurate models", ["accuracy=80"], ["--planner", "best-fit"], ["--emulate", "--processes"]),
+    ("in the cloud", ["accuracy=80"], ["--planner", "cloud-only"], ["--emulate"]),
+    ("one operator a worker", ["accuracy=80"], ["--one-operator-per-worker"], ["--emulate"]),
+    ("most accurate models", ["accuracy=80"], ["--planner", "best-fit"], ["--processes"]),
+    ("one operator a worker", ["accuracy=80"], ["--one-operator-per-worker"], ["--processes"]),
     # At half the rate, for machines that do not keep up.
-    ("most accurate models at 20/s", ["rate=20/s", "accuracy=50"], ["--planner", "best-fit"], ["--emulate"]),
-    ("most accurate models at 20/s", ["rate=20/s", "accuracy=50"], ["--planner", "best-fit"], ["--processes"]),
+    ("most accurate models at 20/s", ["rate=20/s", "accuracy=80"], ["--planner", "best-fit"], ["--emulate"]),
+    ("most accurate models at 20/s", ["rate=20/s", "accuracy=80"], ["--planner", "best-fit"], ["--processes"]),
 ]
 # The cheapest plan for each of these rates, run at it: what comes is compared with what was planned.
 EXPECTED_RATES = [20, 40, 80, 160]
@@ -215,7 +214,7 @@ def measure_rates(options):
     rows = []
     for rate in EXPECTED_RATES:
         print(f"{rate} frames/s...", file=sys.stderr, flush=True)
-        case = (f"cheapest at {rate}/s", [f"rate={rate}/s", "accuracy=50"], [], ["--emulate"])
+        case = (f"cheapest at {rate}/s", [f"rate={rate}/s", "accuracy=80"], [], ["--emulate"])
         try:
             result = measure(options, f"rate-{rate}", case)
         except RuntimeError as error:
@@ -342,7 +341,7 @@ def at_rates(rows, machine):
     """Planned and measured rates as a table, with the drawing."""
     lines = [
         "## Rates, planned and measured", "",
-        "The cheapest plan for each rate and an IDF1 of 50 % or more, emulated, with all frames of the shipped clips; figure 5.5 of the publication shows the",
+        "The cheapest plan for each rate and an IDF1 of 80 % or more, emulated, with all frames of the shipped clips; figure 5.5 of the publication shows the",
         "same of its plans.", "", machine, "", *(["![Planned and measured rates](aicity-expected.svg)", ""] if aicity_figures.judged(rows) else []),
         "| planned | measured | IDF1, predicted | IDF1, measured | $/h | models | workers | calls that overran |", "|---:|---:|---:|---:|---:|---|---|---:|",
     ]
@@ -410,9 +409,9 @@ def page(document):
         document["machine"], "",
         "## Planners", "",
         "Costs by the planner; p50 and p99 at `identified`, simulated for 24,000 frames. `street, hub and cloud` is the example's own",
-        "infrastructure. `medium` and `large` are the setups of the JellyBean evaluation (its table 5.4), with 100 times its frames, because our",
-        "models take about a hundredth; times on its machines are predicted by its published ratios (`scripts/aicity_machines.py`), so these",
-        "rows compare planners, not machines. What was not published is said in `examples/aicity/medium.yaml`.", "",
+        "infrastructure. `medium` and `large` are the setups of the JellyBean evaluation (its table 5.4), with 100 times its frames; its machines",
+        "are taken for so fast that our middle detector needs a hundredth of its published time, and compare as published (`scripts/aicity_machines.py`),",
+        "so these rows compare planners, not machines. What was not published is said in `examples/aicity/medium.yaml`.", "",
         "`rate`: whether the simulation kept the rate. Tracks are rare, some hundred in a simulation, and how many there are is drawn: so it is those",
         "that were drawn that have to come in time, unless they are fewer than chance explains (four standard deviations; `docs/simulate.md`).", "",
         "![Cost of the published setups](aicity-setups.svg)", "",
@@ -422,7 +421,7 @@ def page(document):
         *beside_published(), *saving(document["plans"]),
         *(at_rates(document["expected"], document["expected_machine"]) if document.get("expected") else []),
         "## Runs", "",
-        f"The shipped clips, {document['rate']} frames/s, or as it says, all of them. IDF1 is predicted from another city (seed 2100). Latency is that of `identified`, predicted",
+        f"The shipped clips, {document['rate']} frames/s, or as it says, all of them. IDF1 is predicted from other traffic before the same cameras. Latency is that of `identified`, predicted",
         "by simulation: from the frame that shows that a track is over, so the tracker's `patience` is not in it (`docs/tracks.md`).",
         "A run of the clips has about a hundred tracks, too few for evidence on p99. Where nothing is enforced, bytes are those of records in",
         "memory, there is no cost, and workers are as fast as this machine, which all of them share. The plan in the cloud has a link past the",

@@ -13,6 +13,7 @@ import argparse
 import collections
 import csv
 import json
+import math
 import pathlib
 import sys
 
@@ -96,9 +97,10 @@ def main():
     print("transitions:")
     for (before, leaves, behind, enters), gaps in sorted(kept.items()):
         # The next one may be quicker or slower.
-        after, within = max(min(gaps) * 0.75 - 1, 0), max(gaps) * 1.25 + 1
+        after, within = max(math.floor(min(gaps) * 0.75 - 1), 0), math.ceil(max(gaps) * 1.25 + 1)
+        waits = f"after: {after}s, " if after else ""
         print(f"  - {{from: {before}, leaves: {area(leaves)}, to: {behind}, enters: {area(enters)}, "
-              f"after: {after:.1f}s, within: {within:.1f}s}} # {len(gaps)} times")
+              f"{waits}within: {within}s}} # {len(gaps)} times")
     print(f"{len(kept)} ways, {len(found) - len(kept)} that came up less than {options.least} times are left out", file=sys.stderr)
 
 

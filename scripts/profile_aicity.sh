@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Profiles examples/aicity on this machine with the clips of another city (seed 2100), so that runs of the example judge vehicles that
-# their profile has not seen: examples/aicity/profile.yaml, and machines.yaml after it. The machine should be quiet.
+# Profiles examples/aicity on this machine with other traffic before the same cameras (seed 7100), so that runs of the example judge vehicles
+# that their profile has not seen: examples/aicity/profile.yaml, and machines.yaml after it. The machine should be quiet.
 #
 #   PYTHON=python CITY=FOLDER scripts/profile_aicity.sh [OPTION OF tidemill profile ...]
 #
 # TIDEMILL_BINARY names another program than the one that is built here. CITY holds the clips; where it does not exist they are rendered
-# there by PYTHON, which needs numpy, Pillow and imageio-ffmpeg (10 minutes).
+# there by PYTHON, which needs numpy, Pillow and imageio-ffmpeg (5 minutes).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 
 binary=$(realpath "$binary")
 target=$(realpath "$target")
-city=${CITY:-$target/profiles/city-2100}
+city=${CITY:-$target/profiles/other-traffic}
 [ -f "$city/camera-4.txt" ] || (
   cd models/training
-  "${PYTHON:-python3}" generate_city.py --out "$city" --seed 2100 --cameras 4 --seconds 60 --quality 27 --shipped
+  "${PYTHON:-python3}" generate_city.py --out "$city" --seed 3004 --traffic 7100 --cameras 4 --seconds 60 --quality 27 --shipped
 )
-# The same workflow, byte for byte, in a tree where `data` is the other city: so the digest is that of the example.
+# The same workflow, byte for byte, in a tree where `data` is the other traffic: so the digest is that of the example.
 tree=$target/profiles/aicity-tree
 rm -rf "$tree"
 mkdir -p "$tree/examples/aicity"

@@ -30,7 +30,12 @@ pub(crate) struct Measurement {
 impl Measurement {
     pub(crate) fn new(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
-        let at = |share: f64| samples[((samples.len() - 1) as f64 * share) as usize];
+        // Between two samples, in proportion: of two, the median is their mean.
+        let at = |share: f64| {
+            let place = (samples.len() - 1) as f64 * share;
+            let (low, high) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
+            low + (high - low) * place.fract()
+        };
         Self {
             name: name.into(),
             unit,

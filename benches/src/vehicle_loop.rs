@@ -46,8 +46,8 @@ pub(crate) struct Options {
 const BATCHES: [usize; 2] = [4, 16];
 /// The clips have ten frames a second.
 const BETWEEN_FRAMES: i64 = 100;
-/// Cosine of two tracks of one vehicle, at least, and milliseconds between cameras, at most; as in the example.
-const LIKENESS: f64 = 0.8;
+/// Cosine of two tracks of one vehicle, at least, and milliseconds between cameras, at most; as in the example, which has ways too.
+const LIKENESS: f64 = 0.7;
 const WITHIN: i64 = 40_000;
 
 /// One run of the rival in this process.

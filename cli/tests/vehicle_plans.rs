@@ -1,6 +1,7 @@
 //! Plans of the example that follows vehicles, on its own machines and on the published ones. `UPDATE_GOLDEN=1` rewrites the golden
 //! outputs.
 use crate::command::{Outcome, root, tidemill};
+use std::collections::BTreeSet;
 use std::process::Command;
 
 const WORKFLOW: &str = "examples/aicity/workflow.yaml";
@@ -98,4 +99,28 @@ fn the_published_machines_follow_from_the_profile() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let there = std::fs::read(root().join(MACHINES)).unwrap();
     assert!(made.stdout == there, "run scripts/aicity_machines.py after a new profile");
+}
+
+/// What `scripts/camera_ways.py` finds in the truth of the shipped minute is among the ways of the example, which are from other minutes.
+#[test]
+fn the_example_knows_the_ways_that_its_vehicles_go() {
+    let script = Command::new("python3")
+        .arg(root().join("scripts/camera_ways.py"))
+        .args(["--picture", "480x288", "--least", "2"])
+        .arg(root().join("examples/aicity/data"))
+        .output()
+        .expect("python3 runs");
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
+    let ways = |text: &str| -> BTreeSet<(String, String)> {
+        let lines = text.lines().filter(|line| line.contains("{from: "));
+        let named = |line: &str, key: &str| {
+            let (_, rest) = line.split_once(key)?;
+            Some(rest.split([',', '}']).next()?.trim().to_owned())
+        };
+        lines.filter_map(|line| Some((named(line, "from: ")?, named(line, "to: ")?))).collect()
+    };
+    let gone = ways(&String::from_utf8_lossy(&script.stdout));
+    let known = ways(&std::fs::read_to_string(root().join(WORKFLOW)).unwrap());
+    assert!(gone.len() >= 4, "{gone:?}");
+    assert!(gone.is_subset(&known), "{gone:?}\n{known:?}");
 }

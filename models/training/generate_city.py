@@ -1,7 +1,7 @@
 """Renders cities: clips of their cameras and the truth about what is in them.
 
     python generate_city.py --out FOLDER --seed 1 --cities 24 --cameras 5 --seconds 25 --every 1.0
-    python generate_city.py --out ../../examples/aicity/data --seed 4 --cameras 4 --seconds 60 --shipped
+    python generate_city.py --out ../../examples/aicity/data --seed 3004 --cameras 4 --seconds 60 --quality 27 --shipped
 
 Every city has a folder `city-NN`; with `--shipped` there is one, and its files lie in FOLDER itself:
 

@@ -3,10 +3,12 @@
 //! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
 //! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
 use super::index::{Index, command, complaint, named};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
 use tidemill_media::planes::{Conversion, Matrix};
 
 /// Times of frames that wait at most; the pipe holds ffmpeg back long before.
@@ -19,6 +21,8 @@ const PIPE: usize = 1 << 20;
 const HEADER: usize = 256;
 /// Complaints that are kept.
 const COMPLAINTS: usize = 8;
+/// A child from which nothing comes for so long hangs, and is ended as if it had died.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How frames are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,7 @@ pub struct Decoder {
     form: Form,
     complaints: Vec<String>,
     file: PathBuf,
+    patience: Duration,
 }
 
 /// What comes over the pipe.
@@ -129,21 +134,30 @@ impl Decoder {
             }
         };
         std::thread::Builder::new().name("video-times".into()).spawn(listen)?;
-        Ok(Self { child, pictures, heard, form, complaints: Vec::new(), file: file.to_owned() })
+        let (complaints, file) = (Vec::new(), file.to_owned());
+        Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE })
     }
 
     /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
     /// [`Decoder::read`].
     pub fn next_time(&mut self) -> Option<i64> {
         loop {
-            match self.heard.recv().ok()? {
-                Heard::Frame(time) => return Some(time),
-                Heard::Complaint(words) => {
-                    if self.complaints.len() < COMPLAINTS {
-                        self.complaints.push(words);
-                    }
+            match self.heard.recv_timeout(self.patience) {
+                Ok(Heard::Frame(time)) => return Some(time),
+                Ok(Heard::Complaint(words)) => self.complain(words),
+                Err(RecvTimeoutError::Timeout) => {
+                    // What it has said comes, and then nothing more.
+                    let _ = self.child.kill();
+                    self.complain(format!("nothing came from ffmpeg for {:?}", self.patience));
                 }
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
+        }
+    }
+
+    fn complain(&mut self, words: String) {
+        if self.complaints.len() < COMPLAINTS {
+            self.complaints.push(words);
         }
     }
 
@@ -151,10 +165,10 @@ impl Decoder {
     /// planes. At most `most` bytes.
     ///
     /// # Errors
-    /// The child ended, or wrote something else; then `bytes` is as before.
+    /// The child ended, hung or wrote something else; then `bytes` is as before.
     pub fn read(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
         let start = bytes.len();
-        let pipe = &mut self.pictures;
+        let pipe = &mut Awaited { pipe: &mut self.pictures, child: &mut self.child, patience: self.patience };
         let result = match &mut self.form {
             Form::Jpeg => read_jpeg(pipe, bytes, most),
             Form::Pixels => read_netpbm(pipe, bytes, b"P6", most).map(|_| ()),
@@ -168,13 +182,7 @@ impl Decoder {
 
     /// Waits for the end: whether it came by itself, and what ffmpeg complained of.
     pub fn finish(mut self) -> (bool, Option<String>) {
-        while let Ok(heard) = self.heard.recv() {
-            if let Heard::Complaint(words) = heard
-                && self.complaints.len() < COMPLAINTS
-            {
-                self.complaints.push(words);
-            }
-        }
+        while self.next_time().is_some() {}
         let is_well = self.child.wait().is_ok_and(|status| status.success());
         (is_well, complaint(&self.complaints.join("\n"), &self.file))
     }
@@ -190,6 +198,27 @@ impl Drop for Decoder {
         // It may have ended by itself; waited for it must be.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The pipe of a child that is ended where nothing comes.
+struct Awaited<'a> {
+    pipe: &'a mut ChildStdout,
+    child: &'a mut Child,
+    patience: Duration,
+}
+
+impl Read for Awaited<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let timeout = Timespec::try_from(self.patience).ok();
+        match poll(&mut [PollFd::new(&*self.pipe, PollFlags::IN)], timeout.as_ref()) {
+            Ok(0) => {
+                let _ = self.child.kill();
+                Err(std::io::Error::new(ErrorKind::TimedOut, "nothing came from ffmpeg"))
+            }
+            Ok(_) => self.pipe.read(buffer),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -315,12 +344,41 @@ fn time_in(line: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::video::program;
 
     #[test]
     fn times_are_found() {
         assert_eq!(time_in("frame:1    pts:1024    pts_time:0.1"), Some(1024));
         assert_eq!(time_in("frame:1    pts:-5    pts_time:-0.1"), Some(-5));
         assert_eq!(time_in("[h264 @ 0x1] frame: pts"), None);
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_ended() {
+        let program = program::find(Path::new(".")).expect(program::HELP);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("grey.mp4");
+        let made = std::process::Command::new(&program)
+            .args(["-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "color=gray:size=640x480:rate=10"])
+            .args(["-frames:v", "500", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p"])
+            .arg(&file)
+            .status();
+        assert!(made.unwrap().success());
+        let index = Index::read(&program, &file).unwrap();
+        let format = Format { size: None, jpeg: false, every: 1, threads: 1, planes: true };
+        let mut decoder = Decoder::start(&program, &file, &index, 0, &format).unwrap();
+        let (mut picture, mut frames) = (Vec::new(), 0);
+        assert!(decoder.next_time().is_some());
+        decoder.read(&mut picture, usize::MAX).unwrap();
+        let child = rustix::process::Pid::from_raw(decoder.child() as i32).unwrap();
+        rustix::process::kill_process(child, rustix::process::Signal::STOP).unwrap();
+        decoder.patience = Duration::from_millis(100);
+        while decoder.next_time().is_some() && decoder.read(&mut picture, usize::MAX).is_ok() {
+            frames += 1;
+        }
+        assert!(frames < 499, "some were in the pipe when it was stopped: {frames}");
+        let (is_well, _) = decoder.finish();
+        assert!(!is_well, "it was ended, so it is started again");
     }
 
     #[test]

@@ -67,6 +67,8 @@ struct Told {
     change: i8,
     object: Arc<str>,
     number: u32,
+    /// When the track was due that it follows from; none: that of the row itself.
+    cause: Option<i64>,
 }
 
 /// As whole numbers, which have an order.
@@ -182,9 +184,12 @@ impl Running {
             |(row, told): (usize, &Told)| derive_id(self.setup.operator, &[metadata.id(row)], told.number);
         let ids: Vec<u8> = told.iter().enumerate().flat_map(id).collect();
         let times = metadata.times.values().iter().map(|time| (*time).max(self.watermark));
+        let due = metadata.intended.values().iter().zip(&told);
+        let due = due.map(|(due, told)| told.cause.map_or(*due, |cause| cause.max(*due)));
         let mut columns: Vec<ArrayRef> = vec![Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None))];
         columns.extend(rows.columns()[1..METADATA_COLUMNS].iter().cloned());
         columns[crate::record::TIME] = Arc::new(Int64Array::from_iter_values(times));
+        columns[crate::record::INTENDED] = Arc::new(Int64Array::from_iter_values(due));
         columns[crate::record::CHANGE] =
             Arc::new(Int8Array::from_iter_values(told.iter().map(|told| told.change)));
         columns.extend(rows.columns()[METADATA_COLUMNS..].iter().cloned());
@@ -219,7 +224,9 @@ impl Running {
 
 impl Stateful for Running {
     fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
-        let changes = Metadata::of(batch).changes;
+        let Metadata { changes, intended, .. } = Metadata::of(batch);
+        // A correction was not late from the start: its latency counts from the track that it follows from.
+        let cause = intended.values().iter().max().copied();
         let (mut late, mut unlinked, mut updates) = (0, 0, Vec::new());
         // What was said of those that this batch changes, before it did.
         let mut before: BTreeMap<Arc<str>, Option<Kept>> = BTreeMap::new();
@@ -276,19 +283,20 @@ impl Stateful for Running {
         for key in touched {
             let said = self.objects.object(&key).cloned();
             let object = objects.remove(&key).unwrap_or_else(|| said.clone());
-            let old = match before.remove(&key) {
-                Some(old) => old,
-                None => self.tracks.get(&key).cloned(),
+            let (old, came) = match before.remove(&key) {
+                Some(old) => (old, true),
+                None => (self.tracks.get(&key).cloned(), false),
             };
             let sent = |kept: &Kept| kept.sent;
             let mut number = self.tracks.get(&key).map_or(0, sent).max(old.as_ref().map_or(0, sent));
             if let (Some(old), Some(said)) = (old, &said) {
-                told.push(Told { row: old.row, change: -1, object: said.clone(), number });
+                told.push(Told { row: old.row, change: -1, object: said.clone(), number, cause });
                 number += 1;
             }
             match (self.tracks.get_mut(&key), object) {
                 (Some(kept), Some(object)) => {
-                    told.push(Told { row: kept.row.clone(), change: 1, object: object.clone(), number });
+                    let (row, cause) = (kept.row.clone(), cause.filter(|_| !came));
+                    told.push(Told { row, change: 1, object: object.clone(), number, cause });
                     kept.sent = number + 1;
                     let end = kept.item.end;
                     self.objects.set(key, object, end);

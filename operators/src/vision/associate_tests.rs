@@ -6,7 +6,7 @@ use crate::registry::Registry;
 use crate::relational::snapshot;
 use crate::relational::test::bind;
 use crate::testing::{Record, only, records};
-use arrow_array::{FixedSizeListArray, Float32Array, Int8Array, RecordBatch};
+use arrow_array::{FixedSizeListArray, Float32Array, Int8Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -447,6 +447,20 @@ fn what_began_long_ago_and_has_just_ended_is_an_object_of_its_own() {
     running.apply(0, &rows(5, &[seen(1, 1, 20_000, 36_000, 1)]), &mut output).unwrap();
     assert_eq!(output.drops, [("late".into(), 1)]);
     assert!(output.batches.is_empty() && output.notes.is_empty());
+}
+
+#[test]
+fn a_correction_is_as_late_as_the_track_that_it_follows_from() {
+    let mut running = instance(&bind(&Associate, &[tracks()], OPTIONS).unwrap());
+    let seen = |name, start, end| Seen { name, camera: name, start, end, angle: 0.5, spots: None, change: 1 };
+    running.apply(0, &rows(0, &[seen(1, 50, 60)]), &mut Output::default()).unwrap();
+    let mut columns = rows(1, &[seen(0, 0, 40)]).columns().to_vec();
+    columns[crate::record::INTENDED] = Arc::new(Int64Array::from(vec![7_000_000]));
+    let late = RecordBatch::try_new(record_schema(&tracks()), columns).unwrap();
+    let mut output = Output::default();
+    running.apply(0, &late, &mut output).unwrap();
+    let due = |batch: &RecordBatch| Metadata::of(batch).intended.values().to_vec();
+    assert_eq!(output.batches.iter().flat_map(due).collect::<Vec<_>>(), [7_000_000; 3]);
 }
 
 #[test]

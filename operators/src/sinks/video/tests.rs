@@ -100,6 +100,32 @@ fn boxes_are_drawn_on_their_frames_and_all_frames_are_there() {
     assert_eq!(names(&folder.path().join("out")), ["a.avi", "a.mp4"], "nothing else is left");
 }
 
+/// As a camera that is set to another resolution.
+#[test]
+fn frames_that_change_their_size_are_drawn_in_the_first_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program::find(Path::new(".")).expect(program::HELP);
+    let ffmpeg = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(folder.path()).args(["-nostdin", "-loglevel", "error", "-f"]).args(arguments);
+        assert!(command.status().unwrap().success());
+    };
+    for (name, size) in [("one.mkv", "64x48"), ("two.mkv", "128x96")] {
+        let grey = format!("color=gray:size={size}:rate=10");
+        ffmpeg(&["lavfi", "-i", &grey, "-frames:v", "3", "-c:v", "libvpx", "-pix_fmt", "yuv420p", name]);
+    }
+    std::fs::write(folder.path().join("parts"), "file one.mkv\nfile two.mkv\n").unwrap();
+    ffmpeg(&["concat", "-i", "parts", "-c", "copy", "road.mkv"]);
+    let bound = bind(folder.path(), "path: out/a.mp4\nover: road.mkv\nid: track").unwrap();
+    let mut sink = (bound.make)().unwrap();
+    sink.write(&rows(&[("road", 1, 30.0), ("road", 4, 30.0)])).unwrap();
+    sink.commit(1).unwrap();
+    sink.close().unwrap();
+    let grey = |x, y| colours(folder.path(), "out/a.mp4", x, y).into_iter().map(is_grey).collect::<Vec<_>>();
+    assert_eq!(grey(30, 26), [true, false, true, true, true, true], "at 30, 26 before");
+    assert_eq!(grey(15, 13), [true, true, true, true, false, true], "at half of that afterwards");
+}
+
 #[test]
 fn each_camera_has_its_video() {
     let folder = tempfile::tempdir().unwrap();
