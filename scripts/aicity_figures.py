@@ -83,7 +83,7 @@ def bars(title, rows, place):
 
 def setups(document):
     published = json.loads(PUBLISHED.read_text())["costs"]
-    body = [text(16, 44, "Dark: machines, light: traffic. Ours: 100 times the frames, IDF1 of 60 % or more; published: 70 %.", "soft small")]
+    body = [text(16, 44, f"Dark: machines, light: traffic. Ours: 100 times the frames, IDF1 of {LEVEL} % or more; published: 70 %.", "soft small")]
     names = {("JB", "JB"): ("JB", 2), ("LB", "LB"): ("LB", 0), ("JB", "BF"): ("BF", 3), ("JB", "FF"): ("FF", 4),
              ("most accurate", "PTc"): ("PTc", 5), ("most accurate", "SPc"): ("SPc", 1)}
     for row, setup in enumerate(("medium", "large")):

@@ -5,7 +5,8 @@
 use crate::failure::{Failure, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::{OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_engine::{EpochEntry, EpochLog, EpochWriter, Program};
 use tidemill_operators::api::OperatorError;
@@ -34,36 +35,62 @@ struct Line<T> {
 pub struct EpochFile(Arc<Mutex<Writing>>);
 
 struct Writing {
-    file: LogFile,
+    path: PathBuf,
+    /// The first line.
+    header: Vec<u8>,
+    /// None: nothing was written yet.
+    file: Option<LogFile>,
     /// Why nothing more is written.
     failure: Option<OperatorError>,
 }
 
+impl Writing {
+    /// Begins the log: what an earlier run left there is gone from now on.
+    fn begin(&mut self) -> Result<&mut LogFile, OperatorError> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let mut file = LogFile::create(&self.path)?;
+                file.append(&self.header)?;
+                file
+            }
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
 impl EpochFile {
-    /// Begins the log of a run; one of an earlier run is replaced.
+    /// Makes the log of a run; one of an earlier run stays until the first epoch begins, so that a run that does not start leaves it.
     ///
     /// # Errors
     /// When nothing can be written there, or another run is writing it.
     pub fn create(path: &Path, program: &Program) -> Result<Self, Failure> {
-        let file =
-            LogFile::create(path).map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
-        let log = Self(Arc::new(Mutex::new(Writing { file, failure: None })));
-        log.add(&Header { epoch_log: 1, sources: sources(program) });
-        Ok(log)
+        Self::of_sources(path, sources(program))
     }
 
-    fn add(&self, line: &impl Serialize) {
+    fn of_sources(path: &Path, sources: Vec<String>) -> Result<Self, Failure> {
+        let failed = |error: OperatorError| Failure::new(Kind::Configuration, error.to_string());
+        let header = line(&Header { epoch_log: 1, sources });
+        let mut writing = Writing { path: path.to_owned(), header, file: None, failure: None };
+        if !can_wait(path) {
+            writing.begin().map_err(failed)?;
+        }
+        Ok(Self(Arc::new(Mutex::new(writing))))
+    }
+
+    fn add(&self, entry: &impl Serialize) {
         let mut writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = serde_json::to_vec(line).expect("texts and numbers are always JSON");
-        text.push(b'\n');
         if writing.failure.is_none() {
-            writing.failure = writing.file.append(&text).err();
+            writing.failure = writing.begin().and_then(|file| file.append(&line(entry))).err();
         }
     }
 
-    /// Why the log is not whole.
-    pub fn failure(&self) -> Option<Failure> {
-        let writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The run is over: why the log is not whole. One without an epoch has its first line from now on.
+    pub fn finish(&self) -> Option<Failure> {
+        let mut writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writing.failure.is_none() {
+            writing.failure = writing.begin().err();
+        }
         writing.failure.as_ref().map(|error| {
             Failure::new(Kind::Unavailable, error.to_string())
                 .with_help("what the sinks have committed is not touched by this")
@@ -75,6 +102,22 @@ impl EpochWriter for EpochFile {
     fn write(&mut self, source: &str, entry: &EpochEntry) {
         self.add(&Line { source: source.to_owned(), entry });
     }
+}
+
+fn line(of: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(of).expect("texts and numbers are always JSON");
+    text.push(b'\n');
+    text
+}
+
+/// Whether there is a file that can be written, and that nobody writes: then there is time until the first line. Where it is otherwise,
+/// beginning it tells what is in the way. A pipe has nothing to lose, and who reads it would take a second opening for the end.
+fn can_wait(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file())
+        && OpenOptions::new()
+            .append(true)
+            .open(path)
+            .is_ok_and(|file| !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Stages of sources.
@@ -165,6 +208,33 @@ mod tests {
                 _ => assert!(torn.unwrap()["a"].cuts.len() <= 2, "{end}"),
             }
         }
+    }
+
+    #[test]
+    fn an_older_log_stays_until_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/epochs.jsonl");
+        let of = || EpochFile::of_sources(&path, vec!["a".into()]);
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let header = "{\"epoch_log\":1,\"sources\":[\"a\"]}\n";
+        // One that is not there yet is begun at once: nothing is lost.
+        drop(of().unwrap());
+        assert_eq!(read(), header);
+        std::fs::write(&path, "of an earlier run\n").unwrap();
+        drop(of().unwrap());
+        assert_eq!(read(), "of an earlier run\n", "the run did not start");
+
+        let mut log = of().unwrap();
+        EpochWriter::write(&mut log, "a", &EpochEntry::Emitted(3));
+        assert!(log.finish().is_none());
+        let written = read();
+        assert!(written.starts_with(header) && written.lines().count() == 2, "{written}");
+        let refused = of().err().unwrap();
+        assert!(refused.to_string().contains("is being written by"), "{refused}");
+        drop(log);
+
+        assert!(of().unwrap().finish().is_none());
+        assert_eq!(read(), header, "a run without an epoch");
     }
 
     #[test]

@@ -233,6 +233,15 @@ impl LetterVerdict {
         Self { limit, dead_letters, read, is_passed: limit.is_passed(dead_letters, read) }
     }
 
+    /// What a run has by its checkpoint, beside what it may have; `records`: that its sources gave. A checkpoint does not say which letters
+    /// are records that a source could not give; none: that decides it.
+    pub fn of_totals(limit: LetterLimit, dead_letters: u64, records: u64) -> Option<Self> {
+        let read = records + dead_letters;
+        let is_passed = limit.is_passed(dead_letters, read);
+        let is_certain = is_passed == limit.is_passed(dead_letters, records);
+        is_certain.then_some(Self { limit, dead_letters, read, is_passed })
+    }
+
     /// For programs.
     pub fn json(&self) -> Value {
         json!({
@@ -322,5 +331,18 @@ mod tests {
         assert!(!share.is_passed(10, 100) && share.is_passed(11, 100));
         assert!(!share.is_passed_for_good(11), "more good ones may come");
         assert!(!share.is_passed(0, 0));
+    }
+
+    #[test]
+    fn a_checkpoint_says_whether_there_are_too_many() {
+        let passed = |limit, letters, records| {
+            LetterVerdict::of_totals(limit, letters, records).map(|verdict| verdict.is_passed)
+        };
+        assert_eq!(passed(LetterLimit::Count(10), 10, 0), Some(false));
+        assert_eq!(passed(LetterLimit::Count(9), 10, 990), Some(true));
+        // Of 100 or of 110 records: 10 % of the one is more than that, of the other less.
+        assert_eq!(passed(LetterLimit::Share(9.5), 10, 100), None);
+        assert_eq!(passed(LetterLimit::Share(10.0), 10, 100), Some(false));
+        assert_eq!(passed(LetterLimit::Share(9.0), 10, 100), Some(true));
     }
 }

@@ -1,5 +1,7 @@
 //! What this machine and this process are and use.
 use std::fs;
+use std::path::Path;
+use tidemill_inference::backend;
 use tidemill_machine::Process;
 
 /// Facts that do not change while a run goes on; empty where the system does not tell.
@@ -56,6 +58,12 @@ impl Usage {
             peak: status.peak(),
         }
     }
+}
+
+/// The inference backends of this program, in the order in which they are tried, each with whether models can run on it here. The search for
+/// libraries starts at the folder.
+pub fn backends(directory: &Path) -> Vec<(&'static str, bool)> {
+    backend::usable(directory)
 }
 
 /// The date and time now, such as `2026-11-21 15:04:05 UTC`.

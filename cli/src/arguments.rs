@@ -253,14 +253,14 @@ pub(crate) struct InitArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill doctor
-  tidemill doctor --fix              also install ONNX Runtime into the user's cache (needs network, bash, python3)
+  tidemill doctor --fix              also fetch ONNX Runtime, HiGHS and ffmpeg into the user's cache (needs network, bash, python3)
   tidemill doctor --cluster          the cluster of the last `tidemill login`
   tidemill doctor --output json
 
 Each line is ok, a note (something works less well, or is needed for one thing only) or a problem. Exit code 1
 if there is a problem.")]
 pub(crate) struct DoctorArguments {
-    /// Install the ONNX Runtime library if it is missing.
+    /// Fetch what is missing of the libraries ONNX Runtime (models) and HiGHS (planning) and of ffmpeg (videos).
     #[arg(long)]
     pub(crate) fix: bool,
     /// Look at a cluster instead: its controller, its workers, and whether these reach each other.

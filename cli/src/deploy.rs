@@ -24,6 +24,7 @@ use tidemill_spec::workflow::Workflow;
 
 /// Writes the files, and tells what was written.
 pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    fits_target(arguments)?;
     let plan_text = text_of(&arguments.plan)?;
     let plan = PlanFile::load(&arguments.plan)?;
     let infrastructure =
@@ -37,7 +38,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
             }
         };
     let workflow = match chosen(arguments.workflow.as_deref(), &arguments.plan, "workflow.yaml") {
-        Some(path) => workflow(arguments, &path, &plan)?.map(|workflow| (workflow, path)),
+        Some(path) => workflow(arguments, &path, &plan, terminal)?.map(|workflow| (workflow, path)),
         None => {
             terminal.note("without a workflow (`--workflow`) `tidemill up` starts controller and workers and submits no run");
             None
@@ -58,11 +59,6 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     });
     request.first_port = arguments.first_port;
     request.elastic = !arguments.no_elastic;
-    if request.target == Target::Kubernetes && request.first_port.is_some() {
-        let text =
-            "`--first-port` numbers ports of machines, and in a cluster each pod has an address of its own";
-        return Err(Failure::new(Kind::Usage, text).with_help("leave it out").into());
-    }
     if let Some(image) = &arguments.image {
         request.image.clone_from(image);
     }
@@ -140,6 +136,26 @@ fn remove_outdated(out: &Path, target: Target, files: &Files) -> std::io::Result
     Ok(removed)
 }
 
+/// What says nothing about a target is refused, not passed over.
+fn fits_target(arguments: &DeployArguments) -> Result<(), Failure> {
+    let text = match arguments.target {
+        TargetChoice::Kubernetes if arguments.first_port.is_some() => {
+            "`--first-port` numbers ports of machines, and in a cluster each pod has an address of its own"
+        }
+        TargetChoice::Kubernetes if arguments.network.is_some() => {
+            "`--network` is about machines, and in a cluster each pod has an address of its own"
+        }
+        TargetChoice::Kubernetes if arguments.id.is_some() => {
+            "`--id` tells deployments of an engine apart, and in a cluster each has a namespace of its own"
+        }
+        TargetChoice::Systemd if arguments.id.is_some() => {
+            "`--id` tells deployments of a container engine apart, and services of machines are in none"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Kind::Usage, text).with_help("leave it out"))
+}
+
 fn target(choice: TargetChoice) -> Target {
     match choice {
         TargetChoice::Compose => Target::Compose,
@@ -158,10 +174,21 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     Ok(tidemill_spec::yaml::read(path)?.text().to_owned())
 }
 
-/// The workflow of the plan. One that only lies beside it may be another.
-fn workflow(arguments: &DeployArguments, path: &Path, plan: &PlanFile) -> anyhow::Result<Option<Workflow>> {
+/// The workflow of the plan. One that only lies beside it may be another, which is told.
+fn workflow(
+    arguments: &DeployArguments,
+    path: &Path,
+    plan: &PlanFile,
+    terminal: &Terminal,
+) -> anyhow::Result<Option<Workflow>> {
     let workflow = Workflow::load(path)?;
-    if arguments.workflow.is_none() && workflow.name.value != plan.plan.workflow.name {
+    let wanted = &plan.plan.workflow.name;
+    if arguments.workflow.is_none() && workflow.name.value != *wanted {
+        terminal.note(&format!(
+            "`workflow.yaml` beside the plan is `{}`, the plan is for `{wanted}`: name that one with `--workflow`; without it `tidemill up` \
+             starts controller and workers and submits no run",
+            workflow.name
+        ));
         return Ok(None);
     }
     plan.validate_against(&workflow).into_result(())?;

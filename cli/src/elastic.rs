@@ -45,17 +45,21 @@ fn recorded(terminal: &Terminal) -> Vec<Record> {
 
 fn show(arguments: &ElasticShowArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let mut records = recorded(terminal);
+    let missing = arguments.name.as_deref().and_then(|name| missing(name, &records));
     if let Some(name) = &arguments.name {
         records.retain(|record| record.name == *name);
     }
+    let is_well = missing.is_none() && records.iter().all(Record::is_alive);
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         let shown = records.iter().map(|record| {
             json!({"name": record.name, "process": record.process, "is_alive": record.is_alive(), "snapshot": record.snapshot})
         });
-        let shown = json!({"version": 1, "ok": true, "elastic": shown.collect::<Vec<_>>()});
+        let shown = json!({"version": 1, "ok": is_well, "elastic": shown.collect::<Vec<_>>()});
         serde_json::to_writer_pretty(&mut out, &shown)?;
         writeln!(out)?;
+    } else if let Some(text) = missing {
+        writeln!(out, "{text}")?;
     } else if records.is_empty() {
         writeln!(out, "no limits follow any load: `tidemill elastic attach LABEL` begins it")?;
     }
@@ -70,9 +74,20 @@ fn show(arguments: &ElasticShowArguments, terminal: &Terminal) -> anyhow::Result
         }
         telling::table(&record.snapshot, &mut out)?;
     }
-    let is_there = arguments.name.is_none() || !records.is_empty();
-    let is_well = is_there && records.iter().all(Record::is_alive);
     Ok(if is_well { Exit::Success } else { Exit::No })
+}
+
+/// What to say where nothing of this name is attached, with what is.
+fn missing(name: &str, records: &[Record]) -> Option<String> {
+    if records.iter().any(|record| record.name == name) {
+        return None;
+    }
+    let known: Vec<String> = records.iter().map(|record| format!("`{}`", record.name)).collect();
+    let known = match known.is_empty() {
+        true => "nothing is".to_owned(),
+        false => format!("attached: {}", known.join(", ")),
+    };
+    Some(format!("`{name}` is not attached; {known}"))
 }
 
 fn restore(arguments: &ElasticRestoreArguments, terminal: &Terminal) -> anyhow::Result<Exit> {

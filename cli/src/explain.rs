@@ -24,7 +24,7 @@ use tidemill_optimizer::physical::solution_of;
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
-use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution};
+use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution, Status};
 use tidemill_optimizer::waits::with_least_waits;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
@@ -111,13 +111,24 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         }
     }
     out.flush()?;
-    Ok(match &given {
-        Some(given) if given.is_broken() => Exit::No,
-        // One that is expected to keep the levels is there although none is guaranteed.
-        Some(given) if given.expected.is_some() => Exit::Success,
-        _ if best.solution.is_none() => Exit::No,
-        _ => Exit::Success,
-    })
+    Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some()))
+}
+
+/// The answer about the given plan, where there is one: it may keep the levels although no best one was found in the time.
+fn verdict(given_is_broken: Option<bool>, has_best: bool) -> Exit {
+    match given_is_broken.unwrap_or(!has_best) {
+        true => Exit::No,
+        false => Exit::Success,
+    }
+}
+
+/// What a search without a plan says: that there is none only where that is proven.
+fn nothing_found(status: Status, is_proven: bool) -> &'static str {
+    match (is_proven, status) {
+        (true, _) => "no plan keeps all service levels",
+        (false, Status::TimeLimited) => "no plan found within the time limit; `--time-limit` gives it longer",
+        (false, _) => "no plan found, which is no proof that there is none",
+    }
 }
 
 /// Whether two plans with the same variants share the work out alike.
@@ -162,7 +173,8 @@ impl Story<'_> {
             self.write_given(given, out)?;
         }
         let Some(cost) = self.best.cost else {
-            writeln!(out, "{workflow} on {infrastructure}: no plan keeps all service levels\n")?;
+            let text = nothing_found(self.best.status, self.give_way.is_some());
+            writeln!(out, "{workflow} on {infrastructure}: {text}\n")?;
             return self.give_way.map_or(Ok(()), |give_way| give_way.write(self.case, self.assembly, out));
         };
         let status = status_word(self.best.status);
@@ -379,4 +391,24 @@ fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{INDENT}{line}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_that_ran_out_of_time_proves_nothing() {
+        assert_eq!(nothing_found(Status::Infeasible, true), "no plan keeps all service levels");
+        let told = nothing_found(Status::TimeLimited, false);
+        assert!(told.contains("time limit") && !told.contains("keeps"), "{told}");
+        assert!(nothing_found(Status::Infeasible, false).contains("no proof"));
+    }
+
+    #[test]
+    fn a_given_plan_is_judged_by_itself() {
+        assert_eq!((verdict(Some(false), false), verdict(Some(false), true)), (Exit::Success, Exit::Success));
+        assert_eq!((verdict(Some(true), true), verdict(Some(true), false)), (Exit::No, Exit::No));
+        assert_eq!((verdict(None, true), verdict(None, false)), (Exit::Success, Exit::No));
+    }
 }

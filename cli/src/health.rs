@@ -21,11 +21,10 @@ enum Found {
 
 /// Asks, and tells.
 pub(crate) fn health(arguments: &HealthArguments) -> anyhow::Result<Exit> {
-    let resolved: Vec<Vec<SocketAddr>> =
-        arguments.addresses.iter().map(|address| resolve(address)).collect::<Result<_, _>>()?;
+    arguments.addresses.iter().try_for_each(|address| check(address))?;
     let mut told = (false, None, String::new());
-    for addresses in &resolved {
-        told = judged(addresses, arguments);
+    for address in &arguments.addresses {
+        told = judged(address, arguments);
         if told.0 {
             break;
         }
@@ -42,17 +41,29 @@ pub(crate) fn health(arguments: &HealthArguments) -> anyhow::Result<Exit> {
     Ok(if is_well { Exit::Success } else { Exit::No })
 }
 
-fn resolve(address: &str) -> Result<Vec<SocketAddr>, Failure> {
-    let found = address.to_socket_addrs().map_err(|error| {
-        Failure::new(Kind::Usage, format!("`{address}` is no address that can be asked: {error}"))
-            .with_help("write an address and a port, such as `127.0.0.1:9464`")
-    })?;
-    Ok(found.map(reachable).collect())
+/// Whether there is somebody that could be asked, whatever a name leads to.
+fn check(address: &str) -> Result<(), Failure> {
+    let is_one = match address.rsplit_once(':') {
+        Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok(),
+        None => false,
+    };
+    match is_one {
+        true => Ok(()),
+        false => Err(Failure::new(Kind::Usage, format!("`{address}` is no address that can be asked"))
+            .with_help("write an address and a port, such as `127.0.0.1:9464`")),
+    }
 }
 
-/// Whether the one at these addresses of a name is well, what it is, and both in words.
-fn judged(addresses: &[SocketAddr], arguments: &HealthArguments) -> (bool, Option<&'static str>, String) {
-    match ask(addresses, arguments.timeout) {
+/// Addresses of a name.
+fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
+    Ok(address.to_socket_addrs()?.map(reachable).collect())
+}
+
+/// Whether the one at an address or a name is well, what it is, and both in words. A name that leads nowhere gives no answer: of a service
+/// that has just been started, or has ended.
+fn judged(address: &str, arguments: &HealthArguments) -> (bool, Option<&'static str>, String) {
+    let answer = resolve(address).and_then(|addresses| ask(&addresses, arguments.timeout));
+    match answer {
         Err(reason) => (false, None, format!("no answer: {reason}")),
         Ok(answer) => match found(&answer) {
             Some(Found::Controller) => (true, Some("controller"), "the controller is well".to_owned()),
@@ -164,6 +175,16 @@ mod tests {
         assert_eq!(found("tidemill_controller_info{version=\"1\"} 1.0\n"), Some(Found::Controller));
         assert_eq!(found("tidemill_agent_information 1\nother 2\n"), None);
         assert_eq!(found(""), None);
+    }
+
+    #[test]
+    fn an_address_has_a_port() {
+        for address in ["127.0.0.1:9464", "[::1]:80", "no-such-name.invalid:9464"] {
+            assert!(check(address).is_ok(), "{address}");
+        }
+        for address in ["localhost", "127.0.0.1", ":9464", "localhost:http", "localhost:70000", ""] {
+            assert_eq!(check(address).unwrap_err().kind(), Kind::Usage, "{address}");
+        }
     }
 
     #[test]

@@ -110,7 +110,8 @@ fn tell(arguments: &InitArguments, files: &[ProjectFile]) -> io::Result<()> {
         OutputForm::Json => {
             let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
             let document = json!({
-                "version": 1, "template": template, "directory": directory, "files": paths, "next": next,
+                "version": 1, "template": template, "directory": directory.display().to_string(),
+                "files": paths, "next": next,
             });
             serde_json::to_writer_pretty(&mut out, &document)?;
             writeln!(out)?;

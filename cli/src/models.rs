@@ -121,19 +121,19 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
             if here.is_empty() { "none".to_owned() } else { here.join(", ") },
         ]);
         documents.push(json!({
-            "id": manifest.id.value, "manifest": path, "from": from, "to": to,
+            "id": manifest.id.value, "manifest": path.display().to_string(), "from": from, "to": to,
             "parameters": manifest.parameters, "flops": manifest.flops, "bytes": size,
             "metric": manifest.metric, "backends": manifest.backends.value, "backends_here": here,
             "fetch": command,
         }));
     }
     let document = json!({"version": 1, "models": documents, "findings": wrong});
-    let exit = print(output, &document, |out| table.write(out))?;
+    print(output, &document, |out| table.write(out))?;
     if !absent.is_empty() {
         let commands = location::commands(&absent).join("\n");
         terminal.note(&format!("\nto get what is not here: {commands}"));
     }
-    Ok(exit)
+    Ok(if wrong.is_empty() { Exit::Success } else { Exit::Configuration })
 }
 
 /// A model of a folder that was not fetched or exported; that is nothing wrong.
@@ -161,7 +161,9 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
         if of_folder && let Some(manifest) = is_absent(&file) {
             let obtained = location::obtained(&manifest).unwrap_or("here");
             table.row([manifest.id.value.clone(), format!("not {obtained}"), String::new()]);
-            documents.push(json!({"manifest": file, "id": manifest.id.value, "fetched": false}));
+            documents.push(
+                json!({"manifest": file.display().to_string(), "id": manifest.id.value, "fetched": false}),
+            );
             continue;
         }
         match verify(&file, &file.with_file_name("")) {
@@ -190,8 +192,8 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                     .map(|b| json!({"backend": b.backend, "error": b.result.as_ref().err().map(ToString::to_string)}))
                     .collect();
                 documents.push(json!({
-                    "manifest": file, "id": report.id, "usable": usable, "backends": backends,
-                    "output": report.output.to_string(), "findings": &blanks,
+                    "manifest": file.display().to_string(), "id": report.id, "usable": usable,
+                    "backends": backends, "output": report.output.to_string(), "findings": &blanks,
                 }));
                 reasons.append(blanks);
                 let absent = |error: &ModelError| {
@@ -210,7 +212,9 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                     file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
                 table.row([name, "FAILED".to_owned(), String::new()]);
                 let found = ModelError::collect(errors);
-                documents.push(json!({"manifest": file, "usable": false, "findings": found}));
+                documents.push(
+                    json!({"manifest": file.display().to_string(), "usable": false, "findings": found}),
+                );
                 reasons.append(found);
             }
         }
@@ -262,8 +266,9 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
         json!({"name": port.name, "dtype": port.element.to_string(), "shape": shape})
     };
     let document = json!({
-        "version": 1, "file": facts.path, "bytes": facts.file_bytes, "sha256": facts.sha256,
-        "parameters": facts.parameters, "nodes": facts.nodes, "opset": facts.opset, "producer": facts.producer,
+        "version": 1, "file": facts.path.display().to_string(), "bytes": facts.file_bytes,
+        "sha256": facts.sha256, "parameters": facts.parameters, "nodes": facts.nodes, "opset": facts.opset,
+        "producer": facts.producer,
         "inputs": facts.inputs.iter().map(port).collect::<Vec<_>>(),
         "outputs": facts.outputs.iter().map(port).collect::<Vec<_>>(),
         "metadata": facts.metadata, "manifest": manifest,
@@ -282,7 +287,8 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
             }
             None => Ok(()),
         }
-    })
+    })?;
+    Ok(Exit::Success)
 }
 
 fn write_facts(out: &mut dyn Write, facts: &ModelFacts) -> io::Result<()> {
@@ -316,7 +322,7 @@ fn print(
     form: OutputForm,
     document: &Value,
     table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<()> {
     let mut out = crate::answer::out();
     match form {
         OutputForm::Table => table(&mut out)?,
@@ -325,6 +331,5 @@ fn print(
             writeln!(out)?;
         }
     }
-    out.flush()?;
-    Ok(Exit::Success)
+    Ok(out.flush()?)
 }

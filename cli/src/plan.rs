@@ -120,6 +120,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     let Some(workflow) = &arguments.workflow else {
         return Err(Failure::new(Kind::Usage, "no workflow").with_help("name its file").into());
     };
+    load::fits_planner(arguments)?;
     let mut case = Case::load(workflow, &arguments.planning.options(), terminal)?;
     if let Some(Front::CostAccuracyLatency) = arguments.pareto {
         return surface::surface(arguments, &mut case, terminal);

@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(&emulation, &mut prepared, terminal)).transpose()?;
     let state = match keeping::open(arguments, &mut prepared, terminal)? {
-        Kept::Complete => return Ok(Exit::Success),
+        Kept::Complete(exit) => return Ok(exit),
         Kept::Not => None,
         Kept::Continued(state) => Some(*state),
     };
@@ -251,7 +251,7 @@ fn tell(
     (interrupted, begun, left): (bool, String, Option<&Left>),
     terminal: &Terminal,
 ) -> io::Result<Vec<Failure>> {
-    let mut unwritten: Vec<Failure> = outputs.epochs.and_then(|file| file.failure()).into_iter().collect();
+    let mut unwritten: Vec<Failure> = outputs.epochs.and_then(|file| file.finish()).into_iter().collect();
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
         program: &prepared.program,
@@ -300,7 +300,7 @@ fn takes_stdout(prepared: &Prepared) -> bool {
     prepared.program.sinks.values().any(|sink| sink.is_standard_output)
 }
 
-/// The report goes to stdout, unless that belongs to a sink.
+/// The report goes to stdout, unless that belongs to a sink. A reader of stderr that has gone away is told nothing, and changes nothing.
 fn show(
     document: &RunDocument<'_>,
     form: OutputForm,
@@ -311,13 +311,14 @@ fn show(
     if taken && terminal.is_quiet() {
         return Ok(());
     }
-    let mut out: Box<dyn Write> = match taken {
-        true => Box::new(io::stderr().lock()),
-        false => Box::new(answer::out()),
-    };
+    let mut text: Vec<u8> = Vec::new();
     match form {
-        OutputForm::Table => document.write_table(&mut out)?,
-        OutputForm::Json => document.write_json(&mut out)?,
+        OutputForm::Table => document.write_table(&mut text)?,
+        OutputForm::Json => document.write_json(&mut text)?,
     }
-    out.flush()
+    match taken {
+        true => drop(io::stderr().lock().write_all(&text)),
+        false => answer::out().write_all(&text)?,
+    }
+    answer::out().flush()
 }

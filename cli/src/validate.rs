@@ -3,6 +3,7 @@ use crate::arguments::{OutputForm, ValidateArguments};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use serde_json::json;
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tidemill_app::choice;
@@ -70,27 +71,31 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
     let (mut listed, mut any_wrong) = (Vec::new(), false);
     let mut out = crate::answer::out();
     for (file, kind) in &kinds {
+        let heard = Heard::new(terminal);
         let result = match kind {
             Ok(kind) => {
                 let looks = !arguments.without_files;
-                check_file(file, *kind, &workflows, looks, terminal).map(|found| (*kind, found))
+                check_file(file, *kind, &workflows, looks, &heard).map(|found| (*kind, found))
             }
             Err(findings) => Err(findings.clone()),
         };
+        let mut told = heard.warnings.into_inner();
         match (result, arguments.output) {
             (Ok((kind, Right { summary, unopened })), OutputForm::Table) => {
                 unopened.iter().for_each(|one| terminal.note(&one.text));
                 writeln!(out, "{}: {} ok{summary}", file.display(), kind.name())?;
             }
             (Ok((kind, Right { unopened, .. })), OutputForm::Json) => {
-                let mut document = json!({"file": file, "kind": kind.name(), "ok": true, "findings": []});
+                let file = file.display().to_string();
+                let mut document = json!({"file": file, "kind": kind.name(), "ok": true, "findings": told});
                 if arguments.without_files {
                     document["unopened"] = json!(unopened);
                 }
                 listed.push(document);
             }
             (Err(findings), form) => {
-                listed.push(json!({"file": file, "ok": false, "findings": findings}));
+                told.extend(findings.iter().cloned());
+                listed.push(json!({"file": file.display().to_string(), "ok": false, "findings": told}));
                 any_wrong = true;
                 if form == OutputForm::Table {
                     wrong.append(findings);
@@ -118,6 +123,33 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
 }
 
+/// Keeps the warnings for the answer; whoever sits at the terminal is told all the same.
+struct Heard<'a> {
+    terminal: &'a Terminal,
+    warnings: RefCell<Diagnostics>,
+}
+
+impl<'a> Heard<'a> {
+    fn new(terminal: &'a Terminal) -> Self {
+        Self { terminal, warnings: RefCell::default() }
+    }
+}
+
+impl Listener for Heard<'_> {
+    fn note(&self, text: &str) {
+        self.terminal.note(text);
+    }
+
+    fn warning(&self, text: &str) {
+        self.terminal.warning(text);
+    }
+
+    fn warnings(&self, findings: &Diagnostics) {
+        self.terminal.warnings(findings);
+        self.warnings.borrow_mut().extend(findings.iter().cloned());
+    }
+}
+
 /// What is told of a file that is right.
 #[derive(Default)]
 struct Right {
@@ -138,27 +170,27 @@ fn check_file(
     kind: FileKind,
     workflows: &[&Path],
     looks: bool,
-    terminal: &Terminal,
+    listener: &dyn Listener,
 ) -> Result<Right, Diagnostics> {
     match kind {
-        FileKind::Workflow => check_workflow(file, looks, terminal),
+        FileKind::Workflow => check_workflow(file, looks, listener),
         FileKind::Plan => check_plan_file(file, workflows, looks).map(Right::from),
-        FileKind::Profile => check_profile(file, workflows, terminal).map(Right::from),
+        FileKind::Profile => check_profile(file, workflows, listener).map(Right::from),
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| Right::default()),
         FileKind::Model => check_model(file, looks).map(Right::from),
     }
 }
 
-fn check_workflow(file: &Path, looks: bool, terminal: &Terminal) -> Result<Right, Diagnostics> {
+fn check_workflow(file: &Path, looks: bool, listener: &dyn Listener) -> Result<Right, Diagnostics> {
     if looks {
-        let workflow = load(file, terminal)?;
-        let bound = check(&workflow, |skipped| terminal.skipped(&skipped))?;
-        check_streams(&workflow, &bound, terminal)?;
+        let workflow = load(file, listener)?;
+        let bound = check(&workflow, |skipped| listener.skipped(&skipped))?;
+        check_streams(&workflow, &bound, listener)?;
         return Ok(summary_of(&workflow, "").into());
     }
-    let workflow = load_alone(file, terminal)?;
+    let workflow = load_alone(file, listener)?;
     let checked = check_alone(&workflow)?;
-    check_streams(&workflow, checked.bound(), terminal)?;
+    check_streams(&workflow, checked.bound(), listener)?;
     let unopened = checked.unopened().to_vec();
     let what = match unopened.iter().any(|one| one.hides_types) {
         true => "; judged in part",
@@ -168,9 +200,13 @@ fn check_workflow(file: &Path, looks: bool, terminal: &Terminal) -> Result<Right
     Ok(Right { summary: summary_of(&workflow, what), unopened })
 }
 
-fn check_streams(workflow: &Workflow, bound: &BoundWorkflow, terminal: &Terminal) -> Result<(), Diagnostics> {
+fn check_streams(
+    workflow: &Workflow,
+    bound: &BoundWorkflow,
+    listener: &dyn Listener,
+) -> Result<(), Diagnostics> {
     for stream in streams(&bound.sources) {
-        terminal.note(&format!("{stream}: what is in it is checked when the run starts"));
+        listener.note(&format!("{stream}: what is in it is checked when the run starts"));
     }
     match workflow.checkpoint.state {
         Some(_) => check_sources(workflow, &bound.sources),
@@ -206,7 +242,7 @@ fn check_plan_file(file: &Path, workflows: &[&Path], looks: bool) -> Result<Stri
     Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
 }
 
-fn check_profile(file: &Path, workflows: &[&Path], terminal: &Terminal) -> Result<String, Diagnostics> {
+fn check_profile(file: &Path, workflows: &[&Path], listener: &dyn Listener) -> Result<String, Diagnostics> {
     let file = ProfileFile::load(file)?;
     let name = &file.profile.workflow.name;
     for workflow in workflows {
@@ -215,7 +251,7 @@ fn check_profile(file: &Path, workflows: &[&Path], terminal: &Terminal) -> Resul
             let found = file.validate_against(&workflow);
             let warnings = found.clone();
             found.into_result(())?;
-            terminal.warnings(&warnings);
+            listener.warnings(&warnings);
             return Ok(format!(" (of the workflow `{name}`)"));
         }
     }

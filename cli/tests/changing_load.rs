@@ -73,6 +73,11 @@ fn each_level_has_a_plan_that_can_be_simulated() {
         let files = ["simulate", &file, &workflow, FILES[0], FILES[1], FILES[2], FILES[3]];
         tidemill(&[&files[..], &["--for", "5s", "--slo", "latency=none"]].concat()).expect(0);
     }
+    // Fewer levels leave no plan of one that there is no more.
+    assert!(place.files("levels").contains(&"level-2.yaml".to_owned()), "{:?}", place.files("levels"));
+    let told = plan(&place, &["--out", &folder, "--levels", "1"]).expect(0).stderr;
+    assert!(told.contains("level-2.yaml was the plan of a level that there is no more"), "{told}");
+    assert_eq!(place.files("levels"), ["level-1.yaml", "schedule.csv"]);
     let taken = plan(&place, &["--out", &place.argument("workflow.yaml")]).expect(2).stderr;
     assert!(taken.contains("is a file") && taken.contains("name a folder"), "{taken}");
 }
@@ -103,6 +108,10 @@ fn accuracy_scaling_keeps_its_workers_and_gives_up_accuracy() {
     assert!(number(&bought, "/fleet/cost_per_hour") <= 0.46);
     let poor = plan(&place, &[&scaling[..], &["--fleet", "0.01 $/h"]].concat()).expect(1).stderr;
     assert!(poor.contains("no workers that keep the levels cost 0.01 $/h or less"), "{poor}");
+    for option in [["--fleet", "mean"], ["--goal", "most"]] {
+        let told = plan(&place, &option).expect(2).stderr;
+        assert!(told.contains(option[0]) && told.contains("--planner accuracy-scaling"), "{told}");
+    }
     let without = tidemill(&[&["plan", VQA], &FILES[..], &scaling].concat()).expect(2).stderr;
     assert!(without.contains("give the load with `--trace FILE`"), "{without}");
 }
@@ -174,6 +183,8 @@ fn plans_against_latency_are_not_dominated() {
         })
         .collect();
     assert!(points.len() > 3);
+    let yaml = run(&["--output", "yaml"]).stdout;
+    assert!(yaml.contains("\nfront:\n") && yaml.contains("latency_bound_ms: "), "{yaml}");
     for (at, a) in points.iter().enumerate() {
         for (other, b) in points.iter().enumerate() {
             assert!(at == other || a.iter().zip(b).any(|(a, b)| a > b), "{a:?} beats {b:?}");

@@ -1,8 +1,11 @@
 //! What an operator of a cluster meets every day: what a run waits for, runs that have ended, logs, events, messages, records to look
 //! at; through the built binary.
 use crate::cluster::Cluster;
+use crate::command::command;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
 
 impl Cluster {
     fn events(&self) -> Vec<Value> {
@@ -105,12 +108,40 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     contains(&told, "it was cancelled: nothing is begun");
     contains(&told, "`tidemill submit --again`");
     assert_eq!(cluster.run()["state"], "cancelled");
+    // What is refused removes nothing.
+    let fit = cluster.place.read("workflow.yaml");
+    cluster.place.change("workflow.yaml", "value % 7 != 3", "value % 7 !=");
+    submit(&["--again"]).expect(78);
+    assert_eq!((cluster.run()["state"].as_str(), cluster.count("run_removed")), (Some("cancelled"), 0));
+    cluster.place.write("workflow.yaml", fit);
     let told = submit(&["--again"]).expect(0).stderr;
     contains(&told, "run spread was cancelled and is removed");
     cluster.until("another one runs", |cluster| cluster.run()["state"] == "running");
     cluster.until_arrived(20);
     assert_eq!(cluster.count("run_removed"), 1);
     cluster.ask(&["cancel", "spread"]).expect(0);
+}
+
+/// `tidemill events --follow | head -1`: nothing has to happen before it is noticed that nobody reads any more.
+#[test]
+fn events_are_followed_as_long_as_somebody_reads_them() {
+    let cluster = Cluster::start(&[]);
+    let token = cluster.place.read("controller/admin.token");
+    let mut follows = command(&["events", "--follow"]);
+    follows.env("TIDEMILL_CONTROLLER", &cluster.address).env("TIDEMILL_TOKEN", token.trim());
+    let mut child = follows.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(!lines.next().unwrap().unwrap().is_empty(), "what has happened so far is told at once");
+    drop(lines);
+    let has_ended = (0..300).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        child.try_wait().unwrap().is_some()
+    });
+    if !has_ended {
+        child.kill().unwrap();
+    }
+    let status = child.wait().unwrap();
+    assert!(has_ended && status.success(), "{status}");
 }
 
 /// What is wrong with a submission is told with the paths that whoever submits has.

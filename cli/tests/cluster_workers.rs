@@ -1,6 +1,6 @@
 //! Workers that are drained or lost while somebody follows the events, and what a worker says that it has; through the built binary.
 use crate::cluster::{Cluster, undisturbed};
-use crate::command::command;
+use crate::command::{Place, command, root};
 use crate::processes::{children, gone, same};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
@@ -82,6 +82,36 @@ fn a_worker_has_what_it_is_said_to_have() {
     }
     let told = cluster.ask(&["workers", "--infra"]).expect(0).stdout;
     assert!(told.contains("type: h100") && told.contains("count: 2"), "{told}");
+}
+
+/// A run that would fail on its worker does not begin.
+#[test]
+fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
+    let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
+    let told = ["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"];
+    let variables = [("TIDEMILL_ONNXRUNTIME", "/no/such/libonnxruntime.so")];
+    cluster.start_worker_where("rack", &told, &variables);
+    cluster.until_joined(1);
+    let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
+    assert_eq!(found["workers"][0]["backends"], serde_json::json!(["rten"]), "{found}");
+    let table = cluster.ask(&["workers"]).expect(0).stdout;
+    assert!(table.contains("backends") && table.contains("rten"), "{table}");
+
+    let profile = std::fs::read_to_string(root().join("cli/tests/planning/profile.yaml")).unwrap();
+    cluster.place.write("ort.yaml", profile.replace("backend: rten", "backend: ort"));
+    let (workflow, profile) = (cluster.place.argument("workflow.yaml"), cluster.place.argument("ort.yaml"));
+    let levels = ["--slo", "latency=none", "--slo", "accuracy=70"];
+    let planned = [&["submit", &workflow, "--profiles", &profile, "--as", "vqa"], &levels[..]].concat();
+    let refused = cluster.ask(&planned).expect(78).stderr;
+    assert!(refused.contains("`ort` is not planned with on `server`: rack cannot"), "{refused}");
+
+    let speech = "  - id: speech\n    kind: ml\n";
+    cluster.place.change("workflow.yaml", speech, &format!("{speech}    backend: ort\n"));
+    let refused = cluster.ask(&["submit", &workflow, "--one-worker", "--as", "vqa"]).expect(78).stderr;
+    for words in ["`speech` is to run on the backend `ort`", "worker rack does not", "`backend: rten`"] {
+        assert!(refused.contains(words), "`{words}` is not in\n{refused}");
+    }
+    cluster.ask(&["status", "vqa"]).expect(66);
 }
 
 /// The time of detection is what the controller was told; by phi it follows the heartbeats.

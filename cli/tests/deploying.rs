@@ -156,9 +156,27 @@ fn mistakes_are_told() {
     let workflow = place.argument("workflow.yaml");
     wrong(&["--workflow", &workflow], 78);
     assert!(!place.path("out").exists(), "nothing is written before all is right");
-    wrong(&[], 0);
+    let told = wrong(&[], 0);
+    assert!(told.contains("beside the plan is `vqa`, the plan is for `other`"), "{told}");
     let document: serde_json::Value = serde_json::from_str(&place.read("out/deployment.json")).unwrap();
     assert!(document["files"]["workflow"].is_null(), "{document}");
+}
+
+#[test]
+fn what_a_target_does_not_know_is_refused() {
+    let place = place();
+    let (plan, out) = (place.argument("plan.yaml"), place.argument("out"));
+    for (target, option) in [
+        ("kubernetes", ["--first-port", "7520"]),
+        ("kubernetes", ["--network", "host"]),
+        ("kubernetes", ["--id", "live"]),
+        ("systemd", ["--id", "live"]),
+    ] {
+        let own = ["deploy", &plan, "--out", &out, "--target", target];
+        let told = tidemill(&[&own[..], &option].concat()).expect(2).stderr;
+        assert!(told.contains(&format!("`{}`", option[0])) && told.contains("leave it out"), "{told}");
+    }
+    assert!(!place.path("out").exists(), "nothing is written");
 }
 
 #[test]
@@ -183,6 +201,8 @@ fn a_worker_joins_by_one_file_and_both_are_well() {
     };
     cluster.until("the agent is ready", |_| health(&of_agent, true).code == Some(0));
     assert_eq!(health(&of_agent, false).expect(0).json()["what"], "agent");
+    // A name that leads nowhere gives no answer: whoever is named behind it is asked.
+    tidemill(&["health", "no-such-name.invalid:9464", &of_agent]).expect(0);
     // Without its controller it goes on, but is not ready.
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();
@@ -199,6 +219,8 @@ fn a_worker_joins_by_one_file_and_both_are_well() {
     spare.wait().unwrap();
     let gone = health(&of_agent, false).expect(1).json();
     assert!(gone["ok"] == false && gone["text"].as_str().unwrap().starts_with("no answer"), "{gone}");
+    let unknown = health("no-such-name.invalid:9464", false).expect(1).json();
+    assert!(unknown["text"].as_str().unwrap().starts_with("no answer"), "{unknown}");
     let wrong = tidemill(&["health", "nonsense"]).expect(2);
     assert!(wrong.stderr.contains("127.0.0.1:9464"), "{}", wrong.stderr);
 }

@@ -124,6 +124,15 @@ fn a_killed_agent_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_is_not_attached_is_named() {
+    let told = tidemill(&["elastic", "show", "typo"]).expect(1).stdout;
+    assert!(told.contains("`typo` is not attached"), "{told}");
+    let document = tidemill(&["elastic", "show", "typo", "-o", "json"]).expect(1).json();
+    assert_eq!(document["ok"], false, "{document}");
+    assert_eq!(document["elastic"], serde_json::json!([]), "{document}");
+}
+
+#[test]
 fn what_cannot_be_attached_is_told() {
     let told =
         tidemill(&["elastic", "attach", "--group", "/no/such/group", "--cpus", "1", "--memory", "1GiB"]);

@@ -186,6 +186,61 @@ fn nobody_reading_is_success() {
     }
 }
 
+/// Where stdout belongs to a sink the report goes to stderr: that nobody reads it makes no other end of the run.
+#[test]
+fn a_level_is_missed_whoever_reads_the_report() {
+    let place = Place::example("quickstart");
+    let with_level = "slo: {latency: {percentile: p99, below: 1us}}\noperators:\n";
+    place.change("workflow.yaml", "operators:\n", with_level);
+    let arguments = ["run", &place.argument("workflow.yaml"), "--require-slo"];
+    let told = tidemill(&arguments).expect(1);
+    assert!(told.stderr.contains("latency"), "{}", told.stderr);
+    let mut child = command(&arguments).spawn().unwrap();
+    drop(child.stderr.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn options_of_the_list_of_people_are_not_passed_over() {
+    for options in [["--output", "json"].as_slice(), &["--all"]] {
+        let add = ["add", "Ada", "--role", "viewer"];
+        let told = tidemill(&[&["people"][..], options, &add].concat()).expect(2).stderr;
+        assert!(told.contains("before a verb are about the list"), "{told}");
+    }
+}
+
+#[test]
+fn an_empty_access_token_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("tidemill://127.0.0.1:1/{}", "ab".repeat(32));
+    let (login, list) = (["login", address.as_str()], ["list", "--controller", address.as_str()]);
+    for (arguments, told) in [
+        (login.as_slice(), "there is no access token"),
+        (list.as_slice(), "there is no access token for this controller"),
+    ] {
+        let mut command = command(arguments);
+        command.env("TIDEMILL_TOKEN", "").env("XDG_CONFIG_HOME", folder.path());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(78) && said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn what_only_planning_takes_needs_profiles() {
+    for option in [["--replan", "auto"], ["--max-utilization", "0.5"], ["--time-limit", "5s"]] {
+        let told = tidemill(&[&["submit", "workflow.yaml", "--plan", "plan.yaml"][..], &option].concat());
+        let told = told.expect(2).stderr;
+        assert!(told.contains("--profiles"), "{option:?}: {told}");
+        let told = tidemill(&[&["submit", "workflow.yaml", "--one-worker"][..], &option].concat());
+        let told = told.expect(2).stderr;
+        assert!(told.contains(option[0]), "{option:?}: {told}");
+    }
+    // That nobody looks for another plan needs nothing: what is missing here is the workflow.
+    tidemill(&["submit", "no-such-workflow.yaml", "--one-worker", "--replan", "off"]).expect(78);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_is_told_before_anything_is_read() {
     let place = Place::example("quickstart");

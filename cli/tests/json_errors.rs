@@ -1,5 +1,7 @@
 //! Verbs whose answer is JSON tell errors as JSON too.
-use crate::command::{Place, root, tidemill};
+use crate::command::{Place, command, root, tidemill};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// A file of any kind that is wrong.
 fn wrong() -> Place {
@@ -48,6 +50,36 @@ fn wrong_files_are_told_as_validate_tells_them() {
 }
 
 #[test]
+fn warnings_of_validate_are_findings_of_a_file_that_is_right() {
+    let place = Place::example("quickstart");
+    let idle = "  - {id: idle, kind: csv, options: {path: readings.csv, columns: {sensor: text}}}\n";
+    place.change("workflow.yaml", "sources:\n", &format!("sources:\n{idle}"));
+    place.write(
+        "profile.yaml",
+        format!("version: 1\nworkflow: {{name: quickstart, digest: {}}}\nservices: []\n", "a".repeat(64)),
+    );
+    let (workflow, profile) = (place.argument("workflow.yaml"), place.argument("profile.yaml"));
+    for more in [&["--without-files"][..], &[]] {
+        let arguments = [&["validate", &workflow, &profile, "--output", "json"], more].concat();
+        let outcome = tidemill(&arguments).expect(0);
+        let document = outcome.json();
+        for (number, code) in ["E0207", "E0807"].into_iter().enumerate() {
+            let file = &document["files"][number];
+            assert_eq!(file["ok"], true, "{file}");
+            assert_eq!(file["findings"].as_array().unwrap().len(), 1, "{file}");
+            let finding = &file["findings"][0];
+            assert_eq!((&finding["code"], &finding["severity"]), (&code.into(), &"warning".into()), "{file}");
+            assert!(outcome.stderr.contains(&format!("warning[{code}]")), "{}", outcome.stderr);
+        }
+    }
+    // Beside errors that are found afterwards they stand, too.
+    place.change("workflow.yaml", "mean_temperature > 20.0", "mean_temperatur > 20.0");
+    let document = tidemill(&["validate", &workflow, "--output", "json"]).expect(78).json();
+    let findings = &document["files"][0]["findings"];
+    assert!(findings[0]["code"] == "E0207" && findings[1]["severity"] == "error", "{document}");
+}
+
+#[test]
 fn what_is_about_no_place_has_a_message_and_advice() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
@@ -65,6 +97,25 @@ fn what_is_about_no_place_has_a_message_and_advice() {
     let arguments = ["run", &place.argument("workflow.yaml"), "--set", "valid=x", "--output", "json"];
     let outcome = tidemill(&arguments).expect(2);
     assert_eq!(outcome.json()["findings"][0]["help"], "there are no operators with variants");
+}
+
+/// Names of files are bytes, and JSON is text.
+#[test]
+fn a_path_that_is_no_text_is_told_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
+    let workflow = project.join("workflow.yaml");
+    for (call, path) in [
+        (["init"].as_slice(), &project),
+        (["validate"].as_slice(), &workflow),
+        (["models", "verify"].as_slice(), &workflow),
+    ] {
+        let output = command(call).args(["--output", "json"]).arg(path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1 | 78)), "{call:?}: {said}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(document.to_string().contains("caf\u{fffd}"), "{document}");
+    }
 }
 
 #[test]

@@ -27,6 +27,21 @@ fn where_there_are_no_models_it_is_said_what_is_listed() {
 }
 
 #[test]
+fn a_list_in_which_a_manifest_is_wrong_is_no_success() {
+    let place = Place::empty("models");
+    let manifest = std::fs::read_to_string(place.path("../../models/vqa/answerer-small.yaml")).unwrap();
+    place.write("good.yaml", &manifest);
+    place.write("bad.yaml", manifest.replace("licence:", "license:"));
+    let outcome = tidemill(&["models", "ls", &place.argument(""), "--output", "json"]).expect(78);
+    let document = outcome.json();
+    assert_eq!(document["models"].as_array().unwrap().len(), 1, "{document}");
+    let file = document["findings"][0]["file"].as_str().unwrap();
+    assert!(file.ends_with("bad.yaml") && outcome.stderr.contains("bad.yaml:"), "{document}");
+    std::fs::remove_file(place.path("bad.yaml")).unwrap();
+    tidemill(&["models", "ls", &place.argument("")]).expect(0);
+}
+
+#[test]
 fn several_models_are_checked_at_once() {
     let [one, two] = ["models/vqa/answerer-small.yaml", "models/vqa/speech-small.yaml"];
     let document = tidemill(&["models", "verify", one, two, one, "--output", "json"]).expect(0).json();

@@ -246,6 +246,20 @@ fn a_killed_run_leaves_no_parquet_file_and_a_readable_epoch_log() {
 }
 
 #[test]
+fn a_run_that_does_not_start_leaves_the_epoch_log_of_the_one_before() {
+    let place = place(100, "kind: jsonl, options: {path: out.jsonl}");
+    let (workflow, log) = (place.argument("workflow.yaml"), place.argument("epochs.jsonl"));
+    let run = |more: &[&str]| tidemill(&[&["run", &workflow, "--epoch-log", &log], more].concat());
+    run(&[]).expect(0);
+    let before = place.read("epochs.jsonl");
+    assert!(before.lines().count() > 1, "{before}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    run(&["--metrics", &taken.local_addr().unwrap().to_string()]).expect(69);
+    run(&["--accept-changes"]).expect(2);
+    assert_eq!(place.read("epochs.jsonl"), before);
+}
+
+#[test]
 fn a_replay_stops_where_the_run_was_interrupted() {
     let place = place(100_000, "kind: jsonl, options: {path: out.jsonl}");
     place.change("workflow.yaml", "kind: csv, options", "kind: csv, rate: 2000/s, options");

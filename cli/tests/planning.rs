@@ -92,6 +92,9 @@ fn answers_for_people() {
     compare("plan.txt", &plan(&[]).expect(0));
     compare("plan.yaml", &plan(&["--output", "yaml"]).expect(0));
     compare("plan-front.txt", &plan(&["--pareto", "cost,accuracy", "--slo", "latency=none"]).expect(0));
+    let front = ["--pareto", "cost,accuracy", "--slo", "latency=none", "--output", "yaml"];
+    let yaml = plan(&front).expect(0).stdout;
+    assert!(yaml.starts_with("version: 1\nfront:\n") && yaml.contains("accuracy: "), "{yaml}");
     compare("explain.txt", &tidemill(&[&["explain", VQA], &FILES[..]].concat()).expect(0));
 }
 
@@ -292,6 +295,57 @@ fn weak_figures_are_told() {
     assert_eq!(document["accuracy_interval"]["samples"], 200, "{document}");
     let explained = tidemill(&[&["explain", VQA], &files[..]].concat()).expect(0).stdout;
     assert!(explained.contains(expected[0]), "{explained}");
+}
+
+/// Two little machines would be the cheapest, and partners would miss each other there: the run would be refused (`E0417`).
+#[test]
+fn a_join_on_a_computed_column_is_planned_in_one_stage() {
+    let place = Place::empty("pairs");
+    place.write("rows.csv", "site,lane\nnorth,2\nsouth,3\n");
+    let columns = "columns: {site: text, lane: int64}";
+    let workflow = format!(
+        "version: 1
+name: pairs
+sources:
+  - {{id: left, kind: csv, key: site, rate: 100/s, options: {{path: rows.csv, {columns}}}}}
+  - {{id: right, kind: csv, key: site, rate: 100/s, options: {{path: rows.csv, {columns}}}}}
+operators:
+  - {{id: named, kind: map, input: left, options: {{columns: {{site: \"site + '!'\"}}}}}}
+  - {{id: pair, kind: join, inputs: [named, right], options: {{key: site, within: 2s, same_names: keep_first}}}}
+sinks:
+  - {{id: out, kind: jsonl, input: pair, options: {{path: out/pairs.jsonl}}}}
+"
+    );
+    place.write("workflow.yaml", workflow);
+    let machines = "[{type: little, count: 3, price: 0.02 $/h}, {type: big, price: 0.5 $/h}]";
+    place.write(
+        "machines.yaml",
+        format!("version: 1\nname: hall\ntiers:\n  - {{id: hall, workers: {machines}}}\n"),
+    );
+    let profile = "version: 1
+workflow: {name: pairs}
+machines: [{worker_type: little, how: measured}, {worker_type: big, how: measured}]
+services:
+  - {operator: pair, worker_type: little, how: measured, batches: [{batch: 1, p75: 12ms}]}
+  - {operator: pair, worker_type: big, how: measured, batches: [{batch: 1, p75: 2ms}]}
+messages:
+  - {from: left, to: named, bytes_per_record: 20B}
+  - {from: named, to: pair, bytes_per_record: 20B}
+  - {from: right, to: pair, input: 1, bytes_per_record: 20B}
+";
+    place.write("profile.yaml", profile);
+    let files = ["workflow.yaml", "machines.yaml", "profile.yaml", "plan.yaml"];
+    let [workflow, machines, profile, file] = files.map(|file| place.argument(file));
+    let stages = || {
+        let files = ["--infra", &machines, "--profiles", &profile, "--out", &file];
+        tidemill(&[&["plan", &workflow], &files[..]].concat()).expect(0);
+        tidemill(&["validate", &workflow, &file]).expect(0);
+        let plan = tidemill_spec::plan::Plan::parse(&place.read("plan.yaml"), "plan.yaml").unwrap();
+        plan.stages.iter().filter(|stage| stage.operator == "pair").count()
+    };
+    assert_eq!(stages(), 1);
+    place.change("workflow.yaml", "columns: {site: \"", "columns: {other: \"");
+    assert_eq!(stages(), 2);
 }
 
 #[test]

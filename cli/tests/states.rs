@@ -146,6 +146,33 @@ fn a_run_that_is_killed_is_continued() {
     same(&outputs(&place), &before);
 }
 
+/// What a run is asked for counts also where nothing is left to do.
+#[test]
+fn a_run_that_is_complete_is_judged_by_its_state() {
+    let place = place();
+    place.change("workflow.yaml", "run: {", "slo: {latency: {percentile: p99, below: 1h}}\nrun: {");
+    let (workflow, state, report) =
+        (place.argument("workflow.yaml"), place.argument("state"), place.argument("report.json"));
+    let own = ["run", &workflow, "--state", &state, "--rate", "max"];
+    let run = |more: &[&str]| tidemill(&[&own[..], more].concat());
+    run(&["--require-slo"]).expect(0);
+    // One record in a thousand cannot be read.
+    let letters = place.rows("out/dead.jsonl").len();
+    let (as_many, fewer) = (letters.to_string(), (letters - 1).to_string());
+    for (limit, code) in [(as_many.as_str(), 0), ("1%", 0), (fewer.as_str(), 1), ("0.01%", 1)] {
+        let outcome = run(&["--max-dead-letters", limit, "--output", "json"]).expect(code);
+        let document = outcome.json();
+        assert_eq!(document["ok"], code == 0, "{document}");
+        assert_eq!(document["max_dead_letters"]["dead_letters"], letters, "{document}");
+        assert_eq!(outcome.stderr.contains("more than the "), code == 1, "{}", outcome.stderr);
+    }
+    let told = run(&["--require-slo", "--report-json", &report]).expect(1).stderr;
+    assert!(told.contains("`--require-slo`: this process measured nothing"), "{told}");
+    assert!(told.contains("`--report-json` is not written"), "{told}");
+    assert!(!place.path("report.json").exists());
+    run(&["--report-json", &report]).expect(0);
+}
+
 /// Ctrl-C keeps windows open; the next run fills them.
 #[test]
 fn a_run_that_is_interrupted_is_continued() {

@@ -2,8 +2,10 @@
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 
-/// The format that this version writes. It reads those before too.
+/// The format that is deployed. Those before are read, too.
 pub const FORMAT: u32 = 3;
+/// The format of one that was upgraded since: older programs, which would not see what its Compose files name, do not read it.
+pub const UPGRADED_FORMAT: u32 = 4;
 /// The label of everything that an engine has of a deployment: its id.
 pub const ID_LABEL: &str = "tidemill.deployment";
 /// The name of its file.
@@ -13,7 +15,7 @@ pub const FILE_NAME: &str = "deployment.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployment {
-    /// Format version; [`FORMAT`].
+    /// Format version; [`FORMAT`] or [`UPGRADED_FORMAT`].
     pub format: u32,
     /// Name of the workflow.
     pub workflow: String,
@@ -22,8 +24,11 @@ pub struct Deployment {
     pub id: Option<String>,
     /// Name of everything that belongs to it: `tidemill-WORKFLOW-ID`.
     pub project: String,
-    /// Image of all containers.
+    /// Image of all containers: the one that an upgrade has given them, else the one that the files of the locations name.
     pub image: String,
+    /// The image that the files of the locations name, where it is another one by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_of_files: Option<String>,
     /// How containers reach each other.
     pub network: Network,
     /// The controller.
@@ -169,6 +174,26 @@ impl Deployment {
     /// Name of the service of a worker.
     pub fn service_of(worker: &str) -> String {
         format!("worker-{worker}")
+    }
+
+    /// The image that the files of the locations name.
+    pub fn image_of_files(&self) -> &str {
+        self.image_of_files.as_deref().unwrap_or(&self.image)
+    }
+
+    /// The same where an upgrade has given all containers this image; none: they have the one that the files name.
+    #[must_use]
+    pub fn with_image(mut self, image: Option<&str>) -> Self {
+        let of_files = self.image_of_files().to_owned();
+        let other = image.filter(|image| *image != of_files);
+        self.format = match (other, self.format) {
+            (Some(_), _) => UPGRADED_FORMAT,
+            (None, UPGRADED_FORMAT) => FORMAT,
+            (None, format) => format,
+        };
+        self.image = other.unwrap_or(&of_files).to_owned();
+        self.image_of_files = other.map(|_| of_files);
+        self
     }
 
     /// What the next plan of this deployment has to know of the places of this one and of those before.

@@ -6,6 +6,7 @@
 //! | tiers, sites, machines, links | `machines` |
 //! | records per second by the models chosen | `rates` |
 //! | fused operators, streams and sizes of messages | `streams` |
+//! | what must meet in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
 //! | rows of accuracy | `accuracy` |
 //! | what the links cut off | `reach` |
@@ -15,6 +16,7 @@
 //! [`Assembly::notes`]; a workflow of which too little is known for any plan is refused with what to measure.
 mod accuracy;
 mod machines;
+mod meeting;
 mod publication;
 mod rates;
 mod reach;

@@ -4,7 +4,13 @@ use crate::cache::write_whole;
 use crate::error::ProfileError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Ends the name of a file of a task.
+const TASK: &str = ".json";
+/// Letters of the name before that: see [`crate::tasks::Task::key`].
+const KEY_LENGTH: usize = 24;
 
 /// Samples of one task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,9 +64,53 @@ impl StateFolder {
         self.folder.join(format!("input-{operator}-{port}.arrow"))
     }
 
-    fn file(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{key}.json"))
+    /// Forgets what was measured: removes the files of this folder that are its own, and the folder if nothing else is in it. Gives the names
+    /// of what else lies there, which stays: somebody may have had a folder of this name before.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or a file cannot be removed.
+    pub fn forget(&self) -> Result<Vec<String>, ProfileError> {
+        let failed = |error| ProfileError::file(&self.folder, error);
+        let entries = match std::fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut others = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            let is_file = entry.file_type().map_err(failed)?.is_file();
+            match is_file && (has_own_name(&name) || is_task(&path)) {
+                true => std::fs::remove_file(&path).map_err(|error| ProfileError::file(&path, error))?,
+                false => others.push(name),
+            }
+        }
+        others.sort();
+        if others.is_empty() {
+            // An empty folder says nothing, and a link to one may stay.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+        Ok(others)
     }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}{TASK}"))
+    }
+}
+
+/// Whether a file is one of a state by its name; also one that was being written when the process was killed.
+fn has_own_name(name: &str) -> bool {
+    let whole = name.strip_suffix(".partial").and_then(|rest| rest.rsplit_once('.'));
+    let name = whole.map_or(name, |(whole, _process)| whole);
+    let is_input = name.starts_with("input-") && name.ends_with(".arrow");
+    let is_key = |key: &str| key.len() == KEY_LENGTH && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_input || name.strip_suffix(TASK).is_some_and(is_key)
+}
+
+/// Whether a file is the state of a task by what is in it.
+fn is_task(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(TASK)
+        && std::fs::read(path).is_ok_and(|bytes| serde_json::from_slice::<TaskState>(&bytes).is_ok())
 }
 
 #[cfg(test)]
@@ -84,5 +134,33 @@ mod tests {
         assert_eq!(states.load("a"), state);
         std::fs::write(folder.path().join("state/a.json"), "{").unwrap();
         assert_eq!(states.load("a"), TaskState::default());
+    }
+
+    #[test]
+    fn only_its_own_files_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let states = StateFolder::new(folder.path().join("measured"));
+        assert_eq!(states.forget().unwrap(), Vec::<String>::new(), "nothing was measured yet");
+        let key = "0123456789abcdef01234567";
+        let write = |name: &str, text: &str| std::fs::write(states.folder.join(name), text).unwrap();
+        let measured = || {
+            states.save(key, &TaskState::default()).unwrap();
+            states.save("b", &TaskState::default()).unwrap();
+            write("89abcdef0123456701234567.json", "{\"what\": "); // damaged
+            write(&format!("{key}.json.71.partial"), "{");
+            write("input-speech-0.arrow", "");
+        };
+        measured();
+        assert_eq!(states.forget().unwrap(), Vec::<String>::new());
+        assert!(!states.folder.exists());
+
+        measured();
+        std::fs::create_dir(states.folder.join("series")).unwrap();
+        write("notes.txt", "of somebody");
+        write("figures.json", "{\"volts\": 3}");
+        write("old.partial", "");
+        assert_eq!(states.forget().unwrap(), ["figures.json", "notes.txt", "old.partial", "series"]);
+        let left = std::fs::read_dir(&states.folder).unwrap().count();
+        assert_eq!(left, 4, "what is of somebody else stays");
     }
 }

@@ -244,7 +244,8 @@ pub(crate) struct SubmitArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "one_worker")]
     pub(crate) plan: Option<PathBuf>,
     /// Run all of it on one worker, without a plan.
-    #[arg(long, conflicts_with = "profiles")]
+    // What conflicts with `profiles` needs none, whatever requires them: so the others are named, too.
+    #[arg(long, conflicts_with_all = ["profiles", "infrastructure", "slo", "degrade", "max_utilization", "keep_idle", "time_limit"])]
     pub(crate) one_worker: bool,
     /// What the run is called; default: the workflow's name.
     #[arg(long = "as", value_name = "NAME")]
@@ -252,7 +253,8 @@ pub(crate) struct SubmitArguments {
     /// Sources end after so many records.
     #[arg(long, value_name = "N")]
     pub(crate) records: Option<u64>,
-    /// Remove the run of this name that has ended, with what its sinks wrote, and begin this one in its place.
+    /// Remove the run of this name that has ended, with what its sinks wrote, and begin this one in its place; one that is refused removes
+    /// nothing.
     #[arg(long)]
     pub(crate) again: bool,
     /// Stay until the run is over, and tell what happens.
@@ -282,13 +284,13 @@ pub(crate) struct SubmittedPlanning {
     #[arg(long, value_name = "LEVEL=VALUE,...", value_delimiter = ',', value_parser = level, requires = "profiles", help_heading = "Planning options")]
     pub(crate) degrade: Vec<String>,
     /// Largest part of its time that a worker may be busy, with what other runs take.
-    #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = super::planning::parse_part, help_heading = "Planning options")]
+    #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = super::planning::parse_part, requires = "profiles", help_heading = "Planning options")]
     pub(crate) max_utilization: f64,
     /// Leave idle time of workers to bursts, instead of more accurate models at the same cost.
     #[arg(long, requires = "profiles", help_heading = "Planning options")]
     pub(crate) keep_idle: bool,
     /// Stop searching after so much time.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::parse_time, help_heading = "Planning options")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::parse_time, requires = "profiles", help_heading = "Planning options")]
     pub(crate) time_limit: std::time::Duration,
     /// Processors that the plan may take, over all workers.
     #[arg(long, value_name = "N", value_parser = processors, requires = "profiles", help_heading = "Planning options")]
@@ -297,7 +299,7 @@ pub(crate) struct SubmittedPlanning {
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "profiles", help_heading = "Planning options")]
     pub(crate) memory: Option<u64>,
     /// What becomes of a better plan while it runs: the run changes to it, it is proposed (see `tidemill replan`), or nobody looks.
-    #[arg(long, value_name = "WHAT", default_value = "ask", help_heading = "Planning options")]
+    #[arg(long, value_name = "WHAT", default_value = "ask", requires_ifs = [("auto", "profiles"), ("ask", "profiles")], help_heading = "Planning options")]
     pub(crate) replan: ReplanChoice,
 }
 
@@ -456,7 +458,7 @@ pub(crate) struct LogsArguments {
     /// Only lines of this worker, of the cluster or of the plan.
     #[arg(long, value_name = "WORKER")]
     pub(crate) worker: Option<String>,
-    /// Only lines about this stage, or of a process that has it.
+    /// Only lines about this stage, or about any stage of this operator, or of a process that has one of them.
     #[arg(long, value_name = "STAGE")]
     pub(crate) stage: Option<String>,
     /// Form of the answer on stdout; `json`: a line each.

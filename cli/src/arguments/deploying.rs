@@ -43,14 +43,14 @@ pub(crate) struct DeployArguments {
     /// Image of the containers. Default: tidemill:VERSION, with the version of this program.
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
-    /// How containers reach each other. Default: host if the infrastructure names hosts, else bridge.
+    /// How containers reach each other; not in Kubernetes. Default: host if the infrastructure names hosts, else bridge.
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<NetworkChoice>,
     /// First of the ports that it has on the networks of its machines; the others follow: the controller's for people, for processes of runs,
     /// for metrics, then one for the metrics of each worker. On a bridge it is the only one. Default: 7420, 7421 and from 9464.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) first_port: Option<u16>,
-    /// What tells the deployment from others in an engine. Default: that of the deployment in the folder, else one that is drawn.
+    /// What tells the deployment from others in a container engine, for Compose. Default: that of the deployment in the folder, else one that is drawn.
     #[arg(long, value_name = "NAME", value_parser = crate::deploy::parse_id)]
     pub(crate) id: Option<String>,
     /// Limits stay as they are although the workflow wants them to follow the load: no container has the socket of the engine.

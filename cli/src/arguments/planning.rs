@@ -58,7 +58,7 @@ pub(crate) struct PlanArguments {
     /// Write the plan to this file, for `tidemill run --plan`; with `--trace`, a plan for each level into this folder.
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Form of the answer on stdout; `yaml` is the plan itself, with `--trace` what `json` says.
+    /// Form of the answer on stdout; `yaml` is the plan itself, with `--trace` or `--pareto` what `json` says.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: PlanOutput,
     /// Print the best plans for all accuracies instead, or for all accuracies and latencies: those that no other beats in
@@ -93,9 +93,9 @@ pub(crate) struct LoadArguments {
     #[arg(long, value_name = "LOAD", value_parser = parse_fleet, requires = "trace")]
     pub(crate) fleet: Option<FleetSetting>,
     /// What `accuracy-scaling` aims at: as much accuracy as the workers carry (`most`), or no more than the service level asks
-    /// for, and then the least traffic cost (`level`).
-    #[arg(long, value_name = "GOAL", default_value = "most", requires = "trace")]
-    pub(crate) goal: GoalChoice,
+    /// for, and then the least traffic cost (`level`). Default: most.
+    #[arg(long, value_name = "GOAL", requires = "trace")]
+    pub(crate) goal: Option<GoalChoice>,
 }
 
 /// `--latency`.
@@ -214,8 +214,8 @@ impl PlanApplyArguments {
   tidemill explain workflow.yaml plan.yaml --infra i.yaml --profiles p.yaml     a plan that is there already
   tidemill explain workflow.yaml --infra i.yaml --profiles p.yaml --output json
 
-Plans anew with one thing changed at a time, so it takes some ten times as long as `tidemill plan`. Exit code 1 if no
-plan keeps the service levels, or the given plan does not.")]
+Plans anew with one thing changed at a time, so it takes some ten times as long as `tidemill plan`. Exit code 1 if the given plan does
+not keep the service levels; without one, if none is found that does.")]
 pub(crate) struct ExplainArguments {
     /// The workflow.
     #[arg(value_name = "WORKFLOW")]

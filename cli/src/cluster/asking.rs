@@ -17,8 +17,8 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{ControllerView, Event, RunView, TokenAnswer, TokenRequest, WorkerView};
 use tidemill_cluster::client::{Client, ClientError, segment};
 
-/// Seconds that a question for events waits.
-const WAIT: u64 = 20;
+/// Seconds that a question for events waits: so long it may take until it is noticed that nobody reads them any more.
+const WAIT: u64 = 2;
 
 pub(super) fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
     answer.map_err(|error| failure(&error).into())
@@ -210,6 +210,11 @@ fn accelerators(worker: &WorkerView) -> String {
     counts.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
+/// On which backends models can run on a worker that is there.
+fn backends(worker: &WorkerView) -> String {
+    worker.backends.iter().flatten().filter(|_| worker.is_alive).cloned().collect::<Vec<_>>().join(", ")
+}
+
 /// Lists the workers.
 pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let client = client(&arguments.of)?;
@@ -235,6 +240,7 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
         ("processors", Side::Right),
         ("memory", Side::Right),
         ("accelerators", Side::Left),
+        ("backends", Side::Left),
         ("limits", Side::Left),
         ("address", Side::Left),
         ("runs", Side::Left),
@@ -260,6 +266,7 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
             if worker.is_alive { number(worker.capacity.processors) } else { String::new() },
             if worker.is_alive { bytes(worker.capacity.memory_bytes) } else { String::new() },
             accelerators(worker),
+            backends(worker),
             enforces(worker),
             worker.address.clone().unwrap_or_default(),
             hosts.join(", "),
@@ -302,7 +309,7 @@ pub(crate) fn events(arguments: &EventsArguments) -> anyhow::Result<Exit> {
             }
         }
         out.flush()?;
-        if !arguments.follow {
+        if !arguments.follow || !answer::is_read() {
             return Ok(Exit::Success);
         }
         wait = WAIT;

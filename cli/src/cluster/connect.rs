@@ -38,6 +38,11 @@ pub(crate) fn failure(error: &ClientError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
+/// An access token of the environment; one that is empty is none, as scripts leave it where they have no secret.
+fn token_of_environment() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty())
+}
+
 fn token_of(text: &str) -> Result<AccessToken, Failure> {
     text.trim()
         .parse()
@@ -73,11 +78,11 @@ pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
         }
     };
     let is_kept = kept.as_ref().is_some_and(|kept| kept.controller == address.to_string());
-    let token = match (&choice.token_file, std::env::var(TOKEN), kept) {
+    let token = match (&choice.token_file, token_of_environment(), kept) {
         (Some(file), ..) => read(file)?,
-        (None, Ok(token), _) => token,
-        (None, Err(_), Some(kept)) if is_kept => kept.token,
-        (None, Err(_), _) => {
+        (None, Some(token), _) => token,
+        (None, None, Some(kept)) if is_kept => kept.token,
+        (None, None, _) => {
             return Err(Failure::new(Kind::Configuration, "there is no access token for this controller")
                 .with_help("give `--token-file FILE`, set TIDEMILL_TOKEN, or log in with `tidemill login`")
                 .into());
@@ -99,7 +104,7 @@ fn nearby(address: JoinAddress) -> JoinAddress {
 pub(crate) fn login(arguments: &LoginArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let token = match &arguments.token_file {
         Some(file) => read(file)?,
-        None => std::env::var(TOKEN).map_err(|_| {
+        None => token_of_environment().ok_or_else(|| {
             Failure::new(Kind::Configuration, "there is no access token")
                 .with_help("give `--token-file FILE`, or set TIDEMILL_TOKEN")
         })?,

@@ -4,11 +4,13 @@ use super::connect::client;
 use crate::answer;
 use crate::arguments::{LogsArguments, OutputForm};
 use crate::exit::Exit;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_cluster::api::{LogLine, PlanView, RunView, WorkerView};
 use tidemill_cluster::client::{Client, segment};
+use tidemill_spec::plan::Stage;
 
 /// How often lines are looked for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -20,7 +22,7 @@ pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
         let text = format!("`{}` is the folder of a deployment, not a run", arguments.run);
         return Err(Failure::new(Kind::Usage, text)
             .with_help(format!(
-                "`tidemill deployment logs {}` prints what its containers write, `tidemill runs` lists runs",
+                "`tidemill deployment logs {}` prints what its containers write, `tidemill list` lists runs",
                 arguments.run
             ))
             .into());
@@ -28,13 +30,14 @@ pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
     let client = client(&arguments.of)?;
     let run = segment(&arguments.run);
     let mut view: RunView = ask(client.get(&format!("/v1/runs/{run}")))?;
-    check(&client, arguments, &view)?;
+    check_worker(&client, arguments, &view)?;
+    let mut names = stage_names(&client, arguments)?;
     let (mut after, mut is_last) = (0, false);
     loop {
         let lines: Vec<LogLine> = ask(client.get(&format!("/v1/runs/{run}/logs?after={after}")))?;
         after = lines.last().map_or(after, |line| line.number);
         let mut out = answer::out();
-        for line in lines.iter().filter(|line| is_wanted(line, arguments)) {
+        for line in lines.iter().filter(|line| is_wanted(line, arguments, &names)) {
             match arguments.output {
                 OutputForm::Json => {
                     serde_json::to_writer(&mut out, line)?;
@@ -51,41 +54,59 @@ pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
         std::thread::sleep(LOOK);
         // What is told of the end comes a moment after the run is over.
         is_last = view.state.is_over();
+        let plan_version = view.plan_version;
         view = ask(client.get(&format!("/v1/runs/{run}")))?;
+        if view.plan_version != plan_version && arguments.stage.is_some() {
+            // The plan that follows may have the operator in other stages, or no stage of that name any more.
+            names.extend(stage_names(&client, arguments).unwrap_or_default());
+        }
     }
 }
 
 /// A worker or a stage that is nowhere gives no lines for ever: that is told at once.
-fn check(client: &Client, arguments: &LogsArguments, run: &RunView) -> anyhow::Result<()> {
-    let refused = |what: &str, name: &str, known: Vec<String>| {
-        let text = format!("run {} has no {what} `{name}`", arguments.run);
-        Failure::new(Kind::Configuration, text).with_help(format!("{what}s: {}", known.join(", ")))
-    };
+fn refused(run: &str, what: &str, name: &str, known: &[String]) -> Failure {
+    Failure::new(Kind::Configuration, format!("run {run} has no {what} `{name}`"))
+        .with_help(format!("{what}s: {}", known.join(", ")))
+}
+
+fn check_worker(client: &Client, arguments: &LogsArguments, run: &RunView) -> anyhow::Result<()> {
     if let Some(worker) = &arguments.worker {
         let workers: Vec<WorkerView> = ask(client.get("/v1/workers"))?;
         let known = run.placement.keys().cloned().chain(workers.into_iter().map(|view| view.name));
-        let known: std::collections::BTreeSet<String> = known.collect();
+        let known: BTreeSet<String> = known.collect();
         if !known.contains(worker) {
-            return Err(refused("worker", worker, known.into_iter().collect()).into());
-        }
-    }
-    if let Some(stage) = &arguments.stage {
-        let plan: PlanView = ask(client.get(&format!("/v1/runs/{}/plan", segment(&arguments.run))))?;
-        let stages = plan.plan.stages;
-        if !stages.iter().any(|one| one.id == *stage || one.operator == *stage) {
-            return Err(refused("stage", stage, stages.into_iter().map(|one| one.id).collect()).into());
+            let known: Vec<String> = known.into_iter().collect();
+            return Err(refused(&arguments.run, "worker", worker, &known).into());
         }
     }
     Ok(())
 }
 
-/// Whether a line is of the worker and the stage that are asked for.
-fn is_wanted(line: &LogLine, arguments: &LogsArguments) -> bool {
+/// What lines about the stage that is asked for name; nothing where none is.
+fn stage_names(client: &Client, arguments: &LogsArguments) -> anyhow::Result<BTreeSet<String>> {
+    let Some(asked) = &arguments.stage else { return Ok(BTreeSet::new()) };
+    let plan: PlanView = ask(client.get(&format!("/v1/runs/{}/plan", segment(&arguments.run))))?;
+    Ok(names(&plan.plan.stages, asked).map_err(|known| refused(&arguments.run, "stage", asked, &known))?)
+}
+
+/// The stage of that id, the stages of the operator of that id, and the operator itself; else the stages that there are.
+fn names(stages: &[Stage], asked: &str) -> Result<BTreeSet<String>, Vec<String>> {
+    let of_it = stages.iter().filter(|one| one.id == asked || one.operator == asked);
+    let mut names: BTreeSet<String> = of_it.map(|one| one.id.clone()).collect();
+    if names.is_empty() {
+        return Err(stages.iter().map(|one| one.id.clone()).collect());
+    }
+    names.insert(asked.to_owned());
+    Ok(names)
+}
+
+/// Whether a line is of the worker and the stage that are asked for, whose lines name one of these.
+fn is_wanted(line: &LogLine, arguments: &LogsArguments, names: &BTreeSet<String>) -> bool {
     let of_worker = arguments
         .worker
         .as_ref()
         .is_none_or(|worker| line.worker.as_ref() == Some(worker) || line.role.as_ref() == Some(worker));
-    let of_stage = arguments.stage.as_ref().is_none_or(|stage| line.stages.contains(stage));
+    let of_stage = arguments.stage.is_none() || line.stages.iter().any(|stage| names.contains(stage));
     of_worker && of_stage
 }
 
@@ -114,6 +135,19 @@ fn text(line: &LogLine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operator_means_all_of_its_stages_and_itself() {
+        let stages = [("left", "speech"), ("right", "speech"), ("pair", "pair")].map(|(id, operator)| {
+            let stage = serde_json::json!({"id": id, "operator": operator, "worker": "hub"});
+            serde_json::from_value::<Stage>(stage).unwrap()
+        });
+        let named = |asked: &str| names(&stages, asked).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(named("speech"), ["left", "right", "speech"]);
+        assert_eq!(named("left"), ["left"]);
+        assert_eq!(named("pair"), ["pair"]);
+        assert_eq!(names(&stages, "pears").unwrap_err(), ["left", "right", "pair"]);
+    }
 
     #[test]
     fn a_line_says_whose_it_is() {

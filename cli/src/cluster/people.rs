@@ -21,6 +21,13 @@ use tidemill_cluster::client::segment;
 
 /// Does what the verb says.
 pub(crate) fn people(arguments: &PeopleArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    // `--controller` and its like count for every verb wherever they stand; these two would be passed over.
+    let of_list = arguments.list.all || arguments.list.output != OutputForm::Table;
+    if arguments.verb.is_some() && of_list {
+        return Err(Failure::new(Kind::Usage, "`--output` and `--all` before a verb are about the list")
+            .with_help("write them behind it, such as `tidemill people add Ada --role viewer --output json`")
+            .into());
+    }
     match &arguments.verb {
         None => list(&arguments.list),
         Some(PeopleVerb::List(arguments)) => list(arguments),
@@ -100,7 +107,8 @@ fn add(arguments: &AddPersonArguments, terminal: &Terminal) -> anyhow::Result<Ex
     if arguments.output == OutputForm::Json {
         let person = json!({
             "name": made.name, "role": made.role, "expires": made.expires, "token": shown,
-            "token_file": arguments.write_token, "address": made.address,
+            "token_file": arguments.write_token.as_ref().map(|path| path.display().to_string()),
+            "address": made.address,
         });
         json("person", &person)?;
         return Ok(Exit::Success);

@@ -80,6 +80,15 @@ pub(super) fn planning(arguments: &SubmitArguments) -> anyhow::Result<Option<(Pl
     Ok(Some((planning, files)))
 }
 
+/// Without profiles there is no other plan that the run could change to. With `--plan` the command line itself asks for them.
+pub(super) fn can_replan(arguments: &SubmitArguments) -> Result<(), Failure> {
+    match arguments.one_worker && arguments.planning.replan == ReplanChoice::Auto {
+        true => Err(Failure::new(Kind::Usage, "--replan auto: a run on one worker has no other plan")
+            .with_help("plan it (`--profiles`) instead of `--one-worker`, or leave `--replan` out")),
+        false => Ok(()),
+    }
+}
+
 /// What a submission may take.
 pub(super) fn quota(arguments: &SubmitArguments) -> Quota {
     Quota { processors: arguments.planning.processors, memory_bytes: arguments.planning.memory }

@@ -137,7 +137,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
     })?;
     let (address, token) = joins_with(arguments)?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
-    let of_log = crate::run::processes::log_options(std::env::args());
+    let of_log = crate::run::processes::own_log_options();
     // What they say goes to the controller (`tidemill logs`), not to the terminal of the agent: more is better.
     let is_said = of_log.iter().any(|option| option.starts_with("--log-level"));
     if !is_said && std::env::var_os("TIDEMILL_LOG_LEVEL").is_none() {

@@ -11,7 +11,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::load;
-use tidemill_cluster::api::{Event, RemovedView, RunState, RunView, Submission};
+use tidemill_cluster::api::{Event, RunState, RunView, Submission};
 use tidemill_cluster::bundle::{self, BundleError};
 use tidemill_cluster::client::{Client, ClientError, segment};
 use tidemill_cluster::parcel::{PARCEL, SMALL, pack};
@@ -29,6 +29,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow
 
 /// Sends a workflow and begins a run, and shows nothing of it.
 pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<(Client, RunView)> {
+    plans::can_replan(arguments)?;
     let workflow = load(&arguments.workflow, terminal)?;
     let planning = plans::planning(arguments)?;
     let client = client(&arguments.of)?;
@@ -45,13 +46,9 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
     let is_planned = planning.is_some();
     let name = arguments.name.clone().unwrap_or_else(|| run_name(&workflow.name.value));
     let before = known(&client, &name)?;
-    let before = match before {
-        Some(before) if arguments.again => {
-            remove(&client, &before, terminal)?;
-            None
-        }
-        before => before,
-    };
+    if let Some(before) = before.as_ref().filter(|_| arguments.again) {
+        is_over(before)?;
+    }
     send(&client, &gathered.files, terminal)?;
     let submission = Submission {
         name: name.clone(),
@@ -62,10 +59,12 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
         quota: plans::quota(arguments),
         records: arguments.records,
         sent_from: Some(gathered.root.display().to_string()),
+        again: arguments.again,
     };
     let run: RunView = client.post("/v1/runs", &submission).map_err(|error| refused(&error))?;
     match before.map(|before| before.state) {
         None => {}
+        Some(state) if arguments.again => terminal.note(&format!("run {name} was {state} and is removed")),
         Some(RunState::Complete) => terminal.note(&format!(
             "run {name} is this submission, and complete: nothing is begun. `--again` removes it and begins anew, `--as NAME` begins \
              another one"
@@ -104,22 +103,14 @@ fn known(client: &Client, name: &str) -> anyhow::Result<Option<RunView>> {
     }
 }
 
-/// Removes a run that has ended, for another one of its name.
-fn remove(client: &Client, run: &RunView, terminal: &Terminal) -> anyhow::Result<()> {
-    if !run.state.is_over() {
-        let text = format!("run {} goes on: another one of its name cannot begin", run.name);
-        return Err(Failure::new(Kind::Configuration, text)
-            .with_help(format!(
-                "end it first: `tidemill cancel {}`; or begin another one: `--as NAME`",
-                run.name
-            ))
-            .into());
+/// Only a run that has ended makes room for another one of its name: the controller looks, too, but then the files were sent.
+fn is_over(run: &RunView) -> Result<(), Failure> {
+    if run.state.is_over() {
+        return Ok(());
     }
-    let path = format!("/v1/runs/{}/remove", segment(&run.name));
-    let removed: RemovedView = ask(client.post(&path, &()))?;
-    let size = bytes(removed.bytes);
-    terminal.note(&format!("run {} was {} and is removed, {size} at the controller", run.name, run.state));
-    Ok(())
+    let text = format!("run {} goes on: another one of its name cannot begin", run.name);
+    let help = format!("end it first: `tidemill cancel {}`; or begin another one: `--as NAME`", run.name);
+    Err(Failure::new(Kind::Configuration, text).with_help(help))
 }
 
 /// A name for a run of a workflow.

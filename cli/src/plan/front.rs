@@ -34,14 +34,13 @@ pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly)
     let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Json => {
-            let all: Vec<Value> = points
-                .iter()
-                .map(|point| json!({"cost": point.cost, "accuracy": point.accuracy, "variants": variants(case, problem, point)}))
-                .collect();
-            serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "front": all}))?;
+            serde_json::to_writer_pretty(&mut out, &document(case, problem, &points))?;
             writeln!(out)?;
         }
-        PlanOutput::Table | PlanOutput::Yaml => {
+        PlanOutput::Yaml => {
+            out.write_all(tidemill_spec::yaml::print(&document(case, problem, &points))?.as_bytes())?;
+        }
+        PlanOutput::Table => {
             let mut table =
                 Table::new(&[("accuracy", Side::Right), ("cost", Side::Right), ("variants", Side::Left)]);
             for point in &points {
@@ -54,6 +53,14 @@ pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly)
     }
     out.flush()?;
     Ok(Exit::Success)
+}
+
+fn document(case: &Case, problem: &Problem, points: &[FrontPoint]) -> Value {
+    let all: Vec<Value> = points
+        .iter()
+        .map(|point| json!({"cost": point.cost, "accuracy": point.accuracy, "variants": variants(case, problem, point)}))
+        .collect();
+    json!({"version": 1, "front": all})
 }
 
 fn variants(case: &Case, problem: &Problem, point: &FrontPoint) -> serde_json::Map<String, Value> {

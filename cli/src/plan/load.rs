@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::terminal::Terminal;
 use candidates::{Candidate, Candidates};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidemill_app::expectation::{Expectation, FIRST_SEED, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
@@ -20,6 +20,7 @@ use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planner::PlannerError;
 use tidemill_optimizer::solution::Outcome;
 use tidemill_simulator::{Levels, Price, Schedule, Switching, Trace, cheapest_levels, coarsened, histogram};
+use tidemill_spec::plan::PlanFile;
 
 /// Bins of the histogram of a load.
 const BINS: usize = 512;
@@ -69,6 +70,19 @@ struct Totals {
     accuracy: Option<f64>,
     /// Part of them that get less accuracy than the level wants, or an unknown one.
     below_level: f64,
+}
+
+/// What only one planner looks at is refused with the others.
+pub(super) fn fits_planner(arguments: &PlanArguments) -> Result<(), Failure> {
+    let options = [(arguments.load.fleet.is_some(), "--fleet"), (arguments.load.goal.is_some(), "--goal")];
+    match options.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) if arguments.planner != PlannerChoice::AccuracyScaling => Err(Failure::new(
+            Kind::Usage,
+            format!("`{option}` is for the planner `accuracy-scaling`, and another one is asked"),
+        )
+        .with_help("add `--planner accuracy-scaling`, or leave it out")),
+        _ => Ok(()),
+    }
 }
 
 /// Plans for the load in a file.
@@ -125,7 +139,9 @@ pub(super) fn load(
         schedule,
         fixed,
     };
-    folder.write(&plan)?;
+    for name in folder.write(&plan)? {
+        terminal.note(&format!("{name} was the plan of a level that there is no more, and is removed"));
+    }
     let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Table => plan.write_table(file, &mut out)?,
@@ -202,6 +218,7 @@ fn without_plan(
 
 /// Where plans go: taken before the work begins, so that nobody waits for what cannot be written.
 struct Folder {
+    path: Option<PathBuf>,
     files: Vec<OutputFile>,
     schedule: Option<OutputFile>,
 }
@@ -213,7 +230,7 @@ fn file_name(level: usize) -> String {
 
 impl Folder {
     fn new(path: Option<&Path>, most: usize) -> Result<Self, Failure> {
-        let Some(path) = path else { return Ok(Self { files: Vec::new(), schedule: None }) };
+        let Some(path) = path else { return Ok(Self { path: None, files: Vec::new(), schedule: None }) };
         if path.is_file() {
             let message = format!("`{}` is a file", path.display());
             return Err(Failure::new(Kind::Usage, message)
@@ -221,11 +238,13 @@ impl Folder {
         }
         let files: Result<Vec<OutputFile>, Failure> =
             (0..most).map(|level| OutputFile::create(&path.join(file_name(level)))).collect();
-        Ok(Self { files: files?, schedule: Some(OutputFile::create(&path.join("schedule.csv"))?) })
+        let schedule = Some(OutputFile::create(&path.join("schedule.csv"))?);
+        Ok(Self { path: Some(path.to_owned()), files: files?, schedule })
     }
 
-    /// A plan for each level, and which one serves when.
-    fn write(self, plan: &LoadPlan<'_>) -> anyhow::Result<()> {
+    /// A plan for each level, and which one serves when; gives the names of plans of an earlier load that are removed, since somebody could
+    /// take them for levels of this one.
+    fn write(self, plan: &LoadPlan<'_>) -> anyhow::Result<Vec<String>> {
         for (file, level) in self.files.into_iter().zip(&plan.levels) {
             let text = level.planned.plan.to_yaml()?;
             file.write(|out| out.write_all(text.as_bytes()))?;
@@ -240,8 +259,31 @@ impl Folder {
                 Ok(())
             })?;
         }
-        Ok(())
+        match self.path {
+            Some(path) => remove_beyond(&path, plan.levels.len()).map_err(|error| {
+                let text =
+                    format!("plans of an earlier load in {} cannot be removed: {error}", path.display());
+                Failure::new(Kind::Unavailable, text).into()
+            }),
+            None => Ok(Vec::new()),
+        }
     }
+}
+
+/// Removes the plans of levels beyond so many, and gives their names. What has such a name and is no plan is somebody's own.
+fn remove_beyond(folder: &Path, levels: usize) -> std::io::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let number = name.strip_prefix("level-").and_then(|rest| rest.strip_suffix(".yaml")?.parse().ok());
+        let is_beyond = number.is_some_and(|number: usize| number > levels);
+        if is_beyond && PlanFile::load(folder.join(&name)).is_ok() {
+            std::fs::remove_file(folder.join(&name))?;
+            removed.push(name);
+        }
+    }
+    removed.sort();
+    Ok(removed)
 }
 
 /// Which part of the cost of one plan is not paid; none where that one costs nothing.
@@ -304,11 +346,26 @@ impl LoadPlan<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::saved;
+    use super::{remove_beyond, saved};
 
     #[test]
     fn of_nothing_nothing_is_saved() {
         assert_eq!(saved(3.0, 4.0), Some(0.25));
         assert_eq!((saved(0.0, 0.0), saved(1.0, 0.0)), (None, None));
+    }
+
+    #[test]
+    fn plans_of_levels_that_there_are_no_more_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = include_str!("../../../spec/tests/golden/plan-two-workers.yaml");
+        for name in ["level-1.yaml", "level-2.yaml", "level-3.yaml", "level-10.yaml", "level-x.yaml"] {
+            std::fs::write(folder.path().join(name), plan).unwrap();
+        }
+        std::fs::write(folder.path().join("level-9.yaml"), "of: somebody\n").unwrap();
+        assert_eq!(remove_beyond(folder.path(), 2).unwrap(), ["level-10.yaml", "level-3.yaml"]);
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["level-1.yaml", "level-2.yaml", "level-9.yaml", "level-x.yaml"]);
     }
 }

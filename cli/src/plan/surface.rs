@@ -68,7 +68,11 @@ pub(super) fn surface(
             serde_json::to_writer_pretty(&mut out, &document)?;
             writeln!(out)?;
         }
-        PlanOutput::Table | PlanOutput::Yaml => {
+        PlanOutput::Yaml => {
+            let document = document(case, &assembly.problem, &surface, percentile.0);
+            out.write_all(tidemill_spec::yaml::print(&document)?.as_bytes())?;
+        }
+        PlanOutput::Table => {
             write_table(case, &assembly.problem, &surface, percentile.0, &mut out)?;
         }
     }

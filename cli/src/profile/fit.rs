@@ -89,8 +89,10 @@ fn document(fit: &Fit, arguments: &FitArguments) -> Value {
         fit.apart().into_iter().map(|(operator, (least, largest))| (operator, json!([least, largest])));
     let apart: serde_json::Map<String, Value> = apart.collect();
     json!({
-        "version": 1, "profile": arguments.profile, "fits": fit.fits(), "factors": fit.factors, "apart": apart,
-        "overall": fit.overall, "out": arguments.out, "comparisons": comparisons.collect::<Vec<_>>(),
+        "version": 1, "profile": arguments.profile.display().to_string(), "fits": fit.fits(),
+        "factors": fit.factors, "apart": apart, "overall": fit.overall,
+        "out": arguments.out.as_ref().map(|file| file.display().to_string()),
+        "comparisons": comparisons.collect::<Vec<_>>(),
     })
 }
 

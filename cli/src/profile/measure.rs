@@ -14,6 +14,7 @@ use tidemill_app::figures::seconds;
 use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
 use tidemill_inference::backend::library;
+use tidemill_profiler::state::StateFolder;
 use tidemill_profiler::{Finished, Options, ProfileError, Stage};
 use tidemill_spec::diagnostic::suggestion;
 use tidemill_spec::infrastructure::Infrastructure;
@@ -22,6 +23,8 @@ use tidemill_spec::infrastructure::Infrastructure;
 const PLAIN_EVERY: f64 = 5.0;
 /// Folder for states in the folder of the profile.
 const STATE: &str = "measured";
+/// Of so many files that stay there it is told what they are called.
+const MOST_NAMED: usize = 5;
 
 /// Measures and writes the profile.
 pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -39,8 +42,8 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     let target = OutputFile::create(&file)?;
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
     let state = folder.join(STATE);
-    if arguments.fresh && state.is_dir() {
-        std::fs::remove_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
+    if arguments.fresh {
+        forget(&state, terminal)?;
     }
     let options = Options {
         samples: arguments.samples as usize,
@@ -125,9 +128,10 @@ fn tell(finished: &Finished, file: &Path, skipped: &[String], output: OutputForm
         }
         OutputForm::Json => {
             let document = json!({
-                "version": 1, "profile": file, "digest": profile.digest(), "figures": finished.figures,
-                "certain": finished.certain, "services": profile.services.len(), "messages": profile.messages.len(),
-                "accuracies": rows, "not_measured": finished.notes, "skipped": skipped,
+                "version": 1, "profile": file.display().to_string(), "digest": profile.digest(),
+                "figures": finished.figures, "certain": finished.certain, "services": profile.services.len(),
+                "messages": profile.messages.len(), "accuracies": rows, "not_measured": finished.notes,
+                "skipped": skipped,
             });
             writeln!(out, "{document:#}")?;
         }
@@ -152,9 +156,23 @@ fn profile_file(out: Option<&Path>, workflow: &Path) -> PathBuf {
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Kind::Unavailable, format!("`{}` cannot be removed: {error}", path.display()))
-        .with_help("choose another folder with `--out`, or allow writing there")
+/// Forgets what was measured in a folder, and says what stays there.
+fn forget(state: &Path, terminal: &Terminal) -> Result<(), Failure> {
+    let others = StateFolder::new(state).forget().map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("what was measured cannot be removed: {error}"))
+            .with_help("choose another folder with `--out`, or allow writing there")
+    })?;
+    let more = others.len().saturating_sub(MOST_NAMED);
+    let named: Vec<&str> = others.iter().take(MOST_NAMED).map(String::as_str).collect();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    if !named.is_empty() {
+        terminal.note(&format!(
+            "`{}` also has {}{more}, which was not measured by Tidemill and stays",
+            state.display(),
+            named.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// The stated factors, all of which must be of types that there are.

@@ -85,7 +85,8 @@ fn document(arguments: &PredictArguments, predictor: &Predictor, predicted: &Pre
     };
     let speedup = predictor.speedup();
     json!({
-        "version": 1, "profile": arguments.profile, "out": arguments.out, "learnt": predictor.learnt(),
+        "version": 1, "profile": arguments.profile.display().to_string(),
+        "out": arguments.out.as_ref().map(|file| file.display().to_string()), "learnt": predictor.learnt(),
         "added": predicted.added, "missing": predicted.missing, "notes": predicted.notes,
         "processors": {"above_one": speedup.exponent, "above_one_seen": speedup.is_seen},
         "left_out_models": rows(predictor.left_out_models()),

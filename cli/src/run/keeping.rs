@@ -1,6 +1,7 @@
 //! The state that a run keeps: where it is, and what the user is told of it.
 use crate::answer;
 use crate::arguments::{OutputForm, RunArguments};
+use crate::exit::Exit;
 use crate::state::changes;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
@@ -9,6 +10,7 @@ use tidemill_app::delivery::promise_lines;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
 use tidemill_app::journals::{self, Look};
+use tidemill_app::letters::LetterVerdict;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::Prepared;
 use tidemill_app::resumption::check_sources;
@@ -28,8 +30,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Kept {
     /// It keeps nothing.
     Not,
-    /// Nothing is left to do, which is told.
-    Complete,
+    /// Nothing is left to do, which is told; how the command ends.
+    Complete(Exit),
     /// It goes on, or begins.
     Continued(Box<Continued>),
 }
@@ -80,8 +82,7 @@ pub(super) fn open(
     let taking = Taking { accepts: arguments.accept_changes, tell: &tell };
     Ok(match state::open(&place, prepared, habit, &taking)? {
         Begin::Complete(complete) => {
-            tell_complete(arguments, &place, &complete, terminal)?;
-            Kept::Complete
+            Kept::Complete(tell_complete(arguments, &place, &complete, prepared, terminal)?)
         }
         Begin::Continued(state) => {
             tell_continued(&place, &state, prepared, terminal);
@@ -207,16 +208,70 @@ pub(super) fn left(
     })
 }
 
+/// What can be said of a run that is complete without a process that runs it.
+struct Verdict {
+    /// Of the dead letters, where they are limited; none within: its checkpoint does not say it.
+    letters: Option<Option<LetterVerdict>>,
+    /// Levels are to be kept, and nothing was measured.
+    lacks_levels: bool,
+}
+
+impl Verdict {
+    fn of(arguments: &RunArguments, complete: &Complete, prepared: &Prepared) -> Self {
+        let tally = Tally::of(&complete.manifest, &prepared.program.plan);
+        let records: u64 = tally.records_in.values().sum();
+        let letters = arguments.max_dead_letters.map(|limit| match tally.processes {
+            0 => None, // of a version that did not count them
+            _ => LetterVerdict::of_totals(limit, tally.dead_letters, records),
+        });
+        let lacks_levels = arguments.require_slo && !prepared.workflow.slo.is_empty();
+        Self { letters, lacks_levels }
+    }
+
+    /// What is not shown to be so is a no, as at the end of a run.
+    fn exit(&self) -> Exit {
+        let has_too_many = self.letters.is_some_and(|known| known.is_none_or(|letters| letters.is_passed));
+        if has_too_many || self.lacks_levels { Exit::No } else { Exit::Success }
+    }
+
+    fn tell(&self, arguments: &RunArguments, terminal: &Terminal) {
+        match self.letters {
+            Some(Some(letters)) if letters.is_passed => terminal.error(&letters.text(), None),
+            Some(None) => terminal.error(
+                "`--max-dead-letters`: the state does not say how many of its records are dead letters",
+                None,
+            ),
+            _ => {}
+        }
+        let nothing = "this process measured nothing, since the run was complete before";
+        if self.lacks_levels {
+            let help = "the process that ended the run has told whether the levels were kept";
+            terminal.error(&format!("`--require-slo`: {nothing}"), Some(help));
+        }
+        let reports = [(&arguments.report, "`--report`"), (&arguments.report_json, "`--report-json`")];
+        for (_, option) in reports.iter().filter(|(path, _)| path.is_some()) {
+            terminal.warning(&format!("{option} is not written: {nothing}"));
+        }
+    }
+}
+
 /// A run that is complete is not begun again.
 fn tell_complete(
     arguments: &RunArguments,
     place: &StatePlace,
-    Complete { manifest, notes }: &Complete,
+    complete: &Complete,
+    prepared: &Prepared,
     terminal: &Terminal,
-) -> io::Result<()> {
+) -> io::Result<Exit> {
+    let Complete { manifest, notes } = complete;
+    let verdict = Verdict::of(arguments, complete, prepared);
     let stopped_at = manifest.stopped_at.as_ref().map(Limits::to_string);
     if arguments.output == OutputForm::Json {
-        let mut told = serde_json::json!({"version": 1, "ok": true, "complete": true});
+        let is_well = verdict.exit() == Exit::Success;
+        let mut told = serde_json::json!({"version": 1, "ok": is_well, "complete": true});
+        if let Some(Some(letters)) = verdict.letters {
+            told["max_dead_letters"] = letters.json();
+        }
         if let Some(limits) = &stopped_at {
             told["stopped_at"] = limits.clone().into();
         }
@@ -233,7 +288,8 @@ fn tell_complete(
         ),
     });
     notes.iter().for_each(|note| terminal.note(note));
-    Ok(())
+    verdict.tell(arguments, terminal);
+    Ok(verdict.exit())
 }
 
 #[cfg(test)]

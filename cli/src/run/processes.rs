@@ -42,15 +42,19 @@ pub(super) fn hosts(
         Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
     })?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
-    command.extend(log_options(std::env::args()));
+    command.extend(own_log_options());
     let terminal = *terminal;
     let tell: Tell = Arc::new(move |worker, line| terminal.relay(worker, line));
     let sockets = if arguments.emulate { Sockets::Tcp } else { Sockets::Local };
     processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), lock, command, tell)
 }
 
-/// What of a command line says how the log is written: workers write theirs in the same way.
-pub(crate) fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
+/// What of the command line of this process says how the log is written: workers write theirs in the same way. Paths need not be text.
+pub(crate) fn own_log_options() -> Vec<String> {
+    log_options(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()))
+}
+
+fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let mut options = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {

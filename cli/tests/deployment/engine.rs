@@ -179,8 +179,7 @@ impl Deployed {
         let (plan, out) = (deployed.place.argument("plan.yaml"), deployed.place.argument("deployment"));
         let own = ["deploy", &plan, "--out", &out, "--image", &deployed.image.0];
         command_told(&[&own, more].concat()).expect(0);
-        let document: Value =
-            serde_json::from_str(&deployed.place.read("deployment/deployment.json")).unwrap();
+        let document = deployed.document();
         document["project"].as_str().unwrap().clone_into(&mut deployed.project);
         deployed.use_port(deployed.port);
         deployed
@@ -188,9 +187,14 @@ impl Deployed {
 
     /// Has the controller get another port.
     pub(super) fn use_port(&self, port: u16) {
-        let document: Value = serde_json::from_str(&self.place.read("deployment/deployment.json")).unwrap();
+        let document = self.document();
         let location = document["controller"]["location"].as_str().unwrap();
         self.place.write(&format!("deployment/{location}/.env"), format!("TIDEMILL_PORT={port}\n"));
+    }
+
+    /// What was deployed, as programs are told.
+    pub(super) fn document(&self) -> Value {
+        serde_json::from_str(&self.place.read("deployment/deployment.json")).unwrap()
     }
 
     pub(super) fn name(&self) -> &str {

@@ -158,6 +158,7 @@ fn an_upgrade_that_does_not_come_up_goes_back() {
     assert_eq!(back["deployment"]["broken"], serde_json::json!([]), "{back}");
     assert_eq!(deployed.service("worker-edge")["image"], deployed.image.0);
     assert_eq!(deployed.service("controller")["image"], deployed.image.0);
+    assert_eq!(deployed.document()["image"], deployed.image.0);
     deployed.until_complete();
     same(&deployed.results(), &expected.join().unwrap());
 }
@@ -243,6 +244,7 @@ fn an_upgrade_goes_on_with_the_run() {
     for service in ["controller", "worker-edge"] {
         assert_eq!(deployed.service(service)["image"], good.0, "{service}");
     }
+    assert_eq!(deployed.document()["image"], good.0);
     deployed.until_complete();
     same(&deployed.results(), &expected.join().unwrap());
     deployed.call(&["down", "--keep-state"]).expect(0);
@@ -251,4 +253,6 @@ fn an_upgrade_goes_on_with_the_run() {
     let again = deployed.call(&["up", "--output", "json"]).expect(0).json();
     assert_eq!(again["deployment"]["run"]["submitted"], first["deployment"]["run"]["submitted"]);
     assert_eq!(deployed.service("worker-edge")["image"], good.0);
+    deployed.call(&["down"]).expect(0);
+    assert_eq!(deployed.document()["image"], deployed.image.0, "its files name that one");
 }

@@ -191,7 +191,7 @@ fn forget(site: &Site) -> Result<(), OperateError> {
             _ => {}
         }
     }
-    Ok(())
+    images::keep(site.folder())
 }
 
 #[cfg(test)]

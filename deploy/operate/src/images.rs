@@ -3,10 +3,11 @@
 //! It names the image that the deployment had then. Where the deployment is written anew for another one, or the user says
 //! another one, the file counts no more.
 use crate::cause::OperateError;
-use crate::site::Place;
-use std::collections::BTreeMap;
+use crate::site::{Place, Site};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::path::Path;
 
 /// Its name, beside `compose.yaml`.
 pub(crate) const FILE_NAME: &str = "compose.images.yaml";
@@ -71,10 +72,33 @@ pub(crate) fn write(place: &Place, usual: &str, images: &Images) -> Result<(), O
     done.map_err(|source| OperateError::File { path, source })
 }
 
+/// Has `deployment.json` name the image that all containers have by an upgrade, or again the one that the files of the locations name. Where
+/// some have one and some another, an upgrade has not come to its end, and what it says stays. The folder is read anew: it may have been
+/// written since an upgrade began.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(crate) fn keep(folder: &Path) -> Result<(), OperateError> {
+    let site = Site::load(folder)?;
+    let (mut all, mut is_upgraded) = (BTreeSet::new(), false);
+    for place in site.places() {
+        let usual = site.image(place);
+        let own = read(place, &usual)?;
+        is_upgraded |= !own.is_empty();
+        let services = place.location.services.iter().map(|one| own.get(&one.service).unwrap_or(&usual));
+        all.extend(services.cloned());
+    }
+    match all.first().filter(|_| all.len() == 1) {
+        _ if !is_upgraded => site.keep_image(None),
+        Some(image) => site.keep_image(Some(image)),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::{Site, tests::written};
+    use crate::site::tests::written;
 
     #[test]
     fn what_is_written_is_read() {
@@ -105,5 +129,39 @@ mod tests {
         assert_eq!(outdated(place, &site.image(place)).unwrap().as_deref(), Some("tidemill:1"));
         write(place, "", &Images::new()).unwrap();
         assert_eq!(outdated(place, &site.image(place)).unwrap(), None);
+    }
+
+    #[test]
+    fn the_document_names_the_image_that_all_containers_have() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        let document = || fs::read_to_string(folder.path().join("deployment.json")).unwrap();
+        let give = |locations: &[&str], image: Option<&str>| {
+            let site = Site::load(folder.path()).unwrap();
+            let of_them = site.places().iter().filter(|place| locations.contains(&&*place.location.name));
+            for place in of_them {
+                let services = place.location.services.iter().map(|one| one.service.clone());
+                let images: Option<Images> =
+                    image.map(|image| services.map(|one| (one, image.to_owned())).collect());
+                write(place, &site.image(place), &images.unwrap_or_default()).unwrap();
+            }
+            keep(folder.path()).unwrap();
+            let site = Site::load(folder.path()).unwrap();
+            let counts = read(site.controller(), &site.image(site.controller())).unwrap();
+            (site.deployment().image.clone(), site.image(site.controller()), !counts.is_empty())
+        };
+        let named = |image: &str, has_own| (image.to_owned(), "tidemill:1".to_owned(), has_own);
+        let before = document();
+        assert_eq!(give(&[], None), named("tidemill:1", false));
+        assert_eq!(document(), before, "nothing is written where nothing is new");
+        assert_eq!(give(&["hub"], Some("tidemill:2")), named("tidemill:1", true), "it has only begun");
+        assert_eq!(give(&["edge"], Some("tidemill:2")), named("tidemill:2", true));
+        assert!(document().contains("\"format\": 4"), "{}", document());
+        // The next one has begun, and is taken back.
+        assert_eq!(give(&["edge"], Some("tidemill:3")), named("tidemill:2", true));
+        assert_eq!(give(&["edge"], Some("tidemill:2")), named("tidemill:2", true));
+        // To the first one again.
+        assert_eq!(give(&["edge", "hub"], None), named("tidemill:1", false));
+        assert!(document().contains("\"format\": 3") && !document().contains("image_of_files"));
     }
 }

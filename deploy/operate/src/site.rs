@@ -4,8 +4,8 @@ use crate::machine::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tidemill_deploy::deployment::{
-    DeployedLocation, DeployedService, Deployment, FILE_NAME, FORMAT, FormerLocation, Network, ServiceRole,
-    all_addresses,
+    DeployedLocation, DeployedService, Deployment, FILE_NAME, FormerLocation, Network, ServiceRole,
+    UPGRADED_FORMAT, all_addresses,
 };
 
 /// Overrides the image of all containers of a location.
@@ -107,10 +107,11 @@ impl Site {
         let value: serde_json::Value =
             serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
         let format = value.get("format").and_then(serde_json::Value::as_u64);
-        if !format.is_some_and(|format| (1..=u64::from(FORMAT)).contains(&format)) {
+        if !format.is_some_and(|format| (1..=u64::from(UPGRADED_FORMAT)).contains(&format)) {
             let found = format.map_or_else(|| "none".to_owned(), |format| format.to_string());
-            let text =
-                format!("its format is {found}, and this version reads 1 to {FORMAT}; deploy the plan again");
+            let text = format!(
+                "its format is {found}, and this version reads 1 to {UPGRADED_FORMAT}; deploy the plan again"
+            );
             return Err(wrong(text));
         }
         let deployment: Deployment =
@@ -169,7 +170,26 @@ impl Site {
 
     /// The image of a location's containers, where no upgrade has given them another one.
     pub(crate) fn image(&self, place: &Place) -> String {
-        place.variable(IMAGE).unwrap_or_else(|| self.deployment.image.clone())
+        place.variable(IMAGE).unwrap_or_else(|| self.deployment.image_of_files().to_owned())
+    }
+
+    /// Keeps in `deployment.json` which image an upgrade has given to all containers; none: they have the one that the files name.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn keep_image(&self, image: Option<&str>) -> Result<(), OperateError> {
+        let kept = self.deployment.clone().with_image(image);
+        if kept == self.deployment {
+            return Ok(());
+        }
+        let path = self.folder.join(FILE_NAME);
+        let text = kept
+            .to_json()
+            .map_err(|error| OperateError::Deployment { path: path.clone(), text: error.to_string() })?;
+        // It is there whole or as it was.
+        let next = path.with_extension("json.next");
+        let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
+        written.map_err(|source| OperateError::File { path, source })
     }
 
     /// The controller's port for people and workers on its machine; none: it has none there.

@@ -67,6 +67,8 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
     let equipment = Equipment::find(site, control)?;
     are_own(&equipment)?;
     tell_of_before(site, control)?;
+    // The files may have been written anew since an upgrade whose images still count.
+    images::keep(site.folder())?;
     tell_of_accelerators(&equipment);
     checks::look(&equipment)?;
     if let Some(name) = site.shared_network() {

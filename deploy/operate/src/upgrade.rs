@@ -165,6 +165,7 @@ pub fn upgrade(
         done.unchanged.clear();
     }
     if done.broken.is_empty() {
+        images::keep(site.folder())?;
         Record::remove(site)?;
     }
     Ok(done)

@@ -20,6 +20,7 @@ impl Layout {
             id: self.id.clone(),
             project: self.project.clone(),
             image: self.image.clone(),
+            image_of_files: None,
             network,
             controller: ControllerPlace {
                 location: self.controller_site().name.clone(),

@@ -125,6 +125,16 @@ pub fn registered() -> impl Iterator<Item = Registration> {
     BUILT_IN.iter().copied().chain(added)
 }
 
+/// All backends, in the order in which they are tried, each with whether it can be used here. `directory`: as for [`backend`].
+pub fn usable(directory: &Path) -> Vec<(&'static str, bool)> {
+    let can = |backend: &Registration| match backend.name {
+        // To open it would take its library into use, which is more than whoever only asks wants.
+        onnxruntime::NAME => onnxruntime::is_here(directory),
+        _ => (backend.open)(directory).is_ok(),
+    };
+    registered().map(|backend| (backend.name, can(&backend))).collect()
+}
+
 fn names() -> Vec<&'static str> {
     registered().map(|backend| backend.name).collect()
 }
@@ -175,4 +185,18 @@ fn unknown<'a>(named: impl Iterator<Item = (&'a str, &'a Span)>, possible: &[&st
 /// The file name of a model, for messages.
 fn model_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_to_be_usable_is_what_can_be_opened() {
+        let told = usable(Path::new("."));
+        assert!(told.contains(&("rten", true)), "it is built in: {told:?}");
+        for (name, is_usable) in told {
+            assert_eq!(backend(name, Path::new(".")).is_ok(), is_usable, "{name}");
+        }
+    }
 }

@@ -40,6 +40,27 @@ pub struct OnnxRuntime {
 
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
+/// Whether a library that can be used is found, see [`library::find`]. It is looked at, and not taken into use.
+pub fn is_here(directory: &Path) -> bool {
+    match library::find(&library::ONNXRUNTIME, directory) {
+        Found::Named { path, .. } => accepted(&path).is_ok(),
+        Found::Searched { candidates, .. } => candidates.iter().any(|path| accepted(path).is_ok()),
+    }
+}
+
+/// The file of a library that the bindings accept, and which 1.x it is; else why they do not.
+fn accepted(path: &Path) -> Result<(PathBuf, u32), String> {
+    let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
+    if !path.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    let minor = ort::util::probe(&path).ok_or("it is not an ONNX Runtime 1.x library for this machine")?;
+    if minor < OLDEST {
+        return Err(format!("it is version 1.{minor}, 1.{OLDEST} or newer is needed"));
+    }
+    Ok((path, minor))
+}
+
 impl OnnxRuntime {
     /// Finds and loads the library, see [`library::find`].
     ///
@@ -88,15 +109,7 @@ impl OnnxRuntime {
     /// The bindings panic when they load a library lazily and it is missing or too old, so everything is
     /// checked here before the first call into them.
     fn load_library(path: &Path) -> Result<Self, String> {
-        let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
-        if !path.is_file() {
-            return Err("it is not a file".to_owned());
-        }
-        let minor =
-            ort::util::probe(&path).ok_or("it is not an ONNX Runtime 1.x library for this machine")?;
-        if minor < OLDEST {
-            return Err(format!("it is version 1.{minor}, 1.{OLDEST} or newer is needed"));
-        }
+        let (path, minor) = accepted(path)?;
         let environment = ort::init_from(&path)
             .map_err(|error| error.to_string())?
             .with_name("tidemill")
@@ -259,6 +272,7 @@ mod tests {
         std::fs::write(&wrong, "not a library").unwrap();
         for path in [folder.path().join("missing.so"), folder.path().to_owned(), wrong.clone()] {
             assert!(OnnxRuntime::load_library(&path).is_err(), "{}", path.display());
+            assert!(accepted(&path).is_err(), "{}", path.display());
         }
         let found = Found::Searched { candidates: vec![wrong], folders: vec![folder.path().to_owned()] };
         assert!(OnnxRuntime::load_first(found).unwrap_err().contains("libonnxruntime.so"));

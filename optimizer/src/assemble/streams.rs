@@ -1,12 +1,12 @@
 //! Rates, fused operators, and the streams that are left between them.
 use super::machines::Machines;
+use super::meeting::all_must_meet;
 use super::rates::Flow;
 use super::services::Services;
 use super::{Inputs, Level, Options, listed, profile_command};
 use crate::problem::{Edge, Operator, Producer, Rates, Source, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::value::Node;
 use tidemill_spec::workflow::{self, Workflow};
 
 /// Kinds that close what they collect on ticks.
@@ -94,7 +94,7 @@ pub(super) fn streams(
             follows_event_time: members
                 .clone()
                 .any(|member| FOLLOWS_EVENT_TIME.contains(&member.kind.value.as_str())),
-            on_one_worker: members.clone().any(|member| all_must_meet(member)),
+            on_one_worker: members.clone().any(|member| all_must_meet(inputs.workflow, member)),
             fused: members.map(|member| member.id.value.clone()).filter(|member| *member != id).collect(),
             id,
         });
@@ -194,18 +194,6 @@ fn source_rates<'a>(
         (source.id.value.as_str(), own(source).map_or(wanted, |rate| rate * factor))
     };
     Some(workflow.sources.iter().map(rate).collect())
-}
-
-/// Whether all records of an operator must meet in one stage, as the engine checks: it tells what belongs together of all of
-/// them, or adds up without groups.
-fn all_must_meet(operator: &workflow::Operator) -> bool {
-    let groups = operator.options.get("group_by").map(|groups| &groups.node);
-    let has_groups = matches!(groups, Some(Node::List(names)) if !names.is_empty());
-    match operator.kind.value.as_str() {
-        "associate" => true,
-        "window" | "distinct" => !has_groups,
-        _ => false,
-    }
 }
 
 /// Operators such that inputs come first, otherwise in the order of the file (Kahn's algorithm).

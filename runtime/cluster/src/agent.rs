@@ -1,4 +1,5 @@
 //! The agent on a machine: joins the cluster, tells that it lives, and has the processes that the controller wants.
+mod backends;
 mod capacity;
 mod fetching;
 pub(crate) mod folders;
@@ -16,6 +17,7 @@ mod relay;
 use crate::api::{Duties, Health, Heartbeat, RenewRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
+use backends::Backends;
 use capacity::Capacities;
 pub use capacity::GivenCapacity;
 use fetching::Fetcher;
@@ -160,6 +162,7 @@ pub fn serve(
     let health = health::first(files_at, hosts.no_control_groups());
     let mut agent = Agent {
         capacities: Capacities::new(&options.capacity),
+        backends: Backends::new(&options.folder),
         hosts,
         options,
         credentials,
@@ -220,6 +223,7 @@ pub fn serve(
 struct Agent<'a> {
     options: &'a AgentOptions,
     capacities: Capacities,
+    backends: Backends,
     credentials: Credentials,
     blobs: Arc<Blobs>,
     folders: Arc<Folders>,
@@ -258,6 +262,7 @@ impl Agent<'_> {
             worker_type: self.options.worker_type.clone(),
             price: self.options.price,
             capacity: self.capacities.look(),
+            backends: Some(self.backends.look()),
             labels: self.options.labels.clone(),
             only_dials: self.options.only_dials,
             hosts,

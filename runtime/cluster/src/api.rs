@@ -139,6 +139,9 @@ pub struct Heartbeat {
     pub price: Option<f64>,
     /// What it has.
     pub capacity: Capacity,
+    /// Inference backends that models can run on there; none: it does not say, as older programs.
+    #[serde(default)]
+    pub backends: Option<Vec<String>>,
     /// Labels that whoever started it gave it.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -313,6 +316,9 @@ pub struct Submission {
     /// submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_from: Option<String>,
+    /// A run of this name that is over is removed for this one, as soon as this one is found to be fit. It makes no other submission.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 /// How far a run is.
@@ -516,6 +522,9 @@ pub struct WorkerView {
     pub price: Option<f64>,
     /// What it has.
     pub capacity: Capacity,
+    /// Inference backends that models can run on there; none: it has not told.
+    #[serde(default)]
+    pub backends: Option<Vec<String>>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its address, as the controller sees it.

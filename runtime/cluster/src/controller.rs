@@ -2,6 +2,7 @@
 //!
 //! It can die at any time: the workers go on, and the next process on the same folder takes their runs over.
 mod admission;
+mod backends;
 mod changing;
 mod cuts;
 mod detection;

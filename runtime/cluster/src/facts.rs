@@ -259,6 +259,9 @@ pub(crate) struct Role {
     /// (`when_cut`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_milliseconds: Option<u64>,
+    /// Backends that its stages name, each with an operator that is to run on it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) backends: BTreeMap<String, String>,
 }
 
 impl Role {

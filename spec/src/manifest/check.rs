@@ -5,6 +5,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::identifier;
 use crate::span::{Located, Span};
 use crate::types::ElementType;
+use crate::value::Step::Key;
+use crate::yaml;
 use std::collections::HashMap;
 
 mod steps;
@@ -75,13 +77,18 @@ impl Manifest {
                     .with_help(format!("write {what} as `{key}`")),
             );
         };
+        // These two do not know where they stand: it is looked up in the text that they were read from.
+        let tree = self.id.span.source().and_then(|source| yaml::parse(source).ok());
+        let place =
+            |key: &str| tree.as_ref().map_or_else(|| self.id.span.clone(), |tree| tree.span_at(&[Key(key)]));
         if self.description == BLANK_DESCRIPTION {
-            blank(BLANK_DESCRIPTION, &self.id.span, "description", "what the model does, in one sentence,");
+            let span = place("description");
+            blank(BLANK_DESCRIPTION, &span, "description", "what the model does, in one sentence,");
         }
         if self.licence == BLANK_LICENCE {
             blank(
                 BLANK_LICENCE,
-                &self.id.span,
+                &place("licence"),
                 "licence",
                 "the SPDX identifier of its licence, such as Apache-2.0,",
             );
@@ -246,5 +253,25 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a Located<String>>, foun
                 found.push(diagnostic);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_filled_in_is_shown_where_it_stands() {
+        let text = include_str!("../../tests/golden/model.yaml")
+            .replace("reads an image, a sound and a text, gives features and two texts", BLANK_DESCRIPTION)
+            .replace("licence: Apache-2.0", &format!("licence: {BLANK_LICENCE}"))
+            .replace("note: for the tests", &format!("note: {BLANK_ORIGIN}"));
+        let manifest = Manifest::parse(&text, "m.yaml").expect("the golden one, with blanks");
+        let line = |key: &str| text.lines().position(|line| line.starts_with(key)).map(|at| at + 1);
+        let blanks = manifest.blanks();
+        let lines: Vec<Option<usize>> = blanks.iter().map(Diagnostic::line).collect();
+        assert_eq!(lines, [line("description:"), line("licence:"), line("origin:")]);
+        let found: Vec<Option<&str>> = blanks.iter().map(|blank| blank.span.text()).collect();
+        assert_eq!(found[..2], [Some(BLANK_DESCRIPTION), Some(BLANK_LICENCE)]);
     }
 }

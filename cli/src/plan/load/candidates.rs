@@ -145,7 +145,7 @@ pub(super) fn on_a_fleet(
             (rate, word.to_owned(), workers)
         }
     };
-    let goal = match arguments.load.goal {
+    let goal = match arguments.load.goal.unwrap_or(GoalChoice::Most) {
         GoalChoice::Most => Goal::Most,
         GoalChoice::Level => Goal::Level,
     };

@@ -9,7 +9,7 @@ pub(super) use pause::Suspended;
 
 use super::launcher::Launcher;
 use super::runs::Job;
-use super::{Shared, drive, locked};
+use super::{Shared, backends, drive, locked};
 use crate::api::{ChangeOutcome, PlanChange, PlanView, RunState};
 use crate::facts::{FactsError, FormerPlan, LastFigures, NextPlan, Role, RunFacts};
 use pause::{in_words, instant};
@@ -192,7 +192,9 @@ impl Shared {
             let worker = facts.roles.get(&name).and_then(|before| before.worker.clone());
             (name, Role { worker, ..role })
         });
-        let next = NextPlan { plan: prepared.program.plan.clone(), version, roles: roles.collect() };
+        let roles: BTreeMap<String, Role> = roles.collect();
+        backends::check(&self.worker_views(), &roles).map_err(ChangeError::Wrong)?;
+        let next = NextPlan { plan: prepared.program.plan.clone(), version, roles };
         let change = PlanChange {
             version,
             reason: reason.to_owned(),

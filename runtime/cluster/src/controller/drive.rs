@@ -4,7 +4,7 @@ mod retries;
 use super::changing::{Suspended, Switch};
 use super::launcher::Launcher;
 use super::runs::{Job, figures};
-use super::{Shared, locked, placing, sharing};
+use super::{Shared, backends, locked, placing, sharing};
 use crate::api::{Bundle, BundleFile, PromiseView, RunState};
 use crate::blobs::{self, BlobError};
 use crate::facts::{LastFigures, Output, Role};
@@ -62,6 +62,7 @@ pub(super) fn judge(
     streams::check(&prepared)?;
     let (workflow, roles) = (prepared.workflow.name.value.clone(), roles(&prepared));
     check_names(&roles)?;
+    backends::check(&shared.worker_views(), &roles)?;
     let outputs = outputs(&prepared, &shared.run_folder(name)).into_iter();
     let outputs =
         outputs.map(|(sink, role, path)| Output { sink, role, path: path.display().to_string() }).collect();
@@ -75,7 +76,8 @@ pub(super) fn judge(
     Ok(Judged { workflow, plan: prepared.program.plan.clone(), roles, outputs, streams, promises })
 }
 
-/// Workers of a plan, none of which has a place yet: whether each has files that are nowhere else, and how long each goes on by itself.
+/// Workers of a plan, none of which has a place yet: whether each has files that are nowhere else, how long each goes on by itself, and which
+/// backends it needs.
 pub(super) fn roles(prepared: &Prepared) -> BTreeMap<String, Role> {
     let program = &prepared.program;
     let own_files: BTreeSet<&str> = {
@@ -94,6 +96,9 @@ pub(super) fn roles(prepared: &Prepared) -> BTreeMap<String, Role> {
             Role { held_milliseconds, ..Role::default() }
         });
         role.is_bound |= has_files;
+        if let Some(backend) = backends::named(&prepared.workflow, stage) {
+            role.backends.entry(backend.to_owned()).or_insert_with(|| stage.operator.clone());
+        }
     }
     roles
 }

@@ -1,5 +1,5 @@
 //! Which worker of the cluster has which worker of a plan.
-use super::{Happened, Shared, changing, locked};
+use super::{Happened, Shared, backends, changing, locked};
 use crate::api::WorkerView;
 use crate::facts::{Document, Role};
 use crate::replanning::placement::{Spare, Wanted, best};
@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidemill_spec::plan::PlanWorker;
 
 /// The best worker for a role of a plan of a run: the one of that name, else one of the same tier and location, among these one of the
-/// same type, and among these one that has the least to do. None: nobody is there.
+/// same type, and among these one that has the least to do; where it is not the one of that name, one that has the backends. None: nobody is
+/// there.
 pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     let views = shared.worker_views();
     shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
@@ -51,6 +52,15 @@ impl<'a> Choice<'a> {
         self.views.get(name).is_some_and(|view| view.is_alive && !view.is_drained)
     }
 
+    /// Those that take work and have the backends of a role.
+    fn able(&self, role: &Role) -> Vec<Spare> {
+        let has_all = |spare: &&Spare| {
+            let view = self.views.get(spare.name.as_str());
+            view.is_none_or(|view| backends::lacking(view.backends.as_deref(), role).is_none())
+        };
+        self.spares.iter().filter(has_all).cloned().collect()
+    }
+
     fn choose(&self, document: &Document, run: &str, version: u64, role: &str) -> Option<String> {
         let run = document.runs.get(run);
         let roles = run.and_then(|run| run.roles_of(version));
@@ -76,7 +86,7 @@ impl<'a> Choice<'a> {
         let location = location.or(of_plan(|worker| worker.location.clone()));
         let tier = known.and_then(|view| view.tier.clone()).or(of_plan(|worker| Some(worker.tier.clone())));
         let worker_type = of_plan(|worker| Some(worker.worker_type.clone()));
-        best(&self.spares, &Wanted { tier, location, worker_type })
+        best(&self.able(&own), &Wanted { tier, location, worker_type })
     }
 }
 
@@ -239,6 +249,30 @@ mod tests {
         // Its own name first, then whoever has the least to do.
         assert_eq!(["b", "x", "y", "z"].map(&mut place), ["b", "a", "a", "b"]);
         assert_eq!(Choice::of(&views[2..], &document).choose(&document, "night", 1, "x"), None);
+    }
+
+    #[test]
+    fn a_role_goes_to_a_worker_that_has_its_backends() {
+        let of = |name: &str, backends: Option<&[&str]>| {
+            let backends = backends.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+            WorkerView { backends, ..view(name, true) }
+        };
+        let mut document = Document::default();
+        let mut run =
+            RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Starting);
+        let backends = BTreeMap::from([("ort".to_owned(), "see".to_owned())]);
+        run.roles.insert("x".to_owned(), Role { backends, ..Role::default() });
+        run.roles.insert("y".to_owned(), Role::default());
+        document.runs.insert("night".to_owned(), run);
+        let chosen = |views: &[WorkerView], role: &str| {
+            Choice::of(views, &document).choose(&document, "night", 1, role)
+        };
+        let views = [of("a", Some(&["rten"])), of("b", Some(&["ort", "rten"]))];
+        assert_eq!(chosen(&views, "x").as_deref(), Some("b"));
+        assert_eq!(chosen(&views, "y").as_deref(), Some("a"));
+        assert_eq!(chosen(&views[..1], "x"), None);
+        // An older program does not say what it has.
+        assert_eq!(chosen(&[of("a", None)], "x").as_deref(), Some("a"));
     }
 
     fn options(folder: &Path) -> ControllerOptions {

@@ -65,6 +65,12 @@ struct Ended {
     bytes: u64,
 }
 
+/// A name, which no run has, for the folder of a submission that is judged while a run that is over still has its own. It begins as those
+/// of removed runs do: what a process leaves of it when it dies goes with them.
+pub(super) fn trial_of(name: &str) -> String {
+    format!("{GOING}again-{name}")
+}
+
 /// Which runs go by the rule, and why.
 fn going(mut ended: Vec<Ended>, keeping: Keeping, now: Timestamp) -> Vec<(String, String)> {
     ended.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));

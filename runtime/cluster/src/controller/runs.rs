@@ -1,6 +1,7 @@
 //! Runs: submitted, told about, cancelled, taken over.
 use super::changing::{self, Switch};
 use super::planning::{Wish, mark_of};
+use super::removal::{RemovalError, trial_of};
 use super::{Shared, drive, locked, waiting};
 use crate::api::{CutView, LevelView, OutputView, Replan, RunState, RunView, StandInView, Submission};
 use crate::blobs;
@@ -81,6 +82,13 @@ pub(crate) enum SubmitError {
          --again`, removes it and begins anew; `--as NAME` begins another one and keeps it"
     )]
     Ended(String, RunState),
+    #[error(
+        "run `{0}` goes on: another one of its name cannot begin. Cancel it first, or choose another name \
+         (`--as`)"
+    )]
+    GoesOn(String),
+    #[error(transparent)]
+    Removal(#[from] RemovalError),
     #[error(transparent)]
     Facts(#[from] FactsError),
 }
@@ -116,7 +124,7 @@ impl Shared {
 
     /// Begins a run, or finds it begun.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission, by: &str) -> Result<RunView, SubmitError> {
-        let Submission { name, bundle, records, planning, replan, quota, .. } = &submission;
+        let Submission { name, bundle, plan, records, planning, replan, quota, again, .. } = &submission;
         let is_name =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if name.is_empty() || name.len() > NAME_LENGTH || !name.bytes().all(is_name) {
@@ -125,8 +133,8 @@ impl Shared {
             );
             return Err(SubmitError::Wrong(text));
         }
-        // Where its files lay makes it no other one, and what may follow its plan neither.
-        let own = Submission { sent_from: None, ..submission.clone() };
+        // Where its files lay makes it no other one, and neither does what it replaces or what may follow its plan.
+        let own = Submission { sent_from: None, again: false, ..submission.clone() };
         let own = match &own.plan {
             Some(_) => Submission { planning: None, replan: Replan::default(), ..own },
             None => own,
@@ -136,7 +144,9 @@ impl Shared {
             .map_err(|error| SubmitError::Wrong(error.to_string()))?;
         let known =
             self.facts.look(|document| document.runs.get(name).map(|run| (run.digest.clone(), run.state)));
-        match known {
+        let replaces = match known {
+            Some((_, state)) if *again && state.is_over() => true,
+            Some(_) if *again => return Err(SubmitError::GoesOn(name.clone())),
             Some((known, RunState::Failed)) if known == digest => {
                 return Err(SubmitError::Ended(name.clone(), RunState::Failed));
             }
@@ -147,21 +157,29 @@ impl Shared {
                 return self.run_view(name).ok_or_else(|| SubmitError::Taken(name.clone()));
             }
             Some(_) => return Err(SubmitError::Taken(name.clone())),
-            None => {}
-        }
+            None => false,
+        };
         // One after the other: each is planned with what those before leave.
         let _alone = locked(&self.planning);
-        let begun = self.begin_planned(&submission);
-        if begun.is_err() {
-            // What is refused leaves nothing behind.
-            let is_known = self.facts.look(|document| document.runs.contains_key(name));
-            if !is_known {
-                let _ = std::fs::remove_dir_all(self.run_folder(name));
-            }
+        // What is replaced stays until it is known that this one is fit, which is found out beside it.
+        let place = if replaces { trial_of(name) } else { name.clone() };
+        let begun = self.begin_planned(&submission, &place);
+        // What is refused leaves nothing behind, and a trial never does.
+        let is_refused = || begun.is_err() && !self.facts.look(|document| document.runs.contains_key(name));
+        if replaces || is_refused() {
+            let _ = std::fs::remove_dir_all(self.run_folder(&place));
         }
         let sent_from = submission.sent_from.as_deref();
-        let (judged, planned) =
-            begun.map_err(|text| SubmitError::Wrong(self.as_sent(name, sent_from, &text)))?;
+        let wrong = |place: &str, text: &str| SubmitError::Wrong(self.as_sent(place, sent_from, text));
+        let (mut judged, planned) = begun.map_err(|text| wrong(&place, &text))?;
+        if replaces {
+            match self.remove_run(name, by, ", for another one of its name") {
+                Ok(_) | Err(RemovalError::NoSuch(_)) => {} // somebody may have removed it meanwhile
+                Err(error) => return Err(error.into()),
+            }
+            let plan = planning.as_ref().map(|_| judged.plan.clone()).or_else(|| plan.clone());
+            judged = drive::judge(self, name, bundle, plan).map_err(|text| wrong(name, &text))?;
+        }
         let explanation = planned.explanation.first().cloned();
         let secret = tidemill_app::processes::secret_number()
             .map_err(|error| SubmitError::Wrong(format!("/dev/urandom: {error}")))?;
@@ -219,9 +237,13 @@ impl Shared {
         text.replace(&format!("{}/", folder.join("planning").display()), "")
     }
 
-    /// Plans a submission where that is wanted, and checks it.
-    fn begin_planned(&self, submission: &Submission) -> Result<(drive::Judged, PlannedFacts), String> {
-        let Submission { name, bundle, plan, planning, quota, .. } = submission;
+    /// Plans a submission where that is wanted, and checks it, in the folder of a run of this name.
+    fn begin_planned(
+        &self,
+        submission: &Submission,
+        name: &str,
+    ) -> Result<(drive::Judged, PlannedFacts), String> {
+        let Submission { bundle, plan, planning, quota, .. } = submission;
         let Some(planning) = planning else {
             return Ok((drive::judge(self, name, bundle, plan.clone())?, PlannedFacts::default()));
         };

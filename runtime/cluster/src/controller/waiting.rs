@@ -1,8 +1,9 @@
 //! What runs that go on wait for.
-use super::{Shared, locked};
+use super::{Shared, backends, locked};
 use crate::api::{CutStage, CutView, RunState};
-use crate::facts::{Document, RunFacts};
+use crate::facts::{Document, Role, RunFacts};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A worker of a run that is silent for so many times the stated time of detection, whose work nobody is to wait for and nobody else can
@@ -14,15 +15,21 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// What a run needs that is not there, in words; empty: nothing. `alive`: the workers that were heard in time.
-pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &BTreeSet<String>) -> Vec<String> {
+/// Workers that were heard in time, each with its backends where it says which it has.
+pub(crate) type Alive = BTreeMap<String, Option<Arc<[String]>>>;
+
+/// What a run needs that is not there, in words; empty: nothing.
+pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &Alive) -> Vec<String> {
     if run.state.is_over() {
         return Vec::new();
     }
     let is_free = |name: &String| document.workers.get(name).is_some_and(|facts| !facts.is_drained);
-    let somebody = alive.iter().any(is_free);
+    let somebody = |role: &Role| {
+        let able = |has: &Option<Arc<[String]>>| backends::lacking(has.as_deref(), role).is_none();
+        alive.iter().any(|(name, has)| is_free(name) && able(has))
+    };
     let waits = run.roles.iter().filter_map(|(role, of)| match &of.worker {
-        Some(worker) if alive.contains(worker) => None,
+        Some(worker) if alive.contains_key(worker) => None,
         Some(worker) if of.held_milliseconds.is_some() => {
             Some(format!("worker {worker}, where '{role}' may go on by itself (`when_cut`)"))
         }
@@ -31,14 +38,18 @@ pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &BTreeSet<St
         }
         Some(worker) => Some(format!("worker {worker}, or another one that can have '{role}'")),
         // It gets one in a moment.
-        None if somebody => None,
-        None => Some(format!("a worker that can have '{role}'")),
+        None if somebody(of) => None,
+        None if of.backends.is_empty() => Some(format!("a worker that can have '{role}'")),
+        None => {
+            let needed: Vec<&str> = of.backends.keys().map(String::as_str).collect();
+            Some(format!("a worker that can have '{role}' and has the backend {}", needed.join(" and ")))
+        }
     });
     waits.collect()
 }
 
 /// How far a run is, by what it waits for too.
-pub(crate) fn state_now(document: &Document, run: &RunFacts, alive: &BTreeSet<String>) -> RunState {
+pub(crate) fn state_now(document: &Document, run: &RunFacts, alive: &Alive) -> RunState {
     match waits_for(document, run, alive).is_empty() {
         true => run.state,
         false => RunState::Waiting,
@@ -119,17 +130,18 @@ impl Shared {
         missing
     }
 
-    /// Names of the workers that were heard in time.
-    pub(crate) fn alive_workers(&self) -> BTreeSet<String> {
+    /// Workers that were heard in time.
+    pub(crate) fn alive_workers(&self) -> Alive {
         let workers = locked(&self.workers);
-        workers.iter().filter(|(_, worker)| worker.is_alive).map(|(name, _)| name.clone()).collect()
+        let alive = workers.iter().filter(|(_, worker)| worker.is_alive);
+        alive.map(|(name, worker)| (name.clone(), worker.backends.clone())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Role, WorkerFacts};
+    use crate::facts::WorkerFacts;
     use tidemill_spec::plan::{Plan, PlanWorkflow};
 
     #[test]
@@ -144,12 +156,12 @@ mod tests {
             worker: worker.map(str::to_owned),
             generation: 1,
             is_bound,
-            held_milliseconds: None,
+            ..Role::default()
         };
         run.roles.insert("a".into(), role(Some("edge"), true));
         run.roles.insert("b".into(), role(Some("hub"), false));
         run.roles.insert("c".into(), role(None, false));
-        let alive = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let alive = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), None)).collect::<Alive>();
         let told =
             |document: &Document, run: &RunFacts, names: &[&str]| waits_for(document, run, &alive(names));
         assert_eq!(told(&document, &run, &["edge", "hub"]), Vec::<String>::new());
@@ -165,6 +177,18 @@ mod tests {
             ["worker hub, where 'b' may go on by itself (`when_cut`)"]
         );
         assert_eq!(state_now(&document, &run, &alive(&["hub"])), RunState::Waiting);
+        let mut able = run.clone();
+        let backends = BTreeMap::from([("ort".to_owned(), "see".to_owned())]);
+        able.roles.insert("c".into(), Role { backends, ..Role::default() });
+        let mut there = alive(&["edge", "hub"]);
+        assert_eq!(
+            waits_for(&document, &able, &there),
+            Vec::<String>::new(),
+            "they do not say what they have"
+        );
+        there.values_mut().for_each(|has| *has = Some(["rten".to_owned()].into()));
+        let needed = ["a worker that can have 'c' and has the backend ort"];
+        assert_eq!(waits_for(&document, &able, &there), needed);
         // Whoever takes no new work is nobody for what has no place yet.
         document.workers.values_mut().for_each(|worker| worker.is_drained = true);
         assert_eq!(told(&document, &run, &["edge", "hub"]), ["a worker that can have 'c'"]);
@@ -182,6 +206,7 @@ mod tests {
             generation: 1,
             is_bound,
             held_milliseconds,
+            ..Role::default()
         };
         run.roles.insert("a".into(), role("edge", false, Some(630_000)));
         run.roles.insert("b".into(), role("hub", false, None));

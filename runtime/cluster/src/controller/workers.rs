@@ -31,6 +31,8 @@ pub(crate) struct LiveWorker {
     pub(crate) heard: Instant,
     pub(crate) is_alive: bool,
     pub(crate) heartbeat: Heartbeat,
+    /// On which backends models can run there, where it says so. Many look at it: it is not copied for each.
+    pub(crate) backends: Option<Arc<[String]>>,
     pub(crate) address: String,
     /// What is known of the ways to others.
     pub(crate) ways: Ways,
@@ -171,6 +173,7 @@ impl Shared {
                 held: held.unwrap_or_default(),
                 clock_offset: clock_offset(&heartbeat),
                 certificate_ends: peer.expires,
+                backends: heartbeat.backends.take().map(Arc::from),
                 heartbeat,
                 address,
                 ways,
@@ -363,6 +366,7 @@ impl Shared {
                     worker_type: heartbeat.worker_type.clone(),
                     price: heartbeat.price,
                     capacity: heartbeat.capacity.clone(),
+                    backends: worker.and_then(|worker| Some(worker.backends.as_ref()?.to_vec())),
                     labels: heartbeat.labels.clone(),
                     address: worker.map(|worker| worker.address.clone()),
                     hosts: running.map(|host| (host.run.clone(), host.role.clone())).collect(),

@@ -28,6 +28,7 @@ fn submit(place: &Place, name: &str) -> Bundle {
         quota: Quota::default(),
         records: None,
         sent_from: None,
+        again: false,
     };
     place.admin.post::<RunView>("/v1/runs", &submission).unwrap();
     bundle

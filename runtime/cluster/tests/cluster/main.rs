@@ -1,5 +1,6 @@
 //! A controller and many agents in one process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod again;
 mod cache;
 mod heartbeats;
 mod place;

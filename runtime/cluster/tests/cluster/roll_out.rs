@@ -92,6 +92,7 @@ fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
         quota: Quota::default(),
         records: None,
         sent_from: None,
+        again: false,
     };
     before();
     let run: RunView = place.admin.post("/v1/runs", &submission).unwrap();

@@ -3,7 +3,7 @@
 use super::explanation::{explained, refused};
 use super::{Shared, Taken};
 use crate::api::{Bundle, ModelView, Planning, Quota};
-use crate::controller::drive;
+use crate::controller::{backends, drive};
 use crate::replanning::assessment::{as_placed, read};
 use crate::replanning::{Use, degradation};
 use std::cell::RefCell;
@@ -146,6 +146,10 @@ impl Shared {
         let heard = Heard::default();
         let mut case = Case::load_sent(&sent, &asked, &heard).map_err(|error| in_words(&error))?;
         notes.extend(heard.take());
+        let in_use = self.facts.look(|document| {
+            document.runs.get(wish.name).map(|run| backends::in_use(&run.plan)).unwrap_or_default()
+        });
+        notes.extend(backends::leave_out(&mut case.profile, &self.worker_views(), &in_use));
         if case.profile.messages.is_empty() && file.is_none() {
             // Without sizes nothing can be said of how full a link is.
             let links = case.infrastructure.links.iter_mut();
@@ -222,8 +226,9 @@ impl Shared {
     ) -> Result<(PlannedRun, Planned, Expectation, Assembly), String> {
         let heard = Heard::default();
         let taken = self.taken(Some(wish.name));
-        let mut assembly =
-            case.assemble().map_err(|found| format!("{}{}", found.to_string().trim_end(), others(&taken)))?;
+        let mut assembly = case.assemble().map_err(|found| {
+            format!("{}{}{}", found.to_string().trim_end(), others(&taken), noted(&notes))
+        })?;
         let outcome = planned(case, &mut assembly, &Exact, &heard).map_err(|error| in_words(&error))?;
         let found = guaranteed(case, &assembly, &outcome).map_err(|failure| failure.to_string())?;
         let Some(Found { planned, expectation }) = found else {
@@ -287,6 +292,13 @@ fn others(taken: &BTreeMap<String, Taken>) -> String {
     let all: Vec<String> =
         taken.iter().map(|(worker, taken)| format!("\n  {worker}: {}", taken.text())).collect();
     if all.is_empty() { String::new() } else { format!("\nother runs have:{}", all.concat()) }
+}
+
+/// What was noted before there was nothing to plan with, in words; who shares a worker is told with what others have.
+fn noted(notes: &[String]) -> String {
+    let lines = notes.iter().filter(|note| !note.contains(" is shared and costs "));
+    let lines: Vec<String> = lines.map(|note| format!("\n  {note}")).collect();
+    if lines.is_empty() { String::new() } else { format!("\nnoted:{}", lines.concat()) }
 }
 
 /// What a plan takes of its workers: of their whole time, whatever others have of it.
