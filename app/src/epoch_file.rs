@@ -47,7 +47,7 @@ struct Writing {
 impl Writing {
     /// Begins the log: what an earlier run left there is gone from now on.
     fn begin(&mut self) -> Result<&mut LogFile, OperatorError> {
-        let mut file = match self.file.take() {
+        let file = match self.file.take() {
             Some(file) => file,
             None => {
                 let mut file = LogFile::create(&self.path)?;

@@ -29,7 +29,7 @@ fn compare(name: &str, outcome: &Outcome) {
 #[test]
 fn published_setups_have_plans() {
     for (setup, rate) in [("medium", "rate=800/s"), ("large", "rate=1100/s")] {
-        let levels = ["--slo", rate, "--slo", "accuracy=45", "--return-traffic", "forbid"];
+        let levels = ["--slo", rate, "--slo", "accuracy=70", "--return-traffic", "forbid"];
         let found = plan(setup, &levels).expect(0);
         compare(&format!("aicity-{setup}.txt"), &found);
         let answer = plan(setup, &[&levels[..], &["--output", "json"]].concat()).expect(0).json();

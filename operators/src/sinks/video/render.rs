@@ -283,6 +283,9 @@ impl Render {
                     encoder.insert((started.map_err(|error| failed(&error))?, size))
                 }
             };
+            if size != *of {
+                return Err(failed(&"the size of its frames changes"));
+            }
             let own = labels.get(&(next as i64));
             if let Some(mut canvas) = Canvas::new(size.0, size.1, &mut pixels[start..]) {
                 // Shares of the picture become pixels.
@@ -294,20 +297,9 @@ impl Render {
                     canvas.label(&label.scaled(wide, high));
                 }
             }
-            // A video has one size: where that of the stream changes, its frames are made to have the first one, boxes and all.
-            let resized;
-            let shown = match size == *of {
-                true => &pixels[start..],
-                false => {
-                    let picture = image::RgbImage::from_raw(size.0, size.1, pixels[start..].to_vec())
-                        .ok_or_else(|| failed(&"a frame has fewer pixels than its size says"))?;
-                    resized = tidemill_media::image::resize(picture, of.0, of.1);
-                    resized.as_raw()
-                }
-            };
             // Where frames could not be decoded this one is shown for as long: what follows stays in time.
             while due <= next {
-                encoder.write(shown).map_err(|error| failed(&error))?;
+                encoder.write(&pixels[start..]).map_err(|error| failed(&error))?;
                 due += every;
             }
         }

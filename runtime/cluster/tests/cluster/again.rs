@@ -27,7 +27,7 @@ fn submission(place: &Place, workflow: &str, again: bool) -> Submission {
         replan: Replan::Off,
         quota: Quota::default(),
         records: None,
-        sent_from: Some("/home/flows".into()),
+        sent_from: Some("/srv/flows".into()),
         again,
     }
 }
@@ -54,7 +54,7 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
     std::fs::write(runs.join("rows/mark"), "of the first").unwrap();
 
     let (status, text) = refused(&place, &submission(&place, &unfit, true));
-    assert!(status == 422 && text.contains("/home/flows/workflow.yaml:"), "{status} {text}");
+    assert!(status == 422 && text.contains("/srv/flows/workflow.yaml:"), "{status} {text}");
     assert_eq!(state(), RunState::Cancelled);
     assert!(runs.join("rows/mark").is_file());
 
