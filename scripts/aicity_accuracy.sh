@@ -4,13 +4,14 @@
 #
 #   scripts/aicity_accuracy.sh [DETECTOR/EMBEDDING ...]       default: all five sizes of both
 #
-# AICITY_CITY=FOLDER measures on other clips, LIKENESS=NUMBER with another `likeness`, WAYS=no without the ways between the cameras, which
+# AICITY_CITY=FOLDER (from where this is called, or absolute) measures on other clips, LIKENESS=NUMBER with another `likeness`, WAYS=no without the ways between the cameras, which
 # are those of the example's city; WAYS=FILE with those that scripts/camera_ways.py printed. TIDEMILL=FILE takes another binary.
 set -euo pipefail
+data=$(realpath "${AICITY_CITY:-$(dirname "${BASH_SOURCE[0]}")/../examples/aicity/data}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tidemill=$(realpath "${TIDEMILL:-target/debug/tidemill}")
+tidemill=$(realpath -q "${TIDEMILL:-target/debug/tidemill}") || true
+[ -x "$tidemill" ] || { echo "there is no build: cargo build -p tidemill, or TIDEMILL=FILE" >&2; exit 1; }
 [ "$#" -gt 0 ] || set -- tiny/tiny small/small medium/medium large/large huge/huge
-data=$(realpath "${AICITY_CITY:-examples/aicity/data}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 - "$folder/workflow.yaml" "${LIKENESS:-}" "${WAYS:-yes}" <<'PROGRAM'

@@ -59,7 +59,11 @@ def ways(sightings, cell):
 
 
 def pair(text):
-    return tuple(int(part) for part in text.split("x"))
+    try:
+        first, second = (int(part) for part in text.split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two whole numbers with an x between, such as 480x288") from None
+    return first, second
 
 
 def main():
@@ -88,7 +92,10 @@ def main():
 
     found = collections.defaultdict(list)
     for seen in options.seen:
-        sightings = in_tracks(seen, options.rate) if seen.is_dir() else in_rows(seen)
+        try:
+            sightings = list(in_tracks(seen, options.rate) if seen.is_dir() else in_rows(seen))
+        except (OSError, ValueError, LookupError) as error:
+            sys.exit(f"{seen} is neither such a folder nor such rows: {error!r}")
         for way, gaps in ways(sightings, cell).items():
             found[way] += gaps
     kept = {way: gaps for way, gaps in found.items() if len(gaps) >= options.least}

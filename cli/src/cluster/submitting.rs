@@ -81,6 +81,11 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
 fn refused(error: &ClientError) -> Failure {
     let told = failure(error);
     match (error, std::env::current_dir()) {
+        (ClientError::Refused { text, .. }, _) if text.contains("unknown field `again`") => Failure::new(
+            told.kind(),
+            "the controller is of a version that does not know `--again`".to_owned(),
+        )
+        .with_help("`tidemill remove RUN` removes the run that is over, and then submit without it"),
         (ClientError::Refused { text, .. }, Ok(here)) => Failure::new(told.kind(), from_here(text, &here)),
         _ => told,
     }

@@ -40,7 +40,8 @@ pub struct OnnxRuntime {
 
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
-/// Whether a library that can be used is found, see [`library::find`]. It is looked at, and not taken into use.
+/// Whether a library that can be used is found, see [`library::find`]. It is not taken into use, but loaded
+/// to see which version it is, which may take a while and runs what it does at its start.
 pub fn is_here(directory: &Path) -> bool {
     match library::find(&library::ONNXRUNTIME, directory) {
         Found::Named { path, .. } => accepted(&path).is_ok(),

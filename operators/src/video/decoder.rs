@@ -21,7 +21,7 @@ const PIPE: usize = 1 << 20;
 const HEADER: usize = 256;
 /// Complaints that are kept.
 const COMPLAINTS: usize = 8;
-/// A child from which nothing comes for so long hangs, and is ended as if it had died.
+/// A child from which nothing comes for so long, and that does nothing either, hangs: it is ended as if it had died.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How frames are given.
@@ -48,6 +48,8 @@ pub struct Decoder {
     complaints: Vec<String>,
     file: PathBuf,
     patience: Duration,
+    /// What the child had worked when it was last waited for in vain.
+    worked: Option<u64>,
 }
 
 /// What comes over the pipe.
@@ -135,7 +137,7 @@ impl Decoder {
         };
         std::thread::Builder::new().name("video-times".into()).spawn(listen)?;
         let (complaints, file) = (Vec::new(), file.to_owned());
-        Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE })
+        Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE, worked: None })
     }
 
     /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
@@ -145,6 +147,7 @@ impl Decoder {
             match self.heard.recv_timeout(self.patience) {
                 Ok(Heard::Frame(time)) => return Some(time),
                 Ok(Heard::Complaint(words)) => self.complain(words),
+                Err(RecvTimeoutError::Timeout) if goes_on(&self.child, &mut self.worked) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     // What it has said comes, and then nothing more.
                     let _ = self.child.kill();
@@ -168,7 +171,12 @@ impl Decoder {
     /// The child ended, hung or wrote something else; then `bytes` is as before.
     pub fn read(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
         let start = bytes.len();
-        let pipe = &mut Awaited { pipe: &mut self.pictures, child: &mut self.child, patience: self.patience };
+        let pipe = &mut Awaited {
+            pipe: &mut self.pictures,
+            child: &mut self.child,
+            patience: self.patience,
+            worked: &mut self.worked,
+        };
         let result = match &mut self.form {
             Form::Jpeg => read_jpeg(pipe, bytes, most),
             Form::Pixels => read_netpbm(pipe, bytes, b"P6", most).map(|_| ()),
@@ -206,20 +214,36 @@ struct Awaited<'a> {
     pipe: &'a mut ChildStdout,
     child: &'a mut Child,
     patience: Duration,
+    worked: &'a mut Option<u64>,
 }
 
 impl Read for Awaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let timeout = Timespec::try_from(self.patience).ok();
-        match poll(&mut [PollFd::new(&*self.pipe, PollFlags::IN)], timeout.as_ref()) {
-            Ok(0) => {
-                let _ = self.child.kill();
-                Err(std::io::Error::new(ErrorKind::TimedOut, "nothing came from ffmpeg"))
+        loop {
+            match poll(&mut [PollFd::new(&*self.pipe, PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) if goes_on(self.child, self.worked) => {}
+                Ok(0) => {
+                    let _ = self.child.kill();
+                    return Err(std::io::Error::new(ErrorKind::TimedOut, "nothing came from ffmpeg"));
+                }
+                Ok(_) => return self.pipe.read(buffer),
+                Err(error) => return Err(error.into()),
             }
-            Ok(_) => self.pipe.read(buffer),
-            Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a child has worked since it was last asked: where frames are left out, or large, nothing comes for a long while.
+fn goes_on(child: &Child, worked: &mut Option<u64>) -> bool {
+    let ticks = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok().and_then(|text| {
+        // Behind the name, which may have blanks in it: the 14th and the 15th field are its time and that of the system for it.
+        let (_, fields) = text.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace().skip(11);
+        Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+    });
+    let before = std::mem::replace(worked, ticks);
+    ticks.is_some() && ticks != before
 }
 
 /// Appends a picture of Netpbm with its header. Returns its width, its rows, and where its samples begin; a picture that would take more

@@ -182,7 +182,10 @@ fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics)
     };
     let area = area.filter(|area| area.left < area.right && area.top < area.bottom);
     if area.is_none() {
-        let message = format!("`{name}` is {:?}, in which nothing lies", given.value);
+        let message = match given.value.len() {
+            4 => format!("`{name}` is {:?}, in which nothing lies", given.value),
+            count => format!("`{name}` has {count} numbers, 4 are needed"),
+        };
         let help = "write left, top, width and height in pixels: [320, 0, 160, 288]";
         errors.push(Diagnostic::error("E0606", message).at(given.span.clone()).with_help(help));
     }
@@ -209,9 +212,14 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
     for pair in &options.transitions {
         check(shortest(pair.after), longest(pair.within), &pair.span);
     }
+    for pair in options.transitions.iter().filter(|pair| pair.from == pair.to) {
+        let message = format!("a way from `{}` to `{}`", pair.from, pair.to);
+        let help = "only tracks of different cameras are linked: name two of them";
+        errors.push(Diagnostic::error("E0606", message).at(pair.span.clone()).with_help(help));
+    }
     let mut areas = options.transitions.iter().flat_map(|pair| [&pair.leaves, &pair.enters]).flatten();
     if let (Some(area), None) = (areas.next(), &options.boxes) {
-        let message = "an area, and no `boxes` that lie in it";
+        let message = "ways have areas, and `boxes` does not say which column has the boxes";
         let help = "name the column that `track` gives with `path: true`: `boxes: path`";
         errors.push(Diagnostic::error("E0606", message).at(area.span.clone()).with_help(help));
     }

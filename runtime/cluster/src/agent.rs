@@ -106,6 +106,9 @@ pub enum AgentError {
 /// An answer to a heartbeat may take so long: a link that was cut and is back is noticed then.
 const HEARD: Duration = Duration::from_secs(5);
 
+/// The first heartbeat waits so long for which backends there are.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
 /// Until a renewal of the certificate is tried again that has failed.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 
@@ -130,6 +133,7 @@ pub fn serve(
     joining::join(options, &mut folder)?;
     let Some(identity) = folder.current().cloned() else { return Err(AgentError::NoToken) };
     joined(identity.identity.worker().map_or("", |name| name.as_str()));
+    let backends = Backends::new(&options.folder);
     let credentials = Credentials::new(&identity.certificates)?;
     let client = Arc::new(Client::of_worker(&options.controller, &credentials)?);
     let blobs = Arc::new(Blobs::with_limit(&options.folder.join("files"), options.cache_bytes)?);
@@ -162,7 +166,7 @@ pub fn serve(
     let health = health::first(files_at, hosts.no_control_groups());
     let mut agent = Agent {
         capacities: Capacities::new(&options.capacity),
-        backends: Backends::new(&options.folder),
+        backends,
         hosts,
         options,
         credentials,
@@ -181,6 +185,8 @@ pub fn serve(
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
     let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
+    // Whoever says nothing may get what it cannot run.
+    agent.backends.wait(FIRST_LOOK);
     while !end.load(Ordering::Acquire) {
         agent.renew_if_due(&mut folder, &beats, &client);
         let heartbeat = agent.heartbeat();
@@ -262,7 +268,7 @@ impl Agent<'_> {
             worker_type: self.options.worker_type.clone(),
             price: self.options.price,
             capacity: self.capacities.look(),
-            backends: Some(self.backends.look()),
+            backends: self.backends.look(),
             labels: self.options.labels.clone(),
             only_dials: self.options.only_dials,
             hosts,

@@ -29,7 +29,8 @@ pub(super) fn lacking<'a>(has: Option<&[String]>, role: &'a Role) -> Option<(&'a
 }
 
 /// Refuses a plan by which a model would run where its backend is not: the run would begin, and fail there. A worker of the plan that no
-/// worker of the cluster has the name of may go to any of them, as one may whose place is not there.
+/// worker of the cluster has the name of may go to any of them, as one may whose place is not there. One that is only away and has what is
+/// needed is waited for.
 ///
 /// # Errors
 /// Which operator, backend and workers, and what to do, in words.
@@ -39,6 +40,13 @@ pub(super) fn check(views: &[WorkerView], roles: &BTreeMap<String, Role>) -> Res
         let name = role.worker.as_ref().unwrap_or(name);
         let of_that_name: Vec<&WorkerView> =
             there.iter().copied().filter(|view| view.name == *name).collect();
+        // A drained one gets nothing when it is back.
+        let may_come_back = |view: &WorkerView| {
+            view.name == *name && !view.is_drained && lacking(view.backends.as_deref(), role).is_none()
+        };
+        if of_that_name.is_empty() && views.iter().any(may_come_back) {
+            continue;
+        }
         let able = if of_that_name.is_empty() { &there } else { &of_that_name };
         // None as soon as one of them has all that is needed.
         let lack: Option<Vec<(&str, &str)>> =
@@ -58,7 +66,8 @@ pub(super) fn check(views: &[WorkerView], roles: &BTreeMap<String, Role>) -> Res
     Ok(())
 }
 
-/// Backends that a plan names, each with the type of the workers that run models on it.
+/// Backends that a plan names, each with the type of the workers that run models on it: of a plan as it is placed, as figures are those of
+/// the machines.
 pub(super) fn in_use(plan: &Plan) -> BTreeSet<(String, String)> {
     let of = |stage: &Stage| {
         let worker = plan.workers.iter().find(|worker| worker.id == stage.worker)?;
@@ -68,7 +77,7 @@ pub(super) fn in_use(plan: &Plan) -> BTreeSet<(String, String)> {
 }
 
 /// Leaves out the figures of backends that some worker of their type lacks, so that nothing is planned with them; a line for each. Those of
-/// the plan that a run has stay (`in_use`): nothing could be said of it without them.
+/// the plan that a run has or is to get stay (`in_use`): nothing could be said of it without them.
 pub(super) fn leave_out(
     profile: &mut Profile,
     views: &[WorkerView],
@@ -173,6 +182,17 @@ mod tests {
         let lost = WorkerView { is_alive: false, ..worker("edge", Some(&["rten"])) };
         assert_eq!(check(&[lost], &needed), Ok(()));
         assert_eq!(check(&[worker("edge", Some(&["rten"]))], &roles(&[])), Ok(()));
+    }
+
+    #[test]
+    fn a_worker_that_is_away_and_has_the_backend_is_waited_for() {
+        let (needed, hub) = (roles(&[("edge", "ort")]), worker("hub", Some(&["rten"])));
+        let away = |backends: Option<&[&str]>| WorkerView { is_alive: false, ..worker("edge", backends) };
+        assert_eq!(check(&[away(Some(&["ort", "rten"])), hub.clone()], &needed), Ok(()));
+        assert_eq!(check(&[away(None), hub.clone()], &needed), Ok(()));
+        assert!(check(&[away(Some(&["rten"])), hub.clone()], &needed).is_err());
+        let drained = WorkerView { is_drained: true, ..away(Some(&["ort"])) };
+        assert!(check(&[drained, hub], &needed).is_err());
     }
 
     #[test]

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_spec::plan::PlanWorker;
 
-/// The best worker for a role of a plan of a run: the one of that name, else one of the same tier and location, among these one of the
-/// same type, and among these one that has the least to do; where it is not the one of that name, one that has the backends. None: nobody is
-/// there.
+/// The best worker for a role of a plan of a run that has its backends: the one of that name, else one of the same tier and location, among
+/// these one of the same type, and among these one that has the least to do. None: nobody is there.
 pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     let views = shared.worker_views();
     shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
@@ -54,11 +53,12 @@ impl<'a> Choice<'a> {
 
     /// Those that take work and have the backends of a role.
     fn able(&self, role: &Role) -> Vec<Spare> {
-        let has_all = |spare: &&Spare| {
-            let view = self.views.get(spare.name.as_str());
-            view.is_none_or(|view| backends::lacking(view.backends.as_deref(), role).is_none())
-        };
-        self.spares.iter().filter(has_all).cloned().collect()
+        self.spares.iter().filter(|spare| self.has_all(&spare.name, role)).cloned().collect()
+    }
+
+    fn has_all(&self, name: &str, role: &Role) -> bool {
+        let view = self.views.get(name);
+        view.is_none_or(|view| backends::lacking(view.backends.as_deref(), role).is_none())
     }
 
     fn choose(&self, document: &Document, run: &str, version: u64, role: &str) -> Option<String> {
@@ -71,7 +71,7 @@ impl<'a> Choice<'a> {
         if own.is_bound && own.worker.is_some() {
             return None;
         }
-        if self.can(role) {
+        if self.can(role) && self.has_all(role, &own) {
             return Some(role.to_owned());
         }
         let plans = run.into_iter().flat_map(|run| {
@@ -273,6 +273,11 @@ mod tests {
         assert_eq!(chosen(&views[..1], "x"), None);
         // An older program does not say what it has.
         assert_eq!(chosen(&[of("a", None)], "x").as_deref(), Some("a"));
+        // Its own name does not help a worker that lacks them.
+        let views = [of("x", Some(&["rten"])), of("b", Some(&["ort", "rten"]))];
+        assert_eq!(chosen(&views, "x").as_deref(), Some("b"));
+        assert_eq!(chosen(&views[..1], "x"), None);
+        assert_eq!(chosen(&[of("x", None), of("b", Some(&["ort"]))], "x").as_deref(), Some("x"));
     }
 
     fn options(folder: &Path) -> ControllerOptions {

@@ -178,7 +178,11 @@ impl Shared {
                 Err(error) => return Err(error.into()),
             }
             let plan = planning.as_ref().map(|_| judged.plan.clone()).or_else(|| plan.clone());
-            judged = drive::judge(self, name, bundle, plan).map_err(|text| wrong(name, &text))?;
+            judged = drive::judge(self, name, bundle, plan).map_err(|text| {
+                // What it was to replace is gone: what was laid out until then is of no run.
+                let _ = std::fs::remove_dir_all(self.run_folder(name));
+                wrong(name, &text)
+            })?;
         }
         let explanation = planned.explanation.first().cloned();
         let secret = tidemill_app::processes::secret_number()

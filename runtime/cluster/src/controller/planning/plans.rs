@@ -7,7 +7,7 @@ use crate::controller::{backends, drive};
 use crate::replanning::assessment::{as_placed, read};
 use crate::replanning::{Use, degradation};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tidemill_app::expectation::Expectation;
 use tidemill_app::listener::Listener;
@@ -115,6 +115,11 @@ impl Shared {
     /// # Errors
     /// What is wrong or missing, in words.
     pub(crate) fn case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
+        self.case_with(wish, None)
+    }
+
+    /// The same where a plan is given, which the run does not have yet: its figures have to be there, too.
+    fn case_with(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
         let planning = wish.planning;
         if !(planning.max_utilization > 0.0 && planning.max_utilization <= 1.0) {
             return Err("`max_utilization` is above 0 and at most 1".to_owned());
@@ -146,10 +151,17 @@ impl Shared {
         let heard = Heard::default();
         let mut case = Case::load_sent(&sent, &asked, &heard).map_err(|error| in_words(&error))?;
         notes.extend(heard.take());
-        let in_use = self.facts.look(|document| {
-            document.runs.get(wish.name).map(|run| backends::in_use(&run.plan)).unwrap_or_default()
+        let in_use = |plan: &Plan, workers: &BTreeMap<String, String>| {
+            backends::in_use(&as_placed(plan, workers, &case.infrastructure))
+        };
+        let mut kept = self.facts.look(|document| {
+            let Some(run) = document.runs.get(wish.name) else { return BTreeSet::new() };
+            let places = run.roles.iter().filter_map(|(role, of)| Some((role.clone(), of.worker.clone()?)));
+            let places: BTreeMap<String, String> = places.collect();
+            in_use(&run.plan, &places)
         });
-        notes.extend(backends::leave_out(&mut case.profile, &self.worker_views(), &in_use));
+        kept.extend(given.into_iter().flat_map(|plan| in_use(plan, &BTreeMap::new())));
+        notes.extend(backends::leave_out(&mut case.profile, &self.worker_views(), &kept));
         if case.profile.messages.is_empty() && file.is_none() {
             // Without sizes nothing can be said of how full a link is.
             let links = case.infrastructure.links.iter_mut();
@@ -168,7 +180,7 @@ impl Shared {
     /// # Errors
     /// What is wrong or missing, in words: for a plan that keeps the levels, what has to give way and who has what.
     pub(crate) fn planned_run(&self, wish: &Wish<'_>) -> Result<PlannedRun, String> {
-        let (case, notes) = self.checked_case(wish)?;
+        let (case, notes) = self.checked_case(wish, None)?;
         self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
     }
 
@@ -189,7 +201,7 @@ impl Shared {
                 models: Vec::new(),
             });
         }
-        let (case, notes) = self.checked_case(wish)?;
+        let (case, notes) = self.checked_case(wish, Some(plan))?;
         let placed = as_placed(plan, &BTreeMap::new(), &case.infrastructure);
         let (uses, text) = match read(&case, &placed) {
             Ok(read) => {
@@ -204,9 +216,9 @@ impl Shared {
         Ok(PlannedRun { plan: plan.clone(), uses, explanation, models: models(&case) })
     }
 
-    /// [`Shared::case`], with an order in which levels may give way.
-    fn checked_case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
-        let (case, notes) = self.case(wish)?;
+    /// [`Shared::case_with`], with an order in which levels may give way.
+    fn checked_case(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
+        let (case, notes) = self.case_with(wish, given)?;
         let degrade: Result<Vec<LevelSetting>, LevelError> =
             wish.planning.degrade.iter().map(|text| text.parse()).collect();
         degradation::check(&case, &degrade.map_err(|error| error.to_string())?)?;
