@@ -216,7 +216,7 @@ def export(name, model, args, tune_crops):
 
 
 def main():
-    args = training_run.arguments("Trains the appearance embeddings.", 22, SIZES)
+    args = training_run.arguments("Trains the appearance embeddings.", 22, SIZES, batches=True)
     tune_crops = crops_of(city_data.clips_of(args.work / "city" / "validation"), every=8)
     if not args.export:
         train_crops = crops_of(city_data.clips_of(args.work / "city" / "looks"))

@@ -267,7 +267,7 @@ def export(name, model, args, tune_clips):
 
 
 def main():
-    args = training_run.arguments("Trains the vehicle detectors.", 21, SIZES)
+    args = training_run.arguments("Trains the vehicle detectors.", 21, SIZES, batches=True)
     train_clips = [] if args.export else city_data.clips_of(args.work / "city" / "train")
     tune_clips = city_data.clips_of(args.work / "city" / "validation")
     for name in SIZES:

@@ -23,17 +23,20 @@ ALPHABET = " abcdefghijklmnopqrstuvwxyz'"
 QUESTION_LENGTH = 64
 
 
-def arguments(description, seed, sizes):
+def arguments(description, seed, sizes, batches=False):
+    """Options of a training script; `batches`: also those of one that trains with `Batches`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--work", type=pathlib.Path, required=True,
                         help="folder of generated data and checkpoints")
     parser.add_argument("--seed", type=int, default=seed)
     parser.add_argument("--epochs", type=int, help="only the first so many")
     parser.add_argument("--only", choices=list(sizes), help="train this model only")
-    parser.add_argument("--export", action="store_true",
-                        help="write the models of the checkpoints again, which needs no examples to learn from")
-    parser.add_argument("--device", default="cpu", help="where to train: cpu (the default) or cuda")
-    parser.add_argument("--jobs", type=int, default=0, help="processes that prepare batches beside the training (default: none)")
+    if batches:
+        parser.add_argument("--export", action="store_true",
+                            help="write the models of the checkpoints again, which needs no examples to learn from")
+        parser.add_argument("--device", default="cpu", help="where to train: cpu (the default) or cuda")
+        parser.add_argument("--jobs", type=int, default=0,
+                            help="processes that prepare batches beside the training (default: none)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
