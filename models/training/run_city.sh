@@ -4,7 +4,7 @@
 #   python3 -m venv ENV && ENV/bin/pip install -r requirements.txt
 #   PYTHON=ENV/bin/python WORK=/some/empty/folder ./run_city.sh
 #
-# DEVICE=cuda trains on a GPU, JOBS=N renders and prepares batches with so many processes: with 16 and an H100 it is minutes, on one
+# DEVICE=cuda trains on a GPU, JOBS=N renders and prepares batches with so many processes: with 16 and an H200 it is 13 minutes, on one
 # processor many hours. Can be stopped and started again. The clips of examples/aicity/data are written only when CLIPS=yes.
 set -euo pipefail
 cd "$(dirname "$0")"
