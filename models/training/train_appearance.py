@@ -150,6 +150,7 @@ def across_cameras(vectors, crops):
 def train(name, args, train_crops, tune_crops):
     size = SIZES[name]
     epochs = min(args.epochs or EPOCHS, EPOCHS)
+
     def batch(chosen, rng):
         pixels = np.stack([cut(train_crops.places[i], size.side, rng) for i in chosen])
         return [torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(train_crops.vehicles[chosen])]

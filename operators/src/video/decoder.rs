@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
+use tidemill_machine::Process;
 use tidemill_media::planes::{Conversion, Matrix};
 
 /// Times of frames that wait at most; the pipe holds ffmpeg back long before.
@@ -49,7 +50,7 @@ pub struct Decoder {
     file: PathBuf,
     patience: Duration,
     /// What the child had worked when it was last waited for in vain.
-    worked: Option<u64>,
+    worked: Option<Duration>,
 }
 
 /// What comes over the pipe.
@@ -214,7 +215,7 @@ struct Awaited<'a> {
     pipe: &'a mut ChildStdout,
     child: &'a mut Child,
     patience: Duration,
-    worked: &'a mut Option<u64>,
+    worked: &'a mut Option<Duration>,
 }
 
 impl Read for Awaited<'_> {
@@ -235,15 +236,10 @@ impl Read for Awaited<'_> {
 }
 
 /// Whether a child has worked since it was last asked: where frames are left out, or large, nothing comes for a long while.
-fn goes_on(child: &Child, worked: &mut Option<u64>) -> bool {
-    let ticks = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok().and_then(|text| {
-        // Behind the name, which may have blanks in it: the 14th and the 15th field are its time and that of the system for it.
-        let (_, fields) = text.rsplit_once(')')?;
-        let mut fields = fields.split_whitespace().skip(11);
-        Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-    });
-    let before = std::mem::replace(worked, ticks);
-    ticks.is_some() && ticks != before
+fn goes_on(child: &Child, worked: &mut Option<Duration>) -> bool {
+    let now = Process::of(child.id()).time();
+    let before = std::mem::replace(worked, now);
+    now.is_some() && now != before
 }
 
 /// Appends a picture of Netpbm with its header. Returns its width, its rows, and where its samples begin; a picture that would take more

@@ -1,35 +1,10 @@
 //! A submission that takes the place of a run that has ended.
-use crate::place::{Place, until};
-use tidemill_cluster::api::{Bundle, BundleFile, Quota, Replan, RunState, RunView, Submission};
-use tidemill_cluster::blobs::digest;
+use crate::place::{Place, ROWS, until};
+use tidemill_cluster::api::{RunState, RunView, Submission};
 use tidemill_cluster::client::ClientError;
 
-const WORKFLOW: &str = "version: 1
-name: rows
-sources:
-  - {id: rows, kind: csv, options: {path: rows.csv, columns: {n: int64}}}
-sinks:
-  - {id: kept, kind: jsonl, input: rows, options: {path: kept.jsonl}}
-";
-
 fn submission(place: &Place, workflow: &str, again: bool) -> Submission {
-    let mut bundle = Bundle { workflow: "workflow.yaml".into(), ..Bundle::default() };
-    for (path, bytes) in [("workflow.yaml", workflow.as_bytes()), ("rows.csv", b"n\n1\n2\n")] {
-        let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
-        place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();
-        bundle.files.push(file);
-    }
-    Submission {
-        name: "rows".into(),
-        bundle,
-        plan: None,
-        planning: None,
-        replan: Replan::Off,
-        quota: Quota::default(),
-        records: None,
-        sent_from: Some("/srv/flows".into()),
-        again,
-    }
+    Submission { sent_from: Some("/srv/flows".into()), again, ..place.submission("rows", workflow) }
 }
 
 fn refused(place: &Place, submission: &Submission) -> (u16, String) {
@@ -44,9 +19,9 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
     let place = Place::new();
     let runs = place.folder.path().join("controller/runs");
     let state = || place.admin.get::<RunView>("/v1/runs/rows").unwrap().state;
-    let unfit = WORKFLOW.replace("input: rows", "input: rwos");
+    let unfit = ROWS.replace("input: rows", "input: rwos");
     // Where there is none of its name, it is a submission like others.
-    let first = submission(&place, WORKFLOW, true);
+    let first = submission(&place, ROWS, true);
     place.admin.post::<RunView>("/v1/runs", &first).unwrap();
     assert_eq!(refused(&place, &first).0, 409, "it goes on");
     place.admin.delete::<RunView>("/v1/runs/rows").unwrap();
@@ -58,7 +33,7 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
     assert_eq!(state(), RunState::Cancelled);
     assert!(runs.join("rows/mark").is_file());
 
-    place.admin.post::<RunView>("/v1/runs", &submission(&place, WORKFLOW, true)).unwrap();
+    place.admin.post::<RunView>("/v1/runs", &submission(&place, ROWS, true)).unwrap();
     assert!(!state().is_over());
     assert!(runs.join("rows/files/rows.csv").is_file() && !runs.join("rows/mark").exists());
     let left: Vec<_> = std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -1,37 +1,12 @@
 //! A worker whose files somebody removes.
-use crate::place::{Place, until};
+use crate::place::{Place, ROWS, until};
 use std::path::PathBuf;
-use tidemill_cluster::api::{Bundle, BundleFile, ControllerView, Event, Quota, Replan, RunView, Submission};
-use tidemill_cluster::blobs::digest;
-
-const WORKFLOW: &str = "version: 1
-name: rows
-sources:
-  - {id: rows, kind: csv, options: {path: rows.csv, columns: {n: int64}}}
-sinks:
-  - {id: kept, kind: jsonl, input: rows, options: {path: kept.jsonl}}
-";
+use tidemill_cluster::api::{Bundle, ControllerView, Event, RunView};
 
 fn submit(place: &Place, name: &str) -> Bundle {
-    let mut bundle = Bundle { workflow: "workflow.yaml".into(), ..Bundle::default() };
-    for (path, bytes) in [("workflow.yaml", WORKFLOW.as_bytes()), ("rows.csv", b"n\n1\n2\n")] {
-        let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
-        place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();
-        bundle.files.push(file);
-    }
-    let submission = Submission {
-        name: name.into(),
-        bundle: bundle.clone(),
-        plan: None,
-        planning: None,
-        replan: Replan::Off,
-        quota: Quota::default(),
-        records: None,
-        sent_from: None,
-        again: false,
-    };
+    let submission = place.submission(name, ROWS);
     place.admin.post::<RunView>("/v1/runs", &submission).unwrap();
-    bundle
+    submission.bundle
 }
 
 #[test]

@@ -5,10 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 use tidemill_cluster::agent::{self, AgentError, AgentOptions};
-use tidemill_cluster::api::{TokenAnswer, TokenRequest};
+use tidemill_cluster::api::{Bundle, BundleFile, Quota, Replan, Submission, TokenAnswer, TokenRequest};
+use tidemill_cluster::blobs::digest;
 use tidemill_cluster::client::Client;
 use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping, StoredFiles};
 use tidemill_identity::{AccessToken, JoinAddress, Lifetimes};
+
+/// Rows of a file into another one.
+pub(crate) const ROWS: &str = "version: 1
+name: rows
+sources:
+  - {id: rows, kind: csv, options: {path: rows.csv, columns: {n: int64}}}
+sinks:
+  - {id: kept, kind: jsonl, input: rows, options: {path: kept.jsonl}}
+";
 
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
@@ -21,6 +31,27 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// A submission of a workflow that reads `rows.csv`, its files sent.
+    pub(crate) fn submission(&self, name: &str, workflow: &str) -> Submission {
+        let mut bundle = Bundle { workflow: "workflow.yaml".into(), ..Bundle::default() };
+        for (path, bytes) in [("workflow.yaml", workflow.as_bytes()), ("rows.csv", b"n\n1\n2\n")] {
+            let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
+            self.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();
+            bundle.files.push(file);
+        }
+        Submission {
+            name: name.into(),
+            bundle,
+            plan: None,
+            planning: None,
+            replan: Replan::Off,
+            quota: Quota::default(),
+            records: None,
+            sent_from: None,
+            again: false,
+        }
+    }
+
     pub(crate) fn new() -> Self {
         Self::with(None)
     }
