@@ -53,6 +53,7 @@ pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
         RunError::Operator { .. } | RunError::System(_) => {
             Failure::new(Kind::Unavailable, error.to_string()).with_help(kept)
         }
+        RunError::Unbalanced { .. } => Failure::new(Kind::Defect, error.to_string()).with_help(kept),
         RunError::Panic { .. } | RunError::Plan(_) => Failure::new(Kind::Defect, error.to_string())
             .with_help(format!("{kept}; `on_panic: restart` goes on after panics")),
     };

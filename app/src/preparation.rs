@@ -471,7 +471,7 @@ fn program(
     let when_cut = workflow.when_cut();
     let program = Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic, when_cut };
     if !errors.has_errors()
-        && let Err(error) = program.check_spread()
+        && let Err(error) = program.check_spread().and_then(|()| program.check_edges())
     {
         errors.push(Diagnostic::error("E0417", error.to_string()));
     }

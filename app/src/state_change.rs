@@ -2,7 +2,7 @@
 //! the old one. Models, workers and the shares of operators without a state may change; a state moves as a whole and is not divided.
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_engine::{Program, instance_name};
-use tidemill_operators::api::{Computation, Spread};
+use tidemill_operators::api::Computation;
 use tidemill_spec::plan::{Plan, Stage};
 
 /// Shares that differ by less are the same.
@@ -46,8 +46,6 @@ pub enum PlanChangeError {
 #[derive(Debug, Clone)]
 enum Keys {
     All,
-    /// Beginning and end of its part of the hash space of a column.
-    Part(f64, f64),
     /// Shares of all classes of the plan, those that it has, and which partition of how many it is.
     Classes {
         shares: Vec<f64>,
@@ -61,9 +59,6 @@ impl Keys {
         let near = |a: f64, b: f64| (a - b).abs() < TOLERANCE;
         match (self, other) {
             (Self::All, Self::All) => true,
-            (Self::Part(from, to), Self::Part(other_from, other_to)) => {
-                near(*from, *other_from) && near(*to, *other_to)
-            }
             (
                 Self::Classes { shares, own, partition },
                 Self::Classes { shares: other_shares, own: other_own, partition: other_partition },
@@ -79,19 +74,16 @@ impl Keys {
 }
 
 /// The instances of an operator with the keys of each.
-fn instances(plan: &Plan, operator: &str, is_by_column: bool) -> Vec<(String, Keys)> {
+fn instances(plan: &Plan, operator: &str) -> Vec<(String, Keys)> {
     let stages: Vec<&Stage> = plan.stages.iter().filter(|stage| stage.operator == operator).collect();
     let is_one = stages.len() == 1 && stages.iter().all(|stage| stage.partitions <= 1);
     let shares: Vec<f64> = plan.classes.iter().map(|class| class.share).collect();
-    let (mut all, mut before) = (Vec::new(), 0.0);
+    let mut all = Vec::new();
     for stage in stages {
         let partitions = stage.partitions.max(1);
         for partition in 0..partitions {
-            let to = before + stage.share / f64::from(partitions);
             let keys = if is_one {
                 Keys::All
-            } else if is_by_column {
-                Keys::Part(before, to)
             } else {
                 let classes = plan.classes.iter().enumerate();
                 let own = classes
@@ -100,31 +92,23 @@ fn instances(plan: &Plan, operator: &str, is_by_column: bool) -> Vec<(String, Ke
                 Keys::Classes { shares: shares.clone(), own, partition: (partition, partitions) }
             };
             all.push((instance_name(stage, partition), keys));
-            before = to;
         }
     }
     all
 }
 
-/// Sources and operators that keep something from one epoch to the next, and whether their rows are spread by a column.
-pub(crate) fn keepers(program: &Program) -> BTreeMap<&str, bool> {
-    let sources = program.sources.keys().map(|id| (id.as_str(), false));
+/// Sources and operators that keep something from one epoch to the next.
+pub(crate) fn keepers(program: &Program) -> BTreeSet<&str> {
     let operators = program.operators.values();
     let stateful = operators.filter(|bound| matches!(bound.computation, Computation::Stateful));
-    let stateful = stateful.map(|bound| (bound.id.as_str(), matches!(bound.spread, Spread::Column(_))));
-    sources.chain(stateful).collect()
+    program.sources.keys().map(String::as_str).chain(stateful.map(|bound| bound.id.as_str())).collect()
 }
 
 /// For each instance of an operator in the new plan, that of the old one with the same keys; none where the keys are divided in
-/// another way. `is_by_column`: its rows are spread by a column.
-pub(crate) fn divided(
-    old: &Plan,
-    new: &Plan,
-    operator: &str,
-    is_by_column: bool,
-) -> Option<Vec<(String, String)>> {
-    let before = instances(old, operator, is_by_column);
-    let after = instances(new, operator, is_by_column);
+/// another way.
+pub(crate) fn divided(old: &Plan, new: &Plan, operator: &str) -> Option<Vec<(String, String)>> {
+    let before = instances(old, operator);
+    let after = instances(new, operator);
     if before.len() != after.len() {
         return None;
     }
@@ -155,9 +139,9 @@ pub fn carried(old: &Plan, program: &Program) -> Result<BTreeMap<String, String>
         return Err(PlanChangeError::Epochs { key: "checkpoint_every", old, new });
     }
     let mut all = BTreeMap::new();
-    for (operator, is_by_column) in keepers(program) {
+    for operator in keepers(program) {
         let error = || PlanChangeError::Divided { operator: operator.to_owned() };
-        all.extend(divided(old, new, operator, is_by_column).ok_or_else(error)?);
+        all.extend(divided(old, new, operator).ok_or_else(error)?);
     }
     Ok(all)
 }

@@ -195,8 +195,8 @@ impl Case<'_> {
     }
 
     /// Whether its keys would be divided among stages in another way.
-    fn is_divided(&self, id: &str, is_by_column: bool) -> bool {
-        divided(&self.old.plan, &self.new.plan, id, is_by_column).is_none()
+    fn is_divided(&self, id: &str) -> bool {
+        divided(&self.old.plan, &self.new.plan, id).is_none()
     }
 
     /// The log of one stage of a source.

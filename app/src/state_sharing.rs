@@ -27,7 +27,7 @@ pub(crate) fn can_be_shared(old: &Plan, program: &Program, operator: &str) -> bo
     let same_classes = before.len() == now.len()
         && before.iter().zip(now).all(|(before, now)| near(before.share, now.share));
     bound.computation == Computation::Stateful
-        && (matches!(bound.spread, Spread::Column(_)) || same_classes)
+        && (matches!(bound.spread, Spread::Group(_)) || same_classes)
         && fresh(bound).is_some_and(|instance| instance.is_divisible())
 }
 

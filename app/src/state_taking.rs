@@ -41,7 +41,7 @@ pub(crate) fn take_over(
     next.stages.clear();
     next.sources.clear();
     let mut objects = Vec::new();
-    for (id, is_by_column) in keepers(&prepared.program) {
+    for id in keepers(&prepared.program) {
         let role = if prepared.program.sources.contains_key(id) { Role::Source } else { Role::Operator };
         let verdict = changes.verdict(role, id);
         if !matches!(verdict, Some(Verdict::GoesOn | Verdict::Changed)) {
@@ -51,7 +51,7 @@ pub(crate) fn take_over(
             }
             continue;
         }
-        let Some(names) = divided(&old.plan, &new.plan, id, is_by_column) else {
+        let Some(names) = divided(&old.plan, &new.plan, id) else {
             let shares = shared(state, &manifest, &old.plan, &prepared.program, id).map_err(|text| {
                 Failure::new(
                     Kind::Unavailable,

@@ -184,7 +184,7 @@ pub type WriteSnapshot = Box<dyn FnOnce() -> Result<Vec<u8>, OperatorError> + Se
 pub struct StateKeys<'a> {
     /// What the source said of each row: its class and its place in that.
     pub classes: &'a UInt32Array,
-    /// The values of the column that [`Spread::Column`] names, where there is one.
+    /// The values of the column that [`Spread::Group`] names, where there is one.
     pub first: Option<&'a ArrayRef>,
 }
 
@@ -251,10 +251,28 @@ pub enum Spread {
     /// By the route key of the sources, which must be the join key: each entry names one column per input, and
     /// the sources behind the inputs must have one of the entries as their `key`.
     RouteKey(Vec<Vec<String>>),
-    /// By this column, wherever the records come from (a group-by).
-    Column(String),
+    /// By group, wherever the records come from: rows with the same value in this column must meet. A row goes to the stage of the
+    /// route class that a source would give to that value, and the rows of the output have that class.
+    Group(GroupColumn),
     /// Not at all: all records must meet in one stage.
     One,
+}
+
+impl Spread {
+    /// By the first of these columns, which an operator groups by and sends under the same names; without any, all records must meet.
+    pub fn by_group<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
+        let first = columns.into_iter().next();
+        first.map_or(Self::One, |name| Self::Group(GroupColumn { input: name.into(), output: name.into() }))
+    }
+}
+
+/// A column by which an operator groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupColumn {
+    /// Its name in the input.
+    pub input: String,
+    /// The column of the output that has the value of the group.
+    pub output: String,
 }
 
 /// An operator with checked options and types, ready to be instantiated.

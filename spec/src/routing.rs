@@ -47,7 +47,7 @@ pub fn number_position(number: i128) -> u64 {
 }
 
 /// The parts of the key space that belong to shares: class and lane of a position.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassTable {
     /// Cumulated shares as fractions of 2^64.
     ends: Vec<u64>,

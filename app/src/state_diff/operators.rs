@@ -3,7 +3,6 @@ use super::{Case, PartChange, Verdict};
 use crate::state_definition::{Part, Role};
 use crate::state_fields::{FieldChange, differences};
 use crate::state_sharing::can_be_shared;
-use tidemill_operators::api::Spread;
 
 /// What does not change the rows that an operator gives.
 const HARMLESS: [&str; 6] = ["on_panic", "batching", "backend", "worker", "copies", "device"];
@@ -63,9 +62,7 @@ impl Case<'_> {
         let told = match (old.keeps && new.keeps, is_same) {
             (_, true) if !new.keeps => part(Verdict::GoesOn, "keeps nothing"),
             (true, _) if is_fit => {
-                let by_column = self.program.operators.values().find(|bound| bound.id == id);
-                let by_column = by_column.is_some_and(|bound| matches!(bound.spread, Spread::Column(_)));
-                let is_divided = self.is_divided(id, by_column);
+                let is_divided = self.is_divided(id);
                 if is_divided && can_be_shared(&self.old.plan, self.program, id) {
                     let why = "keeps its state, which is divided among its stages by its keys";
                     part(if is_same { Verdict::GoesOn } else { Verdict::Changed }, why)

@@ -81,7 +81,7 @@ impl Case<'_> {
             let changes = differences(&old.written, &new.written);
             return part(Verdict::Refused, why.to_owned()).with(changes);
         }
-        if self.is_divided(id, false) {
+        if self.is_divided(id) {
             let why = "the new plan divides its records among stages in another way; give it as many stages with the same shares";
             return part(Verdict::Refused, why.to_owned()).with(self.plan_changes(id));
         }

@@ -159,7 +159,7 @@ impl TypedOperatorKind for Distinct {
             kind: Self::KIND.into(),
             output,
             computation: Computation::Stateful,
-            spread: options.group_by.first().map_or(Spread::One, |name| Spread::Column(name.value.clone())),
+            spread: Spread::by_group(options.group_by.iter().map(|name| name.value.as_str())),
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

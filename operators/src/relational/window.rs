@@ -63,7 +63,7 @@
 //!     bound.output.to_string(),
 //!     "{window_start: int64, window_end: int64, colour: text, mean_v: float64}"
 //! );
-//! assert_eq!(bound.spread, Spread::Column("colour".into())); // several stages split the colours among them
+//! assert_eq!(bound.spread, Spread::by_group(["colour"])); // several stages split the colours among them
 //! ```
 use super::aggregate::{Aggregate, Function};
 use super::keys::is_key_type;
@@ -210,8 +210,7 @@ impl TypedOperatorKind for Window {
             kind: Self::KIND.into(),
             output,
             computation: Computation::Stateful,
-            // All rows of a group have the same value in the first group column, so they meet in one partition.
-            spread: options.group_by.first().map_or(Spread::One, |name| Spread::Column(name.value.clone())),
+            spread: Spread::by_group(options.group_by.iter().map(|name| name.value.as_str())),
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

@@ -29,7 +29,7 @@
 //! counts from when the box was due that showed that the track is over. Several stages may share the work camera by camera.
 use super::track_rows::{Columns, Gives};
 use super::track_state::{Running, Setup};
-use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::api::{BoundOperator, Computation, GroupColumn, Instance, Spread};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
 use schemars::JsonSchema;
@@ -209,6 +209,13 @@ impl TypedOperatorKind for Track {
             }
             Form::Tracks => (track_type(input, &columns, options.path), Gives::Tracks { path: options.path }),
         };
+        let camera = GroupColumn {
+            output: match gives {
+                Gives::Boxes => options.camera.value.clone(),
+                Gives::Tracks { .. } => "camera".to_owned(),
+            },
+            input: options.camera.value,
+        };
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
             settings,
@@ -222,7 +229,7 @@ impl TypedOperatorKind for Track {
             kind: Self::KIND.into(),
             output,
             computation: Computation::Stateful,
-            spread: Spread::Column(options.camera.value),
+            spread: Spread::Group(camera),
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

@@ -35,6 +35,21 @@ pub enum RunError {
     /// An edge between two workers was cut for as long as the workflow has it (`when_cut: stop`).
     #[error("{0}")]
     Cut(String),
+    /// An edge did not carry what its sender gave: rows were lost, or came twice.
+    #[error(
+        "edge {edge} does not add up: {sent} rows were sent up to {until} and {taken} were taken; results would be wrong, so the run \
+         ends; please report this"
+    )]
+    Unbalanced {
+        /// The stages on both sides.
+        edge: String,
+        /// What the counts reach to.
+        until: String,
+        /// Rows that the sender gave.
+        sent: u64,
+        /// Rows that came.
+        taken: u64,
+    },
     /// The operating system refused something that the engine needs.
     #[error("{0}")]
     System(String),

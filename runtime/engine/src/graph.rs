@@ -5,9 +5,9 @@ use crate::failure::{OnPanic, RunError};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::routing::Selector;
 use arrow_schema::SchemaRef;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, Spread};
+use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
 use tidemill_spec::plan::{Freshness, Plan, PlanEdge, Stage};
 use tidemill_spec::types::StreamType;
@@ -65,6 +65,8 @@ pub(crate) struct ChannelOut {
     pub(crate) id: ChannelId,
     pub(crate) selector: Selector,
     pub(crate) freshness: Freshness,
+    /// The operator or sink and its input that share the rows of the sender among their stages; none: a stand-in repeats them.
+    pub(crate) shared_by: Option<(String, usize)>,
 }
 
 /// Where one input of an instance comes from.
@@ -123,7 +125,7 @@ pub(crate) struct MetricsTable {
     pub(crate) sinks: BTreeMap<String, Arc<SinkMetrics>>,
 }
 
-fn plan_error(text: impl Into<String>) -> RunError {
+pub(crate) fn plan_error(text: impl Into<String>) -> RunError {
     RunError::Plan(text.into())
 }
 
@@ -147,7 +149,7 @@ impl MetricsTable {
 
 impl Program {
     /// Type of what a stage gives; none for sinks.
-    fn output_of(&self, stage: &Stage) -> Option<&StreamType> {
+    pub(crate) fn output_of(&self, stage: &Stage) -> Option<&StreamType> {
         match self.sources.get(&stage.operator) {
             Some(source) => Some(&source.output),
             None => self.operators.get(&stage.id).map(|operator| &operator.output),
@@ -192,130 +194,20 @@ impl Program {
         self.plan.stages.iter().map(|stage| (stage.id.as_str(), stage)).collect()
     }
 
-    /// Whether every operator with several stages or partitions gives what one would.
-    ///
-    /// # Errors
-    /// [`RunError::Plan`] with the operator, why not, and what to write instead.
-    pub fn check_spread(&self) -> Result<(), RunError> {
-        let copies = self.copies();
-        for stage in &self.plan.stages {
-            let Some(bound) = self.operators.get(&stage.id) else { continue };
-            if copies[stage.operator.as_str()] < 2 {
-                continue;
-            }
-            match &bound.spread {
-                Spread::Any | Spread::Computes(_) | Spread::Column(_) => {}
-                Spread::One => {
-                    return Err(plan_error(format!(
-                        "operator '{}' has several stages or partitions, but all its records must meet in one; \
-                         give it one stage, or group it (`group_by`)",
-                        stage.operator
-                    )));
-                }
-                Spread::RouteKey(keys) => self.check_route_key(&stage.operator, keys)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Records reach a stage by the key of their source: partners meet only if that is what is joined on.
-    fn check_route_key(&self, operator: &str, keys: &[Vec<String>]) -> Result<(), RunError> {
-        let inputs = keys.first().map_or(0, Vec::len);
-        let behind: Vec<BTreeSet<&str>> = (0..inputs).map(|input| self.behind(operator, input)).collect();
-        let sources = |behind: &BTreeSet<&str>| -> Vec<&BoundSource> {
-            behind.iter().filter_map(|id| self.sources.get(*id)).collect()
-        };
-        let has_keys = |entry: &[String]| {
-            entry.iter().zip(&behind).all(|(column, behind)| {
-                sources(behind).iter().all(|source| source.key.as_ref() == Some(column))
-            })
-        };
-        let computing = |entry: &[String]| {
-            let mut columns = entry.iter().zip(&behind);
-            columns.find_map(|(column, behind)| Some((self.computing(column, behind)?, column.clone())))
-        };
-        let keyed: Vec<_> =
-            keys.iter().filter(|entry| has_keys(entry)).map(|entry| computing(entry)).collect();
-        if keyed.contains(&None) {
-            return Ok(());
-        }
-        if let Some((computing, column)) = keyed.into_iter().flatten().next() {
-            return Err(plan_error(format!(
-                "operator '{operator}' has several stages or partitions, but '{computing}' computes the column \
-                 '{column}' that it joins on, while records are routed by what their sources say there, so partners \
-                 would miss each other; give '{operator}' one stage, or let the sources send that column as it is \
-                 joined on"
-            )));
-        }
-        let wanted = keys.first().into_iter().flatten().zip(&behind).flat_map(|(column, behind)| {
-            sources(behind).into_iter().map(move |source| format!("source '{}' `key: {column}`", source.id))
-        });
-        let wanted: BTreeSet<String> = wanted.collect();
-        Err(plan_error(format!(
-            "operator '{operator}' has several stages or partitions, but its inputs are not routed by the columns \
-             that it joins on, so partners would miss each other; give {} in the workflow, or give '{operator}' one \
-             stage",
-            wanted.into_iter().collect::<Vec<_>>().join(" and ")
-        )))
-    }
-
-    /// Which of these operators computes a column of that name, if one does.
-    fn computing(&self, column: &str, operators: &BTreeSet<&str>) -> Option<&str> {
-        let computes = |stage: &&Stage| {
-            let spread = self.operators.get(&stage.id).map(|operator| &operator.spread);
-            matches!(spread, Some(Spread::Computes(columns)) if columns.iter().any(|name| name == column))
-        };
-        let stages = self.plan.stages.iter().filter(|stage| operators.contains(stage.operator.as_str()));
-        stages.filter(computes).map(|stage| stage.operator.as_str()).next()
-    }
-
-    /// Sources and operators whose records can reach an input of an operator.
-    fn behind(&self, operator: &str, input: usize) -> BTreeSet<&str> {
-        let operator_of = |stage: &str| {
-            self.plan
-                .stages
-                .iter()
-                .find(|found| found.id == stage)
-                .map_or("", |found| found.operator.as_str())
-        };
-        let mut found = BTreeSet::new();
-        let direct =
-            self.plan.edges.iter().filter(|e| e.input as usize == input && operator_of(&e.to) == operator);
-        let mut open: Vec<&str> = direct.map(|edge| operator_of(&edge.from)).collect();
-        while let Some(operator) = open.pop() {
-            if found.insert(operator) {
-                let into = self.plan.edges.iter().filter(|edge| operator_of(&edge.to) == operator);
-                open.extend(into.map(|edge| operator_of(&edge.from)));
-            }
-        }
-        found
-    }
-
     /// Which rows of `from` go to partition `partition` of the stage that `edge` leads to.
     fn selector(&self, from: &Stage, to: &Stage, partition: u32) -> Result<Selector, RunError> {
-        if let Some(Spread::Column(column)) = self.operators.get(&to.id).map(|operator| &operator.spread) {
-            let index = self.output_of(from).and_then(|output| output.index_of(column));
-            let index =
-                index.ok_or_else(|| plan_error(format!("stage '{}' has no column '{column}'", from.id)))?;
-            let mut shares = Vec::new();
-            let mut own = 0;
-            for stage in self.plan.stages.iter().filter(|stage| stage.operator == to.operator) {
-                for number in 0..stage.partitions.max(1) {
-                    if stage.id == to.id && number == partition {
-                        own = shares.len();
-                    }
-                    shares.push(stage.share / f64::from(stage.partitions.max(1)));
-                }
-            }
-            return Ok(match shares.len() {
-                1 => Selector::All,
-                _ => Selector::by_column(METADATA_COLUMNS + index, &shares, own),
-            });
-        }
+        let partitions = to.partitions.max(1);
         let classes = self.classes_of(to);
+        if let Some(group) = self.group_of(to).filter(|_| self.copies()[to.operator.as_str()] > 1) {
+            let index = self.output_of(from).and_then(|output| output.index_of(&group.input));
+            let index = index
+                .ok_or_else(|| plan_error(format!("stage '{}' has no column '{}'", from.id, group.input)))?;
+            let (index, table) = (METADATA_COLUMNS + index, self.class_table());
+            return Ok(Selector::Group { index, table, classes, partition, partitions });
+        }
         let sender = self.classes_of(from);
         let all = sender.iter().zip(&classes).all(|(sent, taken)| !sent || *taken);
-        Ok(match to.partitions.max(1) {
+        Ok(match partitions {
             1 if all => Selector::All,
             partitions => Selector::Class { classes, partition, partitions },
         })
@@ -386,6 +278,7 @@ pub fn instance_name(stage: &Stage, partition: u32) -> String {
 /// Builds slots and channels.
 pub(crate) fn build(program: &Program) -> Result<Graph, RunError> {
     program.check_spread()?;
+    program.check_edges()?;
     let mut graph = Graph::default();
     let order = program.topological()?;
     let stages = program.stages();
@@ -476,7 +369,9 @@ fn connect(
                 edge: number,
                 role,
             });
-            graph.slots[from_slot].instances[from_at].outputs.push(ChannelOut { id, selector, freshness });
+            let shared_by = to.stands_in_for.is_none().then(|| (to.operator.clone(), port));
+            let out = ChannelOut { id, selector, freshness, shared_by };
+            graph.slots[from_slot].instances[from_at].outputs.push(out);
             graph.slots[to_slot].instances[to_at].ports[port].remote.push((id, freshness));
         }
     }
@@ -486,74 +381,4 @@ fn connect(
 /// Bytes beyond which `drop_oldest` drops on an edge.
 pub(crate) fn drop_limit(byte_budget: usize) -> usize {
     (byte_budget / 4).min(CREDIT_WINDOW as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tidemill_operators::api::{Computation, OperatorError};
-    use tidemill_spec::plan::PlanWorkflow;
-    use tidemill_spec::types::{Column, ColumnType};
-
-    fn source(id: &str) -> BoundSource {
-        BoundSource {
-            id: id.into(),
-            kind: "test".into(),
-            output: StreamType::new([Column::new("site", ColumnType::Text)]),
-            key: Some("site".into()),
-            rate_per_second: None,
-            out_of_order_microseconds: 0,
-            live: false,
-            has_event_times: false,
-            at_one_time: 1,
-            stream: None,
-            journalled: None,
-            input: None,
-            journal: None,
-            make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
-        }
-    }
-
-    fn operator(id: &str, spread: Spread) -> BoundOperator {
-        BoundOperator {
-            id: id.into(),
-            kind: "test".into(),
-            output: StreamType::new([Column::new("site", ColumnType::Text)]),
-            computation: Computation::Stateless,
-            spread,
-            make: Arc::new(|| Err(OperatorError::new("nothing is computed here"))),
-        }
-    }
-
-    /// A join of `a`, behind a map and a filter, with `b`, in so many partitions.
-    fn program(computed: &[&str], partitions: u32) -> Program {
-        let mut plan = Plan::new(PlanWorkflow { name: "test".into(), digest: None });
-        plan.stages = ["a", "b", "m", "f", "j"].map(|id| Stage::new(id, id, "here")).into();
-        plan.stages[4].partitions = partitions;
-        plan.edges = [("a", "m", 0), ("m", "f", 0), ("f", "j", 0), ("b", "j", 1)]
-            .map(|(from, to, input)| PlanEdge::new(from, to, input))
-            .into();
-        let computes = Spread::Computes(computed.iter().map(|name| (*name).to_owned()).collect());
-        let joins = Spread::RouteKey(vec![vec!["site".into(), "site".into()]]);
-        let operators = [operator("m", computes), operator("f", Spread::Any), operator("j", joins)];
-        Program {
-            plan,
-            sources: ["a", "b"].map(|id| (id.to_owned(), source(id))).into(),
-            operators: operators.map(|operator| (operator.id.clone(), operator)).into(),
-            sinks: BTreeMap::new(),
-            on_panic: BTreeMap::new(),
-            when_cut: BTreeMap::new(),
-        }
-    }
-
-    #[test]
-    fn a_join_on_a_column_that_was_computed_on_the_way_has_one_stage() {
-        program(&["celsius"], 2).check_spread().expect("records are routed by what is joined on");
-        program(&["site"], 1).check_spread().expect("all records meet");
-        let error = program(&["celsius", "site"], 2).check_spread().expect_err("computed").to_string();
-        assert!(
-            error.contains("'m' computes the column 'site'") && error.contains("'j' one stage"),
-            "{error}"
-        );
-    }
 }

@@ -38,6 +38,7 @@ mod samples;
 mod scaling;
 mod sharing;
 mod slot;
+mod spread;
 mod store;
 mod traces;
 mod watermark;

@@ -1,7 +1,8 @@
 //! Which rows of a stream go to which receiver: the class that a record was given at its source decides at every hop
 //! (the rule itself: [`tidemill_spec::routing`]).
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow_select::filter::filter_record_batch;
+use std::sync::Arc;
 use tidemill_operators::record::{self, Metadata};
 use tidemill_spec::routing::{ClassTable, key_position, number_position};
 use xxhash_rust::xxh3::xxh3_64;
@@ -13,31 +14,24 @@ pub(crate) enum Selector {
     All,
     /// Those whose class is routed to the stage; of these the lanes of the partition.
     Class { classes: Vec<bool>, partition: u32, partitions: u32 },
-    /// Those whose column value lies in a part of the hash space (a group-by on another column than the key).
-    Column { index: usize, from: u64, to: u64 },
+    /// The same, where a group decides and not the record: its class is the one that a source gives to the value of this column.
+    Group { index: usize, table: ClassTable, classes: Vec<bool>, partition: u32, partitions: u32 },
 }
 
 impl Selector {
-    /// Selector of receiver `i` among receivers with these shares, by the value of a column.
-    pub(crate) fn by_column(index: usize, shares: &[f64], i: usize) -> Self {
-        let (from, to) = ClassTable::new(shares).part(i);
-        Self::Column { index, from, to }
-    }
-
     /// Which rows it takes; `None`: all.
     fn mask(&self, batch: &RecordBatch) -> Option<BooleanArray> {
         match self {
             Self::All => None,
             Self::Class { classes, partition, partitions } => {
-                Some(BooleanArray::from_unary(Metadata::of(batch).classes, |value| {
-                    takes_class(classes, (value & 0xffff) as usize)
-                        && partition_of(value, *partitions) == *partition
+                let values = Metadata::of(batch).classes;
+                Some(BooleanArray::from_unary(values, |value| {
+                    takes(classes, (*partition, *partitions), value)
                 }))
             }
-            Self::Column { index, from, to } => {
-                let takes = |position: u64| *from <= position && (position < *to || *to == u64::MAX);
-                let positions = column_positions(batch.column(*index));
-                Some(positions.into_iter().map(|position| Some(takes(position))).collect())
+            Self::Group { index, table, classes, partition, partitions } => {
+                let values = class_values(table, batch.column(*index)).into_iter();
+                Some(values.map(|value| Some(takes(classes, (*partition, *partitions), value))).collect())
             }
         }
     }
@@ -53,14 +47,40 @@ impl Selector {
     }
 }
 
+/// Whether the partition (of so many) of a stage that has these classes takes rows with this value of `_class`.
+pub(crate) fn takes(classes: &[bool], (partition, partitions): (u32, u32), value: u32) -> bool {
+    takes_class(classes, (value & 0xffff) as usize) && partition_of(value, partitions) == partition
+}
+
+/// The `_class` that a source gives to each value of a column.
+pub(crate) fn class_values(table: &ClassTable, column: &ArrayRef) -> Vec<u32> {
+    column_positions(column).into_iter().map(|position| table.value_at(position)).collect()
+}
+
+/// Gives rows the class of their group: the one that they came with may be that of another row of the group, or of another plan.
+#[derive(Debug, Clone)]
+pub(crate) struct ByGroup {
+    /// The column of the output with the value of the group.
+    pub(crate) index: usize,
+    pub(crate) table: ClassTable,
+}
+
+impl ByGroup {
+    pub(crate) fn classed(&self, batch: RecordBatch) -> RecordBatch {
+        let (schema, mut columns, _) = batch.into_parts();
+        columns[record::CLASS] = Arc::new(UInt32Array::from(class_values(&self.table, &columns[self.index])));
+        RecordBatch::try_new(schema, columns).expect("one class a row")
+    }
+}
+
 /// Whether a stage takes a class. Rows that a stateful operator has kept since another plan of the run may have classes that this plan
 /// has not: each of them goes one way, too.
-pub(crate) fn takes_class(classes: &[bool], class: usize) -> bool {
+fn takes_class(classes: &[bool], class: usize) -> bool {
     class.checked_rem(classes.len()).is_some_and(|class| classes[class])
 }
 
 /// The partition, of so many, that takes rows with this value of `_class`.
-pub(crate) fn partition_of(value: u32, partitions: u32) -> u32 {
+fn partition_of(value: u32, partitions: u32) -> u32 {
     ((value >> 16) * partitions) >> 16
 }
 

@@ -1,10 +1,10 @@
 //! A state that was kept by some stages of an operator, and is to be kept by more or fewer: which rows of it each of them has.
 use crate::checkpoint::{self, StagePast, decode};
 use crate::graph::Program;
-use crate::routing::{column_positions, partition_of, takes_class};
+use crate::routing::{class_values, takes};
 use crate::store::Call;
-use arrow_array::BooleanArray;
-use tidemill_operators::api::{Instance, MakeInstance, Output, Spread, StateKeys, Stateful};
+use arrow_array::{BooleanArray, UInt32Array};
+use tidemill_operators::api::{Instance, MakeInstance, Output, StateKeys, Stateful};
 use tidemill_spec::plan::Stage;
 use tidemill_spec::routing::ClassTable;
 
@@ -13,15 +13,10 @@ use tidemill_spec::routing::ClassTable;
 pub enum Share {
     /// All.
     All,
-    /// Those whose position in the hash space of a column is from here to there; the last one has the last position too.
-    Part {
-        /// The first one.
-        from: u64,
-        /// The first one behind it.
-        to: u64,
-    },
     /// Those of some route classes, and of these a partition.
     Classes {
+        /// Where the class of a row is that of its group: the classes of all values.
+        groups: Option<ClassTable>,
         /// By class, whether it has it.
         own: Vec<bool>,
         /// Which one.
@@ -37,14 +32,12 @@ impl Share {
         let rows = keys.classes.len();
         match self {
             Self::All => std::iter::repeat_n(Some(true), rows).collect(),
-            Self::Part { from, to } => {
-                let positions = keys.first.map_or_else(|| vec![0; rows], column_positions);
-                let is_own = |position: u64| *from <= position && (position < *to || *to == u64::MAX);
-                positions.into_iter().map(|position| Some(is_own(position))).collect()
+            Self::Classes { groups, own, partition, partitions } => {
+                let of_groups = groups.as_ref().zip(keys.first);
+                let of_groups = of_groups.map(|(table, first)| UInt32Array::from(class_values(table, first)));
+                let values = of_groups.as_ref().unwrap_or(keys.classes);
+                BooleanArray::from_unary(values, |value| takes(own, (*partition, *partitions), value))
             }
-            Self::Classes { own, partition, partitions } => BooleanArray::from_unary(keys.classes, |value| {
-                takes_class(own, (value & 0xffff) as usize) && partition_of(value, *partitions) == *partition
-            }),
         }
     }
 }
@@ -57,21 +50,8 @@ impl Program {
         if stages().map(|other| other.partitions.max(1)).sum::<u32>() == 1 {
             return Share::All;
         }
-        let bound = self.operators.get(&stage.id);
-        if !bound.is_some_and(|bound| matches!(bound.spread, Spread::Column(_))) {
-            return Share::Classes { own: self.classes_of(stage), partition, partitions };
-        }
-        let mut shares = Vec::new();
-        let mut place = 0;
-        for other in stages() {
-            if other.id == stage.id {
-                place = shares.len() + partition as usize;
-            }
-            let each = other.share / f64::from(other.partitions.max(1));
-            shares.extend((0..other.partitions.max(1)).map(|_| each));
-        }
-        let (from, to) = ClassTable::new(&shares).part(place);
-        Share::Part { from, to }
+        let groups = self.group_of(stage).map(|_| self.class_table());
+        Share::Classes { groups, own: self.classes_of(stage), partition, partitions }
     }
 }
 
@@ -103,7 +83,7 @@ pub fn state_of(make: &MakeInstance, past: &StagePast) -> Result<Vec<u8>, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::{ArrayRef, Int64Array, UInt32Array};
+    use arrow_array::{ArrayRef, Int64Array};
     use std::sync::Arc;
 
     /// Each row of a state goes one way, however it is divided.
@@ -116,14 +96,17 @@ mod tests {
             Arc::new(Int64Array::from_iter_values((0..i64::from(rows)).map(|row| row * 7)));
         let keys = StateKeys { classes: &classes, first: Some(&column) };
         let table = ClassTable::new(&[0.2, 0.5, 0.3]);
-        let parts = (0..3).map(|part| {
-            let (from, to) = table.part(part);
-            Share::Part { from, to }
-        });
-        let first =
-            (0..2).map(|partition| Share::Classes { own: vec![true, false, true], partition, partitions: 2 });
-        let second = [Share::Classes { own: vec![false, true, false], partition: 0, partitions: 1 }];
-        for shares in [vec![Share::All], parts.collect(), first.chain(second).collect()] {
+        let all = |groups: Option<&ClassTable>| -> Vec<Share> {
+            let share = |own: &[bool], (partition, partitions)| Share::Classes {
+                groups: groups.cloned(),
+                own: own.to_vec(),
+                partition,
+                partitions,
+            };
+            let first = (0..2).map(|partition| share(&[true, false, true], (partition, 2)));
+            first.chain([share(&[false, true, false], (0, 1))]).collect()
+        };
+        for shares in [vec![Share::All], all(Some(&table)), all(None)] {
             let masks: Vec<BooleanArray> = shares.iter().map(|share| share.takes(&keys)).collect();
             assert!(masks.iter().all(|mask| mask.true_count() > 0), "{shares:?}");
             for row in 0..rows as usize {

@@ -473,7 +473,7 @@ impl Slot {
                 stand_in.prune(forgotten);
             }
             match &instance.work {
-                Work::Stateful(_) => self.context.snapshots.prune(&instance.context.instance, durable),
+                Work::Stateful(..) => self.context.snapshots.prune(&instance.context.instance, durable),
                 Work::Source { seat, .. } => {
                     if let Some(seat) = seat {
                         seat.durable(forgotten);

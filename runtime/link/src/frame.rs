@@ -47,6 +47,8 @@ pub enum Content {
         /// The first epoch that may still come; [`CLOSED`] when nothing follows. Only this ends a stream: a
         /// link that ends without it was lost.
         epoch: Epoch,
+        /// Records sent on this link since the frontier before, or since the link began: as many must have come.
+        rows: u64,
         /// Watermarks of the epochs passed since the previous frontier, oldest first.
         steps: Vec<WatermarkStep>,
     },

@@ -69,7 +69,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::link::LinkError;
 
 /// Version of what is said on connections. Two sides with different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What the greeting side does on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -108,7 +108,7 @@ mod tests {
 
     fn progress(sequence: u64) -> Frame {
         let header = Header { incarnation: 1, sequence, sent_at: 0, cost: 0 };
-        Frame { header, content: Content::Frontier { epoch: sequence, steps: Vec::new() } }
+        Frame { header, content: Content::Frontier { epoch: sequence, rows: 0, steps: Vec::new() } }
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
 
     fn frame(change: impl FnOnce(&mut Frame)) -> Frame {
         let header = Header { incarnation: 2, sequence: 0, sent_at: 5, cost: 0 };
-        let mut frame = Frame { header, content: Content::Frontier { epoch: 3, steps: Vec::new() } };
+        let mut frame = Frame { header, content: Content::Frontier { epoch: 3, rows: 0, steps: Vec::new() } };
         change(&mut frame);
         frame
     }
@@ -124,7 +124,7 @@ mod tests {
             (
                 frame(|frame| {
                     let step = |epoch| WatermarkStep { epoch, watermark: 1 };
-                    frame.content = Content::Frontier { epoch: 9, steps: vec![step(4), step(3)] };
+                    frame.content = Content::Frontier { epoch: 9, rows: 0, steps: vec![step(4), step(3)] };
                 }),
                 "go back",
             ),

@@ -15,7 +15,7 @@ use crate::link::{self, Link};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::node::sink::{SharedSink, SinkCell};
 use crate::processor::ProcessorTime;
-use crate::routing::Selector;
+use crate::routing::{ByGroup, Selector};
 use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(crate) enum Work {
         seat: Option<Seat>,
     },
     Stateless(MakeInstance),
-    Stateful(MakeInstance),
+    Stateful(MakeInstance, Option<ByGroup>),
     Inference {
         executor: Arc<dyn ModelExecutor>,
         batching: Batching,
@@ -325,7 +325,7 @@ impl Opening<'_> {
         })?;
         match bound.computation {
             Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
-            Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
+            Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make), program.by_group(stage))),
             Computation::Inference => {
                 let pace = self.emulator.and_then(|emulator| emulator.pace(stage));
                 // What was loaded before knows no emulation.
@@ -351,7 +351,6 @@ impl Opening<'_> {
     fn source(&self, bound: &BoundSource, stage: &Stage, instance: &str, groups: &Groups) -> Work {
         let program = self.program;
         let number = program.sources.keys().position(|id| *id == stage.operator).unwrap_or(0) as u32;
-        let shares: Vec<f64> = program.plan.classes.iter().map(|class| class.share).collect();
         let classes: Vec<bool> = program
             .plan
             .classes
@@ -365,7 +364,7 @@ impl Opening<'_> {
         Work::Source {
             bound: Box::new(bound.clone()),
             number,
-            classes: ClassTable::new(&shares),
+            classes: program.class_table(),
             selector,
             replay: self.replay.and_then(|logs| logs.get(instance).cloned()),
             seat: groups.seat(&bound.id, instance),

@@ -53,6 +53,8 @@ pub(crate) struct Egress {
     resume_at: Epoch,
     credit: i64,
     sequence: u64,
+    /// Records sent on this link since the frontier was announced last.
+    sent: u64,
     /// Frontier of the stage's output.
     frontier: Epoch,
     /// Frontier that the receiver was announced; none yet: nothing.
@@ -147,6 +149,7 @@ impl Egress {
             resume_at: 0,
             credit: 0,
             sequence: 0,
+            sent: 0,
             frontier: start,
             announced: None,
             durable: start,
@@ -163,7 +166,7 @@ impl Egress {
         self.link = Some(link);
         self.resumed = false;
         self.has_finished = false;
-        self.sequence = 0;
+        (self.sequence, self.sent) = (0, 0);
         (self.heard, self.receiver) = (0, receiver);
     }
 
@@ -408,6 +411,7 @@ impl Egress {
             self.credit -= cost as i64;
             count(&self.metrics.records, batch.num_rows() as u64);
             count(&self.metrics.bytes, bytes as u64);
+            self.sent += batch.num_rows() as u64;
             self.frame(Content::Data { epoch, batch }, since, cost as u64)?;
         }
         self.announce_complete()
@@ -434,7 +438,8 @@ impl Egress {
             }
         }
         self.announced = Some(epoch);
-        self.frame(Content::Frontier { epoch, steps }, now, 0)
+        let rows = std::mem::take(&mut self.sent);
+        self.frame(Content::Frontier { epoch, rows, steps }, now, 0)
     }
 
     fn frame(&mut self, content: Content, sent_at: i64, cost: u64) -> Result<(), LinkError> {

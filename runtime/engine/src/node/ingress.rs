@@ -27,6 +27,8 @@ pub(crate) struct Ingress {
     link: Option<Box<dyn LinkReceiver>>,
     incarnation: u32,
     expected: u64,
+    /// Records that came on this link since the sender announced its frontier last.
+    came: u64,
     /// The sender's frontier as far as it is known; never goes back.
     frontier: Epoch,
     /// Ids taken in epochs that are still open: what a replay may repeat.
@@ -75,6 +77,7 @@ impl Ingress {
             link: None,
             incarnation: 0,
             expected: 0,
+            came: 0,
             frontier: durable.get(),
             open: VecDeque::new(),
             repeated: None,
@@ -101,7 +104,7 @@ impl Ingress {
     pub(crate) fn attach(&mut self, link: Box<dyn LinkReceiver>, incarnation: u32) {
         self.link = Some(link);
         self.tell_stand_in(true);
-        self.expected = 0;
+        (self.expected, self.came) = (0, 0);
         self.owed = 0;
         self.durable_announced = 0;
         if incarnation > self.incarnation || !self.open.is_empty() {
@@ -202,7 +205,14 @@ impl Ingress {
         }
         self.expected += 1;
         match frame.content {
-            Content::Frontier { epoch, steps } => {
+            Content::Frontier { epoch, rows, steps } => {
+                let came = std::mem::take(&mut self.came);
+                if came != rows {
+                    let until = if epoch == CLOSED { "its end".to_owned() } else { format!("epoch {epoch}") };
+                    let edge = self.name.clone();
+                    self.slot.fail(RunError::Unbalanced { edge, until, sent: rows, taken: came });
+                    return None;
+                }
                 for step in steps {
                     self.track.record(step);
                 }
@@ -229,7 +239,11 @@ impl Ingress {
                     let owed = std::mem::take(&mut self.owed);
                     self.control(Control::Credit(owed));
                 }
+                self.came += batch.num_rows() as u64;
                 if epoch < self.frontier {
+                    // A sender begins where it is asked to, and sends nothing of what it has called complete.
+                    let text = format!("channel {}: rows of epoch {epoch} came after its end", self.name);
+                    self.slot.fail(RunError::System(text));
                     return None;
                 }
                 let batch = self.without_repeated(epoch, batch)?;

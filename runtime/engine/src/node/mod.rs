@@ -3,12 +3,14 @@
 pub(crate) mod egress;
 pub(crate) mod inference;
 pub(crate) mod ingress;
+pub(crate) mod ledger;
 pub(crate) mod sink;
 pub(crate) mod source;
 pub(crate) mod stand_in;
 pub(crate) mod stateful;
 pub(crate) mod stateless;
 
+use self::ledger::{Ledger, Taker};
 use crate::context::SlotContext;
 use crate::faults::Point;
 use crate::frame::{CLOSED, Epoch};
@@ -111,10 +113,13 @@ pub(crate) struct Input<'scope> {
     pub(crate) stream: Rowstream<'scope>,
     pub(crate) port: usize,
     pub(crate) selector: Selector,
+    /// Where what it takes is counted.
+    pub(crate) taker: Option<Taker>,
 }
 
 /// Installs a node and gives its output and the handle that schedules it. Data of epochs before `resume_at` is
-/// known already to what comes behind and is left out: other stages of a restarted slot may repeat it.
+/// known already to what comes behind and is left out: other stages of a restarted slot may repeat it. `ledgers`: where what the node
+/// gives is counted.
 pub(crate) fn install<'scope>(
     slot: &Rc<SlotContext>,
     scope: Scope<'scope, Epoch>,
@@ -122,6 +127,7 @@ pub(crate) fn install<'scope>(
     inputs: Vec<Input<'scope>>,
     resume_at: Epoch,
     node: Rc<RefCell<dyn Node>>,
+    ledgers: Vec<Rc<RefCell<Ledger>>>,
 ) -> (Rowstream<'scope>, Activator) {
     let mut builder = OperatorBuilder::new(name.to_owned(), scope);
     let activator = scope.activator_for(builder.operator_info().address);
@@ -129,7 +135,7 @@ pub(crate) fn install<'scope>(
     let waits: Vec<(usize, bool)> =
         inputs.iter().map(|input| (input.port, node.borrow().waits_for(input.port))).collect();
     for input in inputs {
-        ports.push((builder.new_input(input.stream, Pipeline), input.port, input.selector));
+        ports.push((builder.new_input(input.stream, Pipeline), input.port, input.selector, input.taker));
     }
     let connected = waits.iter().enumerate().filter(|(_, (_, waits))| *waits);
     let connected: Vec<_> = connected.map(|(at, _)| (at, Antichain::from_elem(0))).collect();
@@ -142,21 +148,28 @@ pub(crate) fn install<'scope>(
         let mut emit = Emit::default();
         move |frontiers| {
             let mut node = node.borrow_mut();
-            for (input, port, selector) in &mut ports {
+            for (input, port, selector, taker) in &mut ports {
                 input.for_each(|time, data| {
                     let selected = match (std::mem::take(data).0, &*selector) {
                         (Some(batch), Selector::All) => Some(batch),
                         (Some(batch), selector) => selector.select(&batch),
                         (None, _) => None,
                     };
-                    if let Some(batch) = selected
-                        && *time.time() >= resume_at
-                    {
+                    let Some(batch) = selected else { return };
+                    if let Some(taker) = taker {
+                        taker.taken(*time.time(), batch.num_rows());
+                    }
+                    if *time.time() >= resume_at {
                         node.receive(*port, *time.time(), batch, &mut emit);
                     }
                 });
             }
             let of = |at: usize| frontiers[at].frontier().first().copied().unwrap_or(CLOSED);
+            for (at, (.., taker)) in ports.iter().enumerate() {
+                if let Some(Err(error)) = taker.as_ref().map(|taker| taker.passed(of(at))) {
+                    slot.fail(error);
+                }
+            }
             let inputs = || waits.iter().enumerate();
             if has_own_pace {
                 for (port, _) in &waits {
@@ -174,6 +187,7 @@ pub(crate) fn install<'scope>(
                 for (epoch, batch) in emit.items.drain(..) {
                     let at = capability.delayed(&epoch);
                     records += batch.num_rows() as u64;
+                    ledgers.iter().for_each(|ledger| ledger.borrow_mut().given(epoch, batch.num_rows()));
                     output.session_with_builder(&at).give_container(&mut Rows(Some(batch)));
                 }
                 drop(output);

@@ -14,6 +14,7 @@ use crate::faults::Point;
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
+use crate::routing::ByGroup;
 use crate::store::{Call, SnapshotStore};
 use crate::traces::Happening;
 use crate::watermark::{Track, UNKNOWN};
@@ -32,6 +33,7 @@ pub(crate) struct StatefulNode {
     slot: Rc<SlotContext>,
     stage: StageContext,
     operator: Box<dyn Stateful>,
+    by_group: Option<ByGroup>,
     input: Track,
     output: Track,
     pending: BTreeMap<Epoch, Vec<(usize, RecordBatch)>>,
@@ -81,9 +83,8 @@ impl StatefulNode {
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         stage: StageContext,
-        operator: Box<dyn Stateful>,
-        input: Track,
-        output: Track,
+        (operator, by_group): (Box<dyn Stateful>, Option<ByGroup>),
+        (input, output): (Track, Track),
         done: Epoch,
         backpressure: Backpressure,
         index: usize,
@@ -96,6 +97,7 @@ impl StatefulNode {
             slot,
             stage,
             operator,
+            by_group,
             input,
             output,
             pending: BTreeMap::new(),
@@ -211,7 +213,13 @@ impl StatefulNode {
         }
         self.stage.account(&self.slot, epoch, &mut output);
         for batch in output.batches {
-            out.give(epoch, batch);
+            out.give(
+                epoch,
+                match &self.by_group {
+                    Some(by_group) => by_group.classed(batch),
+                    None => batch,
+                },
+            );
         }
         Ok(())
     }

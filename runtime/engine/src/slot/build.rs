@@ -12,6 +12,7 @@ use crate::host::{InstancePlan, Work};
 use crate::node::egress::{Egress, EgressNode, Elsewhere};
 use crate::node::inference::InferenceNode;
 use crate::node::ingress::{Ingress, IngressNode};
+use crate::node::ledger::{Ledger, Taker};
 use crate::node::sink::SinkNode;
 use crate::node::source::{Schedule, SourceNode, SourceSettings};
 use crate::node::stand_in::{ANSWERS, StandInNode};
@@ -21,12 +22,65 @@ use crate::node::{Input, Node, Rowstream, install};
 use crate::routing::Selector;
 use crate::watermark::Track;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tidemill_operators::api::Instance;
 use tidemill_spec::plan::Freshness;
 use timely::dataflow::Scope;
+
+/// Who shares what an instance gives: an operator or sink, and its input.
+type SharedBy = (String, usize);
+
+impl InstancePlan {
+    /// Who shares what comes at a port; none: a stand-in repeats it.
+    fn shared_by(&self, port: usize) -> Option<SharedBy> {
+        self.stand_in.is_none().then(|| (self.context.operator.clone(), port))
+    }
+}
+
+/// What the instances of a slot give, counted for each operator that several stages or partitions of take it.
+struct Ledgers(BTreeMap<(usize, SharedBy), (Rc<RefCell<Ledger>>, usize)>);
+
+impl Ledgers {
+    fn of(instances: &[InstancePlan]) -> Self {
+        let mut takers: BTreeMap<(usize, SharedBy), (usize, bool)> = BTreeMap::new();
+        let mut add = |from: usize, by: Option<SharedBy>, selector: &Selector| {
+            let Some(by) = by else { return };
+            let (number, is_divided) = takers.entry((from, by)).or_default();
+            *number += 1;
+            *is_divided |= *selector != Selector::All || *number > 1;
+        };
+        for (at, instance) in instances.iter().enumerate() {
+            for (number, port) in instance.ports.iter().enumerate() {
+                port.local
+                    .iter()
+                    .for_each(|(from, selector, _)| add(*from, instance.shared_by(number), selector));
+            }
+            instance.outputs.iter().for_each(|out| add(at, out.shared_by.clone(), &out.selector));
+        }
+        let divided = takers.into_iter().filter(|(_, (_, is_divided))| *is_divided);
+        let ledger = |((from, by), (number, _)): ((usize, SharedBy), (usize, bool))| {
+            let edge = format!("{}->{}", instances[from].context.instance, by.0);
+            ((from, by), (Rc::new(RefCell::new(Ledger::new(edge, number))), 0))
+        };
+        Self(divided.map(ledger).collect())
+    }
+
+    /// The next taker of what an instance gives.
+    fn taker(&mut self, from: usize, by: SharedBy) -> Option<Taker> {
+        let (ledger, next) = self.0.get_mut(&(from, by))?;
+        *next += 1;
+        Some(Taker { ledger: Rc::clone(ledger), number: *next - 1 })
+    }
+
+    /// Those of what an instance gives.
+    fn from(&self, instance: usize) -> Vec<Rc<RefCell<Ledger>>> {
+        let own = self.0.iter().filter(|((from, _), _)| *from == instance);
+        own.map(|(_, (ledger, _))| Rc::clone(ledger)).collect()
+    }
+}
 
 impl Slot {
     fn notifier(&mut self, node: usize) -> Notifier {
@@ -46,6 +100,7 @@ impl Slot {
     fn build_in<'scope>(&mut self, scope: Scope<'scope, Epoch>) -> Result<(), RunError> {
         let instances = self.start.plan.instances.clone();
         let mut built: Vec<(Rowstream<'scope>, Track)> = Vec::with_capacity(instances.len());
+        let mut ledgers = Ledgers::of(&instances);
         self.accounts = vec![Vec::new(); instances.len()];
         for (at, instance) in instances.into_iter().enumerate() {
             let resume_at = self.durable[at].get();
@@ -55,13 +110,19 @@ impl Slot {
             for (number, port) in instance.ports.iter().enumerate() {
                 for (from, selector, policy) in &port.local {
                     let (stream, track) = &built[*from];
-                    inputs.push(Input { stream: stream.clone(), port: number, selector: selector.clone() });
+                    let shared_by = instance.shared_by(number);
+                    inputs.push(Input {
+                        stream: stream.clone(),
+                        port: number,
+                        selector: selector.clone(),
+                        taker: shared_by.and_then(|by| ledgers.taker(*from, by)),
+                    });
                     tracks.push(track.clone());
                     freshness = *policy;
                 }
                 if !port.remote.is_empty() {
                     let (stream, track) = self.build_ingress(scope, &instance, port, at);
-                    inputs.push(Input { stream, port: number, selector: Selector::All });
+                    inputs.push(Input { stream, port: number, selector: Selector::All, taker: None });
                     // Answers have the event times of the records, but may be long in coming.
                     if instance.stand_in.is_none() || number != ANSWERS {
                         tracks.push(track);
@@ -74,7 +135,7 @@ impl Slot {
             let index = self.nodes.len();
             let (node, output) = self.build_node(&instance, input, freshness, index, at)?;
             let (stream, activator) =
-                install(&self.context, scope, &name, inputs, resume_at, Rc::clone(&node));
+                install(&self.context, scope, &name, inputs, resume_at, Rc::clone(&node), ledgers.from(at));
             self.nodes.push((node, activator));
             for out in &instance.outputs {
                 let channel = &self.start.channels[out.id];
@@ -100,9 +161,15 @@ impl Slot {
                     elsewhere,
                 )));
                 let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(EgressNode(Rc::clone(&egress))));
-                let input = Input { stream: stream.clone(), port: 0, selector: out.selector.clone() };
+                let input = Input {
+                    stream: stream.clone(),
+                    port: 0,
+                    selector: out.selector.clone(),
+                    taker: out.shared_by.clone().and_then(|by| ledgers.taker(at, by)),
+                };
+                let (name, inputs) = (&channel.name, vec![input]);
                 let (_, activator) =
-                    install(&self.context, scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
+                    install(&self.context, scope, name, inputs, resume_at, Rc::clone(&node), Vec::new());
                 self.nodes.push((node, activator));
                 self.egresses.insert(out.id, egress);
                 self.accounts[at].push(account);
@@ -154,7 +221,8 @@ impl Slot {
             index,
         )));
         let name = format!("into {}", instance.context.instance);
-        let (stream, activator) = install(&self.context, scope, &name, Vec::new(), 0, Rc::clone(&node));
+        let (stream, activator) =
+            install(&self.context, scope, &name, Vec::new(), 0, Rc::clone(&node), Vec::new());
         self.nodes.push((node, activator));
         self.producers.push(Producer { node: index, feeds: at, backpressure, is_source: false });
         (stream, Track::meet(tracks))
@@ -227,7 +295,7 @@ impl Slot {
                 let Instance::Stateless(operator) = make().map_err(failed)? else { return Err(other_kind()) };
                 (Rc::new(RefCell::new(StatelessNode { slot, stage, operator, processing: None })), input)
             }
-            Work::Stateful(make) => {
+            Work::Stateful(make, by_group) => {
                 let Instance::Stateful(mut operator) = make().map_err(failed)? else {
                     return Err(other_kind());
                 };
@@ -251,9 +319,8 @@ impl Slot {
                 let node = StatefulNode::new(
                     slot,
                     stage,
-                    operator,
-                    input,
-                    output.clone(),
+                    (operator, by_group.clone()),
+                    (input, output.clone()),
                     done,
                     backpressure,
                     index,

@@ -93,6 +93,7 @@ fn frames_arrive_in_order_and_unchanged() {
                     Content::Elsewhere { from: n, until: if n % 16 == 3 { CLOSED } else { n + 2 } }
                 }
                 3 => Content::Frontier {
+                    rows: 0,
                     epoch: if n == 199 { CLOSED } else { n },
                     steps: vec![WatermarkStep { epoch: n, watermark: -(n as i64) }],
                 },
@@ -166,7 +167,7 @@ fn a_lost_receiver_is_told_to_the_sender() {
         assert_eq!(sender.receive_control().expect("what was said can be taken"), Some(Control::Credit(1)));
         assert!(matches!(sender.receive_control(), Err(LinkError::Lost)));
         assert!(matches!(
-            sender.send(frame(0, Content::Frontier { epoch: 1, steps: vec![] })),
+            sender.send(frame(0, Content::Frontier { epoch: 1, rows: 0, steps: vec![] })),
             Err(LinkError::Lost)
         ));
     }
@@ -236,7 +237,7 @@ fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
     let link = EmulatedLink::over(wire(Some(8_000_000), 5_000_000), Arc::new(Memfd), own).expect("a thread");
     let (mut first, mut there) = link.connect(record_schema(&stream())).expect("connects");
     let (mut second, mut there_too) = link.connect(record_schema(&stream())).expect("connects");
-    let progress = |epoch| frame(0, Content::Frontier { epoch, steps: vec![] });
+    let progress = |epoch| frame(0, Content::Frontier { epoch, rows: 0, steps: vec![] });
     assert_eq!(first.send(progress(1)).expect("the receiver is there"), 64, "the header alone");
     assert_eq!(second.send(progress(2)).expect("the receiver is there"), 64);
     clock.advance(5_063_999);

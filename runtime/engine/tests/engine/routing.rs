@@ -102,7 +102,7 @@ fn a_group_by_receives_by_its_own_column() {
     for (stage, seen) in seen.iter().enumerate() {
         let seen = std::sync::Arc::clone(seen);
         let mut bound = pass("group", move |batch| seen.lock().expect("not poisoned").extend(values(batch)));
-        bound.spread = tidemill_operators::api::Spread::Column("value".into());
+        bound.spread = tidemill_operators::api::Spread::by_group(["value"]);
         b.operator(&format!("g{stage}"), bound, &format!("g{stage}"), &[stage]);
         b.edge("src", &format!("g{stage}"), 0);
     }

@@ -134,8 +134,9 @@ impl Encoder {
     pub(crate) fn encode(&mut self, frame: &Frame) -> Result<(WireHeader, Vec<Buffer>), LinkError> {
         let (kind, epoch, payload) = match &frame.content {
             Content::Data { epoch, batch } => (DATA, *epoch, self.0.encode(batch).map_err(damaged)?),
-            Content::Frontier { epoch, steps } => {
-                let mut bytes = Vec::with_capacity(steps.len() * 16);
+            Content::Frontier { epoch, rows, steps } => {
+                let mut bytes = Vec::with_capacity(8 + steps.len() * STEP_BYTES);
+                bytes.extend_from_slice(&rows.to_le_bytes());
                 for step in steps {
                     bytes.extend_from_slice(&step.epoch.to_le_bytes());
                     bytes.extend_from_slice(&step.watermark.to_le_bytes());
@@ -169,16 +170,18 @@ impl Decoder {
                 Content::Data { epoch: wire.epoch, batch }
             }
             FRONTIER => {
-                let (steps, rest) = payload.as_slice().as_chunks::<STEP_BYTES>();
-                if !rest.is_empty() {
-                    let text = format!("{} bytes are no steps of {STEP_BYTES}", payload.len());
+                let (rows, steps) = payload.as_slice().split_at_checked(8).unwrap_or_default();
+                let (steps, rest) = steps.as_chunks::<STEP_BYTES>();
+                if rows.is_empty() || !rest.is_empty() {
+                    let text =
+                        format!("{} bytes are no number of rows and steps of {STEP_BYTES}", payload.len());
                     return Err(LinkError::Damaged(text));
                 }
                 let steps = steps
                     .iter()
                     .map(|step| WatermarkStep { epoch: u64_at(step, 0), watermark: u64_at(step, 8) as i64 })
                     .collect();
-                Content::Frontier { epoch: wire.epoch, steps }
+                Content::Frontier { epoch: wire.epoch, rows: u64_at(rows, 0), steps }
             }
             ELSEWHERE => match payload.as_slice() {
                 until if until.len() == 8 => Content::Elsewhere { from: wire.epoch, until: u64_at(until, 0) },

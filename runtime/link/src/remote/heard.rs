@@ -141,7 +141,7 @@ pub fn samples() -> io::Result<Vec<(&'static str, Vec<u8>)>> {
     let contents = [
         Content::Data { epoch: 0, batch: batch(2) },
         Content::Elsewhere { from: 5, until: 7 },
-        Content::Frontier { epoch: 7, steps },
+        Content::Frontier { epoch: 7, rows: 0, steps },
         Content::Data { epoch: 9, batch: batch(5) },
     ];
     let (one, mut other) = UnixStream::pair()?;

@@ -119,7 +119,7 @@ fn mutated_frames_are_refused_or_what_was_sent() {
     let steps = vec![WatermarkStep { epoch: 3, watermark: 70 }, WatermarkStep { epoch: 5, watermark: 80 }];
     let streams = [
         frames(Content::Data { epoch: 4, batch: batch(5) }),
-        frames(Content::Frontier { epoch: 7, steps }),
+        frames(Content::Frontier { epoch: 7, rows: 0, steps }),
         frames(Content::Elsewhere { from: 7, until: 90 }),
     ];
     mutated("frames", 1, |random| {

@@ -16,6 +16,7 @@ fn frames_arrive_in_order_and_unchanged() {
                     Content::Elsewhere { from: n, until: if n % 16 == 3 { CLOSED } else { n + 2 } }
                 }
                 3 => Content::Frontier {
+                    rows: 0,
                     epoch: if n == 199 { CLOSED } else { n },
                     steps: vec![WatermarkStep { epoch: n, watermark: -(n as i64) }],
                 },

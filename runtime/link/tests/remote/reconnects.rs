@@ -181,7 +181,7 @@ fn send_all(link: &mut dyn LinkSender, epochs: u64) -> bool {
         }
         while let Some(epoch) = next.filter(|epoch| *epoch <= epochs && credit > 0) {
             let content = if epoch == epochs {
-                Content::Frontier { epoch: CLOSED, steps: Vec::new() }
+                Content::Frontier { epoch: CLOSED, rows: 0, steps: Vec::new() }
             } else {
                 let (rows, width) = record(epoch);
                 Content::Data { epoch, batch: batch(rows, width) }

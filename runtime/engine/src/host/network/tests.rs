@@ -172,7 +172,7 @@ fn a_channel_over_which_nothing_comes_is_dialled_less_and_less() {
     let serving = peer(move |sender| {
         if is_speaking.load(Ordering::Acquire) {
             let header = crate::frame::Header { incarnation: 1, sequence: 0, sent_at: 0, cost: 0 };
-            let content = crate::frame::Content::Frontier { epoch: 0, steps: Vec::new() };
+            let content = crate::frame::Content::Frontier { epoch: 0, rows: 0, steps: Vec::new() };
             sender.send(Frame { header, content }).unwrap();
         }
     });

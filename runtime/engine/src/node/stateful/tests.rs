@@ -141,9 +141,8 @@ impl Stage {
         let node = StatefulNode::new(
             Rc::new(slot),
             stage,
-            operator,
-            input,
-            output,
+            (operator, None),
+            (input, output),
             done,
             Backpressure::default(),
             0,
