@@ -92,10 +92,9 @@ pub(crate) struct Simulated {
 }
 
 impl Answer<'_> {
-    /// What is in the way of a planner that found no plan and proves nothing.
+    /// What is in the way of every plan, where none was found.
     fn obstacle(&self) -> Option<Obstacle> {
-        let is_open = self.planned.is_none() && self.give_way.is_none();
-        is_open.then(|| obstacle(&self.outcome.planner, &self.assembly.problem)).flatten()
+        self.planned.is_none().then(|| obstacle(&self.outcome.planner, &self.assembly.problem)).flatten()
     }
 
     /// By what the plan keeps the level on latency.

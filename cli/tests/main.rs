@@ -59,6 +59,7 @@ mod model_verbs;
 mod monitoring;
 mod new_project;
 mod outputs;
+mod planned_runs;
 mod planning;
 mod processes;
 mod profiling;

@@ -434,6 +434,10 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         });
         return paragraph(out, &format!("{all} simulated{}", nearest.unwrap_or_default()));
     }
+    let in_its_way = |out: &mut dyn Write| match answer.obstacle() {
+        Some(obstacle) => paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem))),
+        None => Ok(()),
+    };
     let Some(give_way) = answer.give_way else {
         let text = match answer.outcome.status {
             Status::TimeLimited => format!(
@@ -445,14 +449,10 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             ),
         };
         paragraph(out, &text)?;
-        return match answer.obstacle() {
-            Some(obstacle) => {
-                paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem)))
-            }
-            None => Ok(()),
-        };
+        return in_its_way(out);
     };
     writeln!(out, "{workflow} on {infrastructure}: infeasible, no plan keeps all service levels\n")?;
+    in_its_way(out)?;
     give_way.write(answer.case, answer.assembly, out)
 }
 

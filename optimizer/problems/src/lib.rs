@@ -1,7 +1,9 @@
 //! Random planning problems for tests and benchmarks, the same on every machine; nothing that ships depends on them.
+mod files;
 mod published;
 mod small;
 
+pub use files::{Files, files};
 pub use published::{PublishedSetting, published_vqa_problem};
 pub use small::{small_problem, small_problem_with_latency, small_problem_with_rates};
 use tidemill_optimizer::cost::per_gib;

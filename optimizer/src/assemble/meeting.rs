@@ -1,36 +1,61 @@
 //! What must meet in one stage: the same that the engine checks before a run begins, which refuses any other plan (`E0417`).
-use std::collections::BTreeSet;
-use tidemill_spec::value::{Node, Value};
+use tidemill_spec::value::Value;
 use tidemill_spec::workflow::{Operator, Workflow};
 
-/// Whether all records of an operator must meet in one stage: it tells what belongs together of all of them, adds up without
-/// groups, or joins on what says nothing about the stage that records come to.
+/// Whether all records of an operator must meet in one stage: it compares all of them, adds up without groups, or what it groups or
+/// joins by says nothing about the stage that records come to.
+///
+/// Groups that come in another division than their own would have to change stages, and what that sends between workers is the product
+/// of two shares, which no linear program prices. So they meet on one worker; with the group's column as `key` of the sources they
+/// spread.
 pub(super) fn all_must_meet(workflow: &Workflow, operator: &Operator) -> bool {
-    let groups = operator.options.get("group_by").map(|groups| &groups.node);
-    let has_groups = matches!(groups, Some(Node::List(names)) if !names.is_empty());
+    let from = |input: usize| operator.inputs.get(input).map(|input| input.from.value.as_str());
+    let comes_by = |input: usize, column: &str| {
+        from(input).and_then(|from| routed_by(workflow, from)).is_some_and(|routed| routed == column)
+    };
     match operator.kind.value.as_str() {
         "associate" => true,
-        "window" | "distinct" => !has_groups,
-        "join" => !is_routed_by_its_key(workflow, operator),
+        "window" | "distinct" | "track" => group(operator).is_none_or(|group| !comes_by(0, group)),
+        "join" => {
+            let sides = ["left_key", "right_key"].map(|side| match names(&operator.options, "key") {
+                both if both.is_empty() => names(&operator.options, side),
+                both => both,
+            });
+            !sides[0].iter().zip(&sides[1]).any(|(left, right)| comes_by(0, left) && comes_by(1, right))
+        }
         _ => false,
     }
 }
 
-/// Whether partners come to the same stage wherever a join is spread: records are routed by what their sources say in their key
-/// columns, so one pair of the columns that are joined on has to be these, and to come through as it is.
-fn is_routed_by_its_key(workflow: &Workflow, join: &Operator) -> bool {
-    let columns = |side: &str| match names(&join.options, "key") {
-        both if both.is_empty() => names(&join.options, side),
-        both => both,
-    };
-    let sides = [columns("left_key"), columns("right_key")];
-    let behind: Vec<BTreeSet<&str>> =
-        join.inputs.iter().map(|input| behind(workflow, &input.from.value)).collect();
-    let comes_through = |pair: usize| {
-        let mut inputs = sides.iter().zip(&behind);
-        inputs.all(|(side, behind)| side.get(pair).is_some_and(|column| routes_by(workflow, behind, column)))
-    };
-    (0..sides[0].len()).any(comes_through)
+/// The column by which an operator groups; none: it does not.
+fn group(operator: &Operator) -> Option<&str> {
+    match operator.kind.value.as_str() {
+        "track" => Some(operator.options.get("camera").and_then(Value::as_str).unwrap_or("camera")),
+        _ => names(&operator.options, "group_by").into_iter().next(),
+    }
+}
+
+/// The column that a source or operator sends of which the value decides the route class of each record; none: it is not known.
+fn routed_by<'a>(workflow: &'a Workflow, id: &str) -> Option<&'a str> {
+    if let Some(source) = workflow.sources.iter().find(|source| source.id.value == id) {
+        return source.key.as_ref().map(|key| key.value.as_str());
+    }
+    let operator = workflow.operators.iter().find(|operator| operator.id.value == id)?;
+    let mut inputs = operator.inputs.iter().map(|input| routed_by(workflow, &input.from.value));
+    match operator.kind.value.as_str() {
+        "associate" => None,
+        // Its results have the class of their group.
+        "window" | "distinct" => group(operator),
+        "track" if operator.options.get("gives").and_then(Value::as_str) == Some("tracks") => Some("camera"),
+        "track" => group(operator),
+        // A pair has the class of its left record.
+        "join" => inputs.next()?,
+        _ => {
+            let column = inputs.next()??;
+            let is_kept = inputs.all(|other| other == Some(column)) && !computes(operator, column);
+            (is_kept && keeps(operator, column)).then_some(column)
+        }
+    }
 }
 
 /// Columns that an option names: one, or a list.
@@ -42,26 +67,12 @@ fn names<'a>(options: &'a Value, option: &str) -> Vec<&'a str> {
     }
 }
 
-/// A source or an operator, and all whose records it has.
-fn behind<'a>(workflow: &'a Workflow, id: &'a str) -> BTreeSet<&'a str> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![id]);
-    while let Some(id) = open.pop() {
-        if found.insert(id) {
-            let operator = workflow.operators.iter().find(|operator| operator.id.value == id);
-            let inputs = operator.into_iter().flat_map(|operator| &operator.inputs);
-            open.extend(inputs.map(|input| input.from.value.as_str()));
-        }
+/// Whether a column that an operator gets is in what it sends.
+fn keeps(operator: &Operator, column: &str) -> bool {
+    operator.kind.value != "map" || operator.options.get("keep").is_none() || {
+        let computed = operator.options.get("columns").is_some_and(|columns| columns.get(column).is_some());
+        computed || names(&operator.options, "keep").contains(&column)
     }
-    found
-}
-
-/// Whether all of these sources route by a column, and none of these operators computes another one of its name.
-fn routes_by(workflow: &Workflow, behind: &BTreeSet<&str>, column: &str) -> bool {
-    let mut sources = workflow.sources.iter().filter(|source| behind.contains(source.id.value.as_str()));
-    let mut operators =
-        workflow.operators.iter().filter(|operator| behind.contains(operator.id.value.as_str()));
-    sources.all(|source| source.key.as_ref().is_some_and(|key| key.value == column))
-        && !operators.any(|operator| computes(operator, column))
 }
 
 /// Whether an operator gives a column of that name other values. Expressions are not read here: one that only may give others,
@@ -128,7 +139,11 @@ sinks:
     }
 
     fn case(workflow: &str) -> Case {
-        Case::new(workflow, MACHINES, FIGURES)
+        case_of(workflow, FIGURES)
+    }
+
+    fn case_of(workflow: &str, figures: &str) -> Case {
+        Case::new(workflow, MACHINES, figures)
     }
 
     /// Workers of the stages that the join has in a plan, which the check accepts.
@@ -187,5 +202,72 @@ sinks:
         assert!(problem.operators.iter().all(|operator| !operator.on_one_worker));
         let without_key = pairs("row: lane + 1", "key: site").replacen("key: site, ", "", 1);
         assert!(must_meet(&without_key));
+    }
+
+    /// A window or a tracker of `readings`, after a map.
+    fn groups(key: &str, changed: &str, kind: &str, options: &str) -> bool {
+        let workflow = format!(
+            "
+version: 1
+name: pairs
+sources:
+  - {{id: left, kind: csv, {key}rate: 100/s, options: {{path: left.csv, columns: {{site: text, lane: int64}}}}}}
+operators:
+  - {{id: changed, kind: map, input: left, options: {{{changed}}}}}
+  - {{id: pair, kind: {kind}, input: changed, options: {{{options}}}}}
+  - {{id: last, kind: window, input: pair, options: {{size: 10s, group_by: [site]}}}}
+sinks:
+  - {{id: out, kind: jsonl, input: last, options: {{path: out.jsonl}}}}
+"
+        );
+        let figures = FIGURES
+            .replace("  - {from: some, to: pair, bytes_per_record: 20B}\n", "")
+            .replace("  - {from: right, to: pair, input: 1,", "  - {from: pair, to: last,")
+            .replace("from: changed, to: some,", "from: changed, to: pair,");
+        let problem = case_of(&workflow, &figures).assembled().problem;
+        problem.operators.iter().find(|operator| operator.id == "pair").expect("is there").on_one_worker
+    }
+
+    #[test]
+    fn groups_may_be_spread_where_records_come_by_what_they_group_by() {
+        let cases = [
+            ("key: site, ", "columns: {row: lane + 1}", "window", "group_by: [site]", false),
+            ("", "columns: {row: lane + 1}", "window", "group_by: [site]", true),
+            ("key: lane, ", "columns: {row: lane + 1}", "window", "group_by: [site]", true),
+            ("key: site, ", "columns: {site: site + '!'}", "window", "group_by: [site]", true),
+            ("key: site, ", "columns: {row: lane + 1}, keep: [lane]", "window", "group_by: [lane]", true),
+            // A stage has the groups of the first column.
+            ("key: lane, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", true),
+            ("key: site, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", false),
+            ("key: site, ", "columns: {row: lane + 1}", "window", "size: 10s", true),
+            ("key: site, ", "columns: {row: lane + 1}", "distinct", "group_by: [site]", false),
+            ("", "columns: {row: lane + 1}", "distinct", "group_by: [site]", true),
+            ("key: site, ", "columns: {row: lane + 1}", "track", "camera: site", false),
+            ("key: site, ", "columns: {row: lane + 1}", "track", "gives: tracks", true),
+            ("key: site, ", "columns: {row: lane + 1}", "associate", "group_by: [site]", true),
+        ];
+        for (key, changed, kind, options, expected) in cases {
+            assert_eq!(groups(key, changed, kind, options), expected, "{key}; {changed}; {kind} {options}");
+        }
+    }
+
+    /// What was known of the records by their key is not known of the results of an operator that groups by something else.
+    #[test]
+    fn results_come_by_their_group() {
+        let workflow = |group: &str| {
+            pairs("row: lane + 1", "key: site").replace(
+                "id: some, kind: filter, input: changed, options: {where: lane > 1}",
+                &format!(
+                    "id: some, kind: window, input: changed, options: {{size: 1s, group_by: [{group}]}}"
+                ),
+            )
+        };
+        let must_meet = |group: &str| {
+            let problem = case(&workflow(group)).assembled().problem;
+            problem.operators.iter().find(|operator| operator.id == "pair").expect("is there").on_one_worker
+        };
+        assert!(!must_meet("site"));
+        assert!(must_meet("lane"), "the site of a group of lanes is that of any of its records");
+        assert!(must_meet(""));
     }
 }

@@ -1,5 +1,6 @@
 //! Service times of variants on machines.
 use super::machines::Machines;
+use super::meeting::all_must_meet;
 use super::{Inputs, Level, Model, Options, listed, profile_command, seconds, slowdown};
 use crate::problem::{ServiceMode, Variant};
 use std::collections::BTreeMap;
@@ -30,6 +31,10 @@ pub(super) fn services(
             let variant = reader.variant(notes);
             if variant.modes.iter().any(|modes| !modes.is_empty()) {
                 all.insert(id.to_owned(), vec![variant]);
+            } else if all_must_meet(inputs.workflow, operator) {
+                // Planned with another one it would keep that one on one worker too.
+                notes.push(format!("{id} has no figures: it is planned on one worker, where its records meet, as if it took no time"));
+                all.insert(id.to_owned(), vec![Variant { id: id.to_owned(), modes: nothing(machines) }]);
             }
             continue;
         }
@@ -72,6 +77,11 @@ pub(super) fn services(
         all.insert(id.to_owned(), kept);
     }
     complete.then_some(all)
+}
+
+/// Modes on all workers that take no time.
+fn nothing(machines: &Machines) -> Vec<Vec<ServiceMode>> {
+    machines.classes.iter().map(|_| vec![ServiceMode::constant(0.0)]).collect()
 }
 
 /// Reads the figures of one variant.

@@ -409,19 +409,26 @@ messages:
         .iter()
         .map(|o| (o.id.as_str(), o.weightless, o.fused.iter().map(String::as_str).collect()))
         .collect();
-    // A filter behind a source runs with its consumer, a map with its producer; a join with two consumers, and a
-    // filter between source and sink, stand alone.
+    // A filter behind a source runs with its consumer, a map with its producer. A filter between source and sink stands alone, and so
+    // does the join: all its records must meet on one worker, which is no reason to keep others there.
     assert_eq!(
         seen,
         [
             ("look", false, vec!["good", "named"]),
-            ("both", true, vec![]),
+            ("both", false, vec![]),
             ("left", false, vec![]),
             ("right", false, vec![]),
             ("kept", true, vec![]),
         ]
     );
-    assert!(problem.operators[1].stateful);
+    let both = &problem.operators[1];
+    assert!(both.stateful && both.on_one_worker);
+    assert!(both.variants[0].modes.iter().flatten().all(|mode| mode.call_seconds == 0.0));
+    assert!(
+        assembly.notes.iter().any(|note| note.starts_with("both has no figures")),
+        "{:?}",
+        assembly.notes
+    );
     let bytes: Vec<f64> = problem.edges.iter().map(|edge| edge.bytes[0]).collect();
     assert_eq!(bytes, [10.0, 20.0, 30.0, 40.0, 40.0, 30.0]);
 }

@@ -1,6 +1,6 @@
-//! Why a planner that looks in some tiers only found no plan: what is in its way whatever it tries there.
+//! Why there is no plan: what is in the way of every plan, or of a planner that looks in some tiers only, whatever it tries there.
 use super::{cloud_only, edge_only, selection};
-use crate::problem::{Problem, Producer};
+use crate::problem::{Operator, Problem, Producer};
 
 /// What is in the way of every plan that a planner looks at.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,13 @@ pub enum Obstacle {
         from: Vec<usize>,
         /// Where the operator may run.
         to: Vec<usize>,
+    },
+    /// All records of an operator must meet on one worker, and none can be reached from everywhere that they come from.
+    Meeting {
+        /// The operator.
+        operator: usize,
+        /// Where the records come from.
+        from: Vec<usize>,
     },
     /// The variants that run there are not accurate enough together, in percent.
     Accuracy {
@@ -46,8 +53,11 @@ pub fn obstacle(planner: &str, problem: &Problem) -> Option<Obstacle> {
         "cloud-only" => cloud_only::highest_tier(problem),
         "edge-only" => edge_only::tiers_of_sources(problem),
         "best-fit" | "first-fit" => vec![true; problem.worker_classes.len()],
-        _ => return None,
+        _ => return meeting(problem, &vec![true; problem.worker_classes.len()]),
     };
+    if let Some(meeting) = meeting(problem, &allowed) {
+        return Some(meeting);
+    }
     if let Err(obstacle) = reached(problem, &allowed) {
         return Some(obstacle);
     }
@@ -63,19 +73,64 @@ pub fn obstacle(planner: &str, problem: &Problem) -> Option<Obstacle> {
     (needed > carried).then_some(Obstacle::Bandwidth { needed, carried })
 }
 
+/// Locations with a worker of an allowed class that runs an operator.
+fn able(problem: &Problem, allowed: &[bool], operator: &Operator) -> Vec<usize> {
+    let runs = |location: &usize| {
+        let here = |class: usize| problem.worker_classes[class].location == *location;
+        let mut classes = (0..allowed.len()).filter(|class| allowed[*class] && here(*class));
+        classes.any(|class| {
+            problem.worker_classes[class].count > 0
+                && (operator.weightless || operator.variants.iter().any(|v| !v.modes[class].is_empty()))
+        })
+    };
+    (0..problem.locations.len()).filter(runs).collect()
+}
+
+/// The first operator whose records must meet and cannot.
+fn meeting(problem: &Problem, allowed: &[bool]) -> Option<Obstacle> {
+    let mut origins: Vec<usize> =
+        problem.sources.iter().flat_map(|source| &source.locations).map(|(at, _)| *at).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    // By origin and operator, where its records can be; none: it has no records from there.
+    let mut at: Vec<Vec<Option<Vec<usize>>>> = vec![Vec::new(); origins.len()];
+    for (index, operator) in problem.operators.iter().enumerate() {
+        let able = able(problem, allowed, operator);
+        for (origin, at) in origins.iter().zip(&mut at) {
+            let mut reached: Option<Vec<usize>> = None;
+            for edge in problem.inputs_of(index) {
+                let from = match problem.edges[edge].from {
+                    Producer::Source(source) => {
+                        let mut locations = problem.sources[source].locations.iter();
+                        locations.any(|(location, _)| location == origin).then(|| vec![*origin])
+                    }
+                    Producer::Operator(producer) => at[producer].clone(),
+                };
+                let Some(from) = from else { continue };
+                let here = reached.get_or_insert_with(|| able.clone());
+                here.retain(|&to| from.iter().any(|&from| problem.route(from, to).is_some()));
+            }
+            at.push(reached);
+        }
+        let from: Vec<usize> = (0..origins.len()).filter(|origin| at[*origin][index].is_some()).collect();
+        let reached = || from.iter().filter_map(|origin| at[*origin][index].as_ref());
+        let is_apart =
+            !reached().any(Vec::is_empty) && !able.iter().any(|to| reached().all(|all| all.contains(to)));
+        if operator.on_one_worker && is_apart {
+            return Some(Obstacle::Meeting {
+                operator: index,
+                from: from.into_iter().map(|origin| origins[origin]).collect(),
+            });
+        }
+    }
+    None
+}
+
 /// Whether records get to every operator somewhere on allowed classes.
 fn reached(problem: &Problem, allowed: &[bool]) -> Result<(), Obstacle> {
     let mut at: Vec<Vec<usize>> = Vec::new();
     for (index, operator) in problem.operators.iter().enumerate() {
-        let runs = |location: &usize| {
-            let here = |class: usize| problem.worker_classes[class].location == *location;
-            let mut classes = (0..allowed.len()).filter(|class| allowed[*class] && here(*class));
-            classes.any(|class| {
-                problem.worker_classes[class].count > 0
-                    && (operator.weightless || operator.variants.iter().any(|v| !v.modes[class].is_empty()))
-            })
-        };
-        let able: Vec<usize> = (0..problem.locations.len()).filter(runs).collect();
+        let able = able(problem, allowed, operator);
         if able.is_empty() {
             return Err(Obstacle::NoWorker { operator: index });
         }
@@ -161,6 +216,12 @@ impl Obstacle {
                     problem.operators[*operator].id
                 )
             }
+            Self::Meeting { operator, from } => format!(
+                "all records of `{}` meet on one worker, and no links lead to one from all of {}; link them, or, where it groups or \
+                 joins, give its sources that column as their `key`",
+                problem.operators[*operator].id,
+                places(from)
+            ),
             Self::Accuracy { wanted } => {
                 format!("what runs on the workers that it takes is not {wanted} % accurate")
             }
@@ -217,6 +278,23 @@ mod tests {
         let mut narrow = published(20.0);
         narrow.routes[0][1].as_mut().expect("a route").bandwidth = Some(1e5);
         assert!(matches!(obstacle("cloud-only", &narrow), Some(Obstacle::Bandwidth { .. })));
+
+        let mut apart = published(20.0);
+        apart.operators[0].on_one_worker = true;
+        assert_eq!(obstacle("exact", &apart), None);
+        let far = apart.locations.len();
+        apart.locations.push(crate::problem::Location { name: "island".into(), tier: 0 });
+        apart.routes.iter_mut().for_each(|routes| routes.push(None));
+        apart.routes.push(vec![None; far + 1]);
+        apart.routes[far][far] = Some(crate::problem::Route::default());
+        let class = crate::problem::WorkerClass { location: far, ..apart.worker_classes[0].clone() };
+        apart.worker_classes.push(class);
+        for variant in apart.operators.iter_mut().flat_map(|operator| &mut operator.variants) {
+            variant.modes.push(variant.modes[0].clone());
+        }
+        let here = apart.sources[0].locations[0].0;
+        apart.sources.iter_mut().for_each(|source| source.locations = vec![(here, 0.5), (far, 0.5)]);
+        assert_eq!(obstacle("exact", &apart), Some(Obstacle::Meeting { operator: 0, from: vec![here, far] }));
 
         let mut idle = published(20.0);
         for variant in &mut idle.operators[1].variants {
