@@ -164,7 +164,7 @@ slo: {{rate: 10000/s}}
     write("", sites);
     let arguments = ["workflow.yaml", "infrastructure.yaml", "profile.yaml"].map(|file| place.argument(file));
     let [workflow, machines, profile] = &arguments;
-    let told = tidemill(&["plan", workflow, "--infra", machines, "--profiles", profile]).expect(78).stdout;
+    let told = tidemill(&["plan", workflow, "--infra", machines, "--profiles", profile]).expect(1).stdout;
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         told.contains("all records of `n` meet on one worker") && told.contains("edge/north, edge/south"),

@@ -435,7 +435,10 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         return paragraph(out, &format!("{all} simulated{}", nearest.unwrap_or_default()));
     }
     let in_its_way = |out: &mut dyn Write| match answer.obstacle() {
-        Some(obstacle) => paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem))),
+        Some(obstacle) => {
+            paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem)))?;
+            writeln!(out)
+        }
         None => Ok(()),
     };
     let Some(give_way) = answer.give_way else {
