@@ -15,6 +15,7 @@ use tidemill_app::expectation::simulation_options;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::planning::{Case, tell};
 use tidemill_optimizer::assemble::{Assembly, Level};
+use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::physical::{solution_of, stage_names, worker_names};
 use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{
@@ -159,6 +160,18 @@ fn failed(error: SimulationError) -> Failure {
     }
 }
 
+/// Operators whose rows change stages by their group, which no simulation follows, as a line each.
+fn exchanges(assembly: &Assembly, solution: &Solution) -> Vec<String> {
+    let spread = check(&assembly.problem, solution).into_iter().filter_map(|violation| match violation {
+        Violation::Spread { operator, .. } => Some(format!(
+            "the records of {operator} belong to its stages by what it groups by, and not by the route classes that are simulated: what \
+             changes stages there is not in the traffic and the latencies"
+        )),
+        _ => None,
+    });
+    spread.collect()
+}
+
 /// Stages whose distribution of service times is not known, as a line each kind.
 fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<String> {
     let of = |knowledge: Knowledge| {
@@ -177,7 +190,7 @@ fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<Str
     };
     let percentiles = of(Knowledge::Percentiles);
     let means = of(Knowledge::Mean);
-    let mut notes = Vec::new();
+    let mut notes = exchanges(assembly, solution);
     if !percentiles.is_empty() {
         notes.push(format!(
             "only percentiles of service times are known of {percentiles}: between them times are interpolated, beyond \
