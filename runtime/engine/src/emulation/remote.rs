@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_comes_waits_for_its_wire_and_the_end_for_what_came() {
         let clock = Arc::new(ManualClock::new());
-        // 8 Mbit/s: a byte is a microsecond. A frame without records is its header.
+        // 8 Mbit/s: a byte is a microsecond. A frame without records is its header and how many went before.
         let spec = WireSpec {
             from: "edge".into(),
             to: "cloud".into(),
@@ -126,22 +126,22 @@ mod tests {
         let connect = || Memfd.connect(Arc::new(arrow_schema::Schema::empty())).expect("descriptors");
         let ((mut first, of_first), (mut second, of_second)) = (connect(), connect());
         let (mut of_first, mut of_second) = (end.held_back(of_first), end.held_back(of_second));
-        assert_eq!(first.send(progress(0)).expect("open"), 64);
+        assert_eq!(first.send(progress(0)).expect("open"), 72);
         second.send(progress(7)).expect("open");
         of_first.look();
         of_second.look();
         drop(first);
-        assert_eq!(of_first.held_until(), Some(1_064_000));
-        assert_eq!(of_second.held_until(), Some(1_128_000), "behind the other edge");
-        clock.advance(1_063_999);
+        assert_eq!(of_first.held_until(), Some(1_072_000));
+        assert_eq!(of_second.held_until(), Some(1_144_000), "behind the other edge");
+        clock.advance(1_071_999);
         assert!(of_first.receive().expect("not yet the end").is_none());
         clock.advance(1);
         assert_eq!(of_first.receive().expect("it came"), Some(progress(0)));
-        assert_eq!(of_first.received_bytes(), 64);
+        assert_eq!(of_first.received_bytes(), 72);
         assert!(matches!(of_first.receive(), Err(LinkError::Lost)));
         assert!(matches!(of_first.receive(), Err(LinkError::Lost)), "it stays so");
         assert!(of_second.receive().expect("open").is_none());
-        clock.advance(64_000);
+        clock.advance(72_000);
         assert_eq!(of_second.receive().expect("it came"), Some(progress(7)));
         assert_eq!((of_second.held_until(), of_second.receive().expect("open")), (None, None));
     }
