@@ -8,13 +8,13 @@ use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{
     beam::Beam, best_fit::BestFit, exact::Exact, exhaustive::Exhaustive, first_fit::FirstFit,
 };
-use tidemill_optimizer::problem::{AccuracyModel, AccuracyRow, Problem, Producer, Sizes};
+use tidemill_optimizer::problem::{AccuracyModel, AccuracyRow, Problem, Producer, ReturnTraffic, Sizes};
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_problems::{small_problem, small_problem_with_latency, small_problem_with_rates};
 use tidemill_random::Random;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::Profile;
-use tidemill_spec::units::Bytes;
+use tidemill_spec::units::{Bytes, Percent, Rate};
 use tidemill_spec::workflow::Workflow;
 
 const TOLERANCE: f64 = 1e-6;
@@ -291,5 +291,58 @@ fn the_list_behind_a_tracker_is_as_long_as_its_detector_finds() {
             let up = plan.edges.iter().find(|edge| edge.price.is_some()).expect("one goes up");
             assert_eq!(up.bytes_per_record, Some(Bytes(bytes as u64)), "the plan says what it is priced by");
         }
+    }
+}
+
+/// The example that follows vehicles, on published machines: what its tracks weigh depends on two models before them. Each pair of
+/// models by itself has nothing that depends on others, so the cheapest of these is the optimum.
+#[test]
+fn vehicles_cost_what_their_own_models_send() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/aicity");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it is there");
+    let parsed = |text: &str| Profile::parse(text, "profile.yaml").unwrap_or_else(|found| panic!("{found}"));
+    let profile =
+        parsed(&read("profile.yaml")).merge(&parsed(&read("machines.yaml"))).expect("they fit").profile;
+    let workflow =
+        Workflow::parse(&read("workflow.yaml"), "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
+    let sizes = ["tiny", "small", "medium", "large", "huge"];
+    let planned = |setup: &str, rate: f64, models: &Models| {
+        let text = read(setup);
+        let infrastructure = Infrastructure::parse(&text, setup).unwrap_or_else(|found| panic!("{found}"));
+        let inputs =
+            Inputs { workflow: &workflow, infrastructure: &infrastructure, profile: &profile, models };
+        let options = Options {
+            rate: Some(Rate(rate)),
+            accuracy: Some(Percent(70.0)),
+            return_traffic: ReturnTraffic::Forbid,
+            ..Options::default()
+        };
+        let problem = assemble(&inputs, &options).unwrap_or_else(|found| panic!("{found}")).problem;
+        let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
+        let own = Exact.plan(&problem, &limits).expect("it takes the problem");
+        let largest = Problem { sizes: Vec::new(), ..problem };
+        (own, Exact.plan(&largest, &limits).expect("it takes the problem").cost)
+    };
+    let model = |id: String| Model { id, backends: Vec::new(), obstacle: None };
+    let of = |detectors: &[&str], embeddings: &[&str]| -> Models {
+        let all = |name: &str, ids: &[&str]| ids.iter().map(|id| model(format!("{name}-{id}"))).collect();
+        [
+            ("detect".to_owned(), all("vehicles", detectors)),
+            ("appearance".to_owned(), all("appearance", embeddings)),
+        ]
+        .into()
+    };
+    for (setup, rate) in [("medium.yaml", 800.0), ("large.yaml", 1100.0)] {
+        let (outcome, for_largest) = planned(setup, rate, &of(&sizes, &sizes));
+        let pairs = sizes.iter().flat_map(|detector| sizes.map(|embedding| of(&[*detector], &[embedding])));
+        let least =
+            pairs.filter_map(|models| planned(setup, rate, &models).0.cost).fold(f64::INFINITY, f64::min);
+        let cost = outcome.cost.expect("a plan");
+        assert!((cost - least).abs() <= 1e-6 * least, "{setup}: {cost} instead of {least}");
+        assert_eq!(outcome.status, Status::Optimal, "{setup}");
+        assert!(
+            for_largest.is_some_and(|largest| largest > cost * 1.001),
+            "{setup}: {for_largest:?} and {cost}"
+        );
     }
 }
