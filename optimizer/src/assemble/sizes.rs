@@ -124,6 +124,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn more_combinations_than_can_be_listed_are_refused() {
+        use crate::assemble::Models;
+        let mut case = with_messages("");
+        let message = case.profile.messages.iter_mut().find(|message| message.from == "speech");
+        let named = ["features", "speech", "answer"].map(|operator| (operator.to_owned(), "m0".to_owned()));
+        message.expect("it is there").variants = named.into();
+        let many = |id: &String| (id.clone(), Some((0..41).map(|n| format!("m{n}")).collect()));
+        let models: Vec<_> = Models::keys(&case.models).map(many).collect();
+        let senders = super::Senders { inputs: &case.inputs(), models: &models, is_free: true };
+        let refused = senders.sizes(("speech", "pair", 1), None, 3, &mut Vec::new()).expect_err("too many");
+        assert_eq!(refused.code, "E0909");
+        assert!(refused.to_string().contains("68921 combinations"), "{refused}");
+    }
+
     fn vqa_notes() -> Vec<String> {
         with_messages("").assembled().notes
     }
