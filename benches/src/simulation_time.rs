@@ -93,6 +93,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
         worker_classes: vec![class(0, edge), class(1, cloud)],
         routes: vec![vec![free, Some(link)], vec![None, free]],
         rates: None,
+        sizes: Vec::new(),
         accuracy: AccuracyModel::None,
         limits: Limits::default(),
     };

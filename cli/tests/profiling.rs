@@ -124,7 +124,7 @@ fn a_new_project_is_profiled() {
     let ratio = profile.output_per_input("valid", &Default::default());
     assert!(ratio > 0.8 && ratio < 1.0, "{ratio}");
     assert!(profile.output_per_input("per_sensor", &Default::default()) < 0.5);
-    assert!(profile.bytes_per_record("readings", "valid", &Default::default()).unwrap().0 > 50);
+    assert!(profile.bytes_per_record(("readings", "valid", 0), &Default::default()).unwrap().0 > 50);
     let files =
         ["workflow.yaml", "infrastructure.yaml", "profile/profile.yaml"].map(|file| project.argument(file));
     let checked = tidemill(&["validate", &files[0], &files[1], &files[2]]).expect(0);

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | tiers, sites, machines, links | `machines` |
 //! | records per second by the models chosen | `rates` |
-//! | fused operators, streams and sizes of messages | `streams` |
+//! | fused operators and streams | `streams` |
+//! | bytes per record by the models chosen | `sizes` |
 //! | what must meet in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
 //! | rows of accuracy | `accuracy` |
@@ -21,6 +22,7 @@ mod publication;
 mod rates;
 mod reach;
 mod services;
+mod sizes;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -32,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::default_percentile;
-use tidemill_spec::profile::{MessageSize, Profile};
+use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
 use tidemill_spec::workflow::{LatencySlo, Workflow};
 
@@ -210,10 +212,12 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         worker_classes: machines.classes,
         routes: machines.routes,
         rates: None,
+        sizes: Vec::new(),
         accuracy,
         limits,
     }
-    .with_variant_rates(streams.rates);
+    .with_variant_rates(streams.rates)
+    .with_sizes(streams.sizes);
     reach::check(inputs, &problem, &mut found);
     if !found.has_errors()
         && let Err(error) = problem.check()
@@ -253,21 +257,6 @@ fn limits(workflow: &Workflow, options: &Options) -> Limits {
         tick_seconds: seconds(workflow.run.tick.value),
         ..Limits::default()
     }
-}
-
-/// Mean bytes of a record on an edge of the workflow (from, to, input) under these variants, by operator. Of the sizes
-/// that hold, the one that names most variants counts.
-pub fn message_bytes_of(
-    inputs: &Inputs<'_>,
-    (from, to, input): (&str, &str, u32),
-    variants: &BTreeMap<String, String>,
-) -> Option<f64> {
-    let holds = |message: &&MessageSize| {
-        (message.from.as_str(), message.to.as_str(), message.input) == (from, to, input)
-            && message.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
-    };
-    let found = inputs.profile.messages.iter().filter(holds).max_by_key(|message| message.variants.len());
-    found.map(|message| message.bytes_per_record.0 as f64)
 }
 
 /// A length of time in seconds.

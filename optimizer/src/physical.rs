@@ -14,7 +14,7 @@ mod tests;
 
 pub use read::{ReadError, solution_of};
 
-use crate::assemble::{Assembly, Inputs, message_bytes_of, outputs_of};
+use crate::assemble::{Assembly, Inputs, outputs_of};
 use crate::cost::{CostError, cost};
 use crate::solution::Solution;
 use crate::summary::headroom;
@@ -24,7 +24,7 @@ use tidemill_spec::plan::{
     LatencyBasis, LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass,
     SOURCE_DEVICE, Stage, default_percentile,
 };
-use tidemill_spec::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
+use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
 /// Shares below this are dust of adding floats.
 const DUST: f64 = 1e-9;
@@ -253,7 +253,11 @@ fn edges(
     let is_sink = |id: &str| workflow.sinks.iter().any(|sink| sink.id.value == id);
     let mut edges: Vec<PlanEdge> = Vec::new();
     for (from, to, input) in connections {
-        let bytes = message_bytes_of(inputs, (from, to, input), variants);
+        // What does not leave its host is not counted, so no similar size stands in for its own.
+        let is_counted = !is_sink(to) && assembly.hosts.get(from) != assembly.hosts.get(to);
+        let is_known = || inputs.profile.knows_bytes_per_record((from, to, input), variants);
+        let bytes = inputs.profile.bytes_per_record((from, to, input), variants);
+        let bytes = bytes.filter(|_| is_counted || is_known());
         let mut places: BTreeSet<(&str, &str)> = BTreeSet::new();
         for class in classes {
             let (sender, receiver) = (class.route[from].as_str(), class.route[to].as_str());
@@ -268,7 +272,7 @@ fn edges(
             let price = route.map_or(0.0, |route| route.price);
             edges.push(PlanEdge {
                 link: if a.worker == b.worker { LinkKind::InProcess } else { LinkKind::Memfd },
-                bytes_per_record: bytes.map(|bytes| Bytes(bytes as u64)),
+                bytes_per_record: bytes,
                 rate: outputs.get(from).map(|rate| Rate(rounded(rate * share))),
                 price: (price > 0.0).then_some(TransferPrice(price)),
                 ..PlanEdge::new(sender, receiver, input)

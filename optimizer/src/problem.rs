@@ -14,10 +14,12 @@
 mod accuracy;
 mod check;
 mod rates;
+mod sizes;
 
 pub use accuracy::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, ResponseRow};
 pub use check::ProblemError;
 pub use rates::{Case, RateCase, Rates};
+pub use sizes::Sizes;
 use std::collections::BTreeSet;
 
 /// A planning problem. Make one, then call [`Problem::check`] once.
@@ -40,6 +42,8 @@ pub struct Problem {
     pub routes: Vec<Vec<Option<Route>>>,
     /// Rates of operators and edges where they depend on variants; none: they do not. See [`Rates`].
     pub rates: Option<Rates>,
+    /// Sizes of records on edges where they depend on more variants than the sender's, by edge. See [`Sizes`].
+    pub sizes: Vec<Sizes>,
     /// What is known of accuracy.
     pub accuracy: AccuracyModel,
     /// What a plan has to keep.
@@ -137,7 +141,8 @@ pub struct Edge {
     pub input: usize,
     /// Records per second; the most of any joint variants, see [`Problem::rates`].
     pub rate: f64,
-    /// Bytes of one record by variant of the producing operator; one value for a source.
+    /// Bytes of one record by variant of the producing operator; one value for a source. The most of any joint variants, see
+    /// [`Problem::sizes`].
     pub bytes: Vec<f64>,
 }
 
@@ -331,13 +336,7 @@ impl Problem {
 
     /// Bytes per second that an edge carries with these variants (one per operator).
     pub fn edge_bytes_per_second(&self, edge: usize, variants: &[usize]) -> f64 {
-        let rate = self.edge_rate(edge, variants);
-        let edge = &self.edges[edge];
-        let variant = match edge.from {
-            Producer::Source(_) => 0,
-            Producer::Operator(operator) => variants[operator],
-        };
-        rate * edge.bytes[variant]
+        self.edge_rate(edge, variants) * self.edge_bytes(edge, variants)
     }
 
     /// Seconds that a record waits at most in an operator until it is taken: a tick where it is stateful, and until the last

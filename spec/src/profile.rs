@@ -20,7 +20,7 @@
 //! let profile = Profile::parse(text, "profile.yaml")?;
 //! let service = profile.service("speech", Some("speech-small"), None, "small").expect("is in the file");
 //! assert_eq!(service.batches[0].at(Percentile(75.0)), Some(TimeSpan(12_000_000)));
-//! assert_eq!(profile.bytes_per_record("questions", "speech", &BTreeMap::new()), Some(Bytes(97 << 10)));
+//! assert_eq!(profile.bytes_per_record(("questions", "speech", 0), &BTreeMap::new()), Some(Bytes(97 << 10)));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
 use crate::overheads::Overheads;

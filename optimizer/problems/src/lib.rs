@@ -98,6 +98,7 @@ pub fn workflow_problem(size: Size, seed: u64) -> Problem {
             .map(|from| (0..size.tiers).map(|to| Some(route(from, to))).collect())
             .collect(),
         rates: None,
+        sizes: Vec::new(),
         accuracy: AccuracyModel::Additive { base: 100.0, contributions },
         limits: Limits {
             accuracy: Some(100.0 + worst + 0.6 * (best - worst)),

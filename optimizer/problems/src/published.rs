@@ -161,6 +161,7 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
         // From edge to cloud, and back.
         routes: vec![vec![price(0.0), price(0.1)], vec![price(1.0), price(0.0)]],
         rates: None,
+        sizes: Vec::new(),
         accuracy: AccuracyModel::Table(
             ACCURACIES
                 .iter()

@@ -58,6 +58,7 @@ pub fn small_problem(seed: u64) -> Problem {
         worker_classes: classes,
         routes,
         rates: None,
+        sizes: Vec::new(),
         accuracy,
         limits: Limits {
             accuracy: limit,

@@ -1,7 +1,6 @@
 //! Records per second everywhere, by the models chosen: from the sources on, each operator gives so many per record as the
 //! profile says for these models.
-use super::services::Services;
-use super::streams::{Head, input_rate, topological};
+use super::streams::{Head, Models, input_rate, topological};
 use super::{Inputs, listed};
 use crate::problem::{RateCase, Rates, Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,25 +44,21 @@ impl<'a> Flow<'a> {
     pub(super) fn rates(
         &self,
         heads: &[Head],
+        models: &[Models],
         senders: &[&str],
-        services: &Services,
         notes: &mut Vec<String>,
     ) -> (RateCase, Option<Rates>) {
-        let models = |head: &Head| {
-            let with = services.get(&head.id).filter(|_| self.inputs.models.contains_key(&head.id));
-            with.map(|variants| variants.iter().map(|variant| variant.id.clone()).collect::<Vec<_>>())
-        };
-        let models: Vec<Option<Vec<String>>> = heads.iter().map(models).collect();
-        let counts: Vec<usize> = models.iter().map(|models| models.as_ref().map_or(1, Vec::len)).collect();
+        let counts: Vec<usize> =
+            models.iter().map(|(_, models)| models.as_ref().map_or(1, Vec::len)).collect();
         let named: BTreeSet<String> =
             self.inputs.profile.ratios.iter().flat_map(|ratio| ratio.holds_for().into_keys()).collect();
         let mut matter: Vec<usize> =
             (0..heads.len()).filter(|head| counts[*head] > 1 && named.contains(&heads[*head].id)).collect();
         let mut fixed: BTreeMap<usize, usize> = BTreeMap::new();
         let choice = |variants: &[usize], fixed: &BTreeMap<usize, usize>| -> Choice {
-            let chosen = heads.iter().zip(&models).enumerate().filter_map(|(at, (head, models))| {
+            let chosen = models.iter().enumerate().filter_map(|(at, (head, models))| {
                 let variant = *fixed.get(&at).unwrap_or(&variants[at]);
-                Some((head.id.clone(), models.as_ref()?.get(variant)?.clone()))
+                Some((head.clone(), models.as_ref()?.get(variant)?.clone()))
             });
             chosen.collect()
         };

@@ -3,8 +3,9 @@ use super::machines::Machines;
 use super::meeting::all_must_meet;
 use super::rates::Flow;
 use super::services::Services;
-use super::{Inputs, Level, Options, listed, profile_command};
-use crate::problem::{Edge, Operator, Producer, Rates, Source, Variant};
+use super::sizes::Senders;
+use super::{Inputs, Level, Options, listed};
+use crate::problem::{Edge, Operator, Producer, Rates, Sizes, Source, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::workflow::{self, Workflow};
@@ -25,8 +26,13 @@ pub(super) struct Streams {
     pub(super) edges: Vec<Edge>,
     /// Rates where they depend on variants.
     pub(super) rates: Option<Rates>,
+    /// Sizes of the records of every edge.
+    pub(super) sizes: Vec<Sizes>,
     heads: Vec<Head>,
 }
+
+/// Id of an operator of the problem, with the models that it may have; none: it has no models.
+pub(super) type Models = (String, Option<Vec<String>>);
 
 /// An operator of the problem.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +115,9 @@ pub(super) fn streams(
         at_one_time: options.at_one_time.get(&source.id.value).map_or(1, |records| (*records).max(1)),
     };
     let sources: Vec<Source> = inputs.workflow.sources.iter().map(source).collect();
-    let mut edges: Vec<Edge> = Vec::new();
+    let models = models(inputs, &heads, services);
+    let known = Senders { inputs, models: &models, is_free: machines.traffic_is_free() };
+    let (mut edges, mut sizes): (Vec<Edge>, Vec<Sizes>) = Default::default();
     let mut senders: Vec<&str> = Vec::new();
     let mut next_input = vec![0usize; heads.len()];
     let mut complete = true;
@@ -122,46 +130,33 @@ pub(super) fn streams(
                 Some(&host) => Producer::Operator(host),
                 None => Producer::Source(sources.iter().position(|source| source.id == from_id)?),
             };
-            let variants: Vec<Option<(&str, &str)>> = match from {
-                Producer::Source(_) => vec![None],
-                Producer::Operator(host) => {
-                    let head = heads[host].id.as_str();
-                    let with = services.get(head).filter(|_| inputs.models.contains_key(head));
-                    with.map_or_else(
-                        || vec![None],
-                        |variants| variants.iter().map(|v| Some((head, v.id.as_str()))).collect(),
-                    )
+            let sender = match from {
+                Producer::Source(_) => None,
+                Producer::Operator(host) => Some(host),
+            };
+            let edge = (from_id, operator.id.value.as_str(), port);
+            match known.sizes(edge, sender, edges.len(), notes) {
+                Ok(own) => sizes.push(own),
+                Err(error) => {
+                    complete = false;
+                    found.push(error.at(input.from.span.clone()));
                 }
-            };
-            let size = |known: &Option<(&str, &str)>| {
-                message_bytes(inputs, (from_id, operator.id.value.as_str(), port), *known)
-            };
-            let sizes: Vec<Option<f64>> = variants.iter().map(size).collect();
-            if sizes.iter().any(Option::is_none) && !machines.traffic_is_free() {
-                complete = false;
-                let message =
-                    format!("the size of the messages from `{from_id}` to `{}` is not known", operator.id);
-                found.push(
-                    Diagnostic::error("E0904", message)
-                        .at(input.from.span.clone())
-                        .with_help(profile_command(inputs.workflow)),
-                );
             }
             senders.push(from_id);
             edges.push(Edge {
                 from,
                 to,
                 input: next_input[to],
-                rate: 0.0, // follows from the models
-                bytes: sizes.into_iter().map(Option::unwrap_or_default).collect(),
+                rate: 0.0,         // follows from the models
+                bytes: Vec::new(), // follow from the sizes
             });
             next_input[to] += 1;
         }
     }
-    let (first, rates) = flow.rates(&heads, &senders, services, notes);
+    let (first, rates) = flow.rates(&heads, &models, &senders, notes);
     heads.iter_mut().zip(first.operators).for_each(|(head, rate)| head.rate = rate);
     edges.iter_mut().zip(first.edges).for_each(|(edge, rate)| edge.rate = rate);
-    complete.then_some(Streams { hosts, sources, edges, rates, heads })
+    complete.then_some(Streams { hosts, sources, edges, rates, sizes, heads })
 }
 
 /// Records per second of every source. What the options ask for counts; else the workflow's own rates, raised to its
@@ -265,24 +260,14 @@ fn hosts<'a>(
     hosts
 }
 
-/// Bytes of a record on an edge of the workflow (from, to, input), knowing the variant of one operator. Where the size
-/// depends on the variants of others too, the largest.
-pub(crate) fn message_bytes(
-    inputs: &Inputs<'_>,
-    (from, to, input): (&str, &str, u32),
-    known: Option<(&str, &str)>,
-) -> Option<f64> {
-    let fits = inputs.profile.messages.iter().filter(|message| {
-        let of = message.from == from && message.to == to && message.input == input;
-        let agrees = |(operator, variant): (&String, &String)| {
-            known.is_none_or(|(head, chosen)| operator != head || variant == chosen)
-        };
-        of && message.variants.iter().all(agrees)
-    });
-    let names = |message: &&tidemill_spec::profile::MessageSize| message.variants.len();
-    let most = fits.clone().map(|message| names(&message)).max()?;
-    let sizes = fits.filter(|message| names(message) == most);
-    sizes.map(|message| message.bytes_per_record.0 as f64).reduce(f64::max)
+/// Operators of the problem with the models that each may have; none: it has no models.
+fn models(inputs: &Inputs<'_>, heads: &[Head], services: &Services) -> Vec<Models> {
+    let models = |head: &Head| {
+        let with = services.get(&head.id).filter(|_| inputs.models.contains_key(&head.id));
+        let models = with.map(|variants| variants.iter().map(|variant| variant.id.clone()).collect());
+        (head.id.clone(), models)
+    };
+    heads.iter().map(models).collect()
 }
 
 /// Operators with models nearest before an operator of the workflow, by input of the operator of the problem.

@@ -2,6 +2,7 @@ use super::*;
 use crate::assemble::tests::{Case, INFRASTRUCTURE, PROFILE, WORKFLOW};
 use crate::solution::{Hosting, RouteClass as Class, UsedWorker};
 use tidemill_spec::plan::PlanFile;
+use tidemill_spec::units::Bytes;
 
 fn hosting(operator: usize, worker: usize, location: usize, mode: usize, share: f64) -> Hosting {
     Hosting { operator, worker: Some(worker), location, mode, share, wait_seconds: None }

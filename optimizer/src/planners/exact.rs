@@ -10,7 +10,8 @@
 //!
 //! Of plans that cost the same, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
 //!
-//! Where rates depend on variants, parts of the problem that have fixed rates are planned one by one (`exact/cases.rs`).
+//! Where rates depend on variants, parts of the problem that have fixed rates are planned one by one (`exact/cases.rs`); where
+//! sizes depend on variants before the sender, parts are bounded by their smallest sizes (`exact/sizes.rs`).
 //!
 //! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
 //! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over routes,
@@ -42,6 +43,7 @@ mod route_search;
 mod routes;
 mod screening;
 mod search;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod time_grid;
@@ -106,11 +108,24 @@ impl Exact {
         }
         match problem.rates {
             Some(_) => cases::by_cases(problem, limits, excluded),
-            None => self.plan_fixed(problem, limits, excluded),
+            None => self.plan_at_rates(problem, limits, excluded),
         }
     }
 
     /// The best plan of a problem that was checked and has fixed rates.
+    fn plan_at_rates(
+        &self,
+        problem: &Problem,
+        limits: &SearchLimits,
+        excluded: &[Vec<usize>],
+    ) -> Result<Outcome, PlannerError> {
+        match problem.sizes.is_empty() {
+            true => self.plan_fixed(problem, limits, excluded),
+            false => sizes::by_sizes(problem, limits, excluded),
+        }
+    }
+
+    /// The best plan of a problem that was checked and has fixed rates, and sizes by their senders.
     fn plan_fixed(
         &self,
         problem: &Problem,

@@ -47,7 +47,7 @@ impl Problem {
     pub fn check(&self) -> Result<(), ProblemError> {
         self.check_machines()?;
         self.check_stream()?;
-        self.check_rates()?;
+        self.check_by_variants()?;
         self.check_accuracy()?;
         self.check_limits()
     }
@@ -151,8 +151,15 @@ impl Problem {
         Ok(())
     }
 
-    fn check_rates(&self) -> Result<(), ProblemError> {
-        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(self))
+    fn check_by_variants(&self) -> Result<(), ProblemError> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(self))?;
+        let twice = |(at, sizes): (usize, &super::Sizes)| {
+            self.sizes[..at].iter().any(|other| other.edge == sizes.edge)
+        };
+        if self.sizes.iter().enumerate().any(twice) {
+            return Err(ProblemError::Shape("an edge has its sizes twice".to_owned()));
+        }
+        self.sizes.iter().try_for_each(|sizes| sizes.check(self))
     }
 
     fn check_accuracy(&self) -> Result<(), ProblemError> {

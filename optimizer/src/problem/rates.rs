@@ -40,7 +40,7 @@ impl RateCase {
 }
 
 /// Digits of a number, the last the fastest.
-fn digits(mut number: usize, counts: &[usize]) -> Vec<usize> {
+pub(super) fn digits(mut number: usize, counts: &[usize]) -> Vec<usize> {
     let mut digits = vec![0; counts.len()];
     for (digit, count) in digits.iter_mut().zip(counts).rev() {
         *digit = number % count;
@@ -49,7 +49,7 @@ fn digits(mut number: usize, counts: &[usize]) -> Vec<usize> {
     digits
 }
 
-fn number(digits: impl IntoIterator<Item = usize>, counts: &[usize]) -> usize {
+pub(super) fn number(digits: impl IntoIterator<Item = usize>, counts: &[usize]) -> usize {
     digits.into_iter().zip(counts).fold(0, |number, (digit, count)| number * count + digit)
 }
 
@@ -207,6 +207,24 @@ pub struct Case {
 }
 
 impl Case {
+    /// The whole of a problem.
+    pub(crate) fn whole(problem: &Problem) -> Self {
+        let all = |operator: &super::Operator| (0..operator.variants.len()).collect();
+        Self { problem: problem.clone(), variants: problem.operators.iter().map(all).collect() }
+    }
+
+    /// The part of it that has these variants of an operator, by their positions in it.
+    pub(crate) fn with(&self, operator: usize, is_kept: impl Fn(usize) -> bool) -> Self {
+        let all = |(at, of): (usize, &Vec<usize>)| -> Vec<usize> {
+            (0..of.len()).filter(|variant| at != operator || is_kept(*variant)).collect()
+        };
+        let kept: Vec<Vec<usize>> = self.variants.iter().enumerate().map(all).collect();
+        let whole =
+            |(kept, of): (&Vec<usize>, &Vec<usize>)| kept.iter().map(|variant| of[*variant]).collect();
+        let variants = kept.iter().zip(&self.variants).map(whole).collect();
+        Self { problem: self.problem.clone().only(&kept), variants }
+    }
+
     /// A solution of the part as one of the whole.
     pub fn of_whole(&self, mut solution: Solution) -> Solution {
         for (variant, of) in solution.variants.iter_mut().zip(&self.variants) {
@@ -223,12 +241,13 @@ impl Case {
 }
 
 impl Problem {
-    /// The problem with the rates of these variants (one per operator), which are fixed then.
+    /// The problem with the rates and sizes of these variants (one per operator), which are fixed then.
     pub fn at(&self, variants: &[usize]) -> Cow<'_, Self> {
-        match &self.rates {
+        let problem = match &self.rates {
             None => Cow::Borrowed(self),
             Some(rates) => Cow::Owned(self.with_rates(rates.case(variants))),
-        }
+        };
+        Self::with_sizes_at(problem, variants)
     }
 
     /// Records per second of an edge with these variants.
@@ -261,8 +280,7 @@ impl Problem {
     /// with fixed rates: itself.
     pub fn cases(&self) -> Vec<Case> {
         let Some(rates) = &self.rates else {
-            let all = |operator: &super::Operator| (0..operator.variants.len()).collect();
-            return vec![Case { problem: self.clone(), variants: self.operators.iter().map(all).collect() }];
+            return vec![Case::whole(self)];
         };
         let counts = rates.counts();
         let mut order: Vec<usize> = (0..rates.cases.len()).collect();
@@ -279,7 +297,8 @@ impl Problem {
     }
 
     /// With these variants of each operator only, in this order.
-    fn only(mut self, variants: &[Vec<usize>]) -> Self {
+    pub(super) fn only(mut self, variants: &[Vec<usize>]) -> Self {
+        let sizes: Vec<_> = self.sizes.iter().map(|sizes| sizes.only(&self, variants)).collect();
         fn kept<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
             positions.iter().map(|position| all[*position].clone()).collect()
         }
@@ -309,7 +328,7 @@ impl Problem {
                 contributions.iter_mut().zip(variants).for_each(|(values, of)| *values = kept(values, of));
             }
         }
-        self
+        self.with_sizes(sizes)
     }
 }
 

@@ -4,3 +4,4 @@ mod detectors;
 mod golden;
 mod published_case;
 mod published_optima;
+mod sizes;

@@ -1,6 +1,6 @@
 //! A detector whose models find different numbers of objects: what follows has as much to do as its model says.
 use crate::plans::chain;
-use tidemill_optimizer::problem::{RateCase, Rates, Route};
+use tidemill_optimizer::problem::{RateCase, Rates, Route, Sizes};
 use tidemill_simulator::{Arrivals, Distribution};
 
 /// Objects per frame, by model of the detector.
@@ -33,6 +33,30 @@ fn what_follows_a_detector_follows_its_model() {
         near(simulation.workers[1].utilization, FRAMES * objects * 0.002);
         near(simulation.links[0].bytes_per_second, FRAMES * objects * 1000.0);
         near(simulation.cost.network, FRAMES * objects * 1000.0 * 3600.0 * 1e-9);
+    }
+}
+
+/// What a tracker sends is as long as the detector before it makes it.
+#[test]
+fn a_link_carries_what_the_models_before_its_sender_make_of_it() {
+    let case =
+        chain(FRAMES, &[Distribution::Mean(0.004), Distribution::Mean(0.002), Distribution::Mean(0.001)]);
+    let mut case = case.with_route(Route { price: 1e-9, bandwidth: Some(1e7), delay: 0.0 });
+    let detector = &mut case.problem.operators[0];
+    detector.variants = vec![detector.variants[0].clone(); OBJECTS.len()];
+    case.problem.edges[1].bytes = vec![1000.0; OBJECTS.len()];
+    let bytes = |model: usize| 1000.0 * OBJECTS[model];
+    let sizes = Sizes::of(2, vec![0], &[OBJECTS.len(), 1, 1], |joint| bytes(joint[0]));
+    case.problem = case.problem.with_sizes(vec![sizes]);
+    case.problem.check().unwrap();
+    // The tracker is beside the detector.
+    (case.solution.workers[1].class, case.solution.hostings[1].location) = (0, 0);
+    for model in 0..OBJECTS.len() {
+        case.solution.variants[0] = model;
+        let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 100.0);
+        let (carried, expected) = (simulation.links[0].bytes_per_second, FRAMES * bytes(model));
+        assert!((carried / expected - 1.0).abs() < 0.03, "model {model}: {carried} instead of {expected}");
+        assert!((simulation.cost.network - 3600e-9 * expected).abs() < 1e-9, "model {model}");
     }
 }
 

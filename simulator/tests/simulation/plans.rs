@@ -74,6 +74,7 @@ fn problem(operators: Vec<Operator>, edges: Vec<Edge>, sources: Vec<Source>) -> 
         worker_classes: vec![class(0), class(1)],
         routes: vec![vec![free(), free()], vec![free(), free()]],
         rates: None,
+        sizes: Vec::new(),
         accuracy: AccuracyModel::None,
         limits: Limits::default(),
     };

@@ -1,6 +1,7 @@
 //! Finding figures in a profile.
 use super::{AccuracyRow, BatchTime, How, Machine, MessageSize, Profile, Service};
 use crate::units::{Bytes, Percentile, TimeSpan};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 impl Profile {
@@ -90,21 +91,33 @@ impl Profile {
         holds.max_by_key(|(named, _)| *named).map_or(1.0, |(_, ratio)| ratio)
     }
 
-    /// Mean bytes of a record from one operator to another under these variants (by operator). Of the entries that
-    /// hold the one that names most variants counts; among several inputs of the receiver the first.
+    /// Mean bytes of a record on an edge (from, to, input of the receiver) under these variants (by operator). Of the entries
+    /// that hold the one that names most variants counts, and of several the largest. Where none holds, the one counts of
+    /// which fewest variants are others: see [`Profile::knows_bytes_per_record`].
     pub fn bytes_per_record(
         &self,
-        from: &str,
-        to: &str,
+        edge: (&str, &str, u32),
         variants: &BTreeMap<String, String>,
     ) -> Option<Bytes> {
-        let holds = |message: &&MessageSize| {
-            message.from == from
-                && message.to == to
-                && message.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
-        };
-        let found = self.messages.iter().filter(holds).rev().max_by_key(|message| message.variants.len());
-        found.map(|message| message.bytes_per_record)
+        let nearest = self.messages_of(edge).max_by_key(|message| {
+            let others = message.others_than(variants);
+            (Reverse(others), message.variants.len(), message.bytes_per_record.0)
+        });
+        nearest.map(|message| message.bytes_per_record)
+    }
+
+    /// Whether an entry with the bytes of an edge (from, to, input of the receiver) holds under these variants (by operator).
+    pub fn knows_bytes_per_record(
+        &self,
+        edge: (&str, &str, u32),
+        variants: &BTreeMap<String, String>,
+    ) -> bool {
+        self.messages_of(edge).any(|message| message.others_than(variants) == 0)
+    }
+
+    /// Entries with the bytes of an edge (from, to, input of the receiver).
+    pub fn messages_of<'a>(&'a self, edge: (&'a str, &'a str, u32)) -> impl Iterator<Item = &'a MessageSize> {
+        self.messages.iter().filter(move |of| (of.from.as_str(), of.to.as_str(), of.input) == edge)
     }
 
     /// Measured accuracy of the workflow with these variants (by operator). A row names the operators that its sink hears of; of
@@ -115,6 +128,13 @@ impl Profile {
         };
         let rows = self.accuracy.as_ref()?.end_to_end.iter();
         rows.filter(holds).max_by_key(|row| row.variants.len())
+    }
+}
+
+impl MessageSize {
+    /// How many of the variants that it names are not among these (by operator).
+    fn others_than(&self, variants: &BTreeMap<String, String>) -> usize {
+        self.variants.iter().filter(|(operator, variant)| variants.get(*operator) != Some(*variant)).count()
     }
 }
 
@@ -215,9 +235,10 @@ accuracy: {metric: share of right answers, end_to_end: [{variants: {o: v}, accur
             (3.0, 1.0),
             "by the variant of the operator before it"
         );
-        let bytes = |v| profile.bytes_per_record("o", "j", &variants(v));
+        let bytes = |v| profile.bytes_per_record(("o", "j", 0), &variants(v));
         assert_eq!((bytes("v"), bytes("x")), (Some(Bytes(20)), Some(Bytes(10))));
-        assert_eq!(profile.bytes_per_record("j", "o", &variants("v")), None);
+        assert_eq!(profile.bytes_per_record(("j", "o", 0), &variants("v")), None);
+        assert_eq!(profile.bytes_per_record(("o", "j", 1), &variants("v")), None);
         let accuracy = |variants: &BTreeMap<_, _>| profile.accuracy_row(variants).map(|row| row.accuracy);
         let with_another =
             |v| [variants(v), BTreeMap::from([("p".into(), "w".into())])].into_iter().flatten();

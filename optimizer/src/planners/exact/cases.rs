@@ -27,7 +27,7 @@ pub(super) fn by_cases(
         let own =
             SearchLimits { wall_seconds: left.map(|left| left / (cases.len() - index) as f64), ..*limits };
         let excluded: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| case.of_part(joint)).collect();
-        let found = Exact.plan_fixed(&case.problem, &own, &excluded)?;
+        let found = Exact.plan_at_rates(&case.problem, &own, &excluded)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
         is_out_of_time |= found.status == Status::TimeLimited;
@@ -40,6 +40,11 @@ pub(super) fn by_cases(
         }
     }
     all.seconds = time.seconds();
+    Ok(concluded(all, limits, is_out_of_time))
+}
+
+/// What the parts say of the whole, of which `all` has the cheapest plan and the least bound.
+pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time: bool) -> Outcome {
     all.status = match (all.cost, all.bound) {
         (None, Some(f64::INFINITY)) => Status::Infeasible,
         (None, _) => Status::TimeLimited,
@@ -54,11 +59,15 @@ pub(super) fn by_cases(
             }
         }
     };
-    Ok(all)
+    all
 }
 
 /// Whether a plan is cheaper than the best so far, or more accurate where it costs the same.
-fn is_better(problem: &Problem, (cost, solution): (f64, &Solution), best: Option<(f64, &Solution)>) -> bool {
+pub(super) fn is_better(
+    problem: &Problem,
+    (cost, solution): (f64, &Solution),
+    best: Option<(f64, &Solution)>,
+) -> bool {
     let Some((least, best)) = best else { return true };
     if (cost - least).abs() > SAME_COST * least.max(1.0) {
         return cost < least;

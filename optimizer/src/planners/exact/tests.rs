@@ -80,6 +80,7 @@ fn case(
             .collect(),
         routes: (0..locations).map(|from| (0..locations).map(|to| route(from, to)).collect()).collect(),
         rates: None,
+        sizes: Vec::new(),
         accuracy,
         limits: Limits { max_utilization: 1.0, return_traffic: ReturnTraffic::Forbid, ..Limits::default() },
     }
