@@ -66,8 +66,8 @@ struct Channel {
 /// What a node says to another over a link: its frontier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    channel: u32,
-    epoch: Epoch,
+    pub(crate) channel: u32,
+    pub(crate) epoch: Epoch,
     pub(crate) link: usize,
     /// The stage that it goes to.
     pub(crate) to: usize,

@@ -12,6 +12,7 @@ use crate::frontier::{Epoch, Frontiers, Progress};
 use crate::network::{Nanoseconds, Network, Out, Slot, Way, nanoseconds};
 use crate::options::Options;
 use service::{StageState, Worker};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
@@ -223,6 +224,9 @@ impl<'a> World<'a> {
                 }
             }
         }
+        // Of a frontier that moved several times, the last place is said.
+        said.sort_unstable_by_key(|progress| (progress.channel, Reverse(progress.epoch)));
+        said.dedup_by_key(|progress| progress.channel);
         for progress in said {
             self.say(progress);
         }
