@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 pub(crate) enum Event {
     /// The next record of a group of sources is due.
     Due(u32),
-    /// The next record comes out of a link.
+    /// The next record or message of progress comes out of a link.
     Arrives(u32),
     /// A worker ends a call: worker, which of its calls.
     Ends(u32, u32),

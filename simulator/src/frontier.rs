@@ -1,9 +1,11 @@
 //! Epochs and frontiers: when a stateful stage may take an epoch and a sink may publish it, as in the engine.
 //!
 //! The frontier of a stage is the lowest epoch of which records may still leave it: the lowest of what it holds, of what
-//! is on the way to it, and of the frontiers of those before it. A source's is the epoch of its next record. That a
-//! source or stage has passed an epoch is known at once behind it, however long the records take.
-use crate::network::{Network, is_join};
+//! is on the way to it, and of the frontiers that those before it have said to have. A source's is the epoch of its next
+//! record. Each says its frontier to every stage that it gives records: at once where no link lies between, else in a
+//! message that travels over the link, after the records that were sent before it. So a stage or sink has an epoch only when
+//! the last of those before it has said so, also if none of its records came from there.
+use crate::network::{Network, Way, is_join};
 use crate::options::Sink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemill_optimizer::problem::{Problem, Producer};
@@ -51,13 +53,34 @@ impl EpochCounts {
     }
 }
 
+/// From a node to one that it gives records.
+#[derive(Debug)]
+struct Channel {
+    to: u32,
+    /// The link that it leads over.
+    link: Option<u32>,
+    /// The frontier of its sender, as the receiver knows it.
+    known: Epoch,
+}
+
+/// What a node says to another over a link: its frontier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) channel: u32,
+    pub(crate) epoch: Epoch,
+    pub(crate) link: usize,
+    /// The stage that it goes to.
+    pub(crate) to: usize,
+}
+
 #[derive(Debug, Default)]
 struct Node {
     /// Lowest epoch of which records may still leave it.
     out: Epoch,
-    /// Lowest of those before it, and how many of them have it.
+    /// Lowest of those before it, as it knows them, and how many of the channels to it have it.
     before_out: Epoch,
     at_before_out: usize,
+    /// Channels to it and from it.
     before: Vec<u32>,
     behind: Vec<u32>,
     /// Records on the way to it.
@@ -72,10 +95,11 @@ struct Node {
 }
 
 /// Frontiers of all stages that stand before a stateful one or a sink, or are one. Stages come first, then the sources:
-/// those that feed the same operators are one node. The sinks are last.
+/// those that feed the same stages over the same links are one node, whose messages count as one. The sinks are last.
 #[derive(Debug)]
 pub(crate) struct Frontiers {
     nodes: Vec<Node>,
+    channels: Vec<Channel>,
     of_source: Vec<Option<u32>>,
     /// Number of the first sink.
     first_sink: usize,
@@ -96,12 +120,18 @@ impl Frontiers {
                 tracked[operator] = true;
             }
         }
-        let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
+        let link = |from: usize, to: usize| match network.way(from, network.stages[to].slot.location) {
+            Way::Free => None,
+            Way::Link(link) => Some(link as u32),
+        };
+        // Sender, receiver and the link between them.
+        let mut channels: BTreeSet<(usize, usize, Option<u32>)> = BTreeSet::new();
         for edge in problem.edges.iter().filter(|edge| tracked[edge.to]) {
             if let Producer::Operator(from) = edge.from {
-                pairs.extend(
-                    solution.classes.iter().map(|class| (class.hostings[from], class.hostings[edge.to])),
-                );
+                channels.extend(solution.classes.iter().map(|class| {
+                    let (from, to) = (class.hostings[from], class.hostings[edge.to]);
+                    (from, to, link(network.stages[from].slot.location, to))
+                }));
             }
         }
         let mut nodes: Vec<Node> = solution
@@ -109,39 +139,42 @@ impl Frontiers {
             .iter()
             .map(|hosting| Node { is_tracked: tracked[hosting.operator], ..Node::default() })
             .collect();
-        let mut of_operators: BTreeMap<Vec<usize>, u32> = BTreeMap::new();
+        let mut of_ways: BTreeMap<BTreeSet<(usize, Option<u32>)>, u32> = BTreeMap::new();
         let mut of_source = Vec::new();
-        for source in &network.sources {
-            let mut fed: Vec<usize> =
-                source.outs.iter().map(|out| out.to).filter(|to| tracked[*to]).collect();
-            fed.sort_unstable();
-            fed.dedup();
-            if fed.is_empty() {
+        for (number, source) in network.sources.iter().enumerate() {
+            let fed = source.outs.iter().map(|out| out.to).filter(|to| tracked[*to]);
+            let ways: BTreeSet<(usize, Option<u32>)> = fed
+                .flat_map(|operator| network.ways_from(number, operator))
+                .map(|(location, stage)| (stage, link(location, stage)))
+                .collect();
+            if ways.is_empty() {
                 of_source.push(None);
                 continue;
             }
-            let node = *of_operators.entry(fed.clone()).or_insert_with(|| {
+            let node = of_ways.entry(ways).or_insert_with_key(|ways| {
                 let node = nodes.len();
                 nodes.push(Node { is_source: true, is_tracked: true, ..Node::default() });
-                let behind: BTreeSet<usize> = fed.iter().flat_map(|to| network.stages_of(*to)).collect();
-                pairs.extend(behind.into_iter().map(|stage| (node, stage)));
+                channels.extend(ways.iter().map(|(stage, link)| (node, *stage, *link)));
                 node as u32
             });
-            of_source.push(Some(node));
+            of_source.push(Some(*node));
         }
         let first_sink = nodes.len();
         for (node, sink) in (first_sink..).zip(sinks) {
             nodes.push(Node { is_tracked: true, ..Node::default() });
-            pairs.extend(solution.classes.iter().map(|class| (class.hostings[sink.operator], node)));
+            // Results are where they are made: what goes to a sink crosses no link.
+            channels.extend(solution.classes.iter().map(|class| (class.hostings[sink.operator], node, None)));
         }
-        for (from, to) in pairs {
-            nodes[from].behind.push(to as u32);
-            nodes[to].before.push(from as u32);
-        }
+        let channels = channels.into_iter().zip(0u32..).map(|((from, to, link), number)| {
+            nodes[from].behind.push(number);
+            nodes[to].before.push(number);
+            Channel { to: to as u32, link, known: 0 }
+        });
+        let channels = channels.collect();
         for node in &mut nodes {
             node.at_before_out = node.before.len();
         }
-        Self { nodes, of_source, first_sink, dirty: Vec::new() }
+        Self { nodes, channels, of_source, first_sink, dirty: Vec::new() }
     }
 
     /// The sink that a node is, by its position in the options.
@@ -206,9 +239,9 @@ impl Frontiers {
         }
     }
 
-    /// Moves one frontier on. A stage or sink to which no more records of an epoch will come by that is added to `advanced`;
-    /// false if there is nothing to do any more.
-    pub(crate) fn step(&mut self, advanced: &mut Vec<usize>) -> bool {
+    /// Moves one frontier on. A stage or sink to which no more records of an epoch will come by that is added to `advanced`,
+    /// what has to be said over links to `said`; false if there is nothing to do any more.
+    pub(crate) fn step(&mut self, advanced: &mut Vec<usize>, said: &mut Vec<Progress>) -> bool {
         let Some(index) = self.dirty.pop() else { return false };
         let node = &mut self.nodes[index as usize];
         node.is_dirty = false;
@@ -222,21 +255,33 @@ impl Frontiers {
                 advanced.push(index as usize);
             }
         }
-        let old = node.out;
         let now = node.held.first().unwrap_or(CLOSED).min(input);
-        if now <= old {
+        if now <= node.out {
             return true;
         }
         node.out = now;
         for position in 0..self.nodes[index as usize].behind.len() {
-            let behind = self.nodes[index as usize].behind[position];
-            self.one_before_moved(behind, old);
+            let channel = self.nodes[index as usize].behind[position];
+            let Channel { to, link, .. } = self.channels[channel as usize];
+            match link {
+                None => self.knows(channel, now),
+                Some(link) => {
+                    said.push(Progress { channel, epoch: now, link: link as usize, to: to as usize });
+                }
+            }
         }
         true
     }
 
-    /// One before a stage has left the epoch `old`.
-    fn one_before_moved(&mut self, stage: u32, old: Epoch) {
+    /// A message has come out of its link.
+    pub(crate) fn comes_to_know(&mut self, progress: Progress) {
+        self.knows(progress.channel, progress.epoch);
+    }
+
+    /// The receiver of a channel knows the frontier of its sender.
+    fn knows(&mut self, channel: u32, epoch: Epoch) {
+        let Channel { to, known, .. } = &mut self.channels[channel as usize];
+        let (stage, old) = (*to, std::mem::replace(known, epoch));
         let node = &mut self.nodes[stage as usize];
         if node.before_out != old {
             return;
@@ -247,9 +292,9 @@ impl Frontiers {
         }
         let (mut least, mut at) = (CLOSED, 0);
         for before in &self.nodes[stage as usize].before {
-            let out = self.nodes[*before as usize].out;
-            match out.cmp(&least) {
-                std::cmp::Ordering::Less => (least, at) = (out, 1),
+            let known = self.channels[*before as usize].known;
+            match known.cmp(&least) {
+                std::cmp::Ordering::Less => (least, at) = (known, 1),
                 std::cmp::Ordering::Equal => at += 1,
                 std::cmp::Ordering::Greater => {}
             }

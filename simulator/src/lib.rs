@@ -3,7 +3,8 @@
 //!
 //! What is simulated is what the engine does: sources with intended emission times that wait when they are too far
 //! ahead, route classes, adaptive batching, joins that wait for complete epochs before that of a pair, workers that serve
-//! one call after the other, links that send one record after the other. Service times are drawn from measured distributions.
+//! one call after the other, links that send one record after the other and progress after them. Service times are drawn from
+//! measured distributions.
 //!
 //! | module | holds |
 //! |---|---|

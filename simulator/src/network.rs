@@ -235,13 +235,10 @@ impl<'a> Network<'a> {
         self.classes.classes()
     }
 
-    /// Classes with a stage of the operator each, without repetition: the stages that an edge from a source leads to.
-    pub(crate) fn stages_of(&self, operator: usize) -> Vec<usize> {
-        let classes = self.classes() as u32;
-        let mut stages: Vec<usize> = (0..classes).map(|class| self.stage(class, operator)).collect();
-        stages.sort_unstable();
-        stages.dedup();
-        stages
+    /// Where a source's records of each class are, and the stage of the operator that they go to.
+    pub(crate) fn ways_from(&self, source: usize, operator: usize) -> impl Iterator<Item = (usize, usize)> {
+        let classes = 0..self.classes() as u32;
+        classes.map(move |class| (self.origin(class, source), self.stage(class, operator)))
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Options {
     pub lead_ticks: u32,
     /// Ticks from one checkpoint to the next: sinks that publish with them do so then. Default: 20, as in the engine.
     pub checkpoint_every: u32,
-    /// The simulation ends early after so many events. Default: none.
+    /// The simulation ends early after so many events, messages of progress not counted. Default: none.
     pub most_events: Option<u64>,
     /// The simulation ends early when so many records are on the way. Default: 10 million, less than 1 GB.
     pub most_records: u64,

@@ -8,10 +8,11 @@ pub(crate) use counts::{SinkCounts, StageCounts};
 use crate::arrivals::Arrivals;
 use crate::calendar::{Calendar, Event};
 use crate::emission::Group;
-use crate::frontier::{Epoch, Frontiers};
+use crate::frontier::{Epoch, Frontiers, Progress};
 use crate::network::{Nanoseconds, Network, Out, Slot, Way, nanoseconds};
 use crate::options::Options;
 use service::{StageState, Worker};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
@@ -20,6 +21,9 @@ use tidemill_spec::emission;
 
 /// Records that a group emits in one event at most: between events the limits are looked at.
 const MOST_AT_ONCE: u64 = 1 << 12;
+
+/// Bytes of a message that says a frontier: the header of its frame, and the watermark of one epoch.
+const PROGRESS_BYTES: f64 = 80.0;
 
 /// A record on its way.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +41,18 @@ pub(crate) struct Record {
     ahead: u32,
 }
 
-/// Records on a way that takes time, or on their way through the engine to one stage: one comes after the other.
+/// What is on a way that takes time.
+#[derive(Debug)]
+enum OnTheWay {
+    /// A record, to an input of a stage.
+    Record(u32, u8, Record),
+    Progress(Progress),
+}
+
+/// What is on a way that takes time, or on its way through the engine to one stage: one comes after the other.
 #[derive(Debug, Default)]
 pub(crate) struct LinkState {
-    waiting: VecDeque<(Nanoseconds, u32, u8, Record)>,
+    waiting: VecDeque<(Nanoseconds, OnTheWay)>,
     free_at: Nanoseconds,
     pub(crate) bytes: f64,
     pub(crate) busy: Nanoseconds,
@@ -57,8 +69,9 @@ pub(crate) struct World<'a> {
     /// From when to when is counted.
     pub(crate) window: (Nanoseconds, Nanoseconds),
     pub(crate) now: Nanoseconds,
+    /// Messages of progress do not count: a plan with many classes has the expectation of one with few.
     pub(crate) events: u64,
-    /// Events and emitted records: what takes time.
+    /// All events and emitted records: what takes time.
     pub(crate) work: u64,
     calendar: Calendar,
     /// Stages that may have a batch to start when all of this time has happened: an engine's stage too looks at what
@@ -86,6 +99,8 @@ pub(crate) struct World<'a> {
     patience: Epoch,
     chances: Random,
     draws: Random,
+    /// What the engine takes for messages of progress: apart, so that calls take as long with them as without.
+    progress_draws: Random,
 }
 
 impl<'a> World<'a> {
@@ -141,6 +156,7 @@ impl<'a> World<'a> {
             patience,
             chances: Random::of_seed(mixed(options.seed ^ 0xC4A9)),
             draws: Random::of_seed(mixed(options.seed ^ 0xD2A5)),
+            progress_draws: Random::of_seed(mixed(options.seed ^ 0xF207)),
         };
         world.plan_first();
         world
@@ -174,7 +190,7 @@ impl<'a> World<'a> {
     pub(crate) fn step(&mut self) -> bool {
         let Some((time, event)) = self.calendar.next() else { return false };
         self.now = time;
-        self.events += 1;
+        self.events += u64::from(!matches!(event, Event::Arrives(_)));
         self.work += 1;
         match event {
             Event::Due(group) => self.emit(group as usize),
@@ -196,9 +212,10 @@ impl<'a> World<'a> {
     }
 
     /// Lets frontiers go as far as they can; stateful stages take the epochs that are complete by that, sinks publish them.
+    /// What is to be said over links is sent then, after the records that all of this gave.
     fn settle(&mut self) {
-        let mut advanced = Vec::new();
-        while self.frontiers.step(&mut advanced) {
+        let (mut advanced, mut said) = (Vec::new(), Vec::new());
+        while self.frontiers.step(&mut advanced, &mut said) {
             for node in advanced.drain(..) {
                 if let Some(sink) = self.frontiers.sink(node) {
                     self.sinks[sink].publish(self.frontiers.input(node), self.now);
@@ -207,6 +224,20 @@ impl<'a> World<'a> {
                 }
             }
         }
+        // Of a frontier that moved several times, the last place is said.
+        said.sort_unstable_by_key(|progress| (progress.channel, Reverse(progress.epoch)));
+        said.dedup_by_key(|progress| progress.channel);
+        for progress in said {
+            self.say(progress);
+        }
+    }
+
+    /// Sends a message of progress over its link: as the engine does, with the bandwidth and the delay of the records.
+    fn say(&mut self, progress: Progress) {
+        let engine = self.network.stages[progress.to].engine;
+        let frame = engine.map_or(0.0, |engine| engine.frame.at(self.progress_draws.unit()));
+        let (arrival, _) = self.occupy(progress.link, PROGRESS_BYTES);
+        self.will_arrive(progress.link, arrival + nanoseconds(frame), OnTheWay::Progress(progress));
     }
 
     /// Emits what is due of a group of sources.
@@ -325,7 +356,8 @@ impl<'a> World<'a> {
                 Way::Free => {
                     self.begin(&record);
                     self.frontiers.comes(to, record.epoch);
-                    self.will_arrive(network.links.len() + to, self.now + engine, (to, out.input), record);
+                    let arriving = OnTheWay::Record(to as u32, out.input, record);
+                    self.will_arrive(network.links.len() + to, self.now + engine, arriving);
                 }
                 Way::Link(link) => {
                     self.begin(&record);
@@ -351,28 +383,32 @@ impl<'a> World<'a> {
     }
 
     fn transfer(&mut self, index: usize, to: usize, out: &Out, record: Record, engine: Nanoseconds) {
-        let facts = &self.network.links[index];
-        let counts = self.counts();
-        let link = &mut self.links[index];
-        let begin = link.free_at.max(self.now);
-        let sending = facts.bytes_per_second.map_or(0, |bandwidth| nanoseconds(out.bytes / bandwidth));
-        link.free_at = begin + sending;
-        let arrival = link.free_at + facts.delay;
-        let (from, until) = self.window;
-        link.busy += link.free_at.clamp(from, until) - begin.clamp(from, until);
-        if counts {
+        let (arrival, waited) = self.occupy(index, out.bytes);
+        if self.counts() {
+            let link = &mut self.links[index];
             link.bytes += out.bytes;
             link.records += 1;
-            link.longest_wait = link.longest_wait.max(begin - self.now);
+            link.longest_wait = link.longest_wait.max(waited);
         }
-        self.will_arrive(index, arrival + engine, (to, out.input), record);
+        self.will_arrive(index, arrival + engine, OnTheWay::Record(to as u32, out.input, record));
     }
 
-    /// A record comes to a stage at this time, but not before those that were sent before it.
-    fn will_arrive(&mut self, index: usize, arrival: Nanoseconds, (to, input): (usize, u8), record: Record) {
+    /// A link sends so many bytes, after all that it was given before: when they arrive, and for how long they wait.
+    fn occupy(&mut self, index: usize, bytes: f64) -> (Nanoseconds, Nanoseconds) {
+        let facts = &self.network.links[index];
+        let link = &mut self.links[index];
+        let begin = link.free_at.max(self.now);
+        link.free_at = begin + facts.bytes_per_second.map_or(0, |bandwidth| nanoseconds(bytes / bandwidth));
+        let (from, until) = self.window;
+        link.busy += link.free_at.clamp(from, until) - begin.clamp(from, until);
+        (link.free_at + facts.delay, begin - self.now)
+    }
+
+    /// Something comes to a stage at this time, but not before what was sent before it.
+    fn will_arrive(&mut self, index: usize, arrival: Nanoseconds, arriving: OnTheWay) {
         let waiting = &mut self.links[index].waiting;
-        let arrival = waiting.back().map_or(arrival, |(before, ..)| arrival.max(*before));
-        waiting.push_back((arrival, to as u32, input, record));
+        let arrival = waiting.back().map_or(arrival, |(before, _)| arrival.max(*before));
+        waiting.push_back((arrival, arriving));
         if waiting.len() == 1 {
             self.calendar.enter(arrival, Event::Arrives(index as u32));
         }
@@ -380,12 +416,18 @@ impl<'a> World<'a> {
 
     fn arrives(&mut self, index: usize) {
         let link = &mut self.links[index];
-        let Some((_, stage, input, record)) = link.waiting.pop_front() else { return };
-        if let Some((next, ..)) = link.waiting.front() {
+        let Some((_, arriving)) = link.waiting.pop_front() else { return };
+        if let Some((next, _)) = link.waiting.front() {
             self.calendar.enter(*next, Event::Arrives(index as u32));
         }
-        self.frontiers.arrives(stage as usize, record.epoch);
-        self.deliver(stage as usize, input, record);
+        match arriving {
+            OnTheWay::Record(stage, input, record) => {
+                self.events += 1;
+                self.frontiers.arrives(stage as usize, record.epoch);
+                self.deliver(stage as usize, input, record);
+            }
+            OnTheWay::Progress(progress) => self.frontiers.comes_to_know(progress),
+        }
     }
 
     /// A record has come to a stage.

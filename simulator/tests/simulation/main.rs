@@ -8,6 +8,7 @@ mod joins;
 mod overload;
 mod pauses;
 mod plans;
+mod progress;
 mod properties;
 mod publication;
 mod theory;

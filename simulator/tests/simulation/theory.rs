@@ -1,6 +1,7 @@
-//! Waiting times against formulas.
+//! Waiting times against formulas, and against the recursion of Lindley where there is none.
 use crate::plans::chain;
 use tidemill_optimizer::problem::Route;
+use tidemill_random::Random;
 use tidemill_simulator::{Arrivals, Distribution};
 
 /// Mean waiting time in front of one server with Poisson arrivals (Pollaczek 1930, Khinchine 1932), in seconds.
@@ -90,18 +91,78 @@ fn a_link_takes_its_delay_and_the_time_of_the_bytes() {
     }
     let link = &simulation.links[0];
     assert_eq!((link.from, link.to, link.records, link.bytes), (0, 1, 300, 300_000.0));
-    assert!((link.utilization.unwrap() - 0.5).abs() < 0.01);
+    // A message of progress of 80 bytes comes after each record.
+    assert!((link.utilization.unwrap() - 0.54).abs() < 0.01);
 }
 
 /// Poisson arrivals wait for the link as for a server with constant service.
 #[test]
 fn a_link_is_a_server_with_a_queue() {
     let route = Route { price: 0.0, bandwidth: Some(100_000.0), delay: 0.0 };
-    let case = chain(70.0, &[Distribution::Mean(1e-6), Distribution::Mean(1e-6)]).with_route(route);
+    let mut case = chain(70.0, &[Distribution::Mean(1e-6), Distribution::Mean(1e-6)]).with_route(route);
+    // Messages of progress would take bandwidth, too.
+    case.problem.limits.tick_seconds = 1000.0;
     let simulation = case.simulate(&Arrivals::poisson(), |options| {
         (options.seconds, options.lead_ticks) = (10_000.0, u32::MAX);
     });
     let expected = 0.01 + pollaczek_khinchine(70.0, 0.01, 0.0);
     let found = simulation.sinks[0].arrival.mean;
     assert!((found / expected - 1.0).abs() < 0.03, "{found} instead of {expected}");
+}
+
+/// Seconds at a quantile of a function that is straight between points (part, seconds).
+fn between(points: &[(f64, f64)], part: f64) -> f64 {
+    let at = points.windows(2).find(|pair| part <= pair[1].0).unwrap();
+    at[0].1 + (part - at[0].0) / (at[1].0 - at[0].0) * (at[1].1 - at[0].1)
+}
+
+/// Mean, median and 90th percentile of the time in a queue with constant arrivals and these service times, by the
+/// recursion of Lindley (1952): the next one waits for what is left of this one's wait and service.
+fn lindley(interval: f64, points: &[(f64, f64)]) -> [f64; 3] {
+    let (mut random, mut wait) = (Random::of_seed(99), 0.0f64);
+    let mut times: Vec<f64> = (0..400_000)
+        .map(|_| {
+            let service = between(points, random.unit());
+            let time = wait + service;
+            wait = (time - interval).max(0.0);
+            time
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let at = |part: f64| times[(part * times.len() as f64) as usize];
+    [times.iter().sum::<f64>() / times.len() as f64, at(0.5), at(0.9)]
+}
+
+/// Constant arrivals queue where calls take different times, as the profile says, and a worker is busy for the mean.
+#[test]
+fn constant_arrivals_wait_for_calls_that_take_longer_than_others() {
+    let quantiles = [4.0, 6.0, 8.0, 10.0, 22.0].map(|time| time * 1e-3);
+    let even = [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().zip(quantiles).collect::<Vec<_>>();
+    // Named percentiles: level beyond the last, and below the first so that the mean is kept.
+    let named = [(0.5, 9e-3), (0.75, 12e-3), (0.9, 16e-3)];
+    let known = vec![(0.0, 4.4e-3), named[0], named[1], named[2], (1.0, 16e-3)];
+    for (distribution, points) in [
+        (Distribution::of_points(&quantiles, &[], None).unwrap(), even),
+        (Distribution::of_percentiles(&named, Some(9.675e-3)).unwrap(), known),
+    ] {
+        let pairs = points.windows(2);
+        let mean: f64 = pairs.map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0).sum();
+        assert!((distribution.mean() / mean - 1.0).abs() < 1e-9, "{} instead of {mean}", distribution.mean());
+        for load in [0.3, 0.6, 0.85] {
+            let case = chain(load / mean, std::slice::from_ref(&distribution));
+            let simulation = case.simulate(&Arrivals::constant(), |options| {
+                (options.seconds, options.lead_ticks) = (4_000.0, u32::MAX);
+            });
+            let busy = simulation.workers[0].utilization;
+            assert!((busy / load - 1.0).abs() < 0.01, "busy {busy} instead of {load}");
+            let arrival = simulation.sinks[0].arrival;
+            let expected = lindley(mean / load, &points);
+            for (found, expected) in [arrival.mean, arrival.p50, arrival.p90].into_iter().zip(expected) {
+                assert!((found / expected - 1.0).abs() < 0.03, "load {load}: {found} instead of {expected}");
+            }
+            if load > 0.8 {
+                assert!(arrival.mean > 1.2 * mean, "they wait");
+            }
+        }
+    }
 }
