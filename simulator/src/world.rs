@@ -23,7 +23,7 @@ use tidemill_spec::emission;
 const MOST_AT_ONCE: u64 = 1 << 12;
 
 /// Bytes of a message that says a frontier: the header of its frame, and the watermark of one epoch.
-const PROGRESS_BYTES: f64 = 80.0;
+const PROGRESS_BYTES: f64 = 88.0;
 
 /// A record on its way.
 #[derive(Debug, Clone, Copy, PartialEq)]

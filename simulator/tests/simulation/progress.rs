@@ -12,7 +12,7 @@ use tidemill_simulator::{Arrivals, Distribution, ServiceTimes, Times};
 const CALL: f64 = 0.001;
 /// Bytes of a record and of a message of progress.
 const RECORD: f64 = 1000.0;
-const PROGRESS: f64 = 80.0;
+const PROGRESS: f64 = 88.0;
 
 /// A chain of operators with two classes of half of the records each, with these places (0: edge, 1: cloud) of each
 /// operator. Where both have the same place, they share the stage.

@@ -238,7 +238,11 @@ fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
     let (mut first, mut there) = link.connect(record_schema(&stream())).expect("connects");
     let (mut second, mut there_too) = link.connect(record_schema(&stream())).expect("connects");
     let progress = |epoch| frame(0, Content::Frontier { epoch, rows: 0, steps: vec![] });
-    assert_eq!(first.send(progress(1)).expect("the receiver is there"), 72, "a header and the number of rows");
+    assert_eq!(
+        first.send(progress(1)).expect("the receiver is there"),
+        72,
+        "a header and the number of rows"
+    );
     assert_eq!(second.send(progress(2)).expect("the receiver is there"), 72);
     clock.advance(5_071_999);
     assert!(!there.clear() && there.receive().expect("the sender is there").is_none());
