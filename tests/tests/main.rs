@@ -3,6 +3,7 @@
 
 mod book_pages;
 mod dependency_direction;
+mod figures;
 mod file_size;
 mod images;
 mod module_names;
