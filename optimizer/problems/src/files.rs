@@ -32,6 +32,8 @@ struct Stream {
     has_boxes: bool,
     /// Rows may be taken back, which only sinks take here.
     is_revised: bool,
+    /// It has pairs: a join of these would have as many as nobody can look at.
+    has_pairs: bool,
     is_read: bool,
 }
 
@@ -56,7 +58,14 @@ pub fn files(random: &mut Random) -> Files {
         );
         inputs.push((format!("{id}.csv"), rows(draw.random)));
         let keys = vec!["camera", "site", "n"];
-        draw.streams.push(Stream { id: id.into(), keys, has_boxes: true, is_revised: false, is_read: false });
+        draw.streams.push(Stream {
+            id: id.into(),
+            keys,
+            has_boxes: true,
+            is_revised: false,
+            has_pairs: false,
+            is_read: false,
+        });
     }
     for number in 0..2 + draw.random.below(4) {
         draw.operator(number);
@@ -199,8 +208,14 @@ impl Draw<'_> {
         let by: Vec<&str> = groups.iter().copied().filter(|group| !(is_computed && *group == "n")).collect();
         let size = self.one_of(&["500ms", "1s", "2s, slide: 1s"]);
         let options = format!("size: {size}, group_by: [{}], aggregates: [{aggregates}]", by.join(", "));
-        let stream =
-            Stream { id: String::new(), keys: groups, has_boxes: false, is_revised: false, is_read: false };
+        let stream = Stream {
+            id: String::new(),
+            keys: groups,
+            has_boxes: false,
+            is_revised: false,
+            has_pairs: false,
+            is_read: false,
+        };
         Some((vec![at], options, stream))
     }
 
@@ -215,14 +230,15 @@ impl Draw<'_> {
             keys: Vec::new(),
             has_boxes: false,
             is_revised: true,
+            has_pairs: false,
             is_read: false,
         };
         Some((vec![at], options, stream))
     }
 
     fn join(&mut self) -> Option<(Vec<usize>, String, Stream)> {
-        let left = self.input(|stream| !stream.keys.is_empty() && !stream.id.starts_with('j'))?;
-        let right = self.input(|stream| !stream.keys.is_empty())?;
+        let left = self.input(|stream| !stream.keys.is_empty() && !stream.has_pairs)?;
+        let right = self.input(|stream| !stream.keys.is_empty() && !stream.has_pairs)?;
         let common: Vec<&'static str> = self.streams[left]
             .keys
             .iter()
@@ -240,7 +256,14 @@ impl Draw<'_> {
         keys.extend(more);
         let options = format!("key: {key}, within: {within}, same_names: keep_first");
         // Its rows have the boxes of the left side, several times.
-        let stream = Stream { id: String::new(), keys, has_boxes: false, is_revised: false, is_read: false };
+        let stream = Stream {
+            id: String::new(),
+            keys,
+            has_boxes: false,
+            is_revised: false,
+            has_pairs: true,
+            is_read: false,
+        };
         Some((vec![left, right], options, stream))
     }
 
@@ -250,7 +273,14 @@ impl Draw<'_> {
         let gives = self.one_of(&["boxes", "tracks"]);
         let keys = if gives == "boxes" { self.streams[at].keys.clone() } else { vec!["camera"] };
         let options = format!("gives: {gives}, camera: {camera}, patience: 3");
-        let stream = Stream { id: String::new(), keys, has_boxes: false, is_revised: false, is_read: false };
+        let stream = Stream {
+            id: String::new(),
+            keys,
+            has_boxes: false,
+            is_revised: false,
+            has_pairs: false,
+            is_read: false,
+        };
         Some((vec![at], options, stream))
     }
 }
