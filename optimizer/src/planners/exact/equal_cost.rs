@@ -10,6 +10,7 @@ use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort};
 use super::search::Search;
+use super::wait_levels::WaitLevels;
 use super::tuning::{
     EQUAL_COST, EQUAL_PROGRAM_COST, MOST_ACCURATE_LISTED, MOST_ACCURATE_TRIED, PART_FOR_ACCURACY,
     WORTHWHILE_ACCURACY,
@@ -233,7 +234,8 @@ impl<'a> Anew<'a> {
                 // Whatever is found has to be cheaper than this, by more than the gap.
                 let dearer = most / (1.0 - 2.0 * search.limits.gap);
                 let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0 };
-                OneJoint::new(bounding, &self.planning, joint, 0.0).close(true, search, &mut found)?;
+                let waits = WaitLevels::of(self.planning.problem, false);
+                OneJoint::new(bounding, &self.planning, joint, 0.0, waits).close(true, search, &mut found)?;
                 Ok(found.plan.map(|(_, solution)| solution).filter(|found| found.variants == joint))
             }
         }

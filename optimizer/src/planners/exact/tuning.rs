@@ -231,3 +231,17 @@ pub(super) const SAME_TIME: f64 = 1e-9;
 
 /// A share of the keys that is rounding.
 pub(super) const NEGLIGIBLE_SHARE: f64 = 1e-6;
+
+// Waits, where a bound holds for all of them. Series: small problems under latency limits without waits to choose from.
+
+/// A wait in seconds that stands for all longer ones, of workers that no limit looks at.
+pub(super) const LONGEST_WAIT: f64 = 1e5;
+
+/// How often waits are told apart more finely, for given variants.
+pub(super) const MOST_SPLITS: usize = 40;
+
+/// Waits closer than this, as a part of the longest limit, are one.
+pub(super) const SAME_WAIT: f64 = 1e-8;
+
+/// Halvings of the part of the waits that a path has time for.
+pub(super) const SPLIT_HALVINGS: usize = 30;
