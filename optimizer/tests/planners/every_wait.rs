@@ -229,7 +229,7 @@ fn a_plan_with_waits_of_its_own_is_not_beneath_the_bound() {
 #[test]
 fn a_looser_level_is_no_more_expensive_on_four_machines() {
     let mut last = f64::INFINITY;
-    for milliseconds in [1400.0, 1500.0, 1584.4, 1640.0, 1650.0, 1660.0, 1680.0, 1800.0] {
+    for milliseconds in [1400.0, 1584.4, 1640.0, 1660.0, 1680.0] {
         let outcome = planned(&four_machines(milliseconds));
         println!(
             "{milliseconds}: {:?} {:?} {:?} {:?} {:.2} s",

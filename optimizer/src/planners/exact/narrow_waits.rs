@@ -9,7 +9,9 @@ use super::one_joint::OneJoint;
 use super::realised_placement;
 use super::routes::Routes;
 use super::search::Search;
-use super::tuning::SPLIT_HALVINGS;
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::tuning::{NEAR_WAITS, NEARER_WAITS, SPLIT_HALVINGS, STEPS_OF_WAITS};
+use super::wait_levels::WaitLevels;
 use crate::check::{Violation, check};
 use crate::planner::PlannerError;
 use crate::problem::Problem;
@@ -18,7 +20,7 @@ use crate::solution::Solution;
 use crate::waits::with_least_waits;
 
 impl OneJoint<'_> {
-    /// Cuts intervals of waits where the last point asks for it, and looks for plans with the waits that are then told apart; whether
+    /// Cuts intervals of waits where the last point asks for it, and looks for plans with waits near those that it needs; whether
     /// any were cut.
     pub(super) fn narrow_waits(
         &mut self,
@@ -27,17 +29,50 @@ impl OneJoint<'_> {
     ) -> Result<bool, PlannerError> {
         let problem = self.planning.problem;
         let is_cut = match self.relaxed_plan(search) {
-            Some(relaxed) => self.cut_at(problem, &relaxed, found)?,
+            Some(relaxed) => {
+                let least = with_least_waits(problem, &relaxed);
+                found.offer_solution(problem, least.clone())?;
+                let best = found.plan.as_ref().filter(|(_, plan)| plan.variants == self.joint);
+                let near = [Some(&least), best.map(|(_, plan)| plan)];
+                self.plan_near(&near.into_iter().flatten().cloned().collect::<Vec<_>>(), search, found)?;
+                self.cut_at(problem, &relaxed, &least)
+            }
             None => self.waits.halve(),
         };
-        if !is_cut {
-            return Ok(false);
+        self.splits += 1;
+        if is_cut {
+            self.begin_anew()?;
         }
-        self.begin_anew()?;
+        Ok(is_cut)
+    }
+
+    /// Plans with waits near those of others: the more often waits were cut, the nearer.
+    fn plan_near(
+        &self,
+        others: &[Solution],
+        search: &mut Search,
+        found: &mut Best,
+    ) -> Result<(), PlannerError> {
+        let problem = self.planning.problem;
+        let mut waits = WaitLevels::none(problem);
+        let step = NEAR_WAITS * NEARER_WAITS.powi(i32::try_from(self.splits).unwrap_or(i32::MAX));
+        for other in others {
+            for hosting in &other.hostings {
+                let worker = hosting.worker.map(|worker| other.workers[worker].class);
+                let Some((class, wait)) = worker.zip(hosting.wait_seconds) else { continue };
+                for times in -STEPS_OF_WAITS..=STEPS_OF_WAITS {
+                    waits.cut(class, wait * (1.0 + step).powi(times));
+                }
+            }
+        }
+        let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+        let near = Prepared::with_waits(problem, &rules, LatencyRule::Plan, 1.0, &waits)?.only(&self.joint);
+        if !near.is_servable() {
+            return Ok(());
+        }
         let most = found.cutoff(0.0);
-        let placement = search.over_routes(&mut Routes::new(&self.planning, &self.joint), most);
-        self.offer(problem, placement, found)?;
-        Ok(true)
+        let placement = search.over_routes(&mut Routes::new(&near, &self.joint), most);
+        self.offer(problem, placement, found)
     }
 
     /// What the relaxation would do, if each worker could do the work of the longest wait of its interval.
@@ -55,15 +90,8 @@ impl OneJoint<'_> {
         realised_placement(self.planning.problem, placement).ok()
     }
 
-    /// Cuts the intervals of a relaxed plan's workers; whether any were cut. Where paths have time for all that it needs, it is a plan.
-    fn cut_at(
-        &mut self,
-        problem: &Problem,
-        relaxed: &Solution,
-        found: &mut Best,
-    ) -> Result<bool, PlannerError> {
-        let least = with_least_waits(problem, relaxed);
-        found.offer_solution(problem, least.clone())?;
+    /// Cuts the intervals of a relaxed plan's workers, of which `least` has the waits that they need; whether any were cut.
+    fn cut_at(&mut self, problem: &Problem, relaxed: &Solution, least: &Solution) -> bool {
         let waits = |position: usize, solution: &Solution| {
             let hosting = solution.hostings.iter().find(|hosting| hosting.worker == Some(position));
             hosting.and_then(|hosting| hosting.wait_seconds)
@@ -72,7 +100,7 @@ impl OneJoint<'_> {
             .map(|position| {
                 let class = relaxed.workers[position].class;
                 let longest = waits(position, relaxed);
-                let needed = waits(position, &least).or(longest).unwrap_or(0.0);
+                let needed = waits(position, least).or(longest).unwrap_or(0.0);
                 let level = self.waits.of_class(class).find(|(wait, _)| *wait == longest);
                 let shortest = level.and_then(|(_, shortest)| shortest).unwrap_or(0.0);
                 (shortest.min(needed), needed)
@@ -89,7 +117,7 @@ impl OneJoint<'_> {
         };
         let (mut low, mut high) = (0.0, 1.0);
         if keeps(high) {
-            return Ok(self.waits.halve()); // it is no plan for another reason, such as rounding
+            return self.waits.halve(); // it is no plan for another reason, such as rounding
         }
         for _ in 0..SPLIT_HALVINGS {
             let middle = 0.5 * (low + high);
@@ -101,7 +129,7 @@ impl OneJoint<'_> {
                 is_cut |= self.waits.cut(worker.class, at(part, range));
             }
         }
-        Ok(is_cut)
+        is_cut
     }
 
     /// Offers the plan of a placement, with the least waits that its workers keep.

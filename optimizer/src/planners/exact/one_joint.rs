@@ -11,7 +11,7 @@ use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Slot, Workers};
 use super::search::Search;
 use super::tuning::{
-    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS, PART_FOR_PROBING,
+    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS, PART_FOR_PROBING, SPLITS_AT_ONCE, STALLED_SPLITS,
     PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS,
     SLOW_RELAXATIONS, VIOLATED,
 };
@@ -29,6 +29,10 @@ pub(super) struct OneJoint<'a> {
     pub(super) planning: Prepared<'a>,
     pub(super) joint: Vec<usize>,
     pub(super) waits: WaitLevels,
+    /// How often they were cut.
+    pub(super) splits: usize,
+    /// Cuts since the bound or the plan moved.
+    stalled: usize,
     /// Workers by slot of the last integer program's point.
     pub(super) numbers: Vec<(Slot, u32)>,
     allowed: Allowed,
@@ -71,6 +75,8 @@ impl<'a> OneJoint<'a> {
             planning,
             joint,
             waits,
+            splits: 0,
+            stalled: 0,
             numbers: Vec::new(),
             allowed,
             workers,
@@ -94,17 +100,21 @@ impl<'a> OneJoint<'a> {
         if is_quick || !self.waits.is_every {
             return self.close_with_waits(is_quick, search, found);
         }
-        for _ in 0..MOST_SPLITS {
+        for _ in 0..SPLITS_AT_ONCE {
+            let before = (self.bound, found.cutoff(0.0));
+            let is_over = self.splits == MOST_SPLITS || self.stalled == STALLED_SPLITS;
+            if is_over || !self.narrow_waits(search, found)? {
+                return self.close_with_waits(false, search, found);
+            }
             self.close_with_waits(true, search, found)?;
+            let is_moved = self.bound > before.0 * (1.0 + PROGRESS) || found.cutoff(0.0) < before.1 * (1.0 - PROGRESS);
+            self.stalled = if is_moved { 0 } else { self.stalled + 1 };
             let is_open = self.bound < found.cutoff(search.limits.gap);
             if !is_open || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
                 return Ok(is_open);
             }
-            if !self.narrow_waits(search, found)? {
-                break;
-            }
         }
-        self.close_with_waits(false, search, found)
+        Ok(true)
     }
 
     /// The same with the waits as they are told apart now.
@@ -152,7 +162,8 @@ impl<'a> OneJoint<'a> {
         let probing = || seconds().min(until);
         let begun = time.seconds();
         let may_probe = || begun + until > time.seconds();
-        if cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
+        // Of many intervals of waits each may have few workers or none: probing them all takes long and leaves out little.
+        if self.splits == 0 && cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
             for _ in 0..PROBING_PASSES {
                 let before = (workers.low.clone(), workers.high.clone());
                 for slot in 0..routes.slots.len() {
@@ -300,6 +311,7 @@ impl<'a> OneJoint<'a> {
             let known = self.in_time.classes.iter().find(|known| known.class == facts.class);
             facts.memory = known.and_then(|known| known.memory);
         }
+        (anew.splits, anew.stalled) = (self.splits, self.stalled);
         *self = anew;
         Ok(())
     }

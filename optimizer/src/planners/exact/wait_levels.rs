@@ -3,7 +3,7 @@
 //! A wait is any number of seconds, and a program has a column for each. So where a bound is to hold for all of them, the levels
 //! cut them into intervals: a bound counts the shortest wait of an interval in the time of a path, and the longest in what a worker
 //! can do. The narrower the intervals, the nearer the bound; `exact/narrower.rs` narrows those that matter.
-use super::tuning::{LONGEST_WAIT, SAME_WAIT};
+use super::tuning::{LONGEST_WAIT, MOST_HALVED, SAME_WAIT};
 use crate::problem::Problem;
 
 /// Waits by worker class, each rising.
@@ -41,6 +41,12 @@ impl WaitLevels {
         }
     }
 
+    /// No waits yet, for plans.
+    pub(super) fn none(problem: &Problem) -> Self {
+        let levels = Self::of(problem, true);
+        Self { by_class: vec![Vec::new(); problem.worker_classes.len()], is_every: false, ..levels }
+    }
+
     /// Waits of a class, each with the shortest that it stands for.
     pub(super) fn of_class(&self, class: usize) -> impl Iterator<Item = (Option<f64>, Option<f64>)> + '_ {
         let levels = &self.by_class[class];
@@ -63,10 +69,12 @@ impl WaitLevels {
         is_new
     }
 
-    /// Halves all intervals but the last, of workers that no limit looks at; whether there are any.
+    /// Halves all intervals but the last, of workers that no limit looks at, as long as there are few; whether there are any.
     pub(super) fn halve(&mut self) -> bool {
         let mut is_new = false;
-        for class in 0..self.by_class.len() {
+        let few: Vec<usize> =
+            (0..self.by_class.len()).filter(|class| self.by_class[*class].len() <= MOST_HALVED).collect();
+        for class in few {
             let intervals: Vec<(f64, f64)> =
                 self.of_class(class).filter_map(|(wait, shortest)| shortest.zip(wait)).collect();
             for (shortest, wait) in intervals.into_iter().filter(|(_, wait)| *wait < LONGEST_WAIT) {

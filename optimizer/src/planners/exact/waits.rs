@@ -17,12 +17,14 @@ const LOOSER: [f64; 4] = [2.5, 1.6, 1.25, 1.1];
 const LONGER: f64 = 1.15;
 /// How close to their cheapest plans under looser limits are searched, where they are to be cheaper.
 const LOOSE_GAP: f64 = 0.01;
+/// A gap that is no reason to look for other waits.
+const NEAR_GAP: f64 = 0.001;
 /// A gap that everything keeps: any plan will do.
 const ANY_PLAN: f64 = 1e6;
 /// A gap from which on somebody wants any plan.
 const MOST_GAP: f64 = 1.0;
 /// The part of the time that is left that a bound for every wait may take.
-const PART_FOR_BOUND: f64 = 0.5;
+const PART_FOR_BOUND: f64 = 0.3;
 /// The part of the time that is left that a plan under a looser limit may take.
 const PART_OF_TIME: f64 = 0.2;
 /// Waits that differ by less than this part of them are one.
@@ -58,7 +60,7 @@ where
         best = search.better(best, next);
     }
     let gap = if best.solution.is_some() { LOOSE_GAP } else { ANY_PLAN };
-    if !search.is_closed(&best) {
+    if !search.is_near(&best) {
         let mut waits = search.of_looser_plans(&best, gap)?;
         if !waits.is_empty() {
             match &best.solution {
@@ -107,6 +109,12 @@ where
             Some(cost) => Outcome::gap_between(cost, self.bound.min(cost)) <= self.limits.gap + EQUAL_COST,
             None => self.bound == f64::INFINITY,
         }
+    }
+
+    /// The same, nearly: so little is not worth a search for other waits.
+    fn is_near(&self, best: &Outcome) -> bool {
+        let gap = best.cost.map(|cost| Outcome::gap_between(cost, self.bound.min(cost)));
+        gap.map_or(self.is_closed(best), |gap| gap <= NEAR_GAP.max(self.limits.gap + EQUAL_COST))
     }
 
     /// What is said of the best plan: what is proven is proven for all waits.
