@@ -40,7 +40,8 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
         let chosen = chosen.and_then(|hosting| hosting.wait_seconds);
         // One that is kept up to rounding only is not found, or a little longer. One that is not kept is none: what is asked of the
         // worker may be more than it was chosen for.
-        let load = |wait: f64| load_of_waiting(&problem.at(&solution.variants), solution, worker, wait, percentile);
+        let load =
+            |wait: f64| load_of_waiting(&problem.at(&solution.variants), solution, worker, wait, percentile);
         let chosen = chosen.filter(|wait| load(*wait) <= 1.0 + ROUNDING);
         let wait = match (least, chosen) {
             (Some(least), Some(chosen)) => Some(least.min(chosen)),
@@ -79,13 +80,7 @@ pub(crate) fn keeps(
 }
 
 /// The part of what a worker can do at most for that wait that it does.
-fn load_of_waiting(
-    problem: &Problem,
-    solution: &Solution,
-    worker: usize,
-    wait: f64,
-    percentile: f64,
-) -> f64 {
+fn load_of_waiting(problem: &Problem, solution: &Solution, worker: usize, wait: f64, percentile: f64) -> f64 {
     let class = solution.workers[worker].class;
     let theta = decay_rate(wait, percentile);
     let here = solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));

@@ -409,7 +409,8 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         (_, Some(bound), Some(gap)) => {
             format!("best found: no plan costs less than {} (gap {}{engine})", dollars(bound), percent(gap))
         }
-        _ => "best found: it keeps all levels; nothing is proven of its cost (`--planner exact` says more)".to_owned(),
+        _ => "best found: it keeps all levels; nothing is proven of its cost (`--planner exact` says more)"
+            .to_owned(),
     };
     paragraph(out, &text)
 }

@@ -132,9 +132,10 @@ impl Exact {
         asked: Asked<'_>,
     ) -> Result<Outcome, PlannerError> {
         let mut found = Best { plan: None, bound: 0.0 };
-        if let Some(known) = asked.known.filter(|known| {
-            !excluded.contains(&known.variants) && check(problem, known).is_empty()
-        }) {
+        if let Some(known) = asked
+            .known
+            .filter(|known| !excluded.contains(&known.variants) && check(problem, known).is_empty())
+        {
             let total = cost(problem, known).map_err(|error| fault(&error))?.total();
             found.offer(total, known.clone());
         }

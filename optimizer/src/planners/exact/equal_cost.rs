@@ -10,12 +10,12 @@ use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort};
 use super::search::Search;
-use super::wait_levels::WaitLevels;
 use super::tuning::{
     EQUAL_COST, EQUAL_PROGRAM_COST, MOST_ACCURATE_LISTED, MOST_ACCURATE_TRIED, PART_FOR_ACCURACY,
     WORTHWHILE_ACCURACY,
 };
 use super::variants::product;
+use super::wait_levels::WaitLevels;
 use super::{Best, extract, realised};
 use crate::check::check;
 use crate::cost::cost;

@@ -6,10 +6,10 @@
 //! a little further keeps workers from counting the shorter wait and doing the work of the longer.
 use super::Best;
 use super::one_joint::OneJoint;
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::realised_placement;
 use super::routes::Routes;
 use super::search::Search;
-use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::tuning::{NEAR_WAITS, NEARER_WAITS, SPLIT_HALVINGS, STEPS_OF_WAITS};
 use super::wait_levels::WaitLevels;
 use crate::check::{Violation, check};

@@ -11,9 +11,9 @@ use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Slot, Workers};
 use super::search::Search;
 use super::tuning::{
-    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS, PART_FOR_PROBING, SPLITS_AT_ONCE, STALLED_SPLITS,
-    PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS,
-    SLOW_RELAXATIONS, VIOLATED,
+    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS,
+    PART_FOR_PROBING, PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS,
+    RELAXATIONS_WITH_NUMBERS, SLOW_RELAXATIONS, SPLITS_AT_ONCE, STALLED_SPLITS, VIOLATED,
 };
 use super::wait_levels::WaitLevels;
 use super::{Best, too_small};
@@ -107,7 +107,8 @@ impl<'a> OneJoint<'a> {
                 return self.close_with_waits(false, search, found);
             }
             self.close_with_waits(true, search, found)?;
-            let is_moved = self.bound > before.0 * (1.0 + PROGRESS) || found.cutoff(0.0) < before.1 * (1.0 - PROGRESS);
+            let is_moved =
+                self.bound > before.0 * (1.0 + PROGRESS) || found.cutoff(0.0) < before.1 * (1.0 - PROGRESS);
             self.stalled = if is_moved { 0 } else { self.stalled + 1 };
             let is_open = self.bound < found.cutoff(search.limits.gap);
             if !is_open || search.time.left_of(search.limits.wall_seconds) <= 0.0 {

@@ -45,8 +45,7 @@ pub(super) fn with_waits<F>(
 where
     F: Fn(&Problem, &SearchLimits, Asked<'_>) -> Result<Outcome, PlannerError>,
 {
-    let mut search =
-        Waits { problem, limits, planned, time: SearchTime::begin(), bound: 0.0, is_cut: false };
+    let mut search = Waits { problem, limits, planned, time: SearchTime::begin(), bound: 0.0, is_cut: false };
     let few = problem.limits.waits();
     let mut best = search.tried(&few, limits, Asked::default())?;
     if best.solution.is_none() || limits.gap < MOST_GAP {
@@ -92,12 +91,7 @@ impl<F> Waits<'_, F>
 where
     F: Fn(&Problem, &SearchLimits, Asked<'_>) -> Result<Outcome, PlannerError>,
 {
-    fn tried(
-        &self,
-        waits: &[f64],
-        limits: &SearchLimits,
-        asked: Asked<'_>,
-    ) -> Result<Outcome, PlannerError> {
+    fn tried(&self, waits: &[f64], limits: &SearchLimits, asked: Asked<'_>) -> Result<Outcome, PlannerError> {
         let mut problem = self.problem.clone();
         problem.limits.wait_levels = waits.to_vec();
         (self.planned)(&problem, limits, asked)
@@ -286,7 +280,14 @@ mod tests {
             })
         });
         let outcome = outcome.expect("plans");
-        assert_eq!((outcome.status, outcome.bound, outcome.gap), (Status::TimeLimited, Some(1.5), Some(0.25)));
-        assert_eq!(calls.get(), 4, "few waits, no limit, every wait, and under the loosest, which is no cheaper");
+        assert_eq!(
+            (outcome.status, outcome.bound, outcome.gap),
+            (Status::TimeLimited, Some(1.5), Some(0.25))
+        );
+        assert_eq!(
+            calls.get(),
+            4,
+            "few waits, no limit, every wait, and under the loosest, which is no cheaper"
+        );
     }
 }
