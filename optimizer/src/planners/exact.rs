@@ -17,8 +17,9 @@
 //! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
 //! operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint variants
 //! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
-//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`); what is proven is proven for these.
-//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is always proven.
+//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`). Bounds hold for every wait: they
+//! count intervals of waits (`exact/wait_levels.rs`), which are cut where the relaxation needs it (`exact/narrow_waits.rs`).
+//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is proven where the bound is infinite.
 mod accuracy_rows;
 mod cases;
 mod dive;
