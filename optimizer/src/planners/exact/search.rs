@@ -24,6 +24,8 @@ pub(super) struct Search {
     pub(super) has_asked_highs: bool,
     /// Whether the wall-clock limit ended a part of it.
     pub(super) by_time: bool,
+    /// Whether bounds are to hold for every wait, not only for those that plans choose from.
+    pub(super) every_wait: bool,
     /// The best plan that is known, with its cost.
     known: Option<(f64, Solution)>,
     /// Whether the heuristics have run.
@@ -45,6 +47,7 @@ impl Search {
             nodes: 0,
             has_asked_highs: false,
             by_time: false,
+            every_wait: false,
             known: None,
             has_heuristics: false,
         }
