@@ -84,6 +84,7 @@ fn two_operators(
             vec![is_both.then_some(there), Some(Route::default())],
         ],
         rates: None,
+        sizes: Vec::new(),
         accuracy: AccuracyModel::None,
         limits: Limits { tick_seconds: 0.02, publication_seconds: 0.02, ..Limits::default() },
     }
