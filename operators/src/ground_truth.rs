@@ -312,7 +312,9 @@ pub fn rows(path: &Path, key: &str, wanted: &BTreeSet<String>) -> Result<TruthRo
     } else {
         for line in BufReader::new(file).lines() {
             let line = line.map_err(failed)?;
-            let Ok(object) = serde_json::from_str::<serde_json::Map<_, _>>(&line) else { continue };
+            // A byte order mark stands in front of a first line alone.
+            let line = line.trim_start_matches('\u{feff}');
+            let Ok(object) = serde_json::from_str::<serde_json::Map<_, _>>(line) else { continue };
             let fields = object.into_iter().filter_map(|(name, value)| match value {
                 serde_json::Value::String(text) => Some((name, text)),
                 serde_json::Value::Number(_) | serde_json::Value::Bool(_) => Some((name, value.to_string())),
@@ -396,11 +398,13 @@ impl Answers<'_> {
             if read as u64 == LINE_LIMIT {
                 return Err(self.line(line, "longer than 1 MiB"));
             }
+            // Programs on Windows put a byte order mark in front of the first line.
+            let text = text.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&text);
             if text.trim_ascii().is_empty() {
                 continue;
             }
             let object: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_slice(&text).map_err(|e| self.line(line, format!("no JSON object: {e}")))?;
+                serde_json::from_slice(text).map_err(|e| self.line(line, format!("no JSON object: {e}")))?;
             let field = |name: &str| match object.get(name) {
                 Some(serde_json::Value::String(text)) => Ok(text.clone()),
                 Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
@@ -435,6 +439,11 @@ mod tests {
             load_text("t.jsonl", "{\"key\":\"a\",\"answer\":\"red, dark\"}\n\n{\"key\":\"b\",\"answer\":7}")
                 .unwrap();
         assert_eq!(csv, jsonl);
+        let marked = load_text(
+            "t.jsonl",
+            "\u{feff}{\"key\":\"a\",\"answer\":\"red, dark\"}\r\n{\"key\":\"b\",\"answer\":7}\r\n",
+        );
+        assert_eq!(marked.unwrap(), jsonl);
         assert_eq!(csv["a"], "red, dark");
     }
 

@@ -1,7 +1,7 @@
 //! Ground truth of tracks: who is where in which frame of which camera, and IDF1 of what was said instead.
 //!
 //! The truth is a folder with a file `CAMERA.txt` for each camera, in the text format of MOTChallenge, whose identities are
-//! the same in all cameras; boxes with the score 0 need not be found. What is judged are rows with a camera, an identity and the
+//! the same in all cameras; boxes with the score 0 need not be found, all others do. What is judged are rows with a camera, an identity and the
 //! boxes of a track as text, `frame,left,top,width,height;...` with frames from 0 on, as `track` gives them; rows that are
 //! taken back do not count.
 use crate::record::{Metadata, text};
@@ -49,6 +49,20 @@ pub enum TrackTruthError {
     },
 }
 
+impl TrackTruthError {
+    /// How to fix it.
+    pub(crate) fn help(&self) -> &'static str {
+        match self {
+            Self::Line { .. } => {
+                "correct the line or take it out, or give the box the score 0, which need not be found"
+            }
+            Self::File { .. } | Self::Empty { .. } => {
+                "`path` is a folder with a file CAMERA.txt for each camera, in MOTChallenge's text format; boxes with the score 0 do not count"
+            }
+        }
+    }
+}
+
 /// The true boxes of a frame.
 #[derive(Debug, Clone, Default)]
 struct TrueFrame {
@@ -89,12 +103,12 @@ impl TrackTruth {
                 continue;
             };
             let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
-            let lines =
-                mot_text::read(&text).map_err(|error| TrackTruthError::Line { path: path.clone(), error })?;
+            let lines = mot_text::read_truth(&text)
+                .map_err(|error| TrackTruthError::Line { path: path.clone(), error })?;
             let mut frames: BTreeMap<u64, TrueFrame> = BTreeMap::new();
-            for line in lines {
+            for (_, line) in lines {
                 let frame = frames.entry(line.frame - 1).or_default();
-                match line.identity.filter(|_| line.score > 0.0) {
+                match line.identity.filter(|_| line.counts()) {
                     Some(identity) => frame.boxes.push(Placed { identity, area: line.area }),
                     None => frame.ignored.push(line.area),
                 }
@@ -352,6 +366,16 @@ mod tests {
         assert!(Score::default().track_measures().is_none());
     }
 
+    /// -1 in the column of the score is what many programs write where they know of none.
+    #[test]
+    fn boxes_without_a_score_count() {
+        let truth = Arc::new(truth("1,7,0,0,10,10,-1,-1,-1,-1\n2,7,2,0,10,10,-1,-1,-1,-1\n").unwrap());
+        assert_eq!(truth.objects(), (1, 1));
+        let mut tally = TrackTally::new(&truth);
+        tally.read(&rows(&[("west", "a", "0,0,0,10,10;1,0,0,10,10", 1)]), "camera", "vehicle");
+        assert!((tally.measures().idr_percent - 50.0).abs() < 1e-9, "{:?}", tally.measures());
+    }
+
     /// Most of the truth is still to come while rows do, and all frames are too much to compare with each of them.
     #[test]
     fn tracks_are_judged_at_the_end_alone() {
@@ -396,6 +420,11 @@ mod tests {
     fn what_cannot_be_read_is_told() {
         let error = truth("1,7,0,0,-10,10\n").unwrap_err().to_string();
         assert!(error.contains("east.txt`, line 1, column 9: `-10` is negative"), "{error}");
+        let twice = truth("1,7,0,0,10,10,1\n1,7,20,0,10,10,1\n").unwrap_err().to_string();
+        assert!(
+            twice.contains("east.txt`, line 2, column 1: the object 7 is in frame 1 a second time"),
+            "{twice}"
+        );
         let nowhere = TrackTruth::load(Path::new("/nowhere/at/all"), "path").unwrap_err();
         assert!(matches!(nowhere, TrackTruthError::File { .. }));
         let empty = tempfile::tempdir().unwrap();

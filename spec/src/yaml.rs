@@ -209,6 +209,15 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
             Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
                 .with_help("keep one of the two")
         }
+        // Only names are read as texts, whatever stands there.
+        serde_saphyr::Error::NullIntoString { .. } => {
+            let written = match span.text().map(str::trim) {
+                Some("") | None => return empty_name().at(span),
+                Some(written) => crate::units::shown(written),
+            };
+            Diagnostic::error("E0101", format!("`{written}` is no name: it is YAML's word for no value"))
+                .with_help(format!("put quotes around `{written}`: write `\"{written}\"`"))
+        }
         serde_saphyr::Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
             Diagnostic::error("E0109", "there is a second document in the file").with_help(
                 "a file holds one: take out the line `---`, or put what follows it into a file of its own",
@@ -255,6 +264,11 @@ impl Localizer for WithoutPlace {
     fn attach_location<'a>(&self, base: Cow<'a, str>, _: Location) -> Cow<'a, str> {
         base
     }
+}
+
+fn empty_name() -> Diagnostic {
+    Diagnostic::error("E0101", "there is no name before the colon")
+        .with_help("write the name, in quotes (`\"\"`) if it is the empty text")
 }
 
 fn too_deep() -> Diagnostic {

@@ -4,9 +4,12 @@
 //! frame,identity,left,top,width,height,score,class,visibility
 //! ```
 //!
-//! with frames counted from 1 and pixels as they are in a [`BoundingBox`]. In ground truth, a score of 0 means that the box is not to be counted. In
-//! results of trackers the last columns are -1 or left out; detections have the identity -1.
+//! with frames counted from 1 and pixels as they are in a [`BoundingBox`]. In ground truth, a score of 0 means that the box is not to be counted,
+//! and any other, -1 too, that it is ([`Line::counts`]). In results of trackers the last columns are -1 or left out; detections have the
+//! identity -1. Blanks around numbers, whole numbers with a point (`7.0`), empty fields at the end of a line, empty lines and a byte
+//! order mark are read over.
 use crate::bounding_box::BoundingBox;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// One line.
@@ -26,6 +29,13 @@ pub struct Line {
     pub visibility: Option<f64>,
 }
 
+impl Line {
+    /// Whether a box of the ground truth is to be found: whatever has another score than 0.
+    pub fn counts(&self) -> bool {
+        self.score != 0.0
+    }
+}
+
 /// A line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
@@ -38,17 +48,42 @@ pub struct MotTextError {
     pub message: String,
 }
 
-/// Reads a file's text; empty lines are passed over.
+/// Reads a file's text; gives each line with its number, from 1. Empty lines are passed over.
 ///
 /// # Errors
 /// The first line that is wrong, with the place in it.
-pub fn read(text: &str) -> Result<Vec<Line>, MotTextError> {
+pub fn read(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
-        .map(|(index, line)| {
-            read_line(line).map_err(|(column, message)| MotTextError { line: index + 1, column, message })
+        .map(|(index, line)| match read_line(line) {
+            Ok(read) => Ok((index + 1, read)),
+            Err((column, message)) => Err(MotTextError { line: index + 1, column, message }),
         })
         .collect()
+}
+
+/// Reads the ground truth of one camera; gives each line with its number, from 1.
+///
+/// # Errors
+/// As [`read`]; and where a box that counts has no identity, or one identity has two of them in a frame: an object is in one place,
+/// so that one of the two could never be found.
+pub fn read_truth(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
+    let lines = read(text)?;
+    let mut known = HashMap::new();
+    for (number, line) in lines.iter().filter(|(_, line)| line.counts()) {
+        let wrong = |message| Err(MotTextError { line: *number, column: 1, message });
+        let Some(identity) = line.identity else {
+            return wrong("the identity is -1, as in detections, expected the object's".to_owned());
+        };
+        if let Some(first) = known.insert((line.frame, identity), *number) {
+            return wrong(format!(
+                "the object {identity} is in frame {} a second time, after line {first}; only boxes with the score 0 do not count",
+                line.frame
+            ));
+        }
+    }
+    Ok(lines)
 }
 
 /// Names of the fields, in order.
@@ -62,9 +97,13 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
         fields.push((line[..start].chars().count() + 1, field.trim()));
         start += field.len() + 1;
     }
+    while fields.last().is_some_and(|(_, field)| field.is_empty()) {
+        fields.pop();
+    }
     if !(6..=10).contains(&fields.len()) {
+        let hint = if fields.len() == 1 { ", with commas between them" } else { "" };
         let message =
-            format!("found {} fields, expected 6 to 10: {},...", fields.len(), FIELDS[..6].join(","));
+            format!("found {} fields, expected 6 to 10{hint}: {},...", fields.len(), FIELDS[..6].join(","));
         return Err((1, message));
     }
     let number = |index: usize| -> Result<f64, (usize, String)> {
@@ -134,10 +173,46 @@ mod tests {
     fn truth_results_and_detections_are_read() {
         let lines =
             read("1,3,10,20,30,40,1,2,0.5\n\n2, -1, 1.5, 1, 3, 4, 0.25, -1, -1, -1\n3,1,1,1,1,1\n").unwrap();
-        assert_eq!(lines[0].area, BoundingBox { left: 10.0, top: 20.0, width: 30.0, height: 40.0 });
-        assert_eq!((lines[0].class, lines[0].visibility), (Some(2), Some(0.5)));
-        assert_eq!((lines[1].identity, lines[1].score, lines[1].class), (None, 0.25, None));
-        assert_eq!((lines[2].frame, lines[2].score), (3, 1.0));
+        assert_eq!(lines[0].1.area, BoundingBox { left: 10.0, top: 20.0, width: 30.0, height: 40.0 });
+        assert_eq!((lines[0].1.class, lines[0].1.visibility), (Some(2), Some(0.5)));
+        assert_eq!((lines[1].1.identity, lines[1].1.score, lines[1].1.class), (None, 0.25, None));
+        assert_eq!((lines[2].1.frame, lines[2].1.score), (3, 1.0));
+        assert_eq!(lines.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 3, 4]);
+    }
+
+    /// What other programs write: all of these are the same box.
+    #[test]
+    fn kin_of_the_format_are_read() {
+        let plain = read("4,7,1,2,3,4,1,1,0.5").unwrap();
+        for text in [
+            "\u{feff}4,7,1,2,3,4,1,1,0.5\r\n",
+            "4.0, 7.0, 1.000, 2e0, 3.0, 4.0, 1.0, 1.0, 0.5\n\n",
+            "4,7,1,2,3,4,1,1,0.5,\n",
+            " 4\t,7 ,1,2,3,4,1,1,0.5,,\n",
+        ] {
+            assert_eq!(read(text).unwrap(), plain, "{text:?}");
+        }
+        // Nothing in the last columns is as if they were left out.
+        assert_eq!(read("4,7,1,2,3,4,,,").unwrap(), read("4,7,1,2,3,4").unwrap());
+    }
+
+    #[test]
+    fn only_the_score_0_does_not_count() {
+        let lines = read_truth(
+            "1,1,0,0,9,9,-1,-1,-1,-1\n1,2,0,0,9,9,0,1,1\n1,2,0,0,9,9,0.0,1,1\n1,3,0,0,9,9,0.4\n1,4,0,0,9,9\n1,-1,0,0,9,9,0\n1,2,5,5,9,9,1",
+        );
+        let counted: Vec<_> = lines.unwrap().iter().map(|(_, line)| line.counts()).collect();
+        assert_eq!(counted, [true, false, false, true, true, false, true]);
+    }
+
+    #[test]
+    fn an_object_is_in_one_place_and_has_an_identity() {
+        let twice =
+            read_truth("1,3,0,0,9,9,1\n\n2,3,0,0,9,9,1\n2,4,0,0,9,9,1\n2,3.0,50,0,9,9,-1\n").unwrap_err();
+        assert_eq!(twice.line, 5);
+        assert!(twice.message.contains("object 3 is in frame 2 a second time, after line 3"), "{twice}");
+        let detections = read_truth("1,-1,0,0,9,9,0.9\n").unwrap_err();
+        assert!(detections.line == 1 && detections.message.contains("as in detections"), "{detections}");
     }
 
     #[test]
@@ -149,6 +224,11 @@ mod tests {
             ("1,1,1", (1, 1), "found 3 fields"),
             ("1,1,1,1,1,inf", (1, 11), "`inf` is no number"),
             ("1,1.5,1,1,1,1", (1, 3), "whole number"),
+            ("1 1 1 1 1 1", (1, 1), "found 1 fields, expected 6 to 10, with commas between them"),
+            ("1,1,1,1,1,1,,2", (1, 13), "`` is no number, expected the score"),
+            ("1,1,1,1,1,1,nan", (1, 13), "`nan` is no number, expected the score"),
+            ("1,1,1,1,1,1,1,1,1,1,1", (1, 1), "found 11 fields"),
+            ("frame,id,x,y,w,h", (1, 7), "`id` is no number, expected the identity"),
         ] {
             let error = read(text).unwrap_err();
             assert_eq!((error.line, error.column), place, "{error}");
@@ -169,7 +249,7 @@ mod tests {
                 class: truth.map(|(class, _)| class),
                 visibility: truth.map(|(_, visibility)| f64::from(visibility) / 64.0),
             };
-            prop_assert_eq!(read(&write(&[line, line])).unwrap(), vec![line, line]);
+            prop_assert_eq!(read(&write(&[line, line])).unwrap(), vec![(1, line), (2, line)]);
         }
 
         #[test]

@@ -111,10 +111,7 @@ fn read_truth(
     match (&truth.boxes, &truth.truth) {
         (Some(boxes), _) => match TrackTruth::load(path, boxes) {
             Ok(tracks) => Ok(Truth { tracks: Some(Arc::new(tracks)), ..Truth::default() }),
-            Err(error) => Err((
-                error.to_string(),
-                "`path` is a folder with a file CAMERA.txt for each camera, in MOTChallenge's text format",
-            )),
+            Err(error) => Err((error.to_string(), error.help())),
         },
         (None, Some(column)) => match ground_truth::load(path, &truth.key, column) {
             Ok(answers) if is_by_characters => {

@@ -6,11 +6,11 @@
 //!   options:
 //!     path: data/readings.csv
 //!     columns: {sensor: text, at: int64, temperature: float64}
-//!     event_time: at        # with time_unit: s | ms | us (default ms)
+//!     event_time: at        # with time_unit: s | ms | us | ns (default ms); text with date, time and zone has none
 //!     out_of_order: 2s
 //! ```
 //! The first line names the columns; declared columns are found by name, others are skipped. An empty field is an
-//! empty value (null), in a text column an empty text. Fields may be quoted and then hold line breaks. Dead letters,
+//! empty value (null), in a text column an empty text. A line with nothing in it is no row; one of blanks is. Fields may be quoted and then hold line breaks. Dead letters,
 //! each with its line: `invalid_utf8`, `wrong_columns` (more or fewer fields than the first line), `bad_value`,
 //! `open_quote` (a quote that is not closed; the lines after it are read as if it were not there), `line_too_long`
 //! (`max_line`, default 8MiB), `time_jump` (`max_jump`, default 365d: an event time so far ahead that the next record
@@ -41,6 +41,7 @@ use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
 use csv_core::ReadRecordResult;
 use memchr::{memchr_iter, memchr2};
+use std::collections::HashMap;
 use std::str;
 use tidemill_spec::diagnostic::{Diagnostics, suggestion};
 use tidemill_spec::types::Column;
@@ -137,7 +138,12 @@ impl CsvFormat {
 impl Format for CsvFormat {
     fn start(&mut self, lines: &mut Lines, columns: &[Column]) -> Result<(), (String, String)> {
         let help = "the first line of a CSV file names its columns, for instance `sensor,temperature`";
-        match lines.next() {
+        let mut first = lines.next();
+        // Blanks above the names are no names.
+        while matches!(first, Ok(Found::Record(_))) && lines.record().trim_ascii().is_empty() {
+            first = lines.next();
+        }
+        match first {
             Ok(Found::Record(_)) => {}
             Ok(Found::End) => return Err(("the file is empty".into(), help.into())),
             Ok(Found::TooLong(_)) => return Err(("the first line is too long".into(), help.into())),
@@ -161,8 +167,13 @@ impl Format for CsvFormat {
             }
         }
         self.places.clear();
+        // A name with its place, and whether it stands there twice.
+        let mut known: HashMap<&str, (usize, bool)> = HashMap::with_capacity(names.len());
+        for (place, name) in names.iter().enumerate() {
+            known.entry(name).and_modify(|(_, twice)| *twice = true).or_insert((place, false));
+        }
         for column in columns {
-            let Some(place) = names.iter().position(|name| *name == column.name) else {
+            let Some(&(place, twice)) = known.get(column.name.as_str()) else {
                 if let ([one], Some(separator)) =
                     (names.as_slice(), [';', '\t', '|'].into_iter().find(|c| names[0].contains(*c)))
                 {
@@ -177,7 +188,7 @@ impl Format for CsvFormat {
                     suggestion(&column.name, shown, "columns of the file"),
                 ));
             };
-            if names[place + 1..].contains(&column.name) {
+            if twice {
                 return Err((
                     format!("the first line names `{}` twice", column.name),
                     "rename one of them".into(),
@@ -252,6 +263,24 @@ mod tests {
         );
         assert_eq!(boolean(batch.column(2)).unwrap().iter().collect::<Vec<_>>(), [Some(true), None]);
         assert_eq!(float64(batch.column(3)).unwrap().iter().collect::<Vec<_>>(), [Some(1000.0), None]);
+    }
+
+    /// Only a line with nothing in it is no row.
+    #[test]
+    fn rows_that_look_empty_are_rows() {
+        let columns = "path: t.csv\ncolumns: {s: text}";
+        let (batches, dead) = read(b"  \n\ns\n  \n\n\"\"\n\t\r\n\r\n\"\n\"\n\" \"\n", columns);
+        assert!(dead.is_empty(), "{dead:?}");
+        assert_eq!(
+            text(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>(),
+            ["  ", "", "\t", "\n", " "]
+        );
+        let (batches, dead) = read(b"n\n \n1\n", "path: t.csv\ncolumns: {n: int64}");
+        assert_eq!(int64(batches[0].column(0)).unwrap().iter().collect::<Vec<_>>(), [None, Some(1)]);
+        assert!(dead.is_empty(), "{dead:?}");
+        let (_, dead) = read(b"n,s\n1,a\n  \n,\n", "path: t.csv\ncolumns: {n: int64, s: text}");
+        assert_eq!(dead.len(), 1, "{dead:?}");
+        assert_eq!(dead[0].1.detail, "t.csv, line 3: 1 fields, the first line has 2");
     }
 
     #[test]
@@ -469,7 +498,7 @@ mod tests {
             ("path: excel.csv\ncolumns: {n: int64}", "E0609", "separated by ';': `n;s`"),
             ("path: t.csv\ncolumns: {nn: int64}", "E0609", "does not name the declared column `nn`"),
             ("path: t.csv\ncolumns: {n: int64}\nevent_time: m", "E0605", "no declared column"),
-            ("path: t.csv\ncolumns: {s: text}\nevent_time: s", "E0606", "expected int64 or float64"),
+            ("path: t.csv\ncolumns: {s: bool}\nevent_time: s", "E0606", "expected int64, float64 or text"),
             ("path: t.csv\ncolumns: {}", "E0606", "no columns"),
             ("path: t.csv\ncolumns: {_n: int64}", "E0606", "starts with `_`"),
             (

@@ -2,7 +2,7 @@
 //!
 //! The folder is listed once, when a reader is made: regular files with a fitting ending, by name, without those
 //! that start with a dot; one whose name is not UTF-8, so that it cannot be a key, is a dead letter. The position is the index of the next file and its name, so that a folder that has
-//! changed meanwhile is noticed.
+//! changed meanwhile is noticed. Two files whose names differ in their endings alone would have one key, and are refused.
 use crate::api::{
     BoundSource, DeadLetter, ListFiles, OperatorError, Source, SourceInput, SourcePosition, SourceRead,
 };
@@ -14,6 +14,7 @@ use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBufferBuilder};
 use arrow_schema::SchemaRef;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -57,7 +58,7 @@ impl Folder {
     ) -> Result<BoundSource, Diagnostics> {
         let written = path.value.clone();
         if context.opens() {
-            self.list(&written).map_err(|(message, help)| {
+            self.list_keys(&written).map_err(|(message, help)| {
                 Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
                     .at(path.span.clone())
                     .with_help(help)
@@ -65,8 +66,9 @@ impl Folder {
         }
         let schema = payload_schema(&output);
         let (folder, of_folder) = (self.clone(), written.clone());
-        let names: ListFiles =
-            Arc::new(move || folder.list(&of_folder).map_err(|(message, _)| std::io::Error::other(message)));
+        let names: ListFiles = Arc::new(move || {
+            folder.list_keys(&of_folder).map_err(|(message, _)| std::io::Error::other(message))
+        });
         let input = SourceInput::Folder { path: self.path.clone(), names, may_grow: true };
         Ok(BoundSource {
             id: context.id.value.clone(),
@@ -84,7 +86,7 @@ impl Folder {
             journal: None,
             make: Arc::new(move || {
                 let files = self
-                    .list(&written)
+                    .list_keys(&written)
                     .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
                 Ok(Box::new(Reader {
                     folder: self.clone(),
@@ -95,6 +97,26 @@ impl Folder {
                 }))
             }),
         })
+    }
+
+    /// As [`Folder::list`], of files that differ without their endings too: those are the keys of their records.
+    fn list_keys(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
+        let files = self.list(written)?;
+        let mut known = HashMap::with_capacity(files.len());
+        for name in &files {
+            if let Some(other) = known.insert(key_of(name), name) {
+                return Err((
+                    format!(
+                        "`{}` and `{}` in `{}` would have the same key",
+                        other.display(),
+                        name.display(),
+                        self.path.display()
+                    ),
+                    "rename one of them, or put one into another folder".to_owned(),
+                ));
+            }
+        }
+        Ok(files)
     }
 
     /// Names of the files in order; an error is what is wrong and the fix. `written`: the path as the workflow has it.
@@ -178,6 +200,11 @@ impl Folder {
     }
 }
 
+/// The name without its ending.
+fn key_of(name: &OsStr) -> &OsStr {
+    Path::new(name).file_stem().unwrap_or(name)
+}
+
 /// Appends what a file holds, at most a byte more than `limit`.
 fn append_file(path: &Path, limit: usize, contents: &mut Vec<u8>) -> std::io::Result<()> {
     let mut file = File::open(path)?;
@@ -240,8 +267,7 @@ impl Source for Reader {
             let before = contents.len();
             match self.folder.read(&self.files[self.next], &mut contents) {
                 Ok(name) => {
-                    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
-                    keys.append_value(stem.unwrap_or(name));
+                    keys.append_value(key_of(OsStr::new(name)).to_str().unwrap_or(name));
                     let length = contents.len() - before;
                     size += length + name.len();
                     ends.push_length(length);

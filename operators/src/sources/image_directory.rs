@@ -201,6 +201,22 @@ mod tests {
     }
 
     #[test]
+    fn two_files_with_one_key_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.jpg", "a.b.png", "c.png"] {
+            std::fs::write(folder.path().join(name), png(1, 1)).unwrap();
+        }
+        let source = bind(&ImageDirectory, folder.path(), "path: .").unwrap();
+        std::fs::write(folder.path().join("a.png"), png(1, 1)).unwrap();
+        let error = only(bind(&ImageDirectory, folder.path(), "path: .").err().unwrap());
+        assert_eq!(error.code, "E0609");
+        assert!(error.message.contains("`a.jpg` and `a.png` in"), "{error}");
+        // One that came later is no second record either.
+        let Err(error) = (source.make)() else { panic!("there are two") };
+        assert!(error.message.contains("would have the same key"), "{error}");
+    }
+
+    #[test]
     fn a_changed_folder_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a.png", "b.png", "c.png"] {

@@ -3,13 +3,13 @@
 //! What is compressed is known by its first bytes, not by its name; lines of connections never are. Offsets count the
 //! bytes after decompression; to go back in compressed bytes means to decompress from the start again.
 use super::connections::Connections;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{File, Metadata};
-use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const TELL: u32 = 200;
 /// Bytes of half a line that are shown.
 const SHOWN: usize = 240;
-/// The first bytes of compressed data.
-const MAGIC: [(&[u8], Compression); 2] =
-    [(b"\x1f\x8b", Compression::Gzip), (b"\x28\xb5\x2f\xfd", Compression::Zstd)];
 
+/// How data are compressed, as their first bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compression {
     Gzip,
@@ -34,6 +32,25 @@ enum Compression {
 }
 
 impl Compression {
+    /// What begins with these bytes; whether more of them are needed to know.
+    fn of(head: &[u8]) -> (Option<Self>, bool) {
+        const GZIP: &[u8] = b"\x1f\x8b";
+        const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+        // Behind its first byte, 0x50 to 0x5f: a frame that is to be skipped, with which what `pzstd` writes begins.
+        const SKIPPED: &[u8] = b"\x2a\x4d\x18";
+        let rest = match head {
+            [0x50..=0x5f, rest @ ..] => rest,
+            head => {
+                return match head {
+                    GZIP => (Some(Self::Gzip), false),
+                    ZSTD => (Some(Self::Zstd), false),
+                    head => (None, GZIP.starts_with(head) || ZSTD.starts_with(head)),
+                };
+            }
+        };
+        ((rest == SKIPPED).then_some(Self::Zstd), rest != SKIPPED && SKIPPED.starts_with(rest))
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -43,7 +60,7 @@ impl Compression {
 
     fn decoder(self, bytes: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
         Ok(match self {
-            Self::Gzip => Box::new(MultiGzDecoder::new(BufReader::new(bytes))),
+            Self::Gzip => Box::new(Members(Some(GzDecoder::new(BufReader::new(bytes))))),
             Self::Zstd => Box::new(zstd::Decoder::new(bytes)?),
         })
     }
@@ -446,15 +463,61 @@ impl Input {
 /// Reads as little as tells whether the bytes are compressed; gives what was read.
 fn beginning(bytes: &mut impl Read) -> io::Result<(Vec<u8>, Option<Compression>)> {
     let mut head = Vec::new();
-    while MAGIC.iter().any(|(magic, _)| head.len() < magic.len() && magic.starts_with(&head)) {
+    loop {
+        let (packed, is_open) = Compression::of(&head);
+        if !is_open {
+            return Ok((head, packed));
+        }
         let mut next = [0];
         match bytes.read(&mut next) {
-            Ok(0) => break,
+            Ok(0) => return Ok((head, None)),
             Ok(_) => head.push(next[0]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    let packed = MAGIC.iter().find(|(magic, _)| *magic == head).map(|(_, packed)| *packed);
-    Ok((head, packed))
 }
+
+/// The members of a gzip file, one after the other. Zeros between and after them are padding, with which tapes and archives fill up.
+struct Members<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            match first_beyond_zeros(member.get_mut())? {
+                None => return Ok(0),
+                Some(0x1f) => self.0 = self.0.take().map(|member| GzDecoder::new(member.into_inner())),
+                Some(_) => {
+                    let text = "after the end of a member there is something else";
+                    return Err(io::Error::new(ErrorKind::InvalidData, text));
+                }
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Passes over zeros; gives the byte that is next then, if any.
+fn first_beyond_zeros(bytes: &mut impl BufRead) -> io::Result<Option<u8>> {
+    loop {
+        let read = match bytes.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let zeros = read.iter().take_while(|byte| **byte == 0).count();
+        let next = read.get(zeros).copied();
+        bytes.consume(zeros);
+        if next.is_some() {
+            return Ok(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

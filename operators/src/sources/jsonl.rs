@@ -4,7 +4,7 @@
 //! - {id: readings, kind: jsonl, options: {path: data/readings.jsonl, columns: {sensor: text, temperature: float64}}}
 //! ```
 //! Declared columns are read from the fields of that name, others are skipped; `null` is an empty value. Options
-//! `event_time`, `time_unit`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead letters, each with its
+//! `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead letters, each with its
 //! line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object, or a value of
 //! another type or beyond its range), `line_too_long`, `time_jump`.
 //!
@@ -32,6 +32,7 @@ use crate::kind::{EndContext, SourceKind};
 use crate::relational::expression::Cell;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::fmt;
 use std::str;
 use tidemill_spec::diagnostic::Diagnostics;
@@ -58,14 +59,43 @@ impl SourceKind for Jsonl {
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
         let read: Options = options.deserialize_into()?;
         table::have_event_time(options)?;
-        table::bind(self.kind(), context, &read, false, || JsonlFormat)
+        table::bind(self.kind(), context, &read, false, JsonlFormat::default)
     }
 }
 
-pub(super) struct JsonlFormat;
+#[derive(Default)]
+pub(super) struct JsonlFormat {
+    places: Places,
+}
+
+/// Where the declared columns are: found without a look at each of them, however many there are.
+#[derive(Default)]
+struct Places {
+    by_name: HashMap<String, usize>,
+    /// The column behind the one that was found last: writers keep the order of fields.
+    next: usize,
+}
+
+impl Places {
+    fn of(columns: &[Column]) -> Self {
+        let by_name = columns.iter().enumerate().map(|(place, column)| (column.name.clone(), place));
+        Self { by_name: by_name.collect(), next: 0 }
+    }
+
+    /// The place of the column of that name among `columns`, those that it was made of.
+    fn find(&mut self, columns: &[Column], name: &str) -> Option<usize> {
+        let place = match columns.get(self.next) {
+            Some(column) if column.name == name => self.next,
+            _ => *self.by_name.get(name)?,
+        };
+        self.next = if place + 1 < columns.len() { place + 1 } else { 0 };
+        Some(place)
+    }
+}
 
 impl Format for JsonlFormat {
-    fn start(&mut self, _: &mut Lines, _: &[Column]) -> Result<(), (String, String)> {
+    fn start(&mut self, _: &mut Lines, columns: &[Column]) -> Result<(), (String, String)> {
+        self.places = Places::of(columns);
         Ok(())
     }
 
@@ -76,7 +106,8 @@ impl Format for JsonlFormat {
         let mut values = vec![None; columns.len()];
         let mut field = String::new();
         let mut json = serde_json::Deserializer::from_str(text);
-        let read = Object { columns, values: &mut values, field: &mut field }.deserialize(&mut json);
+        let places = &mut self.places;
+        let read = Object { columns, places, values: &mut values, field: &mut field }.deserialize(&mut json);
         read.and_then(|()| json.end()).map_err(|error| ("bad_value", no_object(text, &error, &field)))?;
         for (column, value) in columns.iter().zip(values) {
             let Some(value) = value else {
@@ -117,6 +148,7 @@ fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result
 /// Takes the declared fields out of an object, each as it stands there; of two with one name the last counts.
 struct Object<'a, 'de> {
     columns: &'a [Column],
+    places: &'a mut Places,
     values: &'a mut [Option<&'de str>],
     /// The field that is read.
     field: &'a mut String,
@@ -139,7 +171,7 @@ impl<'de> Visitor<'de> for Object<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_key_seed(Name(self.field))?.is_some() {
-            match self.columns.iter().position(|column| column.name == *self.field) {
+            match self.places.find(self.columns, self.field) {
                 Some(column) => self.values[column] = Some(map.next_value::<&RawValue>()?.get()),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -296,6 +328,19 @@ mod tests {
             prop_assert!(dead.is_empty());
             let found = batches.iter().flat_map(|batch| float64(batch.column(0)).unwrap().iter().flatten());
             prop_assert!(found.map(f64::to_bits).eq(values.iter().map(|value| value.to_bits())));
+        }
+
+        #[test]
+        fn places_are_those_of_the_columns(
+            columns in prop::collection::hash_set("[a-d]{0,2}", 0..12), names in prop::collection::vec("[a-e]{0,2}", 0..40),
+        ) {
+            let columns: Vec<Column> =
+                columns.into_iter().map(|name| Column::new(name, ColumnType::Text)).collect();
+            let mut places = Places::of(&columns);
+            for name in names {
+                let expected = columns.iter().position(|column| column.name == name);
+                prop_assert_eq!(places.find(&columns, &name), expected);
+            }
         }
 
         #[test]

@@ -278,7 +278,8 @@ impl Lines {
         }
     }
 
-    /// Finds the next record that is not blank; [`Lines::record`] gives it. A record longer than the limit is skipped
+    /// Finds the next record that is not empty; [`Lines::record`] gives it. Blanks alone are a record where fields may be quoted,
+    /// because a text may be made of them, and none elsewhere. A record longer than the limit is skipped
     /// up to the next line break, without being kept.
     ///
     /// # Errors
@@ -286,7 +287,8 @@ impl Lines {
     pub(super) fn next(&mut self) -> io::Result<Found> {
         loop {
             let found = self.scan()?;
-            if !matches!(found, Found::Record(_)) || !self.record().trim_ascii().is_empty() {
+            let content = if self.quotes { self.record() } else { self.record().trim_ascii() };
+            if !matches!(found, Found::Record(_)) || !content.is_empty() {
                 return Ok(found);
             }
         }

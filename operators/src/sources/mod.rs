@@ -3,6 +3,7 @@ mod cells;
 mod connections;
 pub mod csv;
 mod directory;
+mod event_time;
 pub mod image_directory;
 mod input;
 mod jpeg_header;

@@ -1,8 +1,9 @@
 //! Files with one record a line: what `csv` and `jsonl` have in common.
 mod options;
 
-pub(super) use options::{Options, TimeUnit, have_event_time};
+pub(super) use options::{Options, have_event_time};
 
+use super::event_time::EventTimes;
 use super::input::Origin;
 use super::jump;
 use super::lines::{Found, Lines, Place};
@@ -21,8 +22,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_journal::Journal;
-use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
-use tidemill_spec::types::{Column, ColumnType, StreamType};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::types::{Column, StreamType};
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::value::{Node, Value};
 
@@ -61,6 +62,15 @@ impl Fields {
         self.values.push((kept, self.texts.len()));
     }
 
+    /// The value at a place.
+    fn get(&self, place: usize) -> Cell<'_> {
+        let start = if place == 0 { 0 } else { self.values[place - 1].1 };
+        match self.values[place] {
+            (Cell::Text(_), end) => Cell::Text(&self.texts[start..end]),
+            (value, _) => value,
+        }
+    }
+
     /// The values in order.
     fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut start = 0;
@@ -90,8 +100,8 @@ struct Table {
     limit: usize,
     /// Whether line breaks may stand between quotes.
     quotes: bool,
-    /// Position of the event time column and microseconds of its unit.
-    time: Option<(usize, i64)>,
+    /// Where the event times are.
+    time: Option<EventTimes>,
     /// Microseconds.
     max_jump: Option<i64>,
 }
@@ -127,20 +137,15 @@ impl Table {
     ) -> Result<EventTime, Refusal> {
         fields.clear();
         format.parse(record, &self.columns, fields)?;
-        let Some((index, unit)) = self.time else { return Ok(0) };
-        let name = &self.columns[index].name;
-        match fields.values[index].0 {
-            Cell::Int(value) => value
-                .checked_mul(unit)
-                .filter(|time| *time < EventTime::MAX)
-                .ok_or_else(|| ("bad_value", format!("event time `{name}` = {value} is out of range"))),
-            Cell::Float(value) if (value * unit as f64).abs() < 9e18 => {
-                Ok((value * unit as f64).round() as i64)
-            }
-            Cell::Float(value) => {
-                Err(("bad_value", format!("event time `{name}` = {value} is out of range")))
-            }
-            _ => Err(("bad_value", format!("event time `{name}` is empty"))),
+        let Some(times) = self.time else { return Ok(0) };
+        times.of(&self.columns[times.column].name, fields.get(times.column))
+    }
+
+    /// Says once what makes event times doubtful, by the first row.
+    fn doubt(&self, fields: &Fields) {
+        let Some(times) = self.time else { return };
+        if let Some(doubt) = times.doubt(&self.columns[times.column].name, fields.get(times.column)) {
+            tracing::warn!("{}: {doubt}", self.shown());
         }
     }
 }
@@ -172,32 +177,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
     origin: Origin,
 ) -> Result<BoundSource, Diagnostics> {
     let columns = declared_columns(&options.columns)?;
-    let mut time = None;
-    if let Some(name) = &options.event_time {
-        let names = columns.iter().map(|c| c.name.as_str());
-        match columns.iter().position(|c| c.name == name.value) {
-            None => {
-                return Err(Diagnostic::error(
-                    "E0605",
-                    format!("`event_time` names no declared column: `{name}`"),
-                )
-                .at(name.span.clone())
-                .with_help(suggestion(name, names, "declared columns"))
-                .into());
-            }
-            Some(index) if !matches!(columns[index].column_type, ColumnType::Int64 | ColumnType::Float64) => {
-                let message = format!(
-                    "event time `{name}` is {}, expected int64 or float64",
-                    columns[index].column_type
-                );
-                return Err(Diagnostic::error("E0606", message)
-                    .at(name.span.clone())
-                    .with_help(format!("declare it `{name}: int64` and say its unit with `time_unit`"))
-                    .into());
-            }
-            Some(index) => time = Some((index, options.time_unit.microseconds())),
-        }
-    }
+    let time = EventTimes::of_options(options, &columns)?;
     let output = StreamType::new(columns.clone());
     let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
     let out_of_order = microseconds(options.out_of_order);
@@ -366,7 +346,8 @@ impl<F: Format> Reader<F> {
     /// Refuses a time that is too far ahead unless the next good record confirms it. An error: that record is not there
     /// yet, and the one that was found last is put back.
     fn check_jump(&mut self, time: EventTime) -> std::io::Result<Result<(), Refusal>> {
-        let (Some((index, _)), Some(most)) = (self.table.time, self.table.max_jump) else {
+        let (Some(EventTimes { column: index, .. }), Some(most)) = (self.table.time, self.table.max_jump)
+        else {
             return Ok(Ok(()));
         };
         // The first record is compared with the next one, which nobody waits for where it has not come yet.
@@ -477,6 +458,9 @@ impl<F: Format> Source for Reader<F> {
                         builder.append_cell(cell).map_err(|e| self.broken(&e))?;
                     }
                     if table.time.is_some() {
+                        if self.newest.is_none() {
+                            table.doubt(&self.fields);
+                        }
                         self.newest = self.newest.max(Some(time));
                     }
                     times.push(time);

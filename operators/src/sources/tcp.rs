@@ -4,7 +4,7 @@
 //! - {id: readings, kind: tcp, journal: {}, options: {listen: 127.0.0.1:4100, columns: {sensor: text, temperature: float64}}}
 //! ```
 //! With `listen` others connect, up to 64 at the same time; with `connect` the source does, and again whenever the connection ends.
-//! Columns, `event_time`, `time_unit`, `out_of_order`, `max_jump` and dead letters are those of [`super::jsonl`]. Lines of several
+//! Columns, `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump` and dead letters are those of [`super::jsonl`]. Lines of several
 //! connections come one after the other, each whole. What a connection sends is not acknowledged: what was on its way when a
 //! process died is lost to it. Who connects is neither asked for a name nor encrypted: listen on an address that only those reach who
 //! may send.
@@ -20,10 +20,11 @@
 //! assert_eq!(readings.stream.as_deref(), Some("connections to `127.0.0.1:4100`"));
 //! ```
 use super::connections::{Connections, Side};
+use super::event_time::TimeUnit;
 use super::input::Origin;
 use super::jsonl::JsonlFormat;
 use super::jump::MaxJump;
-use super::table::{self, Options, TimeUnit};
+use super::table::{self, Options};
 use crate::api::BoundSource;
 use crate::columns::ScalarType;
 use crate::kind::{EndContext, SourceKind};
@@ -58,13 +59,17 @@ struct TcpOptions {
     /// Columns to read, each with its type: int64, float64, text or bool.
     #[schemars(with = "BTreeMap<String, ScalarType>")]
     columns: Value,
-    /// Column with the event time, of type int64 or float64. Default: none; record number i has the time
-    /// i / `rate`, or i milliseconds without a rate.
+    /// Column with the event time, of type int64 or float64, or of type text with times such as `2026-03-29T01:59:59Z`. Default: none;
+    /// record number i has the time i / `rate`, or i milliseconds without a rate.
     #[serde(default)]
     event_time: Option<Located<String>>,
-    /// Unit of the event time, counted from 1970: s, ms or us. Default: ms.
+    /// Unit of event times that are numbers, counted from 1970: s, ms, us or ns. Default: ms.
     #[serde(default)]
-    time_unit: TimeUnit,
+    time_unit: Option<Located<TimeUnit>>,
+    /// Zone of event times that are text and name none: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
+    /// without a zone is a dead letter.
+    #[serde(default)]
+    time_zone: Option<Located<String>>,
     /// How much earlier than the newest event time a record may still come. Default: 0s.
     #[serde(default)]
     out_of_order: TimeSpan,
@@ -102,6 +107,7 @@ impl SourceKind for Tcp {
             columns,
             event_time,
             time_unit,
+            time_zone,
             out_of_order,
             max_jump,
             max_line,
@@ -139,11 +145,12 @@ impl SourceKind for Tcp {
             columns,
             event_time,
             time_unit,
+            time_zone,
             out_of_order,
             max_jump,
             max_line,
         };
-        table::bind_origin(self.kind(), context, &options, false, || JsonlFormat, origin)
+        table::bind_origin(self.kind(), context, &options, false, JsonlFormat::default, origin)
     }
 }
 

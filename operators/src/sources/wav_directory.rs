@@ -29,6 +29,7 @@ use crate::kind::{EndContext, SourceKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
+use tidemill_media::wav;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -81,29 +82,13 @@ impl SourceKind for WavDirectory {
     }
 }
 
-/// Looks for a format and for samples among the chunks of a RIFF file.
+/// Looks for a format and for samples among the chunks.
 fn check(bytes: &[u8]) -> Result<(), (&'static str, String)> {
-    let unreadable = |what: &str| Err(("audio_unreadable", what.to_owned()));
-    if bytes.len() < 12 || &bytes[..4] != b"RIFF" || &bytes[8..12] != b"WAVE" {
-        return unreadable("no WAV header");
-    }
-    let mut rest = &bytes[12..];
-    let mut format = false;
-    while let Some((header, content)) = rest.split_at_checked(8) {
-        let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-        match &header[..4] {
-            b"fmt " => format = true,
-            b"data" if length == 0 || content.is_empty() => {
-                return Err(("audio_empty", "there are no samples".into()));
-            }
-            b"data" if format => return Ok(()),
-            b"data" => return unreadable("no format before the samples"),
-            _ => {}
-        }
-        // Chunks start at even places.
-        rest = content.get(length.saturating_add(length % 2)..).unwrap_or_default();
-    }
-    if format { Err(("audio_empty", "there are no samples".into())) } else { unreadable("no format") }
+    wav::check(bytes).map_err(|rejected| match rejected.reason {
+        "audio_invalid" => ("audio_unreadable", rejected.detail),
+        // What ends before its first sample has none.
+        _ => ("audio_empty", rejected.detail),
+    })
 }
 
 #[cfg(test)]

@@ -147,6 +147,9 @@ impl de::Error for Failure {
             {
                 "put it in quotes if text is meant".to_string()
             }
+            de::Unexpected::Unit if expected.contains("string") => {
+                "write text here, in quotes if it is `null` or `~`".to_string()
+            }
             _ => format!("write {} here", plainly(&expected)),
         };
         Failure::mismatch(plainly(&expected), &found, help)

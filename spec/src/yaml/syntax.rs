@@ -443,6 +443,26 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_words_for_nothing_need_quotes() {
+        for name in ["null", "~", "Null", "NULL"] {
+            let (line, column, message, help) =
+                said(&format!("kind: csv\ncolumns: {{n: a, {name}: text}}\n"));
+            assert_eq!((line, column), (2, 17), "{message}");
+            assert_eq!(message, format!("`{name}` is no name: it is YAML's word for no value"));
+            assert_eq!(help, format!("put quotes around `{name}`: write `\"{name}\"`"));
+        }
+        let (_, _, message, _) = said("columns:\n  : text\n");
+        assert_eq!(message, "there is no name before the colon");
+        // All other words are names as they are written.
+        let names = ["true", "no", "on", "y", "1", "1.0", "'null'", "\"~\"", ".nan", "0x1f", "2026-03-29"];
+        for name in names {
+            let parsed = parse(&SourceFile::new("w.yaml", format!("{name}: text\n"))).unwrap();
+            let crate::value::Node::Map(entries) = &parsed.node else { panic!() };
+            assert_eq!(entries[0].key.value, name.trim_matches(['"', '\'']));
+        }
+    }
+
+    #[test]
     fn standard_tags_are_no_slip() {
         assert!(parse(&SourceFile::new("w.yaml", "a: !!str 5\nb: '!c'\n")).is_ok());
     }

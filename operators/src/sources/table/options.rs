@@ -1,5 +1,6 @@
 //! Options of the sources of rows.
 use crate::columns::ScalarType;
+use crate::sources::event_time::TimeUnit;
 use crate::sources::input::Lasts;
 use crate::sources::jump::MaxJump;
 use schemars::JsonSchema;
@@ -24,13 +25,17 @@ pub(in crate::sources) struct Options {
     /// Columns to read, each with its type: int64, float64, text or bool.
     #[schemars(with = "BTreeMap<String, ScalarType>")]
     pub(in crate::sources) columns: Value,
-    /// Column with the event time, of type int64 or float64. Default: none; record number i has the time
-    /// i / `rate`, or i milliseconds without a rate.
+    /// Column with the event time, of type int64 or float64, or of type text with times such as `2026-03-29T01:59:59Z`. Default: none;
+    /// record number i has the time i / `rate`, or i milliseconds without a rate.
     #[serde(default)]
     pub(in crate::sources) event_time: Option<Located<String>>,
-    /// Unit of the event time, counted from 1970: s, ms or us. Default: ms.
+    /// Unit of event times that are numbers, counted from 1970: s, ms, us or ns. Default: ms.
     #[serde(default)]
-    pub(in crate::sources) time_unit: TimeUnit,
+    pub(in crate::sources) time_unit: Option<Located<TimeUnit>>,
+    /// Zone of event times that are text and name none: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
+    /// without a zone is a dead letter.
+    #[serde(default)]
+    pub(in crate::sources) time_zone: Option<Located<String>>,
     /// How much earlier than the newest event time a record may still come. Default: 0s.
     #[serde(default)]
     pub(in crate::sources) out_of_order: TimeSpan,
@@ -44,7 +49,7 @@ pub(in crate::sources) struct Options {
 }
 
 /// Options that say something about the event time.
-const OF_EVENT_TIMES: [&str; 3] = ["time_unit", "out_of_order", "max_jump"];
+const OF_EVENT_TIMES: [&str; 4] = ["time_unit", "time_zone", "out_of_order", "max_jump"];
 
 /// Refuses options that would do nothing, because there is no event time that they could be about.
 pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnostics> {
@@ -66,27 +71,4 @@ pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnos
 
 fn default_max_line() -> Bytes {
     Bytes(8 << 20)
-}
-
-/// Unit of event times.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::sources) enum TimeUnit {
-    /// Seconds.
-    S,
-    /// Milliseconds.
-    #[default]
-    Ms,
-    /// Microseconds.
-    Us,
-}
-
-impl TimeUnit {
-    pub(in crate::sources) fn microseconds(self) -> i64 {
-        match self {
-            TimeUnit::S => 1_000_000,
-            TimeUnit::Ms => 1000,
-            TimeUnit::Us => 1,
-        }
-    }
 }
