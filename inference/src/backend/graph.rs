@@ -45,8 +45,6 @@ impl Node {
 /// Numbers that the file holds: weights and `Constant` operators.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// Type of the elements, as ONNX numbers it.
-    pub(super) element: i64,
     /// The least and the largest, of int64 ones that lie in the file itself.
     pub(super) range: Option<(i64, i64)>,
 }
@@ -142,7 +140,7 @@ impl Graph {
                     if name.starts_with("value_int")
                         && let Some(integers) = &integers
                     {
-                        held = Some(Held { element: INT64, range: range(integers.iter().copied()) });
+                        held = Some(Held { range: range(integers.iter().copied()) });
                     }
                     if let Some([integer]) = integers.as_deref() {
                         node.integers.insert(name.clone(), *integer);
@@ -198,5 +196,5 @@ fn tensor(fields: Fields<'_>) -> Result<(String, Held), WireError> {
         let raw = raw.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap_or_default()));
         range(integers.into_iter().chain(raw))
     });
-    Ok((name, Held { element, range: range.flatten() }))
+    Ok((name, Held { range: range.flatten() }))
 }

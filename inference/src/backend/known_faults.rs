@@ -18,6 +18,12 @@ const FAULTS: &[Fault] = &[
     Fault { backend: rten::NAME, operators: &["Softmax", "LogSoftmax", "Hardmax"], why: old_softmax },
     Fault { backend: rten::NAME, operators: &["Resize"], why: cubic },
     Fault { backend: rten::NAME, operators: &["Cast"], why: truth_of_floats },
+    Fault {
+        backend: rten::NAME,
+        operators: &["Sign"],
+        why: |_, _| Some("the sign of 0 is 1 there".to_owned()),
+    },
+    Fault { backend: rten::NAME, operators: &["NonMaxSuppression"], why: suppression },
 ];
 
 /// Why a backend must not run the model. `inputs`: the least and the largest of its integer inputs, at their smallest.
@@ -102,6 +108,13 @@ fn old_softmax(node: &Node, graph: &Graph) -> Option<String> {
 
 fn cubic(node: &Node, _graph: &Graph) -> Option<String> {
     (node.text("mode") == Some("cubic")).then(|| "with mode cubic it computes mode linear".to_owned())
+}
+
+fn suppression(_node: &Node, _graph: &Graph) -> Option<String> {
+    Some(
+        "it counts the boxes of all classes and pictures together, and takes corners in one order only"
+            .to_owned(),
+    )
 }
 
 /// Operators that give floats whatever they read.
