@@ -47,14 +47,16 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
         "version: 1\nid: {}\ndescription: {BLANK_DESCRIPTION}\nfile: {file}\nsha256: {}\n\
          licence: {BLANK_LICENCE}\norigin: {{kind: external, note: {BLANK_ORIGIN}}}\nparameters: {}\n\
          backends: [ort, rten]\n",
-        identifier(&stem),
+        scalar(&identifier(&stem)),
         facts.sha256,
-        facts.parameters
+        facts.parameters,
+        file = scalar(&file),
     );
+    let notes = Notes::of(facts);
     let alphabets: Vec<Option<Alphabet<'_>>> =
         facts.outputs.iter().map(|port| alphabet_of(port, facts)).collect();
     let reads_text = alphabets.iter().any(Option::is_some);
-    let guesses: Vec<Guess> = facts.inputs.iter().map(|port| guess(port, reads_text)).collect();
+    let guesses: Vec<Guess> = facts.inputs.iter().map(|port| guess(port, reads_text, &notes)).collect();
     let shapes: Option<Vec<Vec<usize>>> =
         facts.inputs.iter().zip(&guesses).map(|(port, guess)| input_shape(port, guess)).collect();
     let tried = shapes.as_ref().and_then(|shapes| tried(facts, shapes, directory));
@@ -66,7 +68,7 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     for (index, port) in facts.outputs.iter().enumerate() {
         let shape = tried.as_ref().and_then(|shapes| shapes.get(index));
         let column = column(port, &facts.outputs);
-        output(&mut text, port, shape.map(Vec::as_slice), alphabets[index].as_ref(), &column);
+        output(&mut text, port, shape.map(Vec::as_slice), alphabets[index].as_ref(), &notes, &column);
     }
     text
 }
@@ -87,7 +89,7 @@ fn identifier(stem: &str) -> String {
     if id.starts_with(|c: char| c.is_ascii_lowercase()) { id } else { format!("model-{id}") }
 }
 
-fn guess(port: &Port, reads_text: bool) -> Guess {
+fn guess(port: &Port, reads_text: bool, notes: &Notes) -> Guess {
     let Some([_, Dimension::Fixed(3), height, width]) = port.shape.as_deref() else { return Guess::Tensor };
     if port.element != PortElement::Known(ElementType::Float32) {
         return Guess::Tensor;
@@ -100,7 +102,89 @@ fn guess(port: &Port, reads_text: bool) -> Guess {
     if free && reads_text {
         return Guess::Line { height: size(height, LINE.0), width: size(width, LINE.1) };
     }
-    Guess::Picture { height: size(height, PICTURE), width: size(width, PICTURE), free }
+    let (tall, wide) = notes.size.unwrap_or((PICTURE, PICTURE));
+    Guess::Picture { height: size(height, tall), width: size(width, wide), free }
+}
+
+/// A text as YAML takes it for a text: numbers, truth values and the like are quoted.
+fn scalar(text: &str) -> String {
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
+        && text.parse::<f64>().is_err()
+        && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
+            .contains(&text.to_ascii_lowercase().as_str());
+    // Texts of JSON are texts of YAML.
+    if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+/// What exporters write into a file's metadata of its pictures and classes (`imgsz`, `names`, `task` of Ultralytics).
+#[derive(Default)]
+struct Notes {
+    /// Height and width of pictures.
+    size: Option<(usize, usize)>,
+    /// The classes, in order.
+    labels: Vec<String>,
+    task: Option<String>,
+}
+
+impl Notes {
+    fn of(facts: &ModelFacts) -> Self {
+        let sizes = facts.metadata.get("imgsz").map(String::as_str).unwrap_or_default();
+        let sizes: Vec<usize> =
+            sizes.split(|c: char| !c.is_ascii_digit()).filter_map(|size| size.parse().ok()).collect();
+        let size = match sizes.as_slice() {
+            [side] => Some((*side, *side)),
+            [height, width] => Some((*height, *width)),
+            _ => None,
+        };
+        let labels = facts.metadata.get("names").and_then(|names| labels(names)).unwrap_or_default();
+        Self {
+            size: size.filter(|(height, width)| *height > 0 && *width > 0),
+            labels,
+            task: facts.metadata.get("task").cloned(),
+        }
+    }
+
+    /// Whether an output has one score for each class, in rows of this shape.
+    fn are_scores(&self, row: &[usize]) -> bool {
+        self.labels.len() > 1
+            && row == [self.labels.len()]
+            && self.task.as_deref().is_none_or(|task| task == "classify")
+    }
+
+    /// What the file says, for who fills in the steps of an output.
+    fn comment(&self) -> String {
+        let task = self.task.as_ref().map(|task| format!("its task is {}", scalar(task)));
+        let labels = (!self.labels.is_empty())
+            .then(|| format!("its classes in order are {}", serde_json::Value::from(self.labels.clone())));
+        let all: Vec<String> = task.into_iter().chain(labels).collect();
+        if all.is_empty() { String::new() } else { format!("    # the file says: {}\n", all.join("; ")) }
+    }
+}
+
+/// The values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, where its keys count from 0.
+fn labels(names: &str) -> Option<Vec<String>> {
+    let mut rest = names.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
+    let mut labels = Vec::new();
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once(':')?;
+        if key.trim().trim_matches(['"', '\'']).parse::<usize>().ok()? != labels.len() {
+            return None;
+        }
+        let mut characters = after.trim_start().chars();
+        let quote = characters.next().filter(|quote| matches!(quote, '"' | '\''))?;
+        let mut label = String::new();
+        loop {
+            match characters.next()? {
+                '\\' => label.push(characters.next()?),
+                c if c == quote => break,
+                c => label.push(c),
+            }
+        }
+        labels.push(label);
+        rest = characters.as_str().trim_start().trim_start_matches(',').trim_start();
+    }
+    Some(labels)
 }
 
 fn input_shape(port: &Port, guess: &Guess) -> Option<Vec<usize>> {
@@ -159,7 +243,7 @@ fn input(text: &mut String, port: &Port, guess: &Guess, column: &str) {
                  shape: [batch, 3, {height}, {width}]{any}\n    \
                  # a guess: its maker knows the mean and std, and whether it wants `bgr: {{}}` before them\n    \
                  preprocess: [resize: {{width: {width}, height: {height}}}, {normalize}]",
-                port.name
+                scalar(&port.name)
             )
         }
         Guess::Line { height, width } => writeln!(
@@ -168,12 +252,12 @@ fn input(text: &mut String, port: &Port, guess: &Guess, column: &str) {
              shape: [batch, 3, {height}, {width}] # width of the longest line that you expect\n    \
              # a guess: its maker knows the mean and std, and whether it wants `bgr: {{}}`\n    \
              preprocess: [fit_height: {{height: {height}, width: {width}}}, bgr: {{}}, {normalize}]",
-            port.name
+            scalar(&port.name)
         ),
         Guess::Tensor => writeln!(
             text,
             "  - name: {}\n    column: {column}\n    type: tensor\n    dtype: {}\n    shape: {}{}",
-            port.name,
+            scalar(&port.name),
             element(port),
             shape_text(port),
             note(port)
@@ -186,8 +270,15 @@ fn output(
     port: &Port,
     tried: Option<&[usize]>,
     alphabet: Option<&Alphabet<'_>>,
+    notes: &Notes,
     column: &str,
 ) {
+    let declared = || match port.shape.as_deref() {
+        Some([_, Dimension::Fixed(classes)]) => Some(vec![*classes]),
+        _ => None,
+    };
+    let row = tried.map(|shape| shape.get(1..).unwrap_or_default().to_vec()).or_else(declared);
+    let is_label = alphabet.is_none() && row.is_some_and(|row| notes.are_scores(&row));
     let shape = match tried.filter(|_| counts_records(port)) {
         Some([_, rest @ ..]) => {
             let all = rest.iter().map(|size| format!(", {size}"));
@@ -200,20 +291,34 @@ fn output(
             note(port)
         ),
     };
-    let (column, kind) = if alphabet.is_some() { ("text", "text") } else { (column, "tensor") };
+    let (column, kind) = match (alphabet, is_label) {
+        (Some(_), _) => ("text", "text"),
+        (None, true) => ("label", "text"),
+        (None, false) => (column, "tensor"),
+    };
     let _ = writeln!(
         text,
         "  - name: {}\n    column: {column}\n    type: {kind}\n    dtype: {}\n    shape: {shape}",
-        port.name,
+        scalar(&port.name),
         element(port)
     );
+    if is_label {
+        let _ = writeln!(
+            text,
+            "    # the classes are those that the file names\n    postprocess: [argmax: {{labels: {}}}]",
+            serde_json::Value::from(notes.labels.clone())
+        );
+    } else if alphabet.is_none() {
+        text.push_str(&notes.comment());
+    }
     if let Some(Alphabet { key, space }) = alphabet {
         let space = if *space { ", alphabet: \" \"" } else { "" };
         let _ = writeln!(
             text,
             "    # a guess: the blank first, then the characters of the file{}\n    \
-             postprocess: [ctc_decode: {{alphabet_metadata: {key}{space}, blank: 0}}]",
-            if space.is_empty() { "" } else { ", then the space" }
+             postprocess: [ctc_decode: {{alphabet_metadata: {}{space}, blank: 0}}]",
+            if space.is_empty() { "" } else { ", then the space" },
+            scalar(key)
         );
     }
 }
@@ -326,13 +431,20 @@ mod tests {
         let mut picture = port([1, 3, 8, 8].map(Dimension::Fixed).into());
         picture.name = "x".to_owned();
         let mut text = String::new();
-        input(&mut text, &picture, &guess(&picture, false), "COLUMN");
+        input(&mut text, &picture, &guess(&picture, false, &Notes::default()), "COLUMN");
         assert!(
             text.contains("shape: [batch, 3, 8, 8]\n"),
             "steps give as many as there are records: {text}"
         );
         let mut text = String::new();
-        output(&mut text, &port(vec![Dimension::Fixed(1), Dimension::Fixed(81_920)]), None, None, "COLUMN");
+        output(
+            &mut text,
+            &port(vec![Dimension::Fixed(1), Dimension::Fixed(81_920)]),
+            None,
+            None,
+            &Notes::default(),
+            "COLUMN",
+        );
         assert!(text.contains("shape: [batch, 81920]\n"), "manifests write `batch` for it: {text}");
     }
 
@@ -340,5 +452,55 @@ mod tests {
     fn ids_start_with_a_letter() {
         assert_eq!(identifier("ch_PP-OCRv4_rec.infer"), "ch_pp-ocrv4_rec-infer");
         assert_eq!(identifier("4x"), "model-4x");
+    }
+
+    #[test]
+    fn names_that_yaml_takes_for_something_else_are_quoted() {
+        for name in ["1234", "0", "no", "True", "null", "1e3", "a: b", "", "x#", "nan", "~", "-x"] {
+            assert_eq!(scalar(name), format!("\"{name}\""));
+        }
+        assert_eq!(scalar("softmax_11.tmp_0"), "softmax_11.tmp_0");
+        let port = Port {
+            name: "1234".to_owned(),
+            element: PortElement::Known(ElementType::Float32),
+            shape: Some(vec![Dimension::Free("batch".to_owned()), Dimension::Fixed(2)]),
+        };
+        let mut text = String::new();
+        output(&mut text, &port, None, None, &Notes::default(), "COLUMN");
+        assert!(text.contains("- name: \"1234\"\n"), "{text}");
+    }
+
+    #[test]
+    fn what_an_exporter_wrote_is_used() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
+        let mut facts = inspect(&folder.join("image_means.onnx")).unwrap();
+        let write = |facts: &mut ModelFacts, all: &[(&str, &str)]| {
+            facts.metadata = all.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
+        };
+        write(
+            &mut facts,
+            &[
+                ("imgsz", "[320, 640]"),
+                ("names", "{0: 'red', 1: \"cat's eye\", 2: 'no'}"),
+                ("task", "classify"),
+            ],
+        );
+        let notes = Notes::of(&facts);
+        assert_eq!(notes.size, Some((320, 640)));
+        let text = manifest(&facts, &folder);
+        assert!(text.contains(r#"argmax: {labels: ["red","cat's eye","no"]}"#), "{text}");
+        let source = tidemill_spec::span::SourceFile::new("m.yaml", text);
+        let parsed: tidemill_spec::manifest::Manifest =
+            tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
+        assert!(parsed.check().is_empty(), "{}", parsed.check());
+        let free = Dimension::Free(String::new());
+        facts.inputs[0].shape = Some(vec![free.clone(), Dimension::Fixed(3), free.clone(), free]);
+        let guessed = guess(&facts.inputs[0], false, &notes);
+        assert!(matches!(guessed, Guess::Picture { height: 320, width: 640, free: true }));
+        write(&mut facts, &[("names", "{0: 'red', 1: 'green', 2: 'blue'}"), ("task", "detect")]);
+        let text = manifest(&facts, &folder);
+        assert!(text.contains("type: tensor") && text.contains("its task is detect; its classes"), "{text}");
+        assert_eq!(labels("{1: 'x'}"), None);
+        assert_eq!(labels("no dictionary"), None);
     }
 }

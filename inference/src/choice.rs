@@ -157,11 +157,22 @@ pub fn load_with_memory(
     }
     let mut probes = Vec::new();
     if models.len() > 1 {
-        for loaded in &mut models {
-            let median_us = probe(loaded)?.as_secs_f64() * 1e6;
-            probes.push(Probe { backend: loaded.backend().to_owned(), median_us });
-        }
-        if let Some(path) = memory {
+        models.retain_mut(|loaded| match probe(loaded) {
+            Ok(median) => {
+                let median_us = median.as_secs_f64() * 1e6;
+                probes.push(Probe { backend: loaded.backend().to_owned(), median_us });
+                true
+            }
+            Err(error) => {
+                left_out.push((loaded.backend().to_owned(), error.to_string()));
+                last = Some(error.into());
+                false
+            }
+        });
+        // A probe of one says nothing of what is faster.
+        if probes.len() < 2 {
+            probes.clear();
+        } else if let Some(path) = memory {
             remember(path, key, &probes);
         }
     }

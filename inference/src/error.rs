@@ -151,12 +151,31 @@ pub enum ModelError {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The first run, on zeros, failed.
-    #[error("a trial run on zeros with {rows} record(s) failed: {message}")]
+    #[error("a trial run on zeros with {rows} record(s) failed: {cause}")]
     Trial {
         /// Batch size.
         rows: usize,
         /// What failed.
-        message: String,
+        cause: BackendError,
+    },
+    /// Two backends give different outputs for the same inputs.
+    #[error(
+        "the backends {backend} and {other} give different values for output `{output}`: the largest difference is \
+         {difference}, {tolerance} is allowed ({inputs})"
+    )]
+    Differs {
+        /// Name of one backend.
+        backend: String,
+        /// Name of the other.
+        other: String,
+        /// The output.
+        output: String,
+        /// The largest difference of two values; not a number where only one of them is one.
+        difference: f64,
+        /// The largest that is allowed.
+        tolerance: f64,
+        /// What the inputs were.
+        inputs: String,
     },
 }
 
@@ -180,6 +199,7 @@ impl ModelError {
             ModelError::NotHere { .. } => "E0562",
             ModelError::NotAllowed { .. } | ModelError::Backend(_) => "E0557",
             ModelError::Trial { .. } => "E0558",
+            ModelError::Differs { .. } => "E0563",
         }
     }
 
@@ -226,7 +246,21 @@ impl ModelError {
                 "it can be planned with; to run it, put the model beside its manifest and name `file`, `sha256` and \
                  `backends` there",
             ),
-            ModelError::Trial { .. } => Some("the manifest's shapes or the model file are wrong"),
+            ModelError::Trial { cause: BackendError::Shape { changes: true, .. }, .. } => Some(
+                "outputs whose length changes with what the model finds, none included, are not taken: an output has one row \
+                 for each record; export the model without its non-maximum suppression, or with a fixed number of boxes",
+            ),
+            ModelError::Trial { cause: BackendError::Shape { .. }, .. } => {
+                Some("the manifest's shapes or the model file are wrong")
+            }
+            ModelError::Trial { .. } => Some(
+                "the backend cannot compute this model: name another one under `backends`, or export the model anew; if it \
+                 complains of shapes, compare the manifest with `tidemill models inspect FILE`",
+            ),
+            ModelError::Differs { .. } => Some(
+                "one of them computes an operator otherwise than the ONNX standard says: compare both with what the model gave \
+                 where it was trained, and leave the wrong one out of `backends`",
+            ),
             _ => None,
         }
     }

@@ -86,6 +86,8 @@ pub struct ModelFacts {
     pub parameters: u64,
     /// Number of operators in the main graph.
     pub nodes: usize,
+    /// Whether it computes with weights or values of 8 bits.
+    pub is_quantised: bool,
     /// The program that wrote it.
     pub producer: Option<String>,
     /// What its maker wrote into it, by name: an alphabet, labels, a licence.
@@ -104,6 +106,7 @@ impl ModelFacts {
             opset: None,
             parameters: 0,
             nodes: 0,
+            is_quantised: false,
             producer: None,
             metadata: BTreeMap::new(),
         }
@@ -157,7 +160,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
     }
-    let Graph { inputs, outputs, weights, parameters, nodes } = description.graph;
+    let Graph { inputs, outputs, weights, parameters, nodes, is_quantised } = description.graph;
     if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
@@ -171,6 +174,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         opset: description.opset,
         parameters,
         nodes,
+        is_quantised,
         producer: description.producer.filter(|name| !name.is_empty()),
         metadata: description.metadata,
     })
@@ -194,6 +198,7 @@ struct Graph {
     weights: HashSet<String>,
     parameters: u64,
     nodes: usize,
+    is_quantised: bool,
 }
 
 fn describe(bytes: &[u8]) -> Result<Description, WireError> {
@@ -241,6 +246,7 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
         match field? {
             (1, value) => {
                 found.nodes += 1;
+                found.is_quantised |= is_of_8_bits(value.message())?;
                 found.parameters = found.parameters.saturating_add(constant(value.message())?);
             }
             (5, value) => {
@@ -254,6 +260,19 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
         }
     }
     Ok(found)
+}
+
+/// Whether a node is one of those that compute with 8 bits.
+fn is_of_8_bits(fields: Fields<'_>) -> Result<bool, WireError> {
+    for field in fields {
+        if let (4, value) = field? {
+            let name = value.text().unwrap_or_default();
+            return Ok(name.starts_with("QLinear")
+                || ["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"]
+                    .contains(&name.as_str()));
+        }
+    }
+    Ok(false)
 }
 
 /// Number of elements that a node holds as a constant: some exporters keep the weights so.

@@ -83,7 +83,7 @@ impl Model {
             if rows == 1 || !model.blueprint.one_by_one {
                 model
                     .run_steps(&vec![model.zeros(); rows], 2)
-                    .map_err(|error| ModelError::Trial { rows, message: error.to_string() })?;
+                    .map_err(|cause| ModelError::Trial { rows, cause })?;
             }
         }
         Ok(model)
@@ -322,10 +322,18 @@ impl Model {
         {
             let expected: Vec<usize> = std::iter::once(rows).chain(row.iter().copied()).collect();
             if tensor.shape() != expected || tensor.data().element() != output.dtype {
-                return Err(self.failed(format!(
-                    "output `{}`: expected {expected:?} {}, found {tensor}",
-                    output.name, output.dtype
-                )));
+                let changes = tensor.shape().len() == expected.len()
+                    && (rows == 1 && tensor.rows() != 1 || tensor.rows() == 0)
+                    && tensor.shape()[1..] == expected[1..];
+                return Err(BackendError::Shape {
+                    backend: self.backend,
+                    model: self.blueprint.manifest.id.to_string(),
+                    reason: format!(
+                        "output `{}`: expected {expected:?} {}, found {tensor}",
+                        output.name, output.dtype
+                    ),
+                    changes,
+                });
             }
         }
         Ok(RawOutputs { tensors, texts, cut_off, undecided })

@@ -3,7 +3,10 @@ use crate::backend;
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
 use crate::facts::ModelFacts;
-use crate::model::Model;
+use crate::model::{Model, RawOutputs};
+use crate::prepared::PreparedRow;
+use crate::tensor::{Tensor, TensorData};
+use half::f16;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::types::StreamType;
@@ -13,7 +16,7 @@ use tidemill_spec::types::StreamType;
 pub struct BackendReport {
     /// Name of the backend.
     pub backend: String,
-    /// Whether it loaded the model and the trial run gave the right shapes.
+    /// Whether it loaded the model, the trial run gave the right shapes, and it agrees with the first backend that did.
     pub result: Result<(), ModelError>,
 }
 
@@ -41,26 +44,31 @@ impl Report {
     }
 }
 
-/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows.
+/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows, and compares what the backends
+/// give for the same made-up inputs: the values of an output may differ by a thousandth of the largest of them, or of 1 where
+/// that is more (by a tenth in a model of 8 bits); integers may not. Texts that a loop or decoder writes are not compared, as
+/// one near choice changes all that follows.
 /// `directory`: where the search for libraries starts.
 ///
 /// # Errors
 /// Everything that does not agree between manifest and file. What backends say is in the report.
 pub fn verify(manifest_path: &Path, directory: &Path) -> Result<Report, Vec<ModelError>> {
     let blueprint = Blueprint::read(manifest_path)?;
-    let backends = blueprint
-        .manifest
-        .backends
-        .iter()
-        .map(|name| {
-            let backend = name.to_string();
-            let result = backend::backend(&backend, directory)
-                .map_err(ModelError::from)
-                .and_then(|b| Model::load(blueprint.clone(), b.as_ref()))
-                .map(drop);
-            BackendReport { backend, result }
-        })
-        .collect();
+    let (mut backends, mut first) = (Vec::new(), None);
+    for name in blueprint.manifest.backends.iter() {
+        let backend = name.to_string();
+        let loaded = backend::backend(&backend, directory)
+            .map_err(ModelError::from)
+            .and_then(|b| Model::load(blueprint.clone(), b.as_ref()));
+        let result = loaded.and_then(|mut loaded| match &mut first {
+            Some(first) => compare(first, &mut loaded),
+            none => {
+                *none = Some(loaded);
+                Ok(())
+            }
+        });
+        backends.push(BackendReport { backend, result });
+    }
     let blueprint: &Arc<Blueprint> = &blueprint;
     Ok(Report {
         id: blueprint.manifest.id.to_string(),
@@ -68,4 +76,94 @@ pub fn verify(manifest_path: &Path, directory: &Path) -> Result<Report, Vec<Mode
         output: StreamType::new(blueprint.output_columns()),
         backends,
     })
+}
+
+/// The largest difference that is allowed, for an output whose largest value is 1 or less.
+const TOLERANCE: f64 = 1e-3;
+/// The same in a model of 8 bits: a value between two steps is rounded to one side or the other.
+const TOLERANCE_OF_8_BITS: f64 = 0.1;
+
+/// The made-up inputs: their seed, the range of floats and how many integers there are.
+const INPUTS: &[(u64, f32, f32, u64)] = &[(1, 0.0, 1.0, 2), (2, -1.0, 1.0, 5), (3, -30.0, 30.0, 100)];
+
+/// Runs two backends on the same inputs.
+fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
+    let allowed = match first.blueprint().facts.is_quantised {
+        true => TOLERANCE_OF_8_BITS,
+        false => TOLERANCE,
+    };
+    for &(seed, least, most, integers) in INPUTS {
+        let inputs =
+            format!("made-up inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1);
+        let rows = [made_up(&first.zeros(), seed, least, most, integers)];
+        let (a, b) = (first.run(&rows), second.run(&rows));
+        let (a, b) = match (a, b) {
+            (Ok(a), Ok(b)) => (a, b),
+            // Integers that the model has no row for: no backend can be asked.
+            (Err(_), Err(_)) => continue,
+            (Err(cause), _) | (_, Err(cause)) => return Err(cause.into()),
+        };
+        difference(first, &a, &b, allowed).map_or(Ok(()), |(output, difference, tolerance)| {
+            let (backend, other) = (second.backend().to_owned(), first.backend().to_owned());
+            Err(ModelError::Differs { backend, other, output, difference, tolerance, inputs })
+        })?;
+    }
+    Ok(())
+}
+
+/// The first output that differs by more than is allowed: its name, by how much, and what is allowed.
+fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Option<(String, f64, f64)> {
+    let outputs = &model.blueprint().manifest.outputs;
+    outputs.iter().zip(a.tensors.iter().zip(&b.tensors)).find_map(|(output, (a, b))| {
+        let whole = matches!(a.data(), TensorData::Int64(_) | TensorData::Uint8(_));
+        let (a, b) = (values(a), values(b));
+        let largest =
+            a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
+        let tolerance = if whole && allowed < TOLERANCE_OF_8_BITS { 0.0 } else { allowed * largest };
+        let far = |(a, b): (&f64, &f64)| {
+            if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() }
+        };
+        // A difference that is not a number is larger than any.
+        let most = a
+            .iter()
+            .zip(&b)
+            .map(far)
+            .fold(0f64, |most, far| if far > most || far.is_nan() { far } else { most });
+        (most.is_nan() || most > tolerance).then(|| (output.name.to_string(), most, tolerance))
+    })
+}
+
+fn values(tensor: &Tensor) -> Vec<f64> {
+    match tensor.data() {
+        TensorData::Float32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        TensorData::Float16(values) => values.iter().map(|value| value.to_f64()).collect(),
+        TensorData::Int64(values) => values.iter().map(|value| *value as f64).collect(),
+        TensorData::Uint8(values) => values.iter().map(|value| f64::from(*value)).collect(),
+    }
+}
+
+/// A record of the same lengths, always the same for a seed.
+fn made_up(zeros: &PreparedRow, seed: u64, least: f32, most: f32, integers: u64) -> PreparedRow {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> 40
+    };
+    let span = (most - least) / (1u64 << 24) as f32;
+    let made = zeros.0.iter().map(|values| {
+        let length = 0..values.len();
+        match values {
+            TensorData::Float32(_) => {
+                TensorData::Float32(length.map(|_| least + next() as f32 * span).collect())
+            }
+            TensorData::Float16(_) => {
+                TensorData::Float16(length.map(|_| f16::from_f32(least + next() as f32 * span)).collect())
+            }
+            TensorData::Int64(_) => TensorData::Int64(length.map(|_| (next() % integers) as i64).collect()),
+            TensorData::Uint8(_) => TensorData::Uint8(length.map(|_| (next() & 255) as u8).collect()),
+        }
+    });
+    PreparedRow(made.collect())
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_inference::backend::{self, Backend, BackendError, Registration, Session};
+use tidemill_inference::error::ModelError;
 use tidemill_inference::facts::ModelFacts;
 use tidemill_inference::tensor::{Tensor, TensorData};
-use tidemill_inference::{MlKind, load_manifest};
+use tidemill_inference::{MlKind, load_manifest, verify};
 use tidemill_operators::bind::{Choice, bind_workflow};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::plan::Plan;
@@ -108,6 +109,18 @@ fn a_registered_backend_runs_a_workflow() {
     assert!(report.complete);
     let rows = std::fs::read_to_string(folder.path().join("rows.jsonl")).unwrap();
     assert_eq!(rows.matches("[0.25,0.25,0.25]").count(), 3, "{rows}");
+
+    // It does not compute what the model says, which a comparison shows.
+    let report = verify(&manifest, folder.path()).unwrap();
+    assert!(!report.is_usable());
+    let differing = report.backends.iter().find(|backend| backend.backend == "rten").unwrap();
+    match &differing.result {
+        Err(ModelError::Differs { backend, other, output, difference, tolerance, .. }) => {
+            assert_eq!((backend.as_str(), other.as_str(), output.as_str()), ("rten", "quarter", "means"));
+            assert!(difference > tolerance && *difference < 30.0, "{difference}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

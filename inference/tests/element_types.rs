@@ -1,10 +1,13 @@
 //! Models that take and give bytes and 16-bit floats, on every backend of this machine.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+mod onnx;
+
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int8Array};
 use arrow_array::{Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
 use half::f16;
+use onnx::{FLOAT, FLOAT16, Message, UINT8, cast, node, port};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,49 +24,6 @@ use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_spec::value::{Node, Value};
 
-/// Element types as ONNX numbers them.
-const FLOAT: u64 = 1;
-const UINT8: u64 = 2;
-const FLOAT16: u64 = 10;
-
-/// A message of protocol buffers.
-#[derive(Default, Clone)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(mut self, mut value: u64) -> Self {
-        while value > 127 {
-            self.0.push(value as u8 | 128);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-        self
-    }
-    fn number(self, field: u64, value: u64) -> Self {
-        self.varint(field << 3).varint(value)
-    }
-    fn bytes(self, field: u64, bytes: &[u8]) -> Self {
-        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
-        message.0.extend_from_slice(bytes);
-        message
-    }
-    fn text(self, field: u64, text: &str) -> Self {
-        self.bytes(field, text.as_bytes())
-    }
-    fn message(self, field: u64, message: &Message) -> Self {
-        self.bytes(field, &message.0)
-    }
-}
-
-fn node(operator: &str, from: &str, to: &str, attributes: &[Message]) -> Message {
-    let node = Message::default().text(1, from).text(2, to).text(4, operator);
-    attributes.iter().fold(node, |node, attribute| node.message(5, attribute))
-}
-
-fn cast(from: &str, to: &str, element: u64) -> Message {
-    node("Cast", from, to, &[Message::default().text(1, "to").number(3, element).number(20, 2)])
-}
-
 /// The mean of each channel.
 fn means(from: &str, to: &str) -> Message {
     let axes = Message::default().text(1, "axes").number(8, 2).number(8, 3).number(20, 7);
@@ -71,20 +31,8 @@ fn means(from: &str, to: &str) -> Message {
     node("ReduceMean", from, to, &[axes, keep])
 }
 
-fn port(name: &str, element: u64, row: &[u64]) -> Message {
-    let batch = Message::default().text(2, "batch");
-    let shape = row.iter().fold(Message::default().message(1, &batch), |shape, size| {
-        shape.message(1, &Message::default().number(1, *size))
-    });
-    let tensor = Message::default().number(1, element).message(2, &shape);
-    Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
-}
-
 fn model(nodes: &[Message], input: &Message, output: &Message) -> Vec<u8> {
-    let graph = nodes.iter().fold(Message::default().text(2, "graph"), |graph, node| graph.message(1, node));
-    let graph = graph.message(11, input).message(12, output);
-    let opset = Message::default().text(1, "").number(2, 17);
-    Message::default().number(1, 8).message(7, &graph).message(8, &opset).0
+    onnx::model(17, nodes, &[], input, output)
 }
 
 /// A folder with a model and its manifest, whose inputs and outputs are these lines.

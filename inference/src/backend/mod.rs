@@ -1,7 +1,11 @@
 //! Backends: what runs an ONNX file. One file and one line in the list of [`Registration`]s each; all behave the same
 //! behind [`Backend`] and [`Session`].
+mod graph;
+mod known_faults;
 pub mod library;
 pub mod onnxruntime;
+mod panic;
+mod ranges;
 pub mod rten;
 
 use crate::facts::ModelFacts;
@@ -76,6 +80,18 @@ pub enum BackendError {
         path: String,
         /// What it says.
         reason: String,
+    },
+    /// An output has another shape or element type than the manifest says.
+    #[error("the backend {backend} failed to run {model}: {reason}")]
+    Shape {
+        /// Name of the backend.
+        backend: &'static str,
+        /// The model.
+        model: String,
+        /// What was expected and what was found.
+        reason: String,
+        /// Whether the output has as many rows as the model found things, not as there are records.
+        changes: bool,
     },
     /// A run failed.
     #[error("the backend {backend} failed to run {model}: {reason}")]

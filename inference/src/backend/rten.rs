@@ -1,13 +1,17 @@
 //! The built-in backend: rten, pure Rust, always there.
 //!
-//! It computes with 32-bit integers where the model says int64: inputs beyond are refused, and what is computed beyond them wraps
-//! or stops at the limits, unnoticed.
-use super::{Backend, BackendError, Registration, Session, model_name};
+//! It computes with 32-bit integers where the model says int64: inputs beyond are refused, and so are models and inputs with which
+//! integers may leave them; see [`super::ranges`].
+use super::graph::{self, Graph};
+use super::known_faults::{self, Doubtful};
+use super::panic::caught;
+use super::{Backend, BackendError, Registration, Session, model_name, ranges};
 use crate::facts::{ModelFacts, Port, PortElement};
 use crate::tensor::{Tensor, TensorData};
 use rten::{Model, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor as RtenTensor, TensorView};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_spec::types::ElementType;
@@ -16,6 +20,8 @@ use tidemill_spec::types::ElementType;
 pub const NAME: &str = "rten";
 /// Pinned in the workspace's `Cargo.toml`.
 const VERSION: &str = "0.27.0";
+/// The least and the largest byte.
+const BYTES: (i64, i64) = (0, 255);
 
 /// How it is found.
 pub const REGISTRATION: Registration =
@@ -44,7 +50,23 @@ impl Backend for Rten {
         if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(halves) {
             return Err(refused(format!("{} is float16, which it does not compute with", port.name)));
         }
-        let model = Model::load_file(&facts.path).map_err(|error| refused(error.to_string()))?;
+        let bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
+        let graph = graph::read(&bytes).map_err(|error| refused(error.to_string()))?;
+        drop(bytes);
+        let smallest = |port: &Port| match &port.element {
+            PortElement::Known(ElementType::Int64) => Some((port.name.clone(), (0, 0))),
+            PortElement::Known(ElementType::Uint8) => Some((port.name.clone(), BYTES)),
+            PortElement::Other(name) if name == "bool" => Some((port.name.clone(), (0, 1))),
+            _ => None,
+        };
+        let smallest = facts.inputs.iter().filter_map(smallest).collect();
+        if let Some(why) = known_faults::refused(NAME, &graph, &smallest) {
+            return Err(refused(why));
+        }
+        let threads = Arc::new(ThreadPool::with_num_threads(1));
+        // Within the pool, so that a panic in it is on the thread where it is caught.
+        let loaded = threads.run(|| caught(|| Model::load_file(&facts.path)));
+        let model = loaded.map_err(refused)?.map_err(|error| refused(error.to_string()))?;
         let ids = |ports: &[Port]| -> Result<Vec<NodeId>, BackendError> {
             ports
                 .iter()
@@ -56,16 +78,38 @@ impl Backend for Rten {
                 .collect()
         };
         let (inputs, outputs) = (ids(&facts.inputs)?, ids(&facts.outputs)?);
-        let threads = Arc::new(ThreadPool::with_num_threads(1));
-        let name = model_name(&facts.path);
-        Ok(Box::new(RtenSession { model, inputs, outputs, threads, used: Duration::ZERO, name }))
+        let doubtful = known_faults::doubtful(&graph)
+            .into_iter()
+            .map(|doubtful| match model.find_node(&doubtful.output) {
+                Some(id) => Ok((id, doubtful)),
+                None => Err(refused(format!("the shape of `{}` cannot be seen", doubtful.output))),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Box::new(RtenSession {
+            model,
+            names: facts.inputs.iter().map(|port| port.name.clone()).collect(),
+            inputs,
+            outputs,
+            graph,
+            proven: HashMap::new(),
+            doubtful,
+            threads,
+            used: Duration::ZERO,
+            name: model_name(&facts.path),
+        }))
     }
 }
 
 struct RtenSession {
     model: Model,
     inputs: Vec<NodeId>,
+    names: Vec<String>,
     outputs: Vec<NodeId>,
+    graph: Graph,
+    /// The least and the largest integers of inputs, by name, with which none leaves 32 bits.
+    proven: HashMap<String, (i64, i64)>,
+    /// Operators whose ranks the first run shows.
+    doubtful: Vec<(NodeId, Doubtful)>,
     threads: Arc<ThreadPool>,
     /// Processor time of the pool's thread so far.
     used: Duration,
@@ -103,6 +147,11 @@ impl RtenSession {
             Value::FloatTensor(t) => (t.shape().to_vec(), TensorData::Float32(t.into_data())),
             Value::Int32Tensor(t) => {
                 let shape = t.shape().to_vec();
+                if t.iter().any(|value| matches!(*value, i32::MIN | i32::MAX)) {
+                    return Err(self.failed(
+                        "an output of int64 is at the limit of 32 bits, in which it computes: the right value may be beyond",
+                    ));
+                }
                 (shape, TensorData::Int64(t.into_data().into_iter().map(i64::from).collect()))
             }
             Value::UInt8Tensor(t) => (t.shape().to_vec(), TensorData::Uint8(t.into_data())),
@@ -112,11 +161,40 @@ impl RtenSession {
     }
 }
 
+impl RtenSession {
+    /// Refuses integers with which the model may compute others that do not fit into 32 bits.
+    fn prove(&mut self, inputs: &[Tensor]) -> Result<(), BackendError> {
+        let mut now: HashMap<String, (i64, i64)> = HashMap::new();
+        for (name, tensor) in self.names.iter().zip(inputs) {
+            let range = match tensor.data() {
+                TensorData::Int64(values) => values.iter().copied().min().zip(values.iter().copied().max()),
+                TensorData::Uint8(_) => Some(BYTES),
+                _ => None,
+            };
+            now.extend(range.map(|range| (name.clone(), range)));
+        }
+        let mut all = now.clone();
+        for (name, (least, most)) in &self.proven {
+            let range = all.entry(name.clone()).or_insert((*least, *most));
+            *range = (range.0.min(*least), range.1.max(*most));
+        }
+        if all != self.proven {
+            if ranges::overflow(&self.graph, &all).is_none() {
+                self.proven = all;
+            } else if let Some(why) = ranges::overflow(&self.graph, &now) {
+                return Err(self.failed(format!("with these integers as inputs, {why}")));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Session for RtenSession {
     fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError> {
         if inputs.len() != self.inputs.len() {
             return Err(self.failed(format!("{} inputs given, it has {}", inputs.len(), self.inputs.len())));
         }
+        self.prove(inputs)?;
         let values = self
             .inputs
             .iter()
@@ -131,6 +209,7 @@ impl Session for RtenSession {
             .collect::<Result<_, _>>()?;
         // rten refuses to give the same output twice.
         let mut once = wanted.clone();
+        once.extend(self.doubtful.iter().map(|(id, _)| *id));
         once.sort_unstable();
         once.dedup();
         let options = RunOptions::default().with_thread_pool(Some(self.threads.clone()));
@@ -138,19 +217,30 @@ impl Session for RtenSession {
         let model = &self.model;
         let (results, used) = self.threads.run(|| {
             let begun = tidemill_machine::thread_time();
-            let results = model.run(values, &once, Some(options));
+            let results = caught(|| model.run(values, &once, Some(options)));
             let used = tidemill_machine::thread_time().saturating_sub(begun);
             // Without a pool it is the caller's own time.
             (results, if std::thread::current().id() == caller { Duration::ZERO } else { used })
         });
         self.used += used;
-        let results = results.map_err(|error| self.failed(error.to_string()))?;
+        let results =
+            results.map_err(|why| self.failed(why))?.map_err(|error| self.failed(error.to_string()))?;
+        let place = |id: NodeId| once.iter().position(|other| *other == id);
+        for (id, doubtful) in &self.doubtful {
+            let shape = place(*id).map(|i| results[i].shape().to_vec()).unwrap_or_default();
+            if let Some(why) = doubtful.why(&shape) {
+                return Err(self.failed(why));
+            }
+        }
+        self.doubtful.clear();
         if once == wanted {
             return results.into_iter().map(|value| self.tensor(value)).collect();
         }
-        let tensors = results.into_iter().map(|value| self.tensor(value)).collect::<Result<Vec<_>, _>>()?;
-        let place = |id| once.iter().position(|other| *other == id);
-        Ok(wanted.into_iter().filter_map(place).map(|i| tensors[i].clone()).collect())
+        let mut tensors = HashMap::new();
+        for (id, value) in once.into_iter().zip(results).filter(|(id, _)| wanted.contains(id)) {
+            tensors.insert(id, self.tensor(value)?);
+        }
+        Ok(wanted.iter().filter_map(|id| tensors.get(id).cloned()).collect())
     }
 
     fn processor_time_elsewhere(&self) -> Duration {

@@ -1,0 +1,55 @@
+//! A panic in a backend's library is an error of the model, never the end of the program.
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether this thread is inside [`caught`].
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls a library that may panic. A panic comes back as text and is not printed: whoever reports the error names the model
+/// and the backend, which the message of the default hook cannot. The values that `call` borrows have to be usable after a
+/// panic.
+///
+/// # Errors
+/// What the panic says.
+pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    quiet();
+    let before = INSIDE.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    INSIDE.set(before);
+    result.map_err(|payload| format!("its library panicked: {}", text(payload.as_ref())))
+}
+
+/// Wraps the hook of the process once; only panics inside of [`caught`] are kept from it.
+fn quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !INSIDE.get() {
+                before(info);
+            }
+        }));
+    });
+}
+
+fn text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gives no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_text() {
+        assert_eq!(caught(|| 5), Ok(5));
+        let failed = caught(|| -> u8 { panic!("wrong size {}", 3) });
+        assert_eq!(failed, Err("its library panicked: wrong size 3".to_owned()));
+        assert!(!INSIDE.get(), "other panics are printed again");
+    }
+}
