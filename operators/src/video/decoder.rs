@@ -421,7 +421,7 @@ mod tests {
             read_planes(&mut &pipe[..], &conversion, &mut last, &mut bytes, most).map(|()| bytes)
         };
         bytes.extend(b"P6\n8 8\n255\n");
-        bytes.extend([129; 3 * 8 * 8]);
+        bytes.extend([130; 3 * 8 * 8]);
         assert_eq!(read(&planes(12), 192).unwrap(), bytes);
         assert_eq!(read(&planes(12), 191).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(read(&planes(11), 192).unwrap_err().kind(), ErrorKind::UnexpectedEof);
