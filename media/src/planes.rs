@@ -1,12 +1,12 @@
 //! Pictures as most videos store them, made into pixels.
 //!
 //! Such a picture is three planes: luma, and two of chroma at half the width and height (`yuv420p`). Over the pipe of ffmpeg they are
-//! half as many bytes as red, green and blue, and they become those here: the same on every processor and with every ffmpeg. They are
-//! the pixels that the exact conversion (`accurate_rnd+bitexact`) of ffmpeg 7.0.2 gives, bit by bit; a test of `tidemill-operators` compares them.
+//! half as many bytes as red, green and blue, and they become those here: the same on every processor and with every ffmpeg. A test of
+//! `tidemill-operators` compares them with those that ffmpeg makes with `accurate_rnd+full_chroma_int`: within one level where colours do
+//! not change from column to column. Where they do, ffmpeg blends chroma between columns and this does not.
 //!
-//! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, with its coefficients in units of
-//! steps of luma: what chroma adds is rounded to whole steps, and all three colours become brightness in the same way. A chroma is that of
-//! its pair of columns; of an even row it is the mean of the row of chroma and the one above.
+//! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, rounded to the nearest level: white is
+//! 255 and black is 0. A chroma is that of its pair of columns; of an even row it is the mean of the row of chroma and the one above.
 //!
 //! ```
 //! use tidemill_media::planes::{Conversion, Matrix};
@@ -15,16 +15,16 @@
 //! planes.extend([128; 8 * 4]);
 //! let mut picture = Vec::new();
 //! Conversion::new(Matrix::Bt709).append(8, 8, &planes, &mut picture);
-//! assert!(picture.starts_with(b"P6\n8 8\n255\n\x7e\x7e\x7e"));
+//! assert!(picture.starts_with(b"P6\n8 8\n255\n\x80\x80\x80"));
 //! ```
 use crate::raw_image::RawImage;
 
 /// Unit of fixed-point numbers.
-const ONE: i64 = 1 << 16;
-/// Brightness that a step of luma stands for beyond one, in units of fixed-point numbers.
-const BEYOND: i32 = (ONE * 255 / 219 - ONE) as i32;
-/// By so many whole steps, and this share of one, the darkest luma is above black.
-const BLACK: (i16, i32) = (20, 5822);
+const ONE: i32 = 1 << 14;
+/// Levels that a step of luma stands for, in units of fixed-point numbers.
+const LUMA: i32 = (ONE * 255 + 109) / 219;
+/// Added to every level: the darkest luma is black, and levels are rounded to the nearest.
+const BLACK: i32 = ONE / 2 - 16 * LUMA;
 /// Pixels that are converted together: loops over so many become instructions that take eight numbers at once.
 const TOGETHER: usize = 8;
 /// Fewer rows are converted by other rules in ffmpeg. A picture that is turned has its columns as rows.
@@ -83,34 +83,15 @@ impl Matrix {
     }
 }
 
-/// What a value of chroma adds to a colour, in steps of luma.
+/// What a step of chroma adds to a colour, in units of fixed-point numbers.
 #[derive(Debug, Clone, Copy)]
-struct Steps {
-    /// For each of its own steps: whole ones, and a share of one in units of fixed-point numbers.
-    whole: i16,
-    share: u16,
-    /// For chroma that is no colour.
-    grey: i16,
-}
+struct Steps(i32);
 
 impl Steps {
-    /// In units of fixed-point numbers for each of its own steps.
-    fn of(unit: i64) -> Self {
-        Self { whole: (unit >> 16) as i16, share: (unit & (ONE - 1)) as u16, grey: (unit >> 9) as i16 }
-    }
-
     #[inline]
-    fn at(self, chroma: u8) -> i16 {
-        let share = (u32::from(self.share) * u32::from(chroma)) >> 16;
-        self.whole * i16::from(chroma) + share as i16 - self.grey
+    fn at(self, chroma: u8) -> i32 {
+        self.0 * (i32::from(chroma) - 128)
     }
-}
-
-/// Brightness of so many steps of luma and chroma together.
-#[inline]
-fn level(steps: i16) -> u8 {
-    let beyond = (BEYOND * i32::from(steps) + BLACK.1) >> 16;
-    (steps - BLACK.0 + beyond as i16).clamp(0, 255) as u8
 }
 
 /// What a matrix makes of chroma.
@@ -128,18 +109,13 @@ impl Conversion {
     pub fn new(matrix: Matrix) -> Self {
         let (red, blue) = matrix.shares();
         let green = 1.0 - red - blue;
-        // Levels that a step of luma, and one of chroma, stand for.
-        let luma = ONE * 255 / 219;
-        let chroma = |coefficient: f64| (coefficient * ONE as f64 * 255.0 / 224.0).round() as i64;
-        let (to_red, to_blue) = (chroma(2.0 * (1.0 - red)), chroma(2.0 * (1.0 - blue)));
-        let (first, second) =
-            (chroma(2.0 * (1.0 - blue) * blue / green), chroma(2.0 * (1.0 - red) * red / green));
-        let steps = |coefficient: i64| Steps::of((coefficient * ONE + ONE / 2) / luma);
+        let steps = |coefficient: f64| Steps((coefficient * f64::from(ONE) * 255.0 / 224.0).round() as i32);
+        let (to_red, to_blue) = (2.0 * (1.0 - red), 2.0 * (1.0 - blue));
         Self {
             red: steps(to_red),
             blue: steps(to_blue),
-            green_first: steps(-first),
-            green_second: steps(-second),
+            green_first: steps(-to_blue * blue / green),
+            green_second: steps(-to_red * red / green),
         }
     }
 
@@ -176,7 +152,7 @@ impl Conversion {
 }
 
 /// Pixels of a row of luma, and of what chroma adds to each pair of them.
-fn line(luma: &[u8], added: &[[i16; 3]], pixels: &mut [u8]) {
+fn line(luma: &[u8], added: &[[i32; 3]], pixels: &mut [u8]) {
     let (some, rest) = luma.as_chunks::<TOGETHER>();
     let (some_added, rest_added) = added.as_chunks::<{ TOGETHER / 2 }>();
     let (some_pixels, rest_pixels) = pixels.as_chunks_mut::<{ 3 * TOGETHER }>();
@@ -192,10 +168,11 @@ fn line(luma: &[u8], added: &[[i16; 3]], pixels: &mut [u8]) {
 }
 
 #[inline]
-fn together(luma: &[u8; TOGETHER], added: &[[i16; 3]; TOGETHER / 2]) -> [u8; 3 * TOGETHER] {
-    let steps: [i16; 3 * TOGETHER] =
-        std::array::from_fn(|at| i16::from(luma[at / 3]) + added[at / 6][at % 3]);
-    steps.map(level)
+fn together(luma: &[u8; TOGETHER], added: &[[i32; 3]; TOGETHER / 2]) -> [u8; 3 * TOGETHER] {
+    std::array::from_fn(|at| {
+        let level = LUMA * i32::from(luma[at / 3]) + added[at / 6][at % 3] + BLACK;
+        (level / ONE).clamp(0, 255) as u8
+    })
 }
 
 /// Rounded up.
@@ -229,21 +206,41 @@ mod tests {
         assert!([(9, 8), (8, 6), (6, 8), (0, 8)].into_iter().all(|size| !Matrix::takes(size)));
     }
 
-    /// By another implementation of the same rules, which ffmpeg 7.0.2 agreed with.
+    /// All combinations of some luma and chroma, in floating-point numbers.
     #[test]
-    fn pixels_are_the_same_everywhere() {
-        let planes: Vec<u8> = (0..16 * 8 * 3 / 2).map(|at| ((at * 89 + 7) % 256) as u8).collect();
-        let expected = [
-            (Matrix::Bt601, [0, 25, 2, 13, 129, 105, 255, 125, 255], 4_233_043_661),
-            (Matrix::Bt709, [0, 12, 2, 3, 116, 105, 255, 153, 255], 1_592_850_909),
-        ];
-        for (matrix, first, all) in expected {
+    fn pixels_are_those_of_the_standard() {
+        for (matrix, red, blue) in [(Matrix::Bt601, 0.299, 0.114), (Matrix::Bt709, 0.2126, 0.0722)] {
+            let conversion = Conversion::new(matrix);
+            for (first, second) in
+                (0u8..=255).step_by(15).flat_map(|a| (0u8..=255).step_by(15).map(move |b| (a, b)))
+            {
+                let mut planes: Vec<u8> = (0..=255).collect();
+                planes.extend((0..128).map(|at| if at % 16 < 8 { first } else { second }));
+                let mut picture = Vec::new();
+                conversion.append(16, 16, &planes, &mut picture);
+                let pixels = RawImage::parse(&picture).unwrap().pixels;
+                let [cb, cr] = [first, second].map(|chroma| (f64::from(chroma) - 128.0) * 255.0 / 224.0);
+                let of_red = 2.0 * (1.0 - red) * cr;
+                let of_blue = 2.0 * (1.0 - blue) * cb;
+                let of_green = -(red * of_red + blue * of_blue) / (1.0 - red - blue);
+                for (luma, pixel) in pixels.chunks_exact(3).enumerate() {
+                    let bright = (luma as f64 - 16.0) * 255.0 / 219.0;
+                    for (value, of) in pixel.iter().zip([of_red, of_green, of_blue]) {
+                        let right = (bright + of).clamp(0.0, 255.0);
+                        assert!((f64::from(*value) - right).abs() < 0.52, "{matrix:?}: {value}, not {right}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn greys_have_their_level() {
+        for (luma, level) in [(0, 0), (16, 0), (60, 51), (126, 128), (235, 255), (255, 255)] {
+            let planes = [vec![luma; 64], vec![128; 32]].concat();
             let mut picture = Vec::new();
-            Conversion::new(matrix).append(16, 8, &planes, &mut picture);
-            let pixels = RawImage::parse(&picture).unwrap().pixels;
-            let sum =
-                pixels.iter().fold(0u32, |sum, value| sum.wrapping_mul(31).wrapping_add((*value).into()));
-            assert_eq!((&pixels[..9], sum), (&first[..], all), "{matrix:?}");
+            Conversion::new(Matrix::Bt709).append(8, 8, &planes, &mut picture);
+            assert!(RawImage::parse(&picture).unwrap().pixels.iter().all(|value| *value == level), "{luma}");
         }
     }
 }

@@ -26,6 +26,7 @@
 //!
 //! Rows may be taken back (`_change` = -1): the video shows what stays in the end. So with `id: vehicle` behind `associate`, each
 //! vehicle has the name and the colour that all cameras together give it, from its first frame on.
+mod pace;
 mod render;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //!
 //! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
 //! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
+use super::clock::Clock;
 use super::index::{Index, command, complaint, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -24,6 +25,8 @@ const HEADER: usize = 256;
 const COMPLAINTS: usize = 8;
 /// A child from which nothing comes for so long, and that does nothing either, hangs: it is ended as if it had died.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Filter that marks frames, so that another one prints their times.
+pub(super) const MARK: &str = "metadata=mode=add:key=tidemill:value=1";
 
 /// How frames are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub struct Decoder {
     patience: Duration,
     /// What the child had worked when it was last waited for in vain.
     worked: Option<Duration>,
+    /// Times of the frames that come, where their order tells them.
+    counted: Option<std::vec::IntoIter<i64>>,
 }
 
 /// What comes over the pipe.
@@ -84,6 +89,7 @@ impl Decoder {
         // The times of frames have the other pipe for themselves: a complaint that is written into a line of them would cost
         // a frame its time, and all that follow theirs.
         command.args(["-loglevel", "quiet"]);
+        let first = index.entry(first);
         if first > 0 {
             // What comes before is left out by whoever reads: where the times of a file start late, ffmpeg would leave out by so much more.
             command.args(["-noaccurate_seek", "-seek_timestamp", "1"]);
@@ -138,7 +144,9 @@ impl Decoder {
         };
         std::thread::Builder::new().name("video-times".into()).spawn(listen)?;
         let (complaints, file) = (Vec::new(), file.to_owned());
-        Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE, worked: None })
+        let times = || index.frames.iter().map(|frame| frame.time).collect::<Vec<_>>().into_iter();
+        let counted = (index.clock == Clock::Count).then(times);
+        Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE, worked: None, counted })
     }
 
     /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
@@ -146,7 +154,9 @@ impl Decoder {
     pub fn next_time(&mut self) -> Option<i64> {
         loop {
             match self.heard.recv_timeout(self.patience) {
-                Ok(Heard::Frame(time)) => return Some(time),
+                Ok(Heard::Frame(time)) => {
+                    return self.counted.as_mut().map_or(Some(time), Iterator::next);
+                }
                 Ok(Heard::Complaint(words)) => self.complain(words),
                 Err(RecvTimeoutError::Timeout) if goes_on(&self.child, &mut self.worked) => {}
                 Err(RecvTimeoutError::Timeout) => {
@@ -331,11 +341,11 @@ fn read_exactly(pipe: &mut impl Read, bytes: &mut Vec<u8>, length: usize) -> std
 fn filters(index: &Index, format: &Format, form: &Form) -> String {
     let mut all = Vec::new();
     let first = index.frames.first().map_or(0, |first| first.time);
-    if let (true, Some(step)) = (format.every > 1, index.step()) {
+    if let (true, Some(step)) = (format.every > 1 && index.clock != Clock::Count, index.step()) {
         all.push(format!("select=not(mod(round((pts-({first}))/{step})\\,{}))", format.every));
     }
-    // The same pixels on every processor; and where a stream changes how it is stored, planes as they were.
-    let mut flags = "flags=bilinear+accurate_rnd+bitexact".to_owned();
+    // The same pixels on every processor, none too dark (without `full_chroma_int` white is 253); and where a stream changes how it is stored, planes as they were.
+    let mut flags = "flags=bilinear+accurate_rnd+full_chroma_int+bitexact".to_owned();
     if let Form::Planes(matrix, ..) = form {
         flags += &format!(":out_range=tv:out_color_matrix={}", matrix.name());
     }
@@ -349,13 +359,13 @@ fn filters(index: &Index, format: &Format, form: &Form) -> String {
         Form::Planes(..) => "format=yuv420p",
     };
     all.push(stored.to_owned());
-    all.push("metadata=mode=add:key=tidemill:value=1".to_owned());
+    all.push(MARK.to_owned());
     all.push("metadata=mode=print:key=tidemill:file='pipe\\:2':direct=1".to_owned());
     all.join(",")
 }
 
 /// The time in `frame:12   pts:12288   pts_time:1.2`.
-fn time_in(line: &str) -> Option<i64> {
+pub(super) fn time_in(line: &str) -> Option<i64> {
     let rest = line.strip_prefix("frame:")?;
     let (_, rest) = rest.split_once("pts:")?;
     rest.split_whitespace().next()?.parse().ok()
@@ -411,7 +421,7 @@ mod tests {
             read_planes(&mut &pipe[..], &conversion, &mut last, &mut bytes, most).map(|()| bytes)
         };
         bytes.extend(b"P6\n8 8\n255\n");
-        bytes.extend([129; 3 * 8 * 8]);
+        bytes.extend([130; 3 * 8 * 8]);
         assert_eq!(read(&planes(12), 192).unwrap(), bytes);
         assert_eq!(read(&planes(12), 191).unwrap_err().kind(), ErrorKind::FileTooLarge);
         assert_eq!(read(&planes(11), 192).unwrap_err().kind(), ErrorKind::UnexpectedEof);

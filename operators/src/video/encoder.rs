@@ -28,15 +28,35 @@ impl Container {
     }
 }
 
+/// When frames are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// So many in so many seconds, evenly.
+    Even {
+        /// Frames.
+        frames: u64,
+        /// Seconds in which they come.
+        seconds: u64,
+    },
+    /// Each at its own time. A file whose format has one distance for all frames (AVI) has so many microseconds for it.
+    Own {
+        /// Microseconds of which all times are multiples, or 1000.
+        tick: u64,
+    },
+}
+
 /// Writes frames of one size.
 pub struct Encoder {
     child: Child,
     frames: Option<ChildStdin>,
     words: Option<JoinHandle<String>>,
+    /// Width and height of frames that have a time each, until the first one.
+    header: Option<(u32, u32)>,
+    has_times: bool,
 }
 
 impl Encoder {
-    /// Begins a video of frames of this size, so many per second (numerator, denominator), in this file, which is there already.
+    /// Begins a video of frames of this size, shown at this pace, in this file, which is there already.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -45,12 +65,43 @@ impl Encoder {
         file: &Path,
         container: Container,
         (width, height): (u32, u32),
-        (frames, seconds): (u64, u64),
+        pace: Pace,
     ) -> std::io::Result<Self> {
         let mut command = Command::new(program);
-        command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "error", "-y", "-f", "rawvideo"]);
-        command.args(["-pix_fmt", "rgb24", "-video_size", &format!("{width}x{height}")]);
-        command.args(["-framerate", &format!("{frames}/{seconds}"), "-i", "pipe:0"]);
+        command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "error", "-y"]);
+        match pace {
+            Pace::Even { frames, seconds } => {
+                command.args([
+                    "-f",
+                    "rawvideo",
+                    "-pix_fmt",
+                    "rgb24",
+                    "-video_size",
+                    &format!("{width}x{height}"),
+                ]);
+                command.args(["-framerate", &format!("{frames}/{seconds}"), "-i", "pipe:0"]);
+            }
+            Pace::Own { tick } => {
+                let unit = if container == Container::Avi {
+                    format!("{tick}:1000000")
+                } else {
+                    "1:90000".to_owned()
+                };
+                command.args([
+                    "-f",
+                    "matroska",
+                    "-i",
+                    "pipe:0",
+                    "-fps_mode",
+                    "passthrough",
+                    "-enc_time_base",
+                    &unit,
+                ]);
+                if container == Container::Mp4 {
+                    command.args(["-video_track_timescale", "90000"]);
+                }
+            }
+        }
         match container {
             Container::Mp4 => {
                 command.args(["-f", "mp4", "-movflags", "+faststart"]);
@@ -87,15 +138,25 @@ impl Encoder {
             complaint(&String::from_utf8_lossy(&text), &name).unwrap_or_default()
         };
         let words = std::thread::Builder::new().name("video-words".into()).spawn(listen)?;
-        Ok(Self { child, frames: Some(frames), words: Some(words) })
+        let has_times = matches!(pace, Pace::Own { .. });
+        let header = has_times.then_some((width, height));
+        Ok(Self { child, frames: Some(frames), words: Some(words), header, has_times })
     }
 
-    /// Adds a frame: red, green and blue of each pixel, row by row.
+    /// Adds a frame: red, green and blue of each pixel, row by row, shown so many microseconds after the first unless frames are even.
     ///
     /// # Errors
     /// What ffmpeg says, if it has ended.
-    pub fn write(&mut self, pixels: &[u8]) -> std::io::Result<()> {
-        let written = self.frames.as_mut().map(|frames| frames.write_all(pixels));
+    pub fn write(&mut self, pixels: &[u8], microseconds: u64) -> std::io::Result<()> {
+        let mut before =
+            self.header.take().map(|(width, height)| matroska_header(width, height)).unwrap_or_default();
+        if self.has_times {
+            before.extend(matroska_frame(pixels.len(), microseconds));
+        }
+        let written = self.frames.as_mut().map(|frames| {
+            frames.write_all(&before)?;
+            frames.write_all(pixels)
+        });
         match written {
             Some(Ok(())) => Ok(()),
             _ => Err(self.ended()),
@@ -118,6 +179,49 @@ impl Encoder {
         let words = if words.is_empty() { "it ended".to_owned() } else { words };
         std::io::Error::other(format!("ffmpeg: {words}"))
     }
+}
+
+/// An element of Matroska: its id, the length of what is in it, and that.
+fn element(id: &[u8], content: &[u8]) -> Vec<u8> {
+    [id, &length_of(content.len()), content].concat()
+}
+
+/// A length in eight bytes, of which the first says so.
+fn length_of(length: usize) -> [u8; 8] {
+    ((1 << 56) | length as u64).to_be_bytes()
+}
+
+/// What is ahead of the frames of a stream of Matroska without compression, with times in microseconds: raw video has no times.
+fn matroska_header(width: u32, height: u32) -> Vec<u8> {
+    let number = |id: &[u8], number: u64| element(id, &number.to_be_bytes());
+    let kind = [element(&[0x42, 0x82], b"matroska"), number(&[0x42, 0x87], 4), number(&[0x42, 0x85], 2)];
+    let picture = [
+        number(&[0xb0], width.into()),
+        number(&[0xba], height.into()),
+        element(&[0x2e, 0xb5, 0x24], b"RGB\x18"),
+    ];
+    let track = [
+        number(&[0xd7], 1),
+        number(&[0x73, 0xc5], 1),
+        number(&[0x83], 1),
+        element(&[0x86], b"V_UNCOMPRESSED"),
+        element(&[0xe0], &picture.concat()),
+    ];
+    [
+        element(&[0x1a, 0x45, 0xdf, 0xa3], &kind.concat()),
+        // The segment has no length that is known.
+        vec![0x18, 0x53, 0x80, 0x67, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        element(&[0x15, 0x49, 0xa9, 0x66], &number(&[0x2a, 0xd7, 0xb1], 1000)),
+        element(&[0x16, 0x54, 0xae, 0x6b], &element(&[0xae], &track.concat())),
+    ]
+    .concat()
+}
+
+/// What is ahead of the pixels of a frame: a cluster with its time and one block.
+fn matroska_frame(length: usize, microseconds: u64) -> Vec<u8> {
+    let time = element(&[0xe7], &microseconds.to_be_bytes());
+    let block = [&[0xa3][..], &length_of(length + 4), &[0x81, 0, 0, 0x80]].concat();
+    [&[0x1f, 0x43, 0xb6, 0x75][..], &length_of(time.len() + block.len() + length), &time, &block].concat()
 }
 
 impl Drop for Encoder {

@@ -1,7 +1,10 @@
-//! The frames of a video with their times, read from the container without decoding anything.
+//! The frames of a video with their times, read from the container; decoded only where that does not say when they are shown.
 //!
 //! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
-//! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames.
+//! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames, where decoding gives the same
+//! times. It gives others where the container stores decoding times only (H.264 in AVI) or took them for presentation times (what is
+//! copied from there): [`super::clock`] compares, and then the decoder's order counts.
+use super::clock::{Clock, agreed};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -32,8 +35,23 @@ pub struct Index {
     pub matrix: Option<Matrix>,
     /// What ffmpeg complained of while it read the container: it does not go on behind that. Or that frames have the time of others.
     pub complaint: Option<String>,
+    /// Whose times these are.
+    pub(super) clock: Clock,
     /// Frames that are not among them, because they have the time of another one.
-    lost: usize,
+    pub(super) lost: usize,
+    /// What the packets tell of their times.
+    pub(super) packets: Packets,
+}
+
+/// What the packets of a video tell of their times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Packets {
+    /// Those that are shown.
+    pub(super) count: usize,
+    /// Some have no presentation time.
+    pub(super) lack_times: bool,
+    /// They are shown in the order in which they are stored, as far as the container says.
+    pub(super) are_in_order: bool,
 }
 
 /// A frame.
@@ -67,40 +85,30 @@ impl Index {
     /// # Errors
     /// [`IndexError`].
     pub fn read(program: &Path, file: &Path) -> Result<Self, IndexError> {
-        let output = command(program)
-            // Containers such as MPEG-PS have no presentation time for some packets; ffmpeg finds it by those around them.
-            .args(["-loglevel", "level+info", "-fflags", "+genpts", "-i"])
-            .arg(named(file))
-            .args(["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "pipe:1"])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
-        let (told, complaints) = by_level(&String::from_utf8_lossy(&output.stderr));
-        let words = died(output.status).or_else(|| complaint(&complaints, file));
-        let index = Self::parse(&String::from_utf8_lossy(&output.stdout));
-        match index {
-            Ok(mut index) if !index.frames.is_empty() => {
-                if words.is_some() {
-                    index.fill_gaps();
-                }
-                // A time that goes back is raised to the one before: such frames are not told from each other.
-                let lost = (index.lost > 0).then(|| {
-                    format!(
-                        "its times go back: {} frames have no time of their own and are left out",
-                        index.lost
-                    )
-                });
-                let complaint = match (words, lost) {
-                    (Some(words), Some(lost)) => Some(format!("{words}; {lost}")),
-                    (words, lost) => words.or(lost),
-                };
-                Ok(Self { matrix: matrix(&told, index.size), complaint, ..index })
-            }
+        let (text, told, words) = packets(program, file, "")?;
+        let mut index = match Self::parse(&text) {
+            Ok(index) if !index.frames.is_empty() => index,
             Ok(_) => {
-                Err(IndexError::Unreadable(words.unwrap_or_else(|| "there are no frames in it".to_owned())))
+                let none = || "there are no frames in it".to_owned();
+                return Err(IndexError::Unreadable(words.unwrap_or_else(none)));
             }
-            Err(line) => Err(IndexError::Unreadable(words.unwrap_or(line))),
+            Err(line) => return Err(IndexError::Unreadable(words.unwrap_or(line))),
+        };
+        if !agreed(program, file, &mut index, words.is_some())? && index.packets.lack_times {
+            // Containers such as MPEG-PS have no presentation time for some packets; ffmpeg finds it by those around them.
+            let (text, ..) = packets(program, file, "+genpts")?;
+            index = Self::parse(&text).map_err(IndexError::Unreadable)?;
         }
+        if words.is_some() {
+            index.fill_gaps();
+        }
+        // A time that goes back is raised to the one before: such frames are not told from each other.
+        let lost = (index.lost > 0).then(|| {
+            format!("its times go back: {} frames have no time of their own and are left out", index.lost)
+        });
+        let all: Vec<String> = [words, index.complaint.take(), lost].into_iter().flatten().collect();
+        let complaint = (!all.is_empty()).then(|| all.join("; "));
+        Ok(Self { matrix: matrix(&told, index.size), complaint, ..index })
     }
 
     /// The index from what ffmpeg writes; an error is what is not understood.
@@ -111,7 +119,9 @@ impl Index {
             size: (0, 0),
             matrix: None,
             complaint: None,
+            clock: Clock::Packets,
             lost: 0,
+            packets: Packets { are_in_order: true, ..Packets::default() },
         };
         for line in text.lines() {
             let wrong = || format!("ffmpeg wrote `{line}`");
@@ -125,6 +135,7 @@ impl Index {
                 let fields: Vec<&str> = line.split(',').map(str::trim).collect();
                 // Without a presentation time frames are shown as they are decoded.
                 let time = fields.get(2).and_then(|time| time.parse().ok()).filter(|time| *time != NO_TIME);
+                let lacks_time = time.is_none();
                 let time = time.or_else(|| fields.get(1).and_then(|time| time.parse().ok()));
                 let flags = fields.iter().find_map(|field| flags(field));
                 // In front of where a clip was cut off: decoded for those behind it, and never shown.
@@ -132,22 +143,25 @@ impl Index {
                     continue;
                 }
                 let is_key = flags.is_none_or(|flags| flags & KEY > 0);
-                index.frames.push(FrameTime { time: time.ok_or_else(wrong)?, is_key });
+                let time = time.ok_or_else(wrong)?;
+                index.packets.lack_times |= lacks_time;
+                index.packets.are_in_order &= index.frames.last().is_none_or(|last| last.time < time);
+                index.frames.push(FrameTime { time, is_key });
             }
         }
         if index.time_base.0 == 0 || index.time_base.1 == 0 {
             return Err("there is no video in it".to_owned());
         }
-        let packets = index.frames.len();
+        index.packets.count = index.frames.len();
         index.frames.sort_unstable();
         index.frames.dedup_by_key(|frame| frame.time);
-        index.lost = packets - index.frames.len();
+        index.lost = index.packets.count - index.frames.len();
         Ok(index)
     }
 
     /// Where frames come evenly but for gaps, the frames that are missing there, so that the others keep their numbers: of a
     /// file that is damaged some are not even listed. Decoding never gives them.
-    fn fill_gaps(&mut self) {
+    pub(super) fn fill_gaps(&mut self) {
         let mut steps: Vec<i64> = self.frames.windows(2).map(|two| two[1].time - two[0].time).collect();
         steps.sort_unstable();
         let Some(&middle) = steps.get(steps.len() / 2) else { return };
@@ -182,6 +196,13 @@ impl Index {
         i64::try_from((units * numerator * 1_000_000).div_euclid(denominator)).unwrap_or(i64::MAX)
     }
 
+    /// The frame from which on is decoded for this one. What a damaged container gives depends on where reading begins, and so do times
+    /// that are not the container's: it always begins at the start then.
+    pub fn entry(&self, frame: usize) -> usize {
+        let is_anywhere = self.complaint.is_none() && self.clock == Clock::Packets;
+        if is_anywhere { frame } else { 0 }
+    }
+
     /// Seconds of the container's own time at which reading has to begin for this frame and none before it, half the way from
     /// the one before.
     pub(super) fn begin(&self, frame: usize) -> f64 {
@@ -197,6 +218,23 @@ impl Index {
         let first = steps.next()?;
         (first > 0 && steps.all(|step| step == first)).then_some(first)
     }
+}
+
+/// The packets of a file, by ffmpeg with these flags of its reader: lines, what it tells, what it complains of.
+fn packets(program: &Path, file: &Path, flags: &str) -> Result<(String, String, Option<String>), IndexError> {
+    let mut command = command(program);
+    command.args(["-loglevel", "level+info"]);
+    if !flags.is_empty() {
+        command.args(["-fflags", flags]);
+    }
+    command.arg("-i").arg(named(file)).args(["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "pipe:1"]);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
+    let (told, complaints) = by_level(&String::from_utf8_lossy(&output.stderr));
+    let words = died(output.status).or_else(|| complaint(&complaints, file));
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), told, words))
 }
 
 /// The flags of a packet, where they are told: a packet without is a key frame and nothing else.
@@ -337,8 +375,7 @@ mod tests {
     fn frames_that_are_not_listed_keep_their_numbers() {
         let of = |times: &[i64]| {
             let frames = times.iter().map(|time| FrameTime { time: *time, is_key: false }).collect();
-            let mut index =
-                Index { frames, time_base: (1, 1000), size: (2, 2), matrix: None, complaint: None, lost: 0 };
+            let mut index = Index { frames, ..Index::parse("#tb 0: 1/1000\n#dimensions 0: 2x2\n").unwrap() };
             index.fill_gaps();
             index.frames.iter().map(|frame| frame.time).collect::<Vec<_>>()
         };

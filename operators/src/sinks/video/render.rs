@@ -1,4 +1,5 @@
 //! From records to videos: decode, draw, encode.
+use super::pace::pace;
 use crate::api::OperatorError;
 use crate::raw_image::RawImage;
 use crate::record::Metadata;
@@ -253,7 +254,7 @@ impl Render {
         let mut decoder =
             Decoder::start(&self.program, video, index, 0, &format).map_err(|error| failed(&error))?;
         let every = self.every.max(1) as usize;
-        let rate = frame_rate(index, self.every);
+        let pace = pace(index, self.every);
         let mut encoder: Option<(Encoder, (u32, u32))> = None;
         let mut pixels = Vec::new();
         // The frame that was decoded, and the one that is to be written.
@@ -279,7 +280,7 @@ impl Render {
             let (encoder, of) = match &mut encoder {
                 Some(started) => started,
                 None => {
-                    let started = Encoder::start(&self.program, &reached, self.container, size, rate);
+                    let started = Encoder::start(&self.program, &reached, self.container, size, pace);
                     encoder.insert((started.map_err(|error| failed(&error))?, size))
                 }
             };
@@ -298,8 +299,9 @@ impl Render {
                 }
             }
             // Where frames could not be decoded this one is shown for as long: what follows stays in time.
-            while due <= next {
-                encoder.write(&pixels[start..]).map_err(|error| failed(&error))?;
+            while due <= next && due < index.frames.len() {
+                let time = u64::try_from(index.microseconds(due)).unwrap_or(0);
+                encoder.write(&pixels[start..], time).map_err(|error| failed(&error))?;
                 due += every;
             }
         }
@@ -324,36 +326,6 @@ impl Render {
         whole.finish()?;
         Ok(None)
     }
-}
-
-/// Frames per second: of even ones exactly, of others on average.
-fn frame_rate(index: &Index, every: u32) -> (u64, u64) {
-    let (numerator, denominator) = index.time_base;
-    let every = u64::from(every.max(1));
-    let fallback = (25, every);
-    let (first, last) = match (index.frames.first(), index.frames.last()) {
-        (Some(first), Some(last)) if last.time > first.time => (first.time, last.time),
-        _ => return fallback,
-    };
-    let steps = index.frames.len() as u64 - 1;
-    let units = last.abs_diff(first);
-    let (frames, seconds) =
-        (denominator.checked_mul(steps), numerator.checked_mul(units).and_then(|s| s.checked_mul(every)));
-    match (frames, seconds) {
-        (Some(frames), Some(seconds)) if frames > 0 && seconds > 0 => {
-            let divisor = divisor(frames, seconds);
-            let (frames, seconds) = (frames / divisor, seconds / divisor);
-            // ffmpeg takes numbers of 31 bits.
-            let shift = (64 - frames.max(seconds).leading_zeros()).saturating_sub(30);
-            ((frames >> shift).max(1), (seconds >> shift).max(1))
-        }
-        _ => fallback,
-    }
-}
-
-/// Greatest common divisor (Euclid).
-fn divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 /// Adds the rows of a camera; what comes and is taken back is gone.

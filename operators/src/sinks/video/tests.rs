@@ -100,6 +100,34 @@ fn boxes_are_drawn_on_their_frames_and_all_frames_are_there() {
     assert_eq!(names(&folder.path().join("out")), ["a.avi", "a.mp4"], "nothing else is left");
 }
 
+/// A camera that pauses: a player shows each frame when it shows that of the source.
+#[test]
+fn frames_are_shown_when_those_of_the_source_are() {
+    use crate::video::index::Index;
+    let folder = tempfile::tempdir().unwrap();
+    let program = program::find(Path::new(".")).expect(program::HELP);
+    let uneven = "settb=1/1000,setpts='if(lt(N,10),N*100,N*100+5000)'";
+    let mut command = Command::new(&program);
+    command.args(["-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc=size=64x48:rate=10"]);
+    command.args(["-frames:v", "20", "-vf", uneven, "-fps_mode", "passthrough", "-enc_time_base", "1:1000"]);
+    command.args(["-c:v", "libx264", "-pix_fmt", "yuv420p"]).arg(folder.path().join("road.mkv"));
+    assert!(command.status().unwrap().success());
+    for (file, every) in [("a.mp4", 1), ("a.mkv", 1), ("a.avi", 1), ("b.mp4", 3)] {
+        let yaml = format!("path: {file}\nover: road.mkv\nevery: {every}");
+        let mut sink = (bind(folder.path(), &yaml).unwrap().make)().unwrap();
+        sink.close().unwrap();
+        let index = Index::read(&program, &folder.path().join(file)).unwrap();
+        let times: Vec<i64> = (0..index.frames.len()).map(|frame| index.microseconds(frame)).collect();
+        let right: Vec<i64> = (0..20)
+            .step_by(every)
+            .map(|frame| if frame < 10 { frame * 100_000 } else { frame * 100_000 + 5_000_000 })
+            .collect();
+        let distance = |(one, other): (&i64, &i64)| one.abs_diff(*other);
+        let farthest = times.iter().zip(&right).map(distance).max();
+        assert!(times.len() == right.len() && farthest <= Some(1000), "{file}: {times:?}");
+    }
+}
+
 /// As a camera that is set to another resolution: a source gives all frames in the first one, too, so boxes are where it saw them.
 #[test]
 fn frames_that_change_their_size_are_drawn_in_the_first_one() {

@@ -176,8 +176,7 @@ impl Reader {
 
     fn begin(&self, clip: &Clip, first: usize, planes: bool) -> Result<Running, OperatorError> {
         let index = clip.index.as_ref().ok_or_else(|| OperatorError::new("a video without frames"))?;
-        // What a damaged container gives depends on where reading begins, so it always begins at the start.
-        let first = if index.complaint.is_some() { 0 } else { first };
+        let first = index.entry(first);
         let format = Format { planes, ..self.format.clone() };
         let decoder = Decoder::start(&self.program, &clip.file, index, first, &format).map_err(|error| {
             OperatorError::new(format!("{} cannot be started: {error}", self.program.display()))

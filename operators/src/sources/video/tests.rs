@@ -161,6 +161,79 @@ fn run(folder: &Path, arguments: &str) {
 
 const MPEG_2: &str = "-r 25 -c:v mpeg2video -g 6 -bf 2 -threads 1 -f mpeg";
 
+/// The number of each picture of a clip whose pictures become brighter by ten levels of luma with each frame.
+fn recorded(pictures: &[Vec<u8>]) -> Vec<i64> {
+    let number = |picture: &Vec<u8>| {
+        let level = f64::from(RawImage::parse(picture).unwrap().pixels[0]);
+        ((level * 219.0 / 255.0 + 16.0 - 20.0) / 10.0).round() as i64
+    };
+    pictures.iter().map(number).collect()
+}
+
+/// AVI has no times at which frames are shown, and what is copied from there into MP4 has wrong ones.
+#[test]
+fn a_frame_shows_what_was_recorded_as_that_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let bright = "-vf geq=lum='20+10*N':cb=128:cr=128";
+    for (name, how) in [
+        ("two.avi", "-c:v libx264 -bf 2"),
+        ("few.avi", "-c:v libx264 -bf 3 -g 6"),
+        ("none.avi", "-c:v libx264 -bf 0"),
+        ("old.avi", "-c:v mpeg4 -bf 2 -q:v 2"),
+        ("a.mp4", "-c:v libx264 -bf 2"),
+        ("none.mp4", "-c:v libx264 -bf 0"),
+        ("a.flv", "-c:v libx264 -bf 2"),
+        ("late.mkv", "-c:v libx264 -bf 2 -output_ts_offset 7"),
+        ("a.mpg", "-c:v libx264 -bf 2 -g 6"),
+        ("b.mpg", "-r 25 -c:v mpeg2video -g 6 -bf 2 -q:v 2 -f mpeg"),
+    ] {
+        make(&folder.path().join(name), 20, &format!("{bright} {how} -threads 1"));
+    }
+    run(folder.path(), "-i two.avi -c copy copied.mp4");
+    for name in [
+        "two.avi",
+        "few.avi",
+        "none.avi",
+        "old.avi",
+        "a.mp4",
+        "none.mp4",
+        "a.flv",
+        "late.mkv",
+        "a.mpg",
+        "b.mpg",
+        "copied.mp4",
+    ] {
+        for every in [1, 3] {
+            let yaml = format!("path: {name}\nevery: {every}");
+            let source = bind(&Video, folder.path(), &yaml).unwrap();
+            let (names, pictures, dead) = frames(&source);
+            let numbers: Vec<i64> = names.iter().map(|(_, number)| *number).collect();
+            assert_eq!(dead, [], "{name}");
+            assert_eq!(numbers, (0..20).step_by(every).collect::<Vec<_>>(), "{name}");
+            if name == "b.mpg" {
+                // It has another rate than its pictures.
+                continue;
+            }
+            assert_eq!(recorded(&pictures), numbers, "{name}, every {every}");
+            check_seeks(&source);
+        }
+    }
+}
+
+/// Without times of the container, too, the others keep their numbers.
+#[test]
+fn damaged_frames_of_avi_move_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.avi");
+    make(&file, 22, "-vf geq=lum='20+10*N':cb=128:cr=128 -c:v libx264 -bf 2 -g 6 -threads 1");
+    damage(&file, 0.7, 0.72);
+    let source = bind(&Video, folder.path(), "path: a.avi").unwrap();
+    let (names, pictures, _) = frames(&source);
+    let numbers: Vec<i64> = names.iter().map(|(_, number)| *number).collect();
+    assert!(numbers.len() > 10, "{numbers:?}");
+    assert_eq!(recorded(&pictures), numbers);
+}
+
 /// As transport streams and parts of a recording do. And not every packet of MPEG-PS has a time.
 #[test]
 fn times_that_start_late_are_read_from_anywhere() {
