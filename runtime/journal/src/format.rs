@@ -199,13 +199,14 @@ impl Scanned {
 /// Bytes that a disk writes at once.
 const SECTOR: usize = 512;
 
-/// Whether a sector of what is behind `from` has nothing but zeros there, as file systems give what was not written when the machine stopped.
+/// Whether what is behind `from`, where a record begins, has places that were not written when the machine stopped, which file systems
+/// give as zeros: all of a sector, or the mark that it begins or ends with.
 fn has_unwritten(bytes: &[u8], from: usize) -> bool {
-    let first = SECTOR - from % SECTOR;
-    let (head, rest) = bytes[from..].split_at(first.min(bytes.len() - from));
-    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    std::iter::once(head).chain(rest.chunks(SECTOR)).any(is_zero)
-        || is_zero(&bytes[bytes.len() - RECORD_END..])
+    let rest = &bytes[from..];
+    let (head, sectors) = rest.split_at(rest.len().min(SECTOR - from % SECTOR));
+    let marks = [&rest[..rest.len().min(RECORD.len())], &rest[rest.len().saturating_sub(END.len())..]];
+    let mut places = marks.into_iter().chain([head]).chain(sectors.chunks(SECTOR));
+    places.any(|place| place.iter().all(|byte| *byte == 0))
 }
 
 /// Reads a segment up to the first record that is not whole. `is_same_boot`: what a process has written of such a record
