@@ -193,7 +193,7 @@ pub fn serve(
     };
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
-    let mut refusals = 0;
+    let mut refusals = 0_u32;
     // Whoever says nothing may get what it cannot run.
     agent.backends.wait(FIRST_LOOK);
     while !end.load(Ordering::Acquire) {
