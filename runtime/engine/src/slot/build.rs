@@ -40,8 +40,11 @@ impl InstancePlan {
     }
 }
 
+/// What an instance gives to one operator, and how many takers are known by now.
+type Counted = (Rc<RefCell<Ledger>>, usize);
+
 /// What the instances of a slot give, counted for each operator that several stages or partitions of take it.
-struct Ledgers(BTreeMap<(usize, SharedBy), (Rc<RefCell<Ledger>>, usize)>);
+struct Ledgers(BTreeMap<(usize, SharedBy), Counted>);
 
 impl Ledgers {
     fn of(instances: &[InstancePlan]) -> Self {
