@@ -98,7 +98,11 @@ pub(super) fn is_possible(
     limits: &SearchLimits,
     known: &RefCell<Vec<Solution>>,
 ) -> Result<bool, PlannerError> {
-    let keeps = |solution: &Solution| check(problem, &with_least_waits(problem, solution)).is_empty();
+    // Where waits are given, others are not asked for.
+    let keeps = |solution: &Solution| match problem.limits.wait_levels.is_empty() {
+        true => check(problem, &with_least_waits(problem, solution)).is_empty(),
+        false => check(problem, solution).is_empty(),
+    };
     if known.borrow().iter().any(keeps) {
         return Ok(true);
     }

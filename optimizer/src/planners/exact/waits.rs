@@ -266,7 +266,7 @@ mod tests {
                 (false, false) => (Status::Optimal, 2.0, 2.0),
             };
             let solution = Solution {
-                variants: Vec::new(),
+                variants: vec![0; problem.operators.len()],
                 workers: Vec::new(),
                 hostings: Vec::new(),
                 classes: Vec::new(),
