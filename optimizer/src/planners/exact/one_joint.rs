@@ -12,8 +12,8 @@ use super::routes::{KnownRoutes, Prices, Routes, Slot, Workers};
 use super::search::Search;
 use super::tuning::{
     CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS,
-    PART_FOR_PROBING, PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS,
-    RELAXATIONS_WITH_NUMBERS, SLOW_RELAXATIONS, SPLITS_AT_ONCE, STALLED_SPLITS, VIOLATED,
+    NODES_OF_INTERVALS, PART_FOR_PROBING, PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS,
+    QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS, SLOW_RELAXATIONS, SPLITS_AT_ONCE, STALLED_SPLITS, VIOLATED,
 };
 use super::wait_levels::WaitLevels;
 use super::{Best, too_small};
@@ -49,6 +49,23 @@ pub(super) struct OneJoint<'a> {
     is_hard: bool,
     /// No plan with these variants that is cheaper than the best one costs less.
     pub(super) bound: f64,
+}
+
+/// How many integer programs are solved, and how far each.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    programs: usize,
+    nodes: u64,
+}
+
+impl Depth {
+    const QUICK: Self = Self { programs: QUICK_PROGRAMS, nodes: FEW_NODES };
+    /// Once intervals of waits were cut, there are many columns.
+    const LAST: Self = Self { programs: MOST_PROGRAMS, nodes: NODES_OF_INTERVALS };
+
+    fn of(search: &Search) -> Self {
+        Self { programs: MOST_PROGRAMS, nodes: search.limits.nodes.saturating_mul(MORE_NODES) }
+    }
 }
 
 impl<'a> OneJoint<'a> {
@@ -98,15 +115,19 @@ impl<'a> OneJoint<'a> {
         found: &mut Best,
     ) -> Result<bool, PlannerError> {
         if is_quick || !self.waits.is_every {
-            return self.close_with_waits(is_quick, search, found);
+            let depth = if is_quick { Depth::QUICK } else { Depth::of(search) };
+            let is_open = self.close_with_waits(depth, search, found)?;
+            return Ok(is_open && (is_quick || search.time.left_of(search.limits.wall_seconds) <= 0.0));
         }
         for _ in 0..SPLITS_AT_ONCE {
             let before = (self.bound, found.cutoff(0.0));
             let is_over = self.splits == MOST_SPLITS || self.stalled == STALLED_SPLITS;
-            if is_over || !self.narrow_waits(search, found)? {
-                return self.close_with_waits(false, search, found);
+            if is_over || search.splits == 0 || !self.narrow_waits(search, found)? {
+                self.close_with_waits(Depth::LAST, search, found)?;
+                return Ok(false);
             }
-            self.close_with_waits(true, search, found)?;
+            search.splits -= 1;
+            self.close_with_waits(Depth::QUICK, search, found)?;
             let is_moved =
                 self.bound > before.0 * (1.0 + PROGRESS) || found.cutoff(0.0) < before.1 * (1.0 - PROGRESS);
             self.stalled = if is_moved { 0 } else { self.stalled + 1 };
@@ -118,10 +139,10 @@ impl<'a> OneJoint<'a> {
         Ok(true)
     }
 
-    /// The same with the waits as they are told apart now.
+    /// The same with the waits as they are told apart now; whether a plan may still be cheaper.
     fn close_with_waits(
         &mut self,
-        is_quick: bool,
+        depth: Depth,
         search: &mut Search,
         found: &mut Best,
     ) -> Result<bool, PlannerError> {
@@ -136,10 +157,9 @@ impl<'a> OneJoint<'a> {
             self.narrow(&mut routes, search, found);
         }
         self.refine(&mut routes, search, found);
-        self.programs(is_quick, &mut routes, search, found)?;
+        self.programs(depth, &mut routes, search, found)?;
         self.known = std::mem::take(&mut routes.known);
-        let is_closed = self.bound >= found.cutoff(search.limits.gap);
-        Ok(!is_closed && (is_quick || search.time.left_of(search.limits.wall_seconds) <= 0.0))
+        Ok(self.bound < found.cutoff(search.limits.gap))
     }
 
     /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
@@ -240,15 +260,14 @@ impl<'a> OneJoint<'a> {
     /// Solves integer programs, the points of each being plans, or refined away.
     fn programs(
         &mut self,
-        is_quick: bool,
+        depth: Depth,
         routes: &mut Routes<'_, '_>,
         search: &mut Search,
         found: &mut Best,
     ) -> Result<(), PlannerError> {
         let gap = search.limits.gap;
         let mut part_of_open = PART_OF_OPEN;
-        let most = if is_quick { QUICK_PROGRAMS } else { MOST_PROGRAMS };
-        for _ in 0..most {
+        for _ in 0..depth.programs {
             let (cutoff, before) = (found.cutoff(gap), self.bound);
             if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
                 break;
@@ -259,11 +278,10 @@ impl<'a> OneJoint<'a> {
             }
             let open = (cutoff - self.bound) / cutoff;
             let open = if open.is_finite() { open } else { 0.0 };
-            let nodes = if is_quick { FEW_NODES } else { search.limits.nodes.saturating_mul(MORE_NODES) };
             let of_program = (PART_OF_GAP * gap).max(part_of_open * open);
             let effort = Effort {
                 gap: of_program,
-                nodes,
+                nodes: depth.nodes,
                 highs: search.limits.solver.highs(),
                 is_hard: self.is_hard,
                 ..search.effort(1.0)

@@ -242,8 +242,14 @@ pub(super) const SPLITS_AT_ONCE: usize = 3;
 /// See above.
 pub(super) const MOST_SPLITS: usize = 24;
 
+/// The same for all variants of a search together.
+pub(super) const SPLITS_OF_A_SEARCH: usize = 40;
+
+/// Nodes of an integer program once intervals were cut as often as they are.
+pub(super) const NODES_OF_INTERVALS: u64 = 1_000;
+
 /// Cuts after which neither the bound nor the plan moved by more than `PROGRESS`, and no more are made.
-pub(super) const STALLED_SPLITS: usize = 4;
+pub(super) const STALLED_SPLITS: usize = 3;
 
 /// Intervals of a kind of worker up to which all are halved, where no point says which.
 pub(super) const MOST_HALVED: usize = 16;
