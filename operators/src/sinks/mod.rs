@@ -3,7 +3,6 @@ mod appending;
 pub mod checking;
 pub mod csv;
 mod ending;
-mod frames;
 mod journal;
 pub mod jsonl;
 pub(crate) mod lock;
