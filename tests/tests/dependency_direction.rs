@@ -159,13 +159,14 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
     ("tidemill-optimizer", &["tidemill-problems"]),
     ("tidemill-simulator", &["tidemill-problems"]),
+    ("tidemill-app", &["tidemill-problems", "tidemill-random"]),
     ("tidemill-operators", &["tidemill-random"]),
     ("tidemill-tracking", &["tidemill-random"]),
     ("tidemill-incremental", &["tidemill-random"]),
     ("tidemill-engine", &["tidemill-random"]),
     ("tidemill-link", &["tidemill-random"]),
     ("tidemill-state", &["tidemill-random"]),
-    ("tidemill", &["tidemill-random"]),
+    ("tidemill", &["tidemill-random", "tidemill-problems"]),
 ];
 
 /// What is built upon a wrapped dependency and needs it too: (dependency, package).
