@@ -117,7 +117,7 @@ fn scalar(text: &str) -> String {
     if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// What exporters write into a file's metadata of its pictures and classes (`imgsz`, `names`, `task` of Ultralytics).
+/// Size, classes and task that an exporter wrote into a file's metadata (`imgsz`, `names`, `task` of Ultralytics).
 #[derive(Default)]
 struct Notes {
     /// Height and width of pictures.
@@ -152,7 +152,7 @@ impl Notes {
             && self.task.as_deref().is_none_or(|task| task == "classify")
     }
 
-    /// What the file says, for who fills in the steps of an output.
+    /// A comment with the file's task and classes, for whoever fills in the steps of an output.
     fn comment(&self) -> String {
         let task = self.task.as_ref().map(|task| format!("its task is {}", scalar(task)));
         let labels = (!self.labels.is_empty())

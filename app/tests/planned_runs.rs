@@ -79,7 +79,7 @@ fn plans(folder: &Path) -> BTreeMap<String, Plan> {
     plans
 }
 
-/// What cases had in them.
+/// Counts over all cases that were looked at.
 #[derive(Debug, Default)]
 struct Seen {
     runs: usize,

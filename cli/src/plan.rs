@@ -92,7 +92,7 @@ pub(crate) struct Simulated {
 }
 
 impl Answer<'_> {
-    /// What is in the way of every plan, where none was found.
+    /// The obstacle to every plan, where none was found.
     fn obstacle(&self) -> Option<Obstacle> {
         self.planned.is_none().then(|| obstacle(&self.outcome.planner, &self.assembly.problem)).flatten()
     }

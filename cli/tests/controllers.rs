@@ -43,6 +43,9 @@ impl One {
             hosts,
             "--name",
             "localhost",
+            // No worker is lost here: one that a busy machine keeps from its heartbeats is none either.
+            "--detection",
+            "30s",
         ];
         let mut child = command(&options).env("TIDEMILL_STORE", server.address()).spawn().unwrap();
         let (errors, lines) = (child.stderr.take().unwrap(), Arc::clone(&self.lines));
@@ -186,8 +189,13 @@ impl Controllers {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
+        panic!("{what}: not within a minute\n{}", self.told());
+    }
+
+    /// What everybody said.
+    fn told(&self) -> String {
         let told = self.ask(&["events"]).stdout + &self.ask(&["logs", "spread"]).stdout;
-        panic!("{what}: not within a minute\n{told}\na:\n{}\nb:\n{}", self.a.said(), self.b.said());
+        format!("{told}\na:\n{}\nb:\n{}", self.a.said(), self.b.said())
     }
 
     #[track_caller]
@@ -217,7 +225,11 @@ impl Controllers {
             ("out/counted.csv", "w-cloud/runs/spread/cloud".to_owned()),
             ("out/dead.jsonl", format!("{leader}/runs/spread/files")),
         ];
-        let read = |folder: &str, file: &str| std::fs::read(self.place.path(folder).join(file)).unwrap();
+        let read = |folder: &str, file: &str| {
+            let path = self.place.path(folder).join(file);
+            std::fs::read(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}\n{}", path.display(), self.told()))
+        };
         let found: Vec<_> = files.iter().map(|(file, folder)| (*file, read(folder, file))).collect();
         same(&found, &self.undisturbed.take().unwrap().join().unwrap());
     }
@@ -242,7 +254,8 @@ fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
     all.until_arrived(1800);
     assert!(
         all.run()["state"] == "complete" || all.hosts() == before,
-        "the processes of the run were started again"
+        "the processes of the run were started again\n{}",
+        all.told()
     );
     // And back again, to one that begins with the folder that it had.
     let mut a = std::mem::replace(&mut all.a, One::new("a"));

@@ -174,7 +174,7 @@ pub enum ModelError {
         difference: f64,
         /// The largest that is allowed.
         tolerance: f64,
-        /// What the inputs were.
+        /// The inputs, in words.
         inputs: String,
     },
 }

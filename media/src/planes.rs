@@ -83,7 +83,7 @@ impl Matrix {
     }
 }
 
-/// What a step of chroma adds to a colour, in units of fixed-point numbers.
+/// Change of a colour with a step of chroma, in units of fixed-point numbers.
 #[derive(Debug, Clone, Copy)]
 struct Steps(i32);
 

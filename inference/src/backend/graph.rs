@@ -49,7 +49,7 @@ pub(super) struct Held {
     pub(super) range: Option<(i64, i64)>,
 }
 
-/// What [`read`] finds.
+/// Operators and constants of a file.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     /// Version of the standard set of operators.

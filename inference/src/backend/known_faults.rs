@@ -1,4 +1,4 @@
-//! What backends are known to compute otherwise than the ONNX standard says: one list for all of them. A model with such an
+//! Operators that backends are known to compute otherwise than the ONNX standard says: one list for all of them. A model with such an
 //! operator is refused, with the operator and the reason; another backend of its manifest may compute it.
 use super::graph::{BOOL, Graph, Node};
 use super::{ranges, rten};

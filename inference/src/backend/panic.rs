@@ -14,7 +14,7 @@ thread_local! {
 /// panic.
 ///
 /// # Errors
-/// What the panic says.
+/// The text of a panic.
 pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     quiet();
     let before = INSIDE.replace(true);

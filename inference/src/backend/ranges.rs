@@ -12,7 +12,7 @@ const MOST: f64 = i32::MAX as f64;
 /// As many values a sum is taken to have.
 const TERMS: f64 = 65_536.0;
 
-/// What is known of a value.
+/// Bounds of the integers in a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Known {
     /// It follows from shapes and constants alone.
@@ -80,7 +80,7 @@ fn is_bound(graph: &Graph, value: &str, depth: usize) -> bool {
         })
 }
 
-/// What an operator gives; an error where that is beyond 32 bits.
+/// Bounds of the integers that an operator gives; an error where they are beyond 32 bits.
 fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Option<Known>, String> {
     use Known::{Between, Count};
     let read = |place: usize| node.inputs.get(place).and_then(|name| known.get(name.as_str())).copied();

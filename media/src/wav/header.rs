@@ -1,7 +1,7 @@
 //! The chunks of a WAV file: how its samples are written, and where they are.
 use crate::Rejected;
 
-/// What begins the lengths that writers into pipes take for an unknown one; no file that is read is as long.
+/// Lengths from here on stand for an unknown one, as writers into pipes have them; no file that is read is as long.
 const UNKNOWN: u32 = 0x7fff_0000;
 /// The bytes after the format's number in the identity of an extended format.
 const IDENTITY: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
@@ -18,7 +18,7 @@ pub(super) enum Coding {
     Other(u16),
 }
 
-/// What is known of a file before its samples are looked at.
+/// Format and place of the samples of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header<'a> {
     pub(super) coding: Coding,

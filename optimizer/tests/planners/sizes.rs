@@ -340,8 +340,9 @@ fn vehicles_cost_what_their_own_models_send() {
         let cost = outcome.cost.expect("a plan");
         assert!((cost - least).abs() <= 1e-6 * least, "{setup}: {cost} instead of {least}");
         assert_eq!(outcome.status, Status::Optimal, "{setup}");
+        // Equal where nothing crosses a link whose size depends on both models.
         assert!(
-            for_largest.is_some_and(|largest| largest > cost * 1.001),
+            for_largest.is_some_and(|largest| largest >= cost * (1.0 - 1e-6)),
             "{setup}: {for_largest:?} and {cost}"
         );
     }

@@ -170,39 +170,17 @@ fn recorded(pictures: &[Vec<u8>]) -> Vec<i64> {
     pictures.iter().map(number).collect()
 }
 
-/// AVI has no times at which frames are shown, and what is copied from there into MP4 has wrong ones.
-#[test]
-fn a_frame_shows_what_was_recorded_as_that_number() {
+/// Makes 20 frames in each of these files, and looks at what comes of them as each number.
+fn look_at_numbers(files: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
-    let bright = "-vf geq=lum='20+10*N':cb=128:cr=128";
-    for (name, how) in [
-        ("two.avi", "-c:v libx264 -bf 2"),
-        ("few.avi", "-c:v libx264 -bf 3 -g 6"),
-        ("none.avi", "-c:v libx264 -bf 0"),
-        ("old.avi", "-c:v mpeg4 -bf 2 -q:v 2"),
-        ("a.mp4", "-c:v libx264 -bf 2"),
-        ("none.mp4", "-c:v libx264 -bf 0"),
-        ("a.flv", "-c:v libx264 -bf 2"),
-        ("late.mkv", "-c:v libx264 -bf 2 -output_ts_offset 7"),
-        ("a.mpg", "-c:v libx264 -bf 2 -g 6"),
-        ("b.mpg", "-r 25 -c:v mpeg2video -g 6 -bf 2 -q:v 2 -f mpeg"),
-    ] {
-        make(&folder.path().join(name), 20, &format!("{bright} {how} -threads 1"));
-    }
-    run(folder.path(), "-i two.avi -c copy copied.mp4");
-    for name in [
-        "two.avi",
-        "few.avi",
-        "none.avi",
-        "old.avi",
-        "a.mp4",
-        "none.mp4",
-        "a.flv",
-        "late.mkv",
-        "a.mpg",
-        "b.mpg",
-        "copied.mp4",
-    ] {
+    for (name, how) in files {
+        match how.strip_prefix("-i ") {
+            Some(copy) => run(folder.path(), &format!("-i {copy} {name}")),
+            None => {
+                let bright = "-vf geq=lum='20+10*N':cb=128:cr=128";
+                make(&folder.path().join(name), 20, &format!("{bright} {how} -threads 1"));
+            }
+        }
         for every in [1, 3] {
             let yaml = format!("path: {name}\nevery: {every}");
             let source = bind(&Video, folder.path(), &yaml).unwrap();
@@ -210,7 +188,7 @@ fn a_frame_shows_what_was_recorded_as_that_number() {
             let numbers: Vec<i64> = names.iter().map(|(_, number)| *number).collect();
             assert_eq!(dead, [], "{name}");
             assert_eq!(numbers, (0..20).step_by(every).collect::<Vec<_>>(), "{name}");
-            if name == "b.mpg" {
+            if *name == "b.mpg" {
                 // It has another rate than its pictures.
                 continue;
             }
@@ -218,6 +196,44 @@ fn a_frame_shows_what_was_recorded_as_that_number() {
             check_seeks(&source);
         }
     }
+}
+
+/// AVI has no times at which frames are shown.
+#[test]
+fn a_frame_of_avi_shows_what_was_recorded_as_that_number() {
+    look_at_numbers(&[
+        ("two.avi", "-c:v libx264 -bf 2"),
+        ("few.avi", "-c:v libx264 -bf 3 -g 6"),
+        ("none.avi", "-c:v libx264 -bf 0"),
+    ]);
+}
+
+/// What is copied from AVI into MP4 has wrong times.
+#[test]
+fn a_frame_of_an_old_or_copied_file_shows_what_was_recorded_as_that_number() {
+    look_at_numbers(&[
+        ("old.avi", "-c:v mpeg4 -bf 2 -q:v 2"),
+        ("two.avi", "-c:v libx264 -bf 2"),
+        ("copied.mp4", "-i two.avi -c copy"),
+    ]);
+}
+
+#[test]
+fn a_frame_of_a_container_with_times_shows_what_was_recorded_as_that_number() {
+    look_at_numbers(&[
+        ("a.mp4", "-c:v libx264 -bf 2"),
+        ("none.mp4", "-c:v libx264 -bf 0"),
+        ("a.flv", "-c:v libx264 -bf 2"),
+        ("late.mkv", "-c:v libx264 -bf 2 -output_ts_offset 7"),
+    ]);
+}
+
+#[test]
+fn a_frame_of_mpeg_ps_shows_what_was_recorded_as_that_number() {
+    look_at_numbers(&[
+        ("a.mpg", "-c:v libx264 -bf 2 -g 6"),
+        ("b.mpg", "-r 25 -c:v mpeg2video -g 6 -bf 2 -q:v 2 -f mpeg"),
+    ]);
 }
 
 /// Without times of the container, too, the others keep their numbers.
