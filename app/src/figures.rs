@@ -3,7 +3,8 @@ pub use tidemill_profiler::statistics::{wilson_percent, wilson_percent_of};
 
 /// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
 pub fn milliseconds(value: f64) -> String {
-    match value {
+    let shown = value + 0.0; // none of `-0.00`
+    match if shown.abs() < 0.005 { 0.0 } else { shown } {
         v if v >= 10_000.0 => format!("{:.1} s", v / 1e3),
         v if v >= 100.0 => format!("{v:.0} ms"),
         v if v >= 10.0 => format!("{v:.1} ms"),

@@ -5,6 +5,7 @@
 //! whatever the verb; meanwhile the verb does the rest of its work.
 use crate::exit::Exit;
 use crate::terminal::Terminal;
+use crate::visible::Pieces;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::os::fd::AsFd;
@@ -13,12 +14,15 @@ use std::sync::OnceLock;
 /// Why stdout takes no more.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Where answers go. Writing never fails: see the module.
-pub(crate) struct Answer(StdoutLock<'static>);
+/// Where answers go, with [control characters made visible](crate::visible). Writing never fails: see the module.
+pub(crate) struct Answer {
+    out: StdoutLock<'static>,
+    pieces: Pieces,
+}
 
 /// Stdout, until this is dropped.
 pub(crate) fn out() -> Answer {
-    Answer(io::stdout().lock())
+    Answer { out: io::stdout().lock(), pieces: Pieces::default() }
 }
 
 /// Whether anybody reads what is written: a verb that goes on for long ends when nobody does, also while it has nothing to write.
@@ -36,16 +40,24 @@ fn has_no_reader(to: &impl AsFd) -> bool {
 impl Answer {
     fn keep(&mut self, act: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>) {
         if FAILURE.get().is_none()
-            && let Err(error) = act(&mut self.0)
+            && let Err(error) = act(&mut self.out)
         {
             let _ = FAILURE.set(error);
         }
     }
 }
 
+impl Answer {
+    /// Writes what moves the cursor of a terminal.
+    pub(crate) fn control(&mut self, sequence: &str) {
+        self.keep(|out| out.write_all(sequence.as_bytes()));
+    }
+}
+
 impl Write for Answer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.keep(|out| out.write_all(bytes));
+        let text = self.pieces.visible(bytes);
+        self.keep(|out| out.write_all(text.as_bytes()));
         Ok(bytes.len())
     }
 

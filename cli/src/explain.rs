@@ -21,7 +21,7 @@ use tidemill_optimizer::explain::{
     Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, explain as explained,
 };
 use tidemill_optimizer::physical::solution_of;
-use tidemill_optimizer::planner::Planner;
+use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution, Status};
@@ -150,11 +150,12 @@ fn is_same(a: &Solution, b: &Solution) -> bool {
 
 /// Cost of the best plan when another percentile is guaranteed.
 fn percentiles(case: &Case) -> Result<Vec<(f64, Option<f64>)>, Failure> {
+    let limits = SearchLimits { every_wait: false, ..case.limits };
     let mut all = Vec::new();
     for percentile in PERCENTILES.into_iter().filter(|p| *p != case.options.percentile.0) {
         let options = Options { percentile: Percentile(percentile), ..case.options.clone() };
         let cost = match assemble(&case.inputs(), &options) {
-            Ok(assembly) => Exact.plan(&assembly.problem, &case.limits).map_err(failed)?.cost,
+            Ok(assembly) => Exact.plan(&assembly.problem, &limits).map_err(failed)?.cost,
             Err(_) => None,
         };
         all.push((percentile, cost));

@@ -34,6 +34,7 @@ mod templates;
 mod terminal;
 mod validate;
 mod version;
+mod visible;
 
 use arguments::{Arguments, ColorChoice, Verb};
 use clap::{CommandFactory, FromArgMatches};

@@ -223,7 +223,7 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
     if !reasons.is_empty() {
         terminal.findings(&reasons);
     }
-    Ok(if all_usable { Exit::Success } else { Exit::No })
+    Ok(if all_usable { Exit::Success } else { Exit::Configuration })
 }
 
 fn has_manifest_name(file: &Path) -> bool {

@@ -24,6 +24,7 @@ use crate::report::page::{End, Page};
 use crate::report::records::sample_options;
 use crate::report::series::Recorder;
 use crate::terminal::Terminal;
+use crate::visible::visible;
 use keeping::Kept;
 use outputs::Outputs;
 use std::collections::BTreeMap;
@@ -317,7 +318,10 @@ fn show(
         OutputForm::Json => document.write_json(&mut text)?,
     }
     match taken {
-        true => drop(io::stderr().lock().write_all(&text)),
+        true => {
+            let text = String::from_utf8_lossy(&text);
+            drop(io::stderr().lock().write_all(visible(&text).as_bytes()));
+        }
         false => answer::out().write_all(&text)?,
     }
     answer::out().flush()

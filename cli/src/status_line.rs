@@ -1,5 +1,6 @@
 //! How far long work is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
 use crate::terminal::Terminal;
+use crate::visible::visible;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidemill_app::listener::Listener;
 use tidemill_engine::clock::{Clock, WallClock};
@@ -33,7 +34,7 @@ impl StatusLine {
         let now = self.clock.now() as f64 / 1e9;
         match &self.bar {
             Some(bar) => {
-                bar.set_message(text(now));
+                bar.set_message(visible(&text(now)).into_owned());
                 bar.tick();
             }
             None if now >= self.next_plain => {

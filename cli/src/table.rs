@@ -1,4 +1,5 @@
 //! Columns of text, aligned.
+use crate::visible::visible;
 use std::io::{self, Write};
 
 /// Between two columns.
@@ -30,7 +31,7 @@ impl Table {
 
     /// Adds a row; it has a cell for each column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| visible(&cell).into_owned()).collect());
     }
 
     /// Writes the table; on a terminal no wider than that is (see [`columns`]).

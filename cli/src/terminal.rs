@@ -1,5 +1,6 @@
 //! What goes to stderr, in colour or not, and the log.
 use crate::arguments::{ColorChoice, LogFormat, LogLevel};
+use crate::visible::{visible, visible_but_colours};
 use std::io::{IsTerminal, Write};
 use tidemill_app::listener::Listener;
 use tidemill_spec::diagnostic::{Diagnostics, Severity};
@@ -44,20 +45,20 @@ impl Terminal {
 
     /// A line that nobody may miss, although it is no error.
     pub(crate) fn alarm(&self, text: &str) {
-        line(&format!("{} {text}", self.painted("warning:", "1;33")));
+        line(&format!("{} {}", self.painted("warning:", "1;33"), visible(text)));
     }
 
     /// An error with how to fix it.
     pub(crate) fn error(&self, text: &str, help: Option<&str>) {
-        line(&format!("{} {text}", self.painted("error:", "1;31")));
+        line(&format!("{} {}", self.painted("error:", "1;31"), visible(text)));
         if let Some(help) = help {
-            line(&format!("{} {help}", self.painted("help:", "1;36")));
+            line(&format!("{} {}", self.painted("help:", "1;36"), visible(help)));
         }
     }
 
     /// Findings, rustc-style, and how many there are.
     pub(crate) fn findings(&self, findings: &Diagnostics) {
-        line(&findings.render(self.colour));
+        line(&self.rendered(findings));
         let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
         if errors > 1 {
             line(&format!("\n{} {errors} errors", self.painted("error:", "1;31")));
@@ -67,9 +68,14 @@ impl Terminal {
     /// What the process of a worker wrote to its standard error; lines of a JSON log stay whole.
     pub(crate) fn relay(&self, worker: &str, text: &str) {
         match text.starts_with('{') {
-            true => line(text),
-            false => line(&format!("{} {text}", self.painted(&format!("{worker}:"), "2"))),
+            true => line(&visible(text)),
+            false => line(&format!("{} {}", self.painted(&format!("{worker}:"), "2"), visible(text))),
         }
+    }
+
+    fn rendered(&self, findings: &Diagnostics) -> String {
+        let text = findings.render(self.colour);
+        if self.colour { visible_but_colours(&text).into_owned() } else { visible(&text).into_owned() }
     }
 
     fn painted(&self, text: &str, style: &str) -> String {
@@ -80,24 +86,24 @@ impl Terminal {
 impl Listener for Terminal {
     fn note(&self, text: &str) {
         if !self.quiet {
-            line(text);
+            line(&visible(text));
         }
     }
 
     fn warning(&self, text: &str) {
         if !self.quiet {
-            line(&format!("{} {text}", self.painted("warning:", "1;33")));
+            line(&format!("{} {}", self.painted("warning:", "1;33"), visible(text)));
         }
     }
 
     fn warnings(&self, findings: &Diagnostics) {
         if !self.quiet && !findings.is_empty() {
-            line(&format!("{}\n", findings.render(self.colour)));
+            line(&format!("{}\n", self.rendered(findings)));
         }
     }
 }
 
-/// Nobody can be told that stderr is gone.
+/// Writes a line whose control characters are visible. Nobody can be told that stderr is gone.
 fn line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -289,3 +289,24 @@ fn an_epoch_log_of_another_workflow_is_refused() {
     );
     assert!(!place.path("out").exists());
 }
+
+/// A terminal must not do what data says, whether it is read by the engine or stands in a file of the user.
+#[test]
+fn control_characters_of_data_are_shown_and_not_sent_to_terminals() {
+    let place = Place::empty("escapes");
+    place.write("sent.csv", "id,s\n\u{1b}[2J\u{9b}31m all is well,x\n2,y\n");
+    let workflow = "version: 1
+name: escapes
+sources: [{id: sent, kind: csv, options: {path: sent.csv, columns: {id: int64, s: text}}}]
+sinks: [{id: out, kind: jsonl, input: sent, options: {path: out/out.jsonl}}]
+";
+    place.write("workflow.yaml", workflow);
+    let workflow = place.argument("workflow.yaml");
+    let outcome = tidemill(&["run", &workflow]).expect(0);
+    let said = format!("{}{}", outcome.stdout, outcome.stderr);
+    assert!(said.contains("\\u001b[2J\\u009b31m all is well"), "{said}");
+    assert!(!said.contains(['\u{1b}', '\u{9b}']), "{said:?}");
+    place.change("workflow.yaml", "kind: csv", "kind: \"c\\e[2Jsv\"");
+    let outcome = tidemill(&["run", &workflow, "--color", "always"]).expect(78);
+    assert!(!outcome.stderr.contains("\u{1b}[2J"), "{:?}", outcome.stderr);
+}

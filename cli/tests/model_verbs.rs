@@ -99,7 +99,7 @@ fn an_input_that_is_not_fed_is_shown_where_it_belongs() {
     let (_, after) = rest.split_once("outputs:\n").unwrap();
     let text = format!("{before}outputs:\n{after}").replace("file: ", "file: ../../models/vqa/");
     place.write("m.yaml", text);
-    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1).stderr;
+    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78).stderr;
     assert!(told.contains("error[E0553]") && told.contains("reads `question`"), "{told}");
     assert!(told.contains("m.yaml:17:"), "at the last input: {told}");
 }
@@ -130,7 +130,7 @@ fn a_changed_model_file_does_not_pass() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     place.write("answerer-large.onnx", bytes);
-    let outcome = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1);
+    let outcome = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
     assert!(outcome.stdout.contains("FAILED"), "{}", outcome.stdout);
     assert!(outcome.stderr.contains("sha256") && outcome.stderr.contains("m.yaml:"), "{}", outcome.stderr);
 }
@@ -152,7 +152,7 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     place.change("m.yaml", "SPDX-IDENTIFIER", "Apache-2.0");
     tidemill(&["models", "inspect", &place.argument("m.yaml")]).expect(0);
     // It runs, and who reads the manifest would still not know what it does.
-    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1);
+    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
     assert!(told.stdout.contains("to be filled in"), "{}", told.stdout);
     for blank in ["WHAT IT DOES IN ONE SENTENCE", "FROM WHERE", "m.yaml:"] {
         assert!(told.stderr.contains(blank), "{}", told.stderr);

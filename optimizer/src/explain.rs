@@ -139,6 +139,7 @@ pub fn explain(
     let Some(solution) = &outcome.solution else {
         return Ok(Explanation { binding: Vec::new(), prices: Vec::new(), rejected: Vec::new() });
     };
+    let limits = &SearchLimits { every_wait: false, ..*limits };
     let rejected = rejected(problem, outcome, limits)?;
     let mut binding = binding(problem, solution);
     let is_too_inaccurate = |rejected: &Rejected| matches!(rejected.reason, Reason::Accuracy(_));

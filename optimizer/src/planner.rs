@@ -31,6 +31,10 @@ pub struct SearchLimits {
     /// Whether the exact planner takes a more accurate plan where it finds one that costs the same. Default:
     /// true.
     pub more_accurate: bool,
+    /// Whether the exact planner looks, under a latency level, for a bound and a plan over every wait. Without, it chooses from few
+    /// waits, and its bound, which holds for every wait, too, is that without the level. Answers that take many plans go
+    /// without. Default: true.
+    pub every_wait: bool,
 }
 
 /// What solves linear and integer programs.
@@ -62,6 +66,7 @@ impl Default for SearchLimits {
             wall_seconds: Some(60.0),
             solver: Solver::default(),
             more_accurate: true,
+            every_wait: true,
         }
     }
 }

@@ -26,6 +26,38 @@ pub fn effective_seconds(mode: &ServiceMode, theta: f64) -> Option<f64> {
     seconds.is_finite().then_some(seconds)
 }
 
+/// What effective seconds come down to the longer the wait is: the mean, per record.
+pub(crate) fn least_effective_seconds(mode: &ServiceMode) -> f64 {
+    let mean = match mode.samples.as_slice() {
+        [] => mode.mean_call_seconds,
+        samples => samples.iter().sum::<f64>() / samples.len() as f64,
+    };
+    mean / f64::from(mode.batch)
+}
+
+/// Whether effective seconds of `a` are at most those of `b` at every decay rate, as far as that follows from samples in order,
+/// or from means and scales of gamma distributions, by both of which the exponential moment grows.
+pub(crate) fn is_never_longer(a: &ServiceMode, b: &ServiceMode) -> bool {
+    if a.batch < b.batch || a.samples.len() != b.samples.len() {
+        return false;
+    }
+    if a.samples.is_empty() {
+        let scale = |mode: &ServiceMode| match mode.mean_call_seconds {
+            0.0 => 0.0,
+            // As little variance as counts for none.
+            mean if mode.variance_call_seconds <= 1e-12 * mean * mean => 0.0,
+            mean => mode.variance_call_seconds / mean,
+        };
+        return a.mean_call_seconds <= b.mean_call_seconds && scale(a) <= scale(b);
+    }
+    let sorted = |mode: &ServiceMode| {
+        let mut samples = mode.samples.clone();
+        samples.sort_by(f64::total_cmp);
+        samples
+    };
+    sorted(a).iter().zip(sorted(b)).all(|(a, b)| *a <= b)
+}
+
 /// `E exp(theta S)` of the seconds of a call.
 fn exponential_moment(mode: &ServiceMode, theta: f64) -> Option<f64> {
     if !mode.samples.is_empty() {

@@ -61,8 +61,8 @@ pub enum Status {
     /// A limit ended the search: the wall-clock limit, so that another run may find another plan, or any limit before
     /// there was a plan at all.
     TimeLimited,
-    /// No plan keeps all limits; without a bound of infinity (heuristics) the planner
-    /// found none, and there may be one: see [`Outcome::bound`].
+    /// No plan keeps all limits; without a bound of infinity (heuristics, and latency limits whose waits could not be told apart finely
+    /// enough) the planner found none, and there may be one: see [`Outcome::bound`].
     Infeasible,
 }
 

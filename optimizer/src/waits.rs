@@ -7,6 +7,8 @@ use crate::solution::Solution;
 const WAITS: (f64, f64) = (1e-6, 1e5);
 /// Halvings of the range of their logarithms: far below a microsecond of a second.
 const HALVINGS: usize = 50;
+/// By so much the checker lets a worker do more.
+const ROUNDING: f64 = 1e-6;
 
 /// The plan with the least wait of each worker that is guaranteed at the percentile of the latency limits, where there are
 /// such limits. A planner chooses among a few allowances; what the workers keep is often much less. Of a worker for which
@@ -35,8 +37,13 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
     for worker in 0..solution.workers.len() {
         let least = least_wait(problem, solution, worker, percentile);
         let chosen = solution.hostings.iter().find(|hosting| hosting.worker == Some(worker));
-        // One that is kept up to rounding only is not found, or a little longer.
-        let wait = match (least, chosen.and_then(|hosting| hosting.wait_seconds)) {
+        let chosen = chosen.and_then(|hosting| hosting.wait_seconds);
+        // One that is kept up to rounding only is not found, or a little longer. One that is not kept is none: what is asked of the
+        // worker may be more than it was chosen for.
+        let load =
+            |wait: f64| load_of_waiting(&problem.at(&solution.variants), solution, worker, wait, percentile);
+        let chosen = chosen.filter(|wait| load(*wait) <= 1.0 + ROUNDING);
+        let wait = match (least, chosen) {
             (Some(least), Some(chosen)) => Some(least.min(chosen)),
             (least, chosen) => least.or(chosen),
         };
@@ -69,6 +76,11 @@ pub(crate) fn keeps(
     wait: f64,
     percentile: f64,
 ) -> bool {
+    load_of_waiting(problem, solution, worker, wait, percentile) <= 1.0
+}
+
+/// The part of what a worker can do at most for that wait that it does.
+fn load_of_waiting(problem: &Problem, solution: &Solution, worker: usize, wait: f64, percentile: f64) -> f64 {
     let class = solution.workers[worker].class;
     let theta = decay_rate(wait, percentile);
     let here = solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
@@ -81,5 +93,5 @@ pub(crate) fn keeps(
             _ => 0.0,
         }
     });
-    loads.sum::<f64>() <= 1.0
+    loads.sum::<f64>()
 }

@@ -283,7 +283,7 @@ impl Teller<'_> {
         let _ = telling::table(snapshot, &mut text); // memory takes it
         if std::io::stdout().is_terminal() {
             if self.lines > 0 {
-                let _ = write!(out, "\u{1b}[{}A\u{1b}[J", self.lines);
+                out.control(&format!("\u{1b}[{}A\u{1b}[J", self.lines));
             }
             self.lines = text.iter().filter(|byte| **byte == b'\n').count();
         }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tidemill_app::expectation::{Contradiction, Expectation};
 use tidemill_app::weak_figures::{AccuracyInterval, weak_figures, weak_value};
 use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::Status;
 use tidemill_optimizer::summary::PathLatency;
 use tidemill_simulator::LimitOutcome;
 
@@ -22,7 +23,9 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
     add("engine", json!(engine(outcome)));
     // That none of the plans simulated keeps the level proves nothing; that there is none without the level does.
     let is_searched = answer.search.is_some_and(|search| search.plans > 0) && answer.planned.is_none();
-    add("status", json!(if is_searched { "not_found" } else { status_word(outcome.status) }));
+    let is_unproven = outcome.status == Status::Infeasible && outcome.bound != Some(f64::INFINITY);
+    let is_not_found = is_searched || is_unproven;
+    add("status", json!(if is_not_found { "not_found" } else { status_word(outcome.status) }));
     add("bound", json!(outcome.bound.filter(|bound| bound.is_finite())));
     add("gap", json!(outcome.gap));
     add("planning_seconds", json!(outcome.seconds));

@@ -166,7 +166,7 @@ pub(super) fn glimpse(
 ) -> anyhow::Result<Option<Nearest>> {
     let mut judge = Judge { case, assembly, tried: Vec::new(), nearest: None, unknown: None };
     let seconds = case.limits.wall_seconds.map_or(GLIMPSE_SECONDS, |wall| wall.min(GLIMPSE_SECONDS));
-    let limits = SearchLimits { wall_seconds: Some(seconds), more_accurate: false, ..case.limits };
+    let limits = SearchLimits { wall_seconds: Some(seconds), more_accurate: false, every_wait: false, ..case.limits };
     let problems = [without_latency(&assembly.problem), with_latency(&assembly.problem, |_| guaranteed)];
     for problem in problems {
         let Some(solution) = planner.plan(&problem, &limits).map_err(failed)?.solution else { continue };
@@ -211,7 +211,7 @@ impl Limits<'_> {
 
     fn plan(&mut self, problem: &Problem, part: f64, more_accurate: bool) -> Result<Outcome, Failure> {
         let wall_seconds = self.case.limits.wall_seconds.map(|_| part * self.left());
-        let limits = SearchLimits { wall_seconds, more_accurate, ..self.case.limits };
+        let limits = SearchLimits { wall_seconds, more_accurate, every_wait: false, ..self.case.limits };
         let outcome = self.planner.plan(problem, &limits).map_err(failed)?;
         self.seconds += outcome.seconds;
         self.nodes += outcome.nodes;

@@ -1,7 +1,7 @@
 //! `tidemill plan --pareto cost,accuracy,latency`: the plans that no other beats in all three.
 mod drawing;
 
-use super::{dollars, status_word, table::percent};
+use super::{dollars, status_word};
 use crate::arguments::{PlanArguments, PlanOutput};
 use crate::exit::Exit;
 use crate::status_line::StatusLine;
@@ -93,13 +93,11 @@ fn variants(case: &Case, problem: &Problem, point: &SurfacePoint) -> Map<String,
 
 /// What is proven of a point, in words.
 fn proof(point: &SurfacePoint) -> String {
-    let above = |gap: f64| percent((gap / (1.0 - gap)).max(0.001));
+    let least = |gap: f64| dollars(point.cost * (1.0 - gap));
     match (point.status, point.gap) {
         (Status::Optimal, _) => "cheapest".to_owned(),
-        (Status::TimeLimited, Some(gap)) => {
-            format!("at most {} above the best; time limit", above(gap))
-        }
-        (_, Some(gap)) => format!("at most {} above the best", above(gap)),
+        (Status::TimeLimited, Some(gap)) => format!("best found, none below {}; time limit", least(gap)),
+        (_, Some(gap)) => format!("best found, none below {}", least(gap)),
         (_, None) => "nothing proven".to_owned(),
     }
 }

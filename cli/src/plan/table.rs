@@ -407,9 +407,10 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             percent(gap)
         ),
         (_, Some(bound), Some(gap)) => {
-            format!("feasible: no plan costs less than {} (gap {}{engine})", dollars(bound), percent(gap))
+            format!("best found: no plan costs less than {} (gap {}{engine})", dollars(bound), percent(gap))
         }
-        _ => "feasible: keeps all levels; nothing is proven of its cost (`--planner exact` does)".to_owned(),
+        _ => "best found: it keeps all levels; nothing is proven of its cost (`--planner exact` says more)"
+            .to_owned(),
     };
     paragraph(out, &text)
 }
@@ -446,8 +447,11 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             Status::TimeLimited => format!(
                 "{workflow} on {infrastructure}: no plan found within the time limit; `--time-limit` gives it longer"
             ),
+            _ if answer.outcome.planner == "exact" => format!(
+                "{workflow} on {infrastructure}: no plan found, which is no proof that there is none; a looser level may have one"
+            ),
             _ => format!(
-                "{workflow} on {infrastructure}: {} found no plan; `--planner exact` finds one or proves that there is none",
+                "{workflow} on {infrastructure}: {} found no plan; `--planner exact` may find one, or prove that there is none",
                 answer.outcome.planner
             ),
         };

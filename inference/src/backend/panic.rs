@@ -20,7 +20,7 @@ pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     let before = INSIDE.replace(true);
     let result = catch_unwind(AssertUnwindSafe(call));
     INSIDE.set(before);
-    result.map_err(|payload| format!("its library panicked: {}", text(payload.as_ref())))
+    result.map_err(|payload| format!("its library ended in a panic: {}", text(payload.as_ref())))
 }
 
 /// Wraps the hook of the process once; only panics inside of [`caught`] are kept from it.
@@ -49,7 +49,7 @@ mod tests {
     fn a_panic_is_a_text() {
         assert_eq!(caught(|| 5), Ok(5));
         let failed = caught(|| -> u8 { panic!("wrong size {}", 3) });
-        assert_eq!(failed, Err("its library panicked: wrong size 3".to_owned()));
+        assert_eq!(failed, Err("its library ended in a panic: wrong size 3".to_owned()));
         assert!(!INSIDE.get(), "other panics are printed again");
     }
 }

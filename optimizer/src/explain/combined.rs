@@ -1,9 +1,9 @@
 //! Service levels that have to give way together, where none of them alone makes a plan possible.
-use super::relax::{Possible, Relaxation, Relaxed, accuracy, latency, rate};
+use super::relax::{Possible, Relaxation, Relaxed, accuracy, is_possible, latency, rate};
 use super::scale::{with_accuracy, with_latency, with_rate};
-use crate::planner::{Planner, PlannerError, SearchLimits};
-use crate::planners::exact::Exact;
+use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
+use std::cell::RefCell;
 
 /// The largest part of a level that is given up: nearly all.
 const ALL: f64 = 0.9999;
@@ -60,10 +60,8 @@ fn changed(problem: &Problem, relaxation: &Relaxation) -> Problem {
 /// # Errors
 /// Those of the planner.
 pub fn combination(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
-    let any = SearchLimits { gap: 1e6, more_accurate: false, ..*limits };
-    let possible = |problem: &Problem| -> Result<bool, PlannerError> {
-        Ok(Exact.plan(problem, &any)?.solution.is_some())
-    };
+    let (known, limits) = (RefCell::new(Vec::new()), &SearchLimits { every_wait: false, ..*limits });
+    let possible = |problem: &Problem| is_possible(problem, limits, &known);
     let mut levels = vec![Level::Rate];
     levels.extend(problem.limits.accuracy.map(|_| Level::Accuracy));
     levels.extend((!problem.limits.latency.is_empty()).then_some(Level::Latency));

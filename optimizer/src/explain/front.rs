@@ -2,7 +2,7 @@
 use super::scale::{with_accuracy, with_latency};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
-use crate::solution::{Solution, Status};
+use crate::solution::{Outcome, Solution, Status};
 use crate::summary::{PathLatency, paths};
 use crate::waits::with_least_waits;
 
@@ -110,6 +110,7 @@ pub fn latency_front(
     // A more accurate plan of equal cost is often slower: both belong to the surface.
     let limits = &SearchLimits { more_accurate: false, ..*limits };
     let mut surface = Surface { points: Vec::new(), limits: Vec::new(), plans: 0, refused: None };
+    let mut free = FreeBounds { problem, planner, limits, known: Vec::new() };
     let mut limit = LOOSEST;
     while surface.limits.len() < MOST_LIMITS {
         let bounded = with_few_waits(with_latency(problem, |_| limit));
@@ -119,10 +120,12 @@ pub fn latency_front(
             let outcome = planner.plan(&with_accuracy(&bounded, Some(least)), limits)?;
             surface.plans += 1;
             seen(surface.plans, limit);
-            let refused = outcome.bound == Some(f64::INFINITY);
+            // With few waits to choose from nothing is proven of the others: what is, is what a plan costs without a level on latency.
+            let is_every_wait = bounded.limits.wait_levels == problem.limits.wait_levels;
             let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else {
                 if largest.is_none() {
-                    surface.refused = Some((limit, refused));
+                    let bound = if is_every_wait { outcome.bound } else { free.at(least)? };
+                    surface.refused = Some((limit, bound == Some(f64::INFINITY)));
                 }
                 break;
             };
@@ -132,7 +135,14 @@ pub fn latency_front(
                 break;
             };
             largest = Some(largest.map_or(latency, |most: f64| most.max(latency)));
-            let (status, gap) = (outcome.status, outcome.gap);
+            // A plan with this accuracy, not only with that asked for.
+            let bound = if is_every_wait { outcome.bound } else { free.at(accuracy - STEP)? };
+            let gap = bound.map(|bound| Outcome::gap_between(cost, bound.min(cost)));
+            let status = match gap {
+                Some(gap) if gap <= limits.gap + 1e-9 => Status::Optimal,
+                _ if outcome.status == Status::Optimal => Status::Feasible,
+                _ => outcome.status,
+            };
             surface.points.push(SurfacePoint { accuracy, cost, latency, limit, status, gap, solution });
             least = accuracy + STEP;
         }
@@ -144,7 +154,29 @@ pub fn latency_front(
     Ok(surface)
 }
 
-/// The same few waits for each point: a plan with waits of its own takes many times as long.
+/// What plans cost at least without a level on latency, by their least accuracy.
+struct FreeBounds<'a> {
+    problem: &'a Problem,
+    planner: &'a dyn Planner,
+    limits: &'a SearchLimits,
+    known: Vec<(f64, Option<f64>)>,
+}
+
+impl FreeBounds<'_> {
+    fn at(&mut self, least: f64) -> Result<Option<f64>, PlannerError> {
+        if let Some((_, bound)) = self.known.iter().find(|(known, _)| *known == least) {
+            return Ok(*bound);
+        }
+        let mut free = with_accuracy(self.problem, Some(least));
+        free.limits.latency.clear();
+        let bound = self.planner.plan(&free, self.limits)?.bound;
+        self.known.push((least, bound));
+        Ok(bound)
+    }
+}
+
+/// The same few waits for each point: a plan with waits of its own takes many times as long. What is then said of a plan is said
+/// of these waits only, so it is not called proven.
 fn with_few_waits(mut problem: Problem) -> Problem {
     problem.limits.wait_levels = problem.limits.waits();
     problem

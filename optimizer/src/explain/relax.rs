@@ -1,8 +1,12 @@
 //! The least that has to give way when there is no plan, one thing at a time.
 use super::scale::{with_accuracy, with_bandwidth, with_latency, with_rate};
+use crate::check::check;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::planners::exact::Exact;
 use crate::problem::Problem;
+use crate::solution::Solution;
+use crate::waits::with_least_waits;
+use std::cell::RefCell;
 
 /// Rates, latencies and bandwidths are found to this part of themselves.
 const EXACTNESS: f64 = 1e-3;
@@ -73,11 +77,8 @@ pub struct MissingWorkers {
 /// # Errors
 /// Those of the planner.
 pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
-    // Any plan will do: a gap that everything keeps ends the search at the first.
-    let any = SearchLimits { gap: 1e6, more_accurate: false, ..*limits };
-    let possible = |problem: &Problem| -> Result<bool, PlannerError> {
-        Ok(Exact.plan(problem, &any)?.solution.is_some())
-    };
+    let (known, limits) = (RefCell::new(Vec::new()), &SearchLimits { every_wait: false, ..*limits });
+    let possible = |problem: &Problem| is_possible(problem, limits, &known);
     let mut all = Vec::new();
     all.extend(rate(problem, &possible)?);
     all.extend(accuracy(problem, &possible)?);
@@ -88,6 +89,29 @@ pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
     all.sort_by(|a, b| a.relative.total_cmp(&b.relative));
     all.extend(workers(problem, limits)?);
     Ok(all)
+}
+
+/// Whether some plan keeps all limits: one of those that were found under other limits, or a new one. So what a stricter level allows
+/// a looser one does.
+pub(super) fn is_possible(
+    problem: &Problem,
+    limits: &SearchLimits,
+    known: &RefCell<Vec<Solution>>,
+) -> Result<bool, PlannerError> {
+    // Where waits are given, others are not asked for.
+    let keeps = |solution: &Solution| match problem.limits.wait_levels.is_empty() {
+        true => check(problem, &with_least_waits(problem, solution)).is_empty(),
+        false => check(problem, solution).is_empty(),
+    };
+    if known.borrow().iter().any(keeps) {
+        return Ok(true);
+    }
+    // Any plan will do: a gap that everything keeps ends the search at the first.
+    let any = SearchLimits { gap: 1e6, more_accurate: false, ..*limits };
+    let found = Exact.plan(problem, &any)?.solution;
+    let is_found = found.is_some();
+    known.borrow_mut().extend(found);
+    Ok(is_found)
 }
 
 pub(super) type Possible<'a> = &'a dyn Fn(&Problem) -> Result<bool, PlannerError>;

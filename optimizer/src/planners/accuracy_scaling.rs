@@ -135,6 +135,7 @@ impl Planner for AccuracyScaling {
             levels.insert(0, enough);
         }
         let own = self.own(problem);
+        let limits = &SearchLimits { every_wait: false, ..*limits };
         let (mut nodes, mut has_asked_highs) = (0, false);
         let mut attempt = |accuracy: f64| {
             let outcome = Exact.plan(&with_accuracy(&own, Some(accuracy)), limits)?;

@@ -18,8 +18,9 @@
 //! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
 //! operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint variants
 //! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
-//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`); what is proven is proven for these.
-//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is always proven.
+//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`). Bounds hold for every wait: they
+//! count intervals of waits (`exact/wait_levels.rs`), which are cut where the relaxation needs it (`exact/narrow_waits.rs`).
+//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is proven where the bound is infinite.
 mod accuracy_rows;
 mod cases;
 mod dive;
@@ -33,6 +34,7 @@ mod latency_times;
 mod live;
 mod model;
 mod modes;
+mod narrow_waits;
 mod one_joint;
 mod prepared;
 mod probing;
@@ -50,6 +52,7 @@ mod time_grid;
 mod tuning;
 mod under_latency;
 mod variants;
+mod wait_levels;
 mod waits;
 
 use super::one_worker;
@@ -97,18 +100,29 @@ impl Exact {
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
         if !problem.limits.latency.is_empty() && problem.limits.wait_levels.is_empty() {
-            return waits::with_waits(problem, limits, |problem, limits| {
-                self.plan_without(problem, limits, excluded)
+            return waits::with_waits(problem, limits, |problem, limits, asked| {
+                self.plan_with_levels(problem, limits, excluded, asked)
             });
         }
+        self.plan_with_levels(problem, limits, excluded, Asked::default())
+    }
+
+    /// The same of a problem that was checked, with the waits to choose from that it has.
+    fn plan_with_levels(
+        &self,
+        problem: &Problem,
+        limits: &SearchLimits,
+        excluded: &[Vec<usize>],
+        asked: Asked<'_>,
+    ) -> Result<Outcome, PlannerError> {
         if one_worker::is_asked(problem) {
             return one_worker::planned(problem, limits, NAME, |part, limits| {
-                self.plan_without(part, limits, excluded)
+                self.plan_with_levels(part, limits, excluded, asked)
             });
         }
         match problem.rates {
-            Some(_) => cases::by_cases(problem, limits, excluded),
-            None => self.plan_at_rates(problem, limits, excluded),
+            Some(_) => cases::by_cases(problem, limits, excluded, asked),
+            None => self.plan_at_rates(problem, limits, excluded, asked),
         }
     }
 
@@ -118,10 +132,11 @@ impl Exact {
         problem: &Problem,
         limits: &SearchLimits,
         excluded: &[Vec<usize>],
+        asked: Asked<'_>,
     ) -> Result<Outcome, PlannerError> {
         match problem.sizes.is_empty() {
-            true => self.plan_fixed(problem, limits, excluded),
-            false => sizes::by_sizes(problem, limits, excluded),
+            true => self.plan_fixed(problem, limits, excluded, asked),
+            false => sizes::by_sizes(problem, limits, excluded, asked),
         }
     }
 
@@ -131,11 +146,20 @@ impl Exact {
         problem: &Problem,
         limits: &SearchLimits,
         excluded: &[Vec<usize>],
+        asked: Asked<'_>,
     ) -> Result<Outcome, PlannerError> {
         let mut found = Best { plan: None, bound: 0.0 };
+        if let Some(known) = asked
+            .known
+            .filter(|known| !excluded.contains(&known.variants) && check(problem, known).is_empty())
+        {
+            let total = cost(problem, known).map_err(|error| fault(&error))?.total();
+            found.offer(total, known.clone());
+        }
         let has_latency = !problem.limits.latency.is_empty();
         let nodes = if has_latency { (limits.nodes / PROGRAMS_UNDER_LATENCY).max(1) } else { limits.nodes };
         let mut search = Search::new(&SearchLimits { nodes, ..*limits }, SearchTime::begin());
+        search.every_wait = asked.every_wait;
         if has_latency {
             under_latency(problem, excluded, &mut search, &mut found)?;
         } else {
@@ -151,6 +175,15 @@ impl Exact {
         found.plan = found.plan.map(|(cost, solution)| (cost, modes::one_mode_each(problem, solution)));
         Ok(found.outcome(limits, &search))
     }
+}
+
+/// What else is asked of a search.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked<'a> {
+    /// A plan that is known already, where it is one of the problem.
+    known: Option<&'a Solution>,
+    /// Bounds are to hold for every wait, not only for those that plans choose from.
+    every_wait: bool,
 }
 
 /// What is known after the parts of a search.
@@ -187,8 +220,15 @@ impl Best {
         problem: &Problem,
         placement: Option<Placement>,
     ) -> Result<(), PlannerError> {
-        let solution = placement.and_then(|placement| realised_placement(problem, placement).ok());
-        if let Some(solution) = solution.filter(|solution| check(problem, solution).is_empty()) {
+        match placement.and_then(|placement| realised_placement(problem, placement).ok()) {
+            Some(solution) => self.offer_solution(problem, solution),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a plan where the checker accepts it and it is cheaper.
+    fn offer_solution(&mut self, problem: &Problem, solution: Solution) -> Result<(), PlannerError> {
+        if check(problem, &solution).is_empty() {
             let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
             self.offer(total, solution);
         }
@@ -374,7 +414,7 @@ fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
 fn without_plan(bound: f64, search: &Search) -> Outcome {
     let is_proven = bound == f64::INFINITY;
     Outcome {
-        status: if is_proven { Status::Infeasible } else { Status::TimeLimited },
+        status: if is_proven || !search.by_time { Status::Infeasible } else { Status::TimeLimited },
         bound: Some(bound),
         nodes: search.nodes,
         has_asked_highs: search.has_asked_highs,

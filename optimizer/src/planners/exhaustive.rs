@@ -29,7 +29,7 @@ const FLOW_TOLERANCE: f64 = 1e-9;
 /// Tries all variants and workers; for small problems.
 ///
 /// What it finds is optimal, and that it finds nothing proves that there is nothing, except when the wall-clock limit ends
-/// it.
+/// it, and under latency limits without waits to choose from: then it tries a few waits, and proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exhaustive;
 
@@ -90,17 +90,21 @@ impl Planner for Exhaustive {
                 }
             }
         }
-        let mut outcome = Outcome::infeasible(NAME, is_complete);
+        // Waits that are none of those tried may keep more, or for less.
+        let is_every_wait = problem.limits.latency.is_empty() || !problem.limits.wait_levels.is_empty();
+        let mut outcome = Outcome::infeasible(NAME, is_complete && is_every_wait);
         outcome.nodes = nodes;
         outcome.seconds = time.seconds();
         if !is_complete {
             outcome.status = Status::TimeLimited;
         }
         if let Some((cost, solution)) = best {
-            if is_complete {
+            if is_complete && is_every_wait {
                 outcome.status = Status::Optimal;
                 outcome.bound = Some(cost);
                 outcome.gap = Some(0.0);
+            } else if is_complete {
+                outcome.status = Status::Feasible;
             }
             outcome.cost = Some(cost);
             outcome.solution = Some(solution);

@@ -1,4 +1,5 @@
 //! A terminal as a screen: another page than that of the shell, keys without Enter, and everything as it was at the end.
+use crate::visible::visible;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Write};
@@ -97,7 +98,7 @@ impl Screen {
                 Style::Alarm if self.has_colour => "\u{1b}[1;31m",
                 Style::Alarm => "\u{1b}[1m",
             };
-            let shown: String = line.text.chars().take(width).collect();
+            let shown: String = visible(&line.text).chars().take(width).collect();
             text.push_str(style);
             text.push_str(&shown);
             if line.style == Style::Turned {

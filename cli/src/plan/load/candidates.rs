@@ -6,7 +6,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::planning::Case;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::cost::{Cost, cost};
-use tidemill_optimizer::planner::{Planner, PlannerError};
+use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits};
 use tidemill_optimizer::planners::accuracy_scaling::{AccuracyScaling, Goal, within_budget};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
@@ -78,10 +78,11 @@ pub(super) fn by_planner(
     let planner = arguments.planner.planner()?;
     let mut line = StatusLine::new(*terminal);
     let mut all: Vec<Option<Candidate>> = Vec::new();
+    let limits = SearchLimits { every_wait: false, ..case.limits };
     for (done, bin) in bins.iter().rev().enumerate() {
         line.show(|_| format!("{done} of {} loads planned", bins.len()));
         let assembly = case.assemble_at(bin.factor * nominal)?;
-        let outcome = planner.plan(&assembly.problem, &case.limits)?;
+        let outcome = planner.plan(&assembly.problem, &limits)?;
         let (status, solution) = (outcome.status, outcome.solution.clone());
         match solution {
             Some(solution) => {

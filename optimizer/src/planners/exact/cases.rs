@@ -3,7 +3,7 @@
 //! The parts hold every joint variant once, so the cheapest plan of all is the cheapest of the whole, and no plan costs less
 //! than the least bound of any. Parts with few records come first, as their plans are the cheapest most often; each gets
 //! an equal part of the time that is left, so what an easy one does not need is for the others.
-use super::{Exact, NAME};
+use super::{Asked, Exact, NAME};
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
@@ -17,6 +17,7 @@ pub(super) fn by_cases(
     problem: &Problem,
     limits: &SearchLimits,
     excluded: &[Vec<usize>],
+    asked: Asked<'_>,
 ) -> Result<Outcome, PlannerError> {
     let time = SearchTime::begin();
     let cases = problem.cases();
@@ -27,7 +28,7 @@ pub(super) fn by_cases(
         let own =
             SearchLimits { wall_seconds: left.map(|left| left / (cases.len() - index) as f64), ..*limits };
         let excluded: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| case.of_part(joint)).collect();
-        let found = Exact.plan_at_rates(&case.problem, &own, &excluded)?;
+        let found = Exact.plan_at_rates(&case.problem, &own, &excluded, asked)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
         is_out_of_time |= found.status == Status::TimeLimited;
@@ -47,7 +48,8 @@ pub(super) fn by_cases(
 pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time: bool) -> Outcome {
     all.status = match (all.cost, all.bound) {
         (None, Some(f64::INFINITY)) => Status::Infeasible,
-        (None, _) => Status::TimeLimited,
+        (None, _) if is_out_of_time => Status::TimeLimited,
+        (None, _) => Status::Infeasible, // and not proven: the bound is finite
         (Some(cost), bound) => {
             let bound = bound.unwrap_or(0.0).min(cost);
             let gap = Outcome::gap_between(cost, bound);

@@ -15,6 +15,7 @@ use super::tuning::{
     WORTHWHILE_ACCURACY,
 };
 use super::variants::product;
+use super::wait_levels::WaitLevels;
 use super::{Best, extract, realised};
 use crate::check::check;
 use crate::cost::cost;
@@ -233,7 +234,8 @@ impl<'a> Anew<'a> {
                 // Whatever is found has to be cheaper than this, by more than the gap.
                 let dearer = most / (1.0 - 2.0 * search.limits.gap);
                 let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0 };
-                OneJoint::new(bounding, &self.planning, joint, 0.0).close(true, search, &mut found)?;
+                let waits = WaitLevels::of(self.planning.problem, false);
+                OneJoint::new(bounding, &self.planning, joint, 0.0, waits).close(true, search, &mut found)?;
                 Ok(found.plan.map(|(_, solution)| solution).filter(|found| found.variants == joint))
             }
         }

@@ -6,15 +6,16 @@
 //! at the prices of a relaxation over routes each route pays at least what the cheapest pays, and so do flows that are made
 //! of routes.
 use super::model::{Allowed, Model};
-use super::prepared::Prepared;
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort, Point};
-use super::routes::{KnownRoutes, Prices, Routes, Workers};
+use super::routes::{KnownRoutes, Prices, Routes, Slot, Workers};
 use super::search::Search;
 use super::tuning::{
-    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, PART_FOR_PROBING,
-    PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS,
-    SLOW_RELAXATIONS, VIOLATED,
+    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, MOST_SPLITS,
+    NODES_OF_INTERVALS, PART_FOR_PROBING, PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS,
+    QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS, SLOW_RELAXATIONS, SPLITS_AT_ONCE, STALLED_SPLITS, VIOLATED,
 };
+use super::wait_levels::WaitLevels;
 use super::{Best, too_small};
 use crate::planner::PlannerError;
 use std::rc::Rc;
@@ -23,10 +24,17 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(super) struct OneJoint<'a> {
     /// For the flow over time, for the relaxation over routes, and for plans.
-    in_time: Prepared<'a>,
-    bounding: Rc<Prepared<'a>>,
-    planning: Prepared<'a>,
-    joint: Vec<usize>,
+    pub(super) in_time: Prepared<'a>,
+    pub(super) bounding: Rc<Prepared<'a>>,
+    pub(super) planning: Prepared<'a>,
+    pub(super) joint: Vec<usize>,
+    pub(super) waits: WaitLevels,
+    /// How often they were cut.
+    pub(super) splits: usize,
+    /// Cuts since the bound or the plan moved.
+    stalled: usize,
+    /// Workers by slot of the last integer program's point.
+    pub(super) numbers: Vec<(Slot, u32)>,
     allowed: Allowed,
     /// Fewest and most workers, by slot of the routes; none before the first relaxation.
     workers: Option<Workers>,
@@ -43,10 +51,33 @@ pub(super) struct OneJoint<'a> {
     pub(super) bound: f64,
 }
 
+/// How many integer programs are solved, and how far each.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    programs: usize,
+    nodes: u64,
+}
+
+impl Depth {
+    const QUICK: Self = Self { programs: QUICK_PROGRAMS, nodes: FEW_NODES };
+    /// Once intervals of waits were cut, there are many columns.
+    const LAST: Self = Self { programs: MOST_PROGRAMS, nodes: NODES_OF_INTERVALS };
+
+    fn of(search: &Search) -> Self {
+        Self { programs: MOST_PROGRAMS, nodes: search.limits.nodes.saturating_mul(MORE_NODES) }
+    }
+}
+
 impl<'a> OneJoint<'a> {
     /// Nothing is known yet but a bound. `bounding` is prepared by `LatencyRule::Bound`, `planning` by
     /// `LatencyRule::Plan`.
-    pub(super) fn new(bounding: &Prepared<'a>, planning: &Prepared<'a>, joint: &[usize], bound: f64) -> Self {
+    pub(super) fn new(
+        bounding: &Prepared<'a>,
+        planning: &Prepared<'a>,
+        joint: &[usize],
+        bound: f64,
+        waits: WaitLevels,
+    ) -> Self {
         let bounding = bounding.only(joint);
         let in_time = bounding.clone().in_time();
         let (bounding, planning) = (Rc::new(bounding), planning.only(joint));
@@ -60,6 +91,10 @@ impl<'a> OneJoint<'a> {
             bounding,
             planning,
             joint,
+            waits,
+            splits: 0,
+            stalled: 0,
+            numbers: Vec::new(),
             allowed,
             workers,
             known,
@@ -79,6 +114,38 @@ impl<'a> OneJoint<'a> {
         search: &mut Search,
         found: &mut Best,
     ) -> Result<bool, PlannerError> {
+        if is_quick || !self.waits.is_every {
+            let depth = if is_quick { Depth::QUICK } else { Depth::of(search) };
+            let is_open = self.close_with_waits(depth, search, found)?;
+            return Ok(is_open && (is_quick || search.time.left_of(search.limits.wall_seconds) <= 0.0));
+        }
+        for _ in 0..SPLITS_AT_ONCE {
+            let before = (self.bound, found.cutoff(0.0));
+            let is_over = self.splits == MOST_SPLITS || self.stalled == STALLED_SPLITS;
+            if is_over || search.splits == 0 || !self.narrow_waits(search, found)? {
+                self.close_with_waits(Depth::LAST, search, found)?;
+                return Ok(false);
+            }
+            search.splits -= 1;
+            self.close_with_waits(Depth::QUICK, search, found)?;
+            let is_moved =
+                self.bound > before.0 * (1.0 + PROGRESS) || found.cutoff(0.0) < before.1 * (1.0 - PROGRESS);
+            self.stalled = if is_moved { 0 } else { self.stalled + 1 };
+            let is_open = self.bound < found.cutoff(search.limits.gap);
+            if !is_open || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
+                return Ok(is_open);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same with the waits as they are told apart now; whether a plan may still be cheaper.
+    fn close_with_waits(
+        &mut self,
+        depth: Depth,
+        search: &mut Search,
+        found: &mut Best,
+    ) -> Result<bool, PlannerError> {
         if [&self.in_time, &*self.bounding].iter().any(|prepared| !prepared.is_servable()) {
             self.bound = self.bound.max(found.cutoff(search.limits.gap));
             return Ok(false);
@@ -90,10 +157,9 @@ impl<'a> OneJoint<'a> {
             self.narrow(&mut routes, search, found);
         }
         self.refine(&mut routes, search, found);
-        self.programs(is_quick, &mut routes, search, found)?;
+        self.programs(depth, &mut routes, search, found)?;
         self.known = std::mem::take(&mut routes.known);
-        let is_closed = self.bound >= found.cutoff(search.limits.gap);
-        Ok(!is_closed && (is_quick || search.time.left_of(search.limits.wall_seconds) <= 0.0))
+        Ok(self.bound < found.cutoff(search.limits.gap))
     }
 
     /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
@@ -117,7 +183,8 @@ impl<'a> OneJoint<'a> {
         let probing = || seconds().min(until);
         let begun = time.seconds();
         let may_probe = || begun + until > time.seconds();
-        if cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
+        // Of many intervals of waits each may have few workers or none: probing them all takes long and leaves out little.
+        if self.splits == 0 && cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
             for _ in 0..PROBING_PASSES {
                 let before = (workers.low.clone(), workers.high.clone());
                 for slot in 0..routes.slots.len() {
@@ -193,15 +260,14 @@ impl<'a> OneJoint<'a> {
     /// Solves integer programs, the points of each being plans, or refined away.
     fn programs(
         &mut self,
-        is_quick: bool,
+        depth: Depth,
         routes: &mut Routes<'_, '_>,
         search: &mut Search,
         found: &mut Best,
     ) -> Result<(), PlannerError> {
         let gap = search.limits.gap;
         let mut part_of_open = PART_OF_OPEN;
-        let most = if is_quick { QUICK_PROGRAMS } else { MOST_PROGRAMS };
-        for _ in 0..most {
+        for _ in 0..depth.programs {
             let (cutoff, before) = (found.cutoff(gap), self.bound);
             if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
                 break;
@@ -212,11 +278,10 @@ impl<'a> OneJoint<'a> {
             }
             let open = (cutoff - self.bound) / cutoff;
             let open = if open.is_finite() { open } else { 0.0 };
-            let nodes = if is_quick { FEW_NODES } else { search.limits.nodes.saturating_mul(MORE_NODES) };
             let of_program = (PART_OF_GAP * gap).max(part_of_open * open);
             let effort = Effort {
                 gap: of_program,
-                nodes,
+                nodes: depth.nodes,
                 highs: search.limits.solver.highs(),
                 is_hard: self.is_hard,
                 ..search.effort(1.0)
@@ -227,6 +292,8 @@ impl<'a> OneJoint<'a> {
             match answer {
                 Answer::Found(point) => {
                     self.bound = self.bound.max(point.bound.min(cutoff));
+                    let number = |slot: &Slot| (*slot, model.number(&point.values, *slot).round() as u32);
+                    self.numbers = routes.slots.iter().map(number).collect();
                     let (is_new, least) = self.add_row(routes, &model, &point, search, found);
                     let is_finer = self.refine_by_numbers(&model, &point, search);
                     let is_dear = least >= found.cutoff(gap);
@@ -249,6 +316,22 @@ impl<'a> OneJoint<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Begins anew with the waits as they are told apart now; what is known of the cost holds.
+    pub(super) fn begin_anew(&mut self) -> Result<(), PlannerError> {
+        let problem = self.planning.problem;
+        let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+        let prepared = |rule| Prepared::with_waits(problem, &rules, rule, 1.0, &self.waits);
+        let (bounding, planning) = (prepared(LatencyRule::Bound)?, prepared(LatencyRule::Plan)?);
+        let mut anew = Self::new(&bounding, &planning, &self.joint, self.bound, self.waits.clone());
+        for facts in &mut anew.in_time.classes {
+            let known = self.in_time.classes.iter().find(|known| known.class == facts.class);
+            facts.memory = known.and_then(|known| known.memory);
+        }
+        (anew.splits, anew.stalled) = (self.splits, self.stalled);
+        *self = anew;
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 use super::latency_times;
 use super::model::Model;
 use super::time_grid::TimeGrid;
-use super::tuning::{MOST_LOAD, MOST_ROUTE_COLUMNS};
+use super::tuning::{LONGEST_WAIT, MOST_LOAD, MOST_ROUTE_COLUMNS};
+use super::wait_levels::WaitLevels;
 use crate::junction::JunctionTree;
 use crate::planner::PlannerError;
 use crate::problem::{Problem, Producer};
-use crate::queueing::{decay_rate, effective_seconds};
+use crate::queueing::{decay_rate, effective_seconds, least_effective_seconds};
 use crate::solution::{Hosting, Solution, UsedWorker};
 
 pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
@@ -45,6 +46,8 @@ pub(super) struct SearchClass {
     pub(super) single: Option<u32>,
     /// Seconds of waiting; none without latency limits.
     pub(super) wait: Option<f64>,
+    /// What a bound counts of it in the time of a path: less where it stands for all waits down to this one.
+    pub(super) shortest: Option<f64>,
     pub(super) count: u32,
     pub(super) price: f64,
     /// Memory of one worker, where it enters the program.
@@ -119,6 +122,17 @@ impl<'a> Prepared<'a> {
         latency: LatencyRule,
         strictness: f64,
     ) -> Result<Self, PlannerError> {
+        Self::with_waits(problem, rules, latency, strictness, &WaitLevels::of(problem, false))
+    }
+
+    /// The same with other waits to choose from.
+    pub(super) fn with_waits(
+        problem: &'a Problem,
+        rules: &[MemoryRule],
+        latency: LatencyRule,
+        strictness: f64,
+        waits: &WaitLevels,
+    ) -> Result<Self, PlannerError> {
         let unsupported =
             |reason: String| PlannerError::Unsupported { planner: super::NAME.to_owned(), reason };
         if !problem.operators.is_empty() && problem.operators.iter().all(|operator| operator.weightless) {
@@ -126,7 +140,7 @@ impl<'a> Prepared<'a> {
                 "no operator needs a worker, so there is nothing to place the others by".to_owned(),
             ));
         }
-        let classes = search_classes(problem, rules);
+        let classes = search_classes(problem, rules, waits);
         let mut prepared = Self {
             problem,
             choices: Vec::new(),
@@ -331,10 +345,15 @@ impl<'a> Prepared<'a> {
                     }
                     let wait_seconds = match search.wait {
                         None => 0.0,
+                        Some(wait) if self.is_bound_of(wait) => least_effective_seconds(service),
                         Some(wait) => match effective_seconds(service, decay_rate(wait, percentile)) {
                             None => continue,
                             Some(seconds) => seconds,
                         },
+                    };
+                    let counted_wait = match self.latency {
+                        LatencyRule::Plan => search.wait,
+                        LatencyRule::Bound => search.shortest,
                     };
                     let mut wait_load = facts.rate * wait_seconds;
                     let most_load = MOST_LOAD * f64::from(search.count);
@@ -351,7 +370,7 @@ impl<'a> Prepared<'a> {
                         latency: tick
                             + service.fill_seconds
                             + service.call_seconds
-                            + search.wait.unwrap_or(0.0),
+                            + counted_wait.unwrap_or(0.0),
                         memory: service.memory_bytes,
                         ..blank(variant, Some(class), search.location)
                     });
@@ -359,6 +378,11 @@ impl<'a> Prepared<'a> {
             }
         }
         choices
+    }
+
+    /// Whether a bound counts no wait at all in the load: it stands for all that are longer.
+    fn is_bound_of(&self, wait: f64) -> bool {
+        self.latency == LatencyRule::Bound && wait >= LONGEST_WAIT
     }
 
     /// Cost and latency of the traffic from sources with one location; none where no route leads.
@@ -505,12 +529,7 @@ fn own_deadlines(problem: &Problem) -> Vec<Option<f64>> {
         .collect()
 }
 
-fn search_classes(problem: &Problem, rules: &[MemoryRule]) -> Vec<SearchClass> {
-    let waits: Vec<Option<f64>> = if problem.limits.latency.is_empty() {
-        vec![None]
-    } else {
-        problem.limits.waits().into_iter().map(Some).collect()
-    };
+fn search_classes(problem: &Problem, rules: &[MemoryRule], waits: &WaitLevels) -> Vec<SearchClass> {
     let mut classes = Vec::new();
     for (class, facts) in problem.worker_classes.iter().enumerate().filter(|(_, facts)| facts.count > 0) {
         let rule = rules[class];
@@ -520,12 +539,13 @@ fn search_classes(problem: &Problem, rules: &[MemoryRule]) -> Vec<SearchClass> {
             MemoryRule::Ignored | MemoryRule::Counted => vec![None],
         };
         for single in singles {
-            for &wait in &waits {
+            for (wait, shortest) in waits.of_class(class) {
                 classes.push(SearchClass {
                     class,
                     location: facts.location,
                     single,
                     wait,
+                    shortest,
                     count: if single.is_some() { 1 } else { facts.count },
                     price: facts.price,
                     memory: if rule == MemoryRule::Ignored { None } else { facts.memory_bytes },

@@ -11,6 +11,7 @@ use super::routes::{Prices, Routes};
 use super::search::Search;
 use super::tuning::{MOST_PLANNED, MOST_WIDENED, MUCH_CHEAPER, PART_OF_ONE, SHORT_SECONDS};
 use super::variants::listed;
+use super::wait_levels::WaitLevels;
 use crate::planner::PlannerError;
 use crate::problem::Problem;
 use std::collections::BTreeSet;
@@ -65,8 +66,9 @@ pub(super) fn one_by_one(
     found: &mut Best,
 ) -> Result<(), PlannerError> {
     let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let bounding = Prepared::new(problem, &rules, LatencyRule::Bound, 1.0)?;
-    let planning = Prepared::new(problem, &rules, LatencyRule::Plan, 1.0)?;
+    let waits = WaitLevels::of(problem, search.every_wait);
+    let bounding = Prepared::with_waits(problem, &rules, LatencyRule::Bound, 1.0, &waits)?;
+    let planning = Prepared::with_waits(problem, &rules, LatencyRule::Plan, 1.0, &waits)?;
     let gap = search.limits.gap;
     let (time, wall) = (search.time, search.limits.wall_seconds);
     let seconds = || time.left_of(wall);
@@ -134,7 +136,8 @@ pub(super) fn one_by_one(
                 let (mut one, times) = match other {
                     Done::Searched(one, times) => (one, times),
                     _ => {
-                        let one = OneJoint::new(&bounding, &planning, &next.joint, next.bound);
+                        let waits = waits.clone();
+                        let one = OneJoint::new(&bounding, &planning, &next.joint, next.bound, waits);
                         (Box::new(one), 0)
                     }
                 };

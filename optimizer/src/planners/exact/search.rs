@@ -6,7 +6,7 @@ use super::probing::without_expensive;
 use super::program::{Answer, Effort, Point, Program};
 use super::tuning::{
     EQUAL_COST, FEW, FEW_EXCLUSIVE, FEW_MEMORY, FEW_NODES, MANY_OPERATORS, NODES_BEFORE_PROBING,
-    PART_FOR_INCUMBENT, PART_OF_GAP_PROBED,
+    PART_FOR_INCUMBENT, PART_OF_GAP_PROBED, SPLITS_OF_A_SEARCH,
 };
 use super::variants::{Candidates, candidates};
 use crate::planner::{Highs, PlannerError, SearchLimits};
@@ -24,6 +24,10 @@ pub(super) struct Search {
     pub(super) has_asked_highs: bool,
     /// Whether the wall-clock limit ended a part of it.
     pub(super) by_time: bool,
+    /// Whether bounds are to hold for every wait, not only for those that plans choose from.
+    pub(super) every_wait: bool,
+    /// How often intervals of waits may still be cut.
+    pub(super) splits: usize,
     /// The best plan that is known, with its cost.
     known: Option<(f64, Solution)>,
     /// Whether the heuristics have run.
@@ -45,6 +49,8 @@ impl Search {
             nodes: 0,
             has_asked_highs: false,
             by_time: false,
+            every_wait: false,
+            splits: SPLITS_OF_A_SEARCH,
             known: None,
             has_heuristics: false,
         }

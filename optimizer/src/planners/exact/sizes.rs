@@ -5,7 +5,7 @@
 //! that of the plan and the others. What is left with one variant of each of these operators has its own sizes, so its optimum
 //! is exact. The part with the least bound is the next.
 use super::cases::{concluded, is_better};
-use super::{Exact, NAME, fault};
+use super::{Asked, Exact, NAME, fault};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{PlannerError, SearchLimits};
@@ -18,6 +18,7 @@ pub(super) fn by_sizes(
     problem: &Problem,
     limits: &SearchLimits,
     excluded: &[Vec<usize>],
+    asked: Asked<'_>,
 ) -> Result<Outcome, PlannerError> {
     let time = SearchTime::begin();
     let mut all = Outcome { bound: Some(f64::INFINITY), ..Outcome::infeasible(NAME, true) };
@@ -37,7 +38,7 @@ pub(super) fn by_sizes(
         let parts = 1 + open.len() + usize::from(!part.problem.sizes.is_empty());
         let own = SearchLimits { wall_seconds: left.map(|left| left / parts as f64), ..*limits };
         let without: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| part.of_part(joint)).collect();
-        let found = Exact.plan_fixed(&part.problem.with_least_sizes(), &own, &without)?;
+        let found = Exact.plan_fixed(&part.problem.with_least_sizes(), &own, &without, asked)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
         // A part that ended at its own time says nothing of the others.

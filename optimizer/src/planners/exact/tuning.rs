@@ -231,3 +231,39 @@ pub(super) const SAME_TIME: f64 = 1e-9;
 
 /// A share of the keys that is rounding.
 pub(super) const NEGLIGIBLE_SHARE: f64 = 1e-6;
+
+// Waits, where a bound holds for all of them. Series: small problems under latency limits without waits to choose from.
+
+/// A wait in seconds that stands for all longer ones, of workers that no limit looks at.
+pub(super) const LONGEST_WAIT: f64 = 1e5;
+
+/// How often intervals of waits are cut, for given variants: before others have their turn, and at most.
+pub(super) const SPLITS_AT_ONCE: usize = 3;
+/// See above.
+pub(super) const MOST_SPLITS: usize = 24;
+
+/// The same for all variants of a search together.
+pub(super) const SPLITS_OF_A_SEARCH: usize = 40;
+
+/// Nodes of an integer program once intervals were cut as often as they are.
+pub(super) const NODES_OF_INTERVALS: u64 = 1_000;
+
+/// Cuts after which neither the bound nor the plan moved by more than `PROGRESS`, and no more are made.
+pub(super) const STALLED_SPLITS: usize = 3;
+
+/// Intervals of a kind of worker up to which all are halved, where no point says which.
+pub(super) const MOST_HALVED: usize = 16;
+
+/// Plans are made with waits that are longer or shorter than those that a relaxation needs by so many steps of so large a part
+/// of them; each step is so much smaller after each cut.
+pub(super) const STEPS_OF_WAITS: i32 = 4;
+/// See above.
+pub(super) const NEAR_WAITS: f64 = 0.15;
+/// See above.
+pub(super) const NEARER_WAITS: f64 = 0.6;
+
+/// Waits closer than this, as a part of the longest limit, are one.
+pub(super) const SAME_WAIT: f64 = 1e-8;
+
+/// Halvings of the part of the waits that a path has time for.
+pub(super) const SPLIT_HALVINGS: usize = 30;

@@ -7,6 +7,7 @@ use super::model::Allowed;
 use super::prepared::{Choice, Prepared};
 use super::tuning::{MOST_COMPARED, MOST_LISTED, MOST_ROWS_OF_VARIANTS};
 use crate::problem::AccuracyModel;
+use crate::queueing::is_never_longer;
 use std::collections::BTreeSet;
 
 /// What is left to look at.
@@ -89,6 +90,18 @@ pub(super) fn listed(prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Option
 /// `beats[operator][m][other]`: `m` is at least as good as `other` in all that costs.
 fn dominance(prepared: &Prepared<'_>) -> Vec<Vec<Vec<bool>>> {
     let problem = prepared.problem;
+    // Between the waits that the program has, and beyond them, too.
+    let is_never_longer = |v: usize, a: &Choice, b: &Choice| {
+        let mode = |choice: &Choice| {
+            let class = choice.class.map(|class| prepared.classes[class].class)?;
+            problem.operators[v].variants[choice.variant].modes[class].get(choice.mode)
+        };
+        let stands_for_others = a.class.is_some_and(|class| {
+            let facts = &prepared.classes[class];
+            facts.wait != facts.shortest
+        });
+        !stands_for_others || mode(a).zip(mode(b)).is_some_and(|(a, b)| is_never_longer(a, b))
+    };
     let no_worse = |a: &Choice, b: &Choice| {
         a.class == b.class
             && a.location == b.location
@@ -104,7 +117,12 @@ fn dominance(prepared: &Prepared<'_>) -> Vec<Vec<Vec<bool>>> {
             let sends_no_more = |a: usize, b: usize| {
                 problem.outputs_of(v).iter().all(|&e| problem.edges[e].bytes[a] <= problem.edges[e].bytes[b])
             };
-            let covers = |a: usize, b: usize| of(b).all(|theirs| of(a).any(|ours| no_worse(ours, theirs)));
+            let covers = |a: usize, b: usize| {
+                let is_covered = |theirs: &Choice| {
+                    of(a).any(|ours| no_worse(ours, theirs) && is_never_longer(v, ours, theirs))
+                };
+                of(b).all(is_covered)
+            };
             let row = |a: usize| variants.clone().map(|b| sends_no_more(a, b) && covers(a, b)).collect();
             variants.clone().map(row).collect()
         })

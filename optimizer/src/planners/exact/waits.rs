@@ -1,9 +1,10 @@
-//! Which waits a plan may choose from, where nobody gives them: some to begin with, and those that cheaper plans need.
+//! Which waits a plan may choose from, where nobody gives them, and a bound that holds for all waits.
 //!
-//! A program has a column for each wait, so there cannot be many, and of few each may be just longer than what a path has
-//! time for. So plans under looser limits are made, which are cheaper, or there at all; what their workers keep at least is often
-//! short enough for the limit itself. The problem is planned once more with these waits and those of the plan that is there. What
-//! is proven is proven for the waits that were chosen from.
+//! A program has a column for each wait, so there cannot be many. A few parts of the limit come first. Where the plan is no cheaper
+//! without a limit, that proves it. Otherwise the waits of given variants are told apart more and more finely (`exact/narrow_waits.rs`), with
+//! a bound for every wait. Where that does not close the gap, plans under looser limits are made, which are cheaper, or there at all; what
+//! their workers keep at least is often short enough for the limit itself, and the problem is planned once more with these waits.
+use super::Asked;
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
@@ -16,10 +17,14 @@ const LOOSER: [f64; 4] = [2.5, 1.6, 1.25, 1.1];
 const LONGER: f64 = 1.15;
 /// How close to their cheapest plans under looser limits are searched, where they are to be cheaper.
 const LOOSE_GAP: f64 = 0.01;
+/// A gap that is no reason to look for other waits.
+const NEAR_GAP: f64 = 0.001;
 /// A gap that everything keeps: any plan will do.
 const ANY_PLAN: f64 = 1e6;
 /// A gap from which on somebody wants any plan.
 const MOST_GAP: f64 = 1.0;
+/// The part of the time that is left that a bound for every wait may take.
+const PART_FOR_BOUND: f64 = 0.3;
 /// The part of the time that is left that a plan under a looser limit may take.
 const PART_OF_TIME: f64 = 0.2;
 /// Waits that differ by less than this part of them are one.
@@ -32,36 +37,43 @@ const ROUNDING: f64 = 1e-6;
 const EQUAL_COST: f64 = 1e-9;
 
 /// Plans a problem with latency limits and without waits to choose from.
-pub(super) fn with_waits(
+pub(super) fn with_waits<F>(
     problem: &Problem,
     limits: &SearchLimits,
-    planned: impl Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>,
-) -> Result<Outcome, PlannerError> {
-    let mut search = Waits { problem, limits, planned, time: SearchTime::begin(), is_cut: false };
-    let first = search.tried(&problem.limits.waits(), limits)?;
-    let mut best = first;
-    // Whether there is a plan does not depend on how cheap it is to be.
-    if best.solution.is_none() && best.status == Status::Infeasible && search.could_be_better(&best)? {
-        let mut waits = search.of_looser_plans(&best, ANY_PLAN)?;
+    planned: F,
+) -> Result<Outcome, PlannerError>
+where
+    F: Fn(&Problem, &SearchLimits, Asked<'_>) -> Result<Outcome, PlannerError>,
+{
+    let mut search = Waits { problem, limits, planned, time: SearchTime::begin(), bound: 0.0, is_cut: false };
+    let few = problem.limits.waits();
+    let mut best = search.tried(&few, limits, Asked::default())?;
+    if best.solution.is_none() || limits.gap < MOST_GAP {
+        search.without_limit(&best)?;
+    }
+    if limits.every_wait && !search.is_closed(&best) {
+        let of_time = search.of_time(PART_FOR_BOUND);
+        let next = search.tried(&few, &of_time, Asked { known: best.solution.as_ref(), every_wait: true })?;
+        search.bound = search.bound.max(next.bound.unwrap_or(0.0));
+        search.is_cut |= next.status == Status::TimeLimited;
+        best = search.better(best, next);
+    }
+    let gap = if best.solution.is_some() { LOOSE_GAP } else { ANY_PLAN };
+    if !search.is_near(&best) {
+        let mut waits = search.of_looser_plans(&best, gap)?;
         if !waits.is_empty() {
-            add(&mut waits, problem.limits.waits().into_iter());
-            best = search.better(best, &waits)?;
+            match &best.solution {
+                Some(solution) => add(&mut waits, of(&with_least_waits(problem, solution))),
+                None => add(&mut waits, few.into_iter()),
+            }
+            let known = best.solution.clone();
+            let asked = Asked { known: known.as_ref(), every_wait: false };
+            let next = search.tried(&waits, &search.of_time(1.0), asked)?;
+            search.is_cut |= next.status == Status::TimeLimited;
+            best = search.better(best, next);
         }
     }
-    let is_wanted = best.solution.is_some() && best.status != Status::TimeLimited && limits.gap < MOST_GAP;
-    if is_wanted && search.could_be_better(&best)? {
-        let mut waits = search.of_looser_plans(&best, LOOSE_GAP)?;
-        if let Some(solution) = best.solution.as_ref().filter(|_| !waits.is_empty()) {
-            add(&mut waits, of(&with_least_waits(problem, solution)));
-            best = search.better(best, &waits)?;
-        }
-    }
-    best.seconds = search.time.seconds();
-    // With more time there would have been other waits.
-    if search.is_cut && matches!(best.status, Status::Optimal | Status::Infeasible) {
-        best.status = Status::TimeLimited;
-    }
-    Ok(best)
+    Ok(search.outcome(best))
 }
 
 struct Waits<'a, F> {
@@ -69,15 +81,53 @@ struct Waits<'a, F> {
     limits: &'a SearchLimits,
     planned: F,
     time: SearchTime,
-    /// The time ended a search that was to find waits.
+    /// No plan costs less, whatever its waits are; infinite: there is none.
+    bound: f64,
+    /// The time ended a search.
     is_cut: bool,
 }
 
-impl<F: Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>> Waits<'_, F> {
-    fn tried(&self, waits: &[f64], limits: &SearchLimits) -> Result<Outcome, PlannerError> {
+impl<F> Waits<'_, F>
+where
+    F: Fn(&Problem, &SearchLimits, Asked<'_>) -> Result<Outcome, PlannerError>,
+{
+    fn tried(&self, waits: &[f64], limits: &SearchLimits, asked: Asked<'_>) -> Result<Outcome, PlannerError> {
         let mut problem = self.problem.clone();
         problem.limits.wait_levels = waits.to_vec();
-        (self.planned)(&problem, limits)
+        (self.planned)(&problem, limits, asked)
+    }
+
+    /// Whether a plan is proven to be close enough to the cheapest, or none to be there.
+    fn is_closed(&self, best: &Outcome) -> bool {
+        match best.cost {
+            Some(cost) => Outcome::gap_between(cost, self.bound.min(cost)) <= self.limits.gap + EQUAL_COST,
+            None => self.bound == f64::INFINITY,
+        }
+    }
+
+    /// The same, nearly: so little is not worth a search for other waits.
+    fn is_near(&self, best: &Outcome) -> bool {
+        let gap = best.cost.map(|cost| Outcome::gap_between(cost, self.bound.min(cost)));
+        gap.map_or(self.is_closed(best), |gap| gap <= NEAR_GAP.max(self.limits.gap + EQUAL_COST))
+    }
+
+    /// What is said of the best plan: what is proven is proven for all waits.
+    fn outcome(&self, best: Outcome) -> Outcome {
+        let status = match (self.is_closed(&best), best.cost) {
+            (true, Some(_)) => Status::Optimal,
+            (true, None) => Status::Infeasible,
+            (false, _) if self.is_cut => Status::TimeLimited,
+            (false, Some(_)) => Status::Feasible,
+            (false, None) => Status::Infeasible, // and not proven: the bound is finite
+        };
+        let bound = best.cost.map_or(self.bound, |cost| cost.min(self.bound));
+        Outcome {
+            status,
+            bound: Some(bound),
+            gap: best.cost.map(|cost| Outcome::gap_between(cost, bound)),
+            seconds: self.time.seconds(),
+            ..best
+        }
     }
 
     fn of_time(&self, part: f64) -> SearchLimits {
@@ -88,22 +138,19 @@ impl<F: Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>> Waits<'_, 
     /// A search on the way: quick, and whether the time ended it counts for all that follows.
     fn quick(&mut self, problem: &Problem, gap: f64) -> Result<Outcome, PlannerError> {
         let limits = SearchLimits { more_accurate: false, gap, ..self.of_time(PART_OF_TIME) };
-        let outcome = (self.planned)(problem, &limits)?;
+        let outcome = (self.planned)(problem, &limits, Asked::default())?;
         self.is_cut |= outcome.status == Status::TimeLimited;
         Ok(outcome)
     }
 
-    /// Whether a plan is cheaper, or there, without a latency limit: only then other waits can make one cheaper.
-    fn could_be_better(&mut self, best: &Outcome) -> Result<bool, PlannerError> {
+    /// Bounds the cost by what a plan costs at least without a latency limit.
+    fn without_limit(&mut self, best: &Outcome) -> Result<(), PlannerError> {
         let mut free = self.problem.clone();
         free.limits.latency.clear();
         let gap = if best.cost.is_some() { self.limits.gap } else { ANY_PLAN };
         let free = self.quick(&free, gap)?;
-        Ok(match (best.cost, free.cost) {
-            (Some(best), Some(free)) => free < best * (1.0 - self.limits.gap - EQUAL_COST),
-            (None, free) => free.is_some(),
-            (Some(_), None) => false,
-        })
+        self.bound = self.bound.max(free.bound.unwrap_or(0.0));
+        Ok(())
     }
 
     /// What the workers of cheaper plans under looser limits keep at least; of any plans where there is none.
@@ -129,23 +176,19 @@ impl<F: Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>> Waits<'_, 
         Ok(waits)
     }
 
-    /// The better of a plan and one with these waits; where both are alike, the second, for which more is proven.
-    fn better(&mut self, first: Outcome, waits: &[f64]) -> Result<Outcome, PlannerError> {
-        let second = self.tried(waits, &self.of_time(1.0))?;
+    /// The better of two plans: the cheaper one; where both cost the same, the more accurate one, else the second.
+    fn better(&self, first: Outcome, second: Outcome) -> Outcome {
         let (nodes, has_asked_highs) =
             (first.nodes + second.nodes, first.has_asked_highs || second.has_asked_highs);
         let accuracy = |outcome: &Outcome| {
             let solution = outcome.solution.as_ref();
             solution.and_then(|solution| self.problem.accuracy_of(&solution.variants)).unwrap_or(0.0)
         };
-        // Where the time was up, or of two waits that are nearly one the shorter would not do, the plan that was there counts.
         let is_first = match is_cheaper(&first, &second) == is_cheaper(&second, &first) {
             true => accuracy(&first) > accuracy(&second),
             false => is_cheaper(&first, &second),
         };
-        // With more time the second might have been cheaper.
-        self.is_cut |= is_first && second.status == Status::TimeLimited;
-        Ok(Outcome { nodes, has_asked_highs, ..if is_first { first } else { second } })
+        Outcome { nodes, has_asked_highs, ..if is_first { first } else { second } }
     }
 }
 
@@ -214,13 +257,16 @@ mod tests {
         problem.limits.wait_levels.clear();
         let limits = SearchLimits { gap: 0.0, ..SearchLimits::default() };
         let calls = std::cell::Cell::new(0);
-        let outcome = with_waits(&problem, &limits, |problem, _| {
+        let outcome = with_waits(&problem, &limits, |problem, _, asked| {
             calls.set(calls.get() + 1);
-            let status =
-                if problem.limits.latency.is_empty() { Status::TimeLimited } else { Status::Optimal };
-            let cost = if problem.limits.latency.is_empty() { 1.0 } else { 2.0 };
+            let is_free = problem.limits.latency.is_empty();
+            let (status, cost, bound) = match (is_free, asked.every_wait) {
+                (true, _) => (Status::TimeLimited, 1.0, 0.5),
+                (false, true) => (Status::TimeLimited, 2.0, 1.5),
+                (false, false) => (Status::Optimal, 2.0, 2.0),
+            };
             let solution = Solution {
-                variants: Vec::new(),
+                variants: vec![0; problem.operators.len()],
                 workers: Vec::new(),
                 hostings: Vec::new(),
                 classes: Vec::new(),
@@ -228,11 +274,20 @@ mod tests {
             Ok(Outcome {
                 status,
                 cost: Some(cost),
+                bound: Some(bound),
                 solution: Some(solution),
                 ..Outcome::infeasible("test", false)
             })
         });
-        assert_eq!(outcome.expect("plans").status, Status::TimeLimited);
-        assert_eq!(calls.get(), 3, "as it is, without a limit, and under the loosest, which is no cheaper");
+        let outcome = outcome.expect("plans");
+        assert_eq!(
+            (outcome.status, outcome.bound, outcome.gap),
+            (Status::TimeLimited, Some(1.5), Some(0.25))
+        );
+        assert_eq!(
+            calls.get(),
+            4,
+            "few waits, no limit, every wait, and under the loosest, which is no cheaper"
+        );
     }
 }

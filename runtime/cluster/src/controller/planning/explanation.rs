@@ -91,6 +91,10 @@ pub(super) fn refused(
         Status::TimeLimited => {
             "no plan was found in the time that the search may take (`--time-limit`)".to_owned()
         }
+        Status::Infeasible if outcome.bound != Some(f64::INFINITY) => {
+            "no plan was found on what is left of the workers, which is no proof that there is none"
+                .to_owned()
+        }
         _ => "no plan keeps the service levels on what is left of the workers".to_owned(),
     };
     let mut part = |head: &str, lines: Vec<String>| {
