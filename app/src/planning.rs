@@ -3,7 +3,8 @@ use crate::choice::{self, Candidates};
 use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
-use crate::preparation::{check, load};
+use crate::machine;
+use crate::preparation::{check, check_plan, check_plan_alone, load};
 use crate::sent::Sent;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Optio
 use tidemill_optimizer::planner::{PlannerError, SearchLimits, Solver};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, nearest};
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::{Note, Profile, ProfileFile};
 use tidemill_spec::units::{Rate, TimeSpan};
 use tidemill_spec::workflow::Workflow;
@@ -208,9 +210,25 @@ impl Case {
         assemble(&self.inputs(), &options)
     }
 
-    /// Whether all models of a plan can run here.
-    pub fn runs_here(&self, plan: &tidemill_spec::plan::Plan) -> bool {
+    /// Checks a plan against the workflow: as it runs where its models and backends are on this machine, else by their manifests alone.
+    /// A plan for other machines needs neither here.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(&self, plan: &Plan) -> Result<(), Diagnostics> {
+        match self.runs_here(plan) {
+            true => check_plan(&self.workflow, plan.clone()),
+            false => check_plan_alone(&self.workflow, plan.clone()),
+        }
+    }
+
+    fn runs_here(&self, plan: &Plan) -> bool {
+        let usable = machine::backends(&self.workflow.directory.0);
+        let is_usable = |name: &str| usable.iter().any(|(known, usable)| *known == name && *usable);
         plan.stages.iter().all(|stage| {
+            if stage.backend.as_deref().is_some_and(|backend| !is_usable(backend)) {
+                return false;
+            }
             let models = self.models.get(&stage.operator).into_iter().flatten();
             let chosen = models.filter(|model| Some(&model.id) == stage.variant.as_ref());
             chosen.into_iter().all(|model| model.obstacle.is_none())

@@ -25,7 +25,6 @@ use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
 use tidemill_app::planned::{Found, guaranteed, planned};
 use tidemill_app::planning::{Case, tell};
-use tidemill_app::preparation::check_plan;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planners::obstacle::{Obstacle, obstacle};
 use tidemill_optimizer::solution::{Outcome, Status};
@@ -149,10 +148,8 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         }
     };
     let (planned, expectation) = found.map(|Found { planned, expectation }| (planned, expectation)).unzip();
-    if let Some(planned) = &planned
-        && case.runs_here(&planned.plan)
-    {
-        check_plan(&case.workflow, planned.plan.clone())?;
+    if let Some(planned) = &planned {
+        case.check(&planned.plan)?;
     }
     let denied = expectation.as_ref().map(Expectation::contradictions).unwrap_or_default();
     for one in denied {

@@ -72,8 +72,7 @@ impl Pieces {
 
 /// Control characters, and those that turn the direction of what follows them.
 fn is_hidden(c: char) -> bool {
-    c.is_control() && c != '\n' && c != '\t'
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn shown(mut all: String, c: char) -> String {
@@ -94,7 +93,10 @@ mod tests {
     #[test]
     fn control_characters_are_shown() {
         assert_eq!(visible("a\tb\nc"), "a\tb\nc");
-        assert_eq!(visible("\u{1b}[2J\r\u{9b}31m\u{7f}\u{202e}"), "\\u001b[2J\\u000d\\u009b31m\\u007f\\u202e");
+        assert_eq!(
+            visible("\u{1b}[2J\r\u{9b}31m\u{7f}\u{202e}"),
+            "\\u001b[2J\\u000d\\u009b31m\\u007f\\u202e"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! From measured figures to a plan that runs. `UPDATE_GOLDEN=1` rewrites the golden outputs.
-use crate::command::{FILES, Outcome, Place, VQA, root, tidemill};
+use crate::command::{FILES, Outcome, Place, VQA, command, root, tidemill};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -396,4 +396,14 @@ fn the_published_case_costs_what_it_must() {
     near(published(&["--return-traffic", "priced"]), 5.3296);
     let beam = published(&["--one-operator-per-worker", "--return-traffic", "forbid", "--planner", "beam"]);
     assert!((7.4850 - 5e-4..=7.5088 + 1e-9).contains(&beam), "{beam}");
+}
+
+/// The machines of a plan may have what this one has not.
+#[test]
+fn a_plan_for_other_machines_needs_no_library_here() {
+    let mut plan = command(&[&["plan", VQA], &FILES[..], &["--output", "yaml"]].concat());
+    let output = plan.env("TIDEMILL_ONNXRUNTIME", "/no/such/libonnxruntime.so").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("backend: ort"), "{said}");
 }

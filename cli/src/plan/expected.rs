@@ -166,7 +166,8 @@ pub(super) fn glimpse(
 ) -> anyhow::Result<Option<Nearest>> {
     let mut judge = Judge { case, assembly, tried: Vec::new(), nearest: None, unknown: None };
     let seconds = case.limits.wall_seconds.map_or(GLIMPSE_SECONDS, |wall| wall.min(GLIMPSE_SECONDS));
-    let limits = SearchLimits { wall_seconds: Some(seconds), more_accurate: false, every_wait: false, ..case.limits };
+    let limits =
+        SearchLimits { wall_seconds: Some(seconds), more_accurate: false, every_wait: false, ..case.limits };
     let problems = [without_latency(&assembly.problem), with_latency(&assembly.problem, |_| guaranteed)];
     for problem in problems {
         let Some(solution) = planner.plan(&problem, &limits).map_err(failed)?.solution else { continue };

@@ -15,7 +15,6 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
 use tidemill_app::planning::{Case, failed};
-use tidemill_app::preparation::check_plan;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planner::PlannerError;
 use tidemill_optimizer::solution::Outcome;
@@ -173,9 +172,7 @@ fn level<'a>(case: &Case, candidate: &'a Candidate) -> anyhow::Result<Level<'a>>
     let mut planned = Planned::new(case, &candidate.assembly, &candidate.solution)?;
     let expectation = expectation(case, &candidate.assembly, &planned.solution, &planned.plan, FIRST_SEED);
     expectation.write_into(&mut planned.plan);
-    if case.runs_here(&planned.plan) {
-        check_plan(&case.workflow, planned.plan.clone())?;
-    }
+    case.check(&planned.plan)?;
     Ok(Level { candidate, planned, expectation })
 }
 

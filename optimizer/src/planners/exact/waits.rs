@@ -24,7 +24,7 @@ const ANY_PLAN: f64 = 1e6;
 /// A gap from which on somebody wants any plan.
 const MOST_GAP: f64 = 1.0;
 /// The part of the time that is left that a bound for every wait may take.
-const PART_FOR_BOUND: f64 = 0.3;
+const PART_FOR_BOUND: f64 = 0.2;
 /// The part of the time that is left that a plan under a looser limit may take.
 const PART_OF_TIME: f64 = 0.2;
 /// Waits that differ by less than this part of them are one.

@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_operators::api::{BoundSource, SourcePosition};
+use tidemill_operators::api::{BoundSource, OperatorError, SourcePosition};
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
 use tidemill_spec::routing::ClassTable;
 
@@ -53,6 +53,15 @@ pub(crate) struct SourceSettings {
     pub(crate) readers: Arc<ReaderPool>,
     /// Where it is read by event time together with other sources: they cut the epochs.
     pub(crate) seat: Option<Seat>,
+}
+
+/// Nanoseconds that a source which can be read no further waits for what was read before to be durable.
+const PATIENCE: Nanoseconds = 10_000_000_000;
+
+/// Why a source can be read no further, and until when it waits before the run fails.
+struct Broken {
+    error: OperatorError,
+    until: Nanoseconds,
 }
 
 pub(crate) struct SourceNode {
@@ -83,6 +92,8 @@ pub(crate) struct SourceNode {
     emitted_before: u64,
     /// Epochs before it are not emitted again after a restart.
     resume_at: Epoch,
+    /// It can be read no further.
+    broken: Option<Broken>,
     track: Track,
     ended: bool,
     stop: Arc<AtomicBool>,
@@ -145,6 +156,7 @@ impl SourceNode {
             backpressure,
             emitted_before,
             resume_at,
+            broken: None,
             track,
             ended: false,
             stop,
@@ -362,6 +374,10 @@ impl SourceNode {
 
     /// Emits what is due and tells its bytes; an error when nothing more can be done now.
     fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
+        if self.broken.is_some() {
+            self.fail_when_durable();
+            return Err(());
+        }
         if self.ends_before(self.sequence, self.known_end(), self.slot.now()) {
             self.end(false);
             return Err(());
@@ -405,8 +421,7 @@ impl SourceNode {
                     return Err(());
                 }
                 Err(Some(error)) => {
-                    // Which is not its end: whoever continues reads on.
-                    self.stage.operator_failed(&self.slot, error);
+                    self.break_off(error);
                     return Err(());
                 }
             }
@@ -438,6 +453,30 @@ impl SourceNode {
             return Err(());
         }
         Ok(self.emit_run(now, out))
+    }
+
+    /// Ends the epoch of the last record that could be read. That is not the end of the source: whoever continues reads on. Of sources that
+    /// are read together none ends an epoch alone.
+    fn break_off(&mut self, error: OperatorError) {
+        if self.settings.replay.is_none() && self.settings.seat.is_none() {
+            // The next one of a checkpoint: what is durable is told up to there.
+            let every = self.slot.checkpoint_every;
+            self.begin_epoch((self.epoch / every + 1) * every, self.watermark);
+        }
+        self.broken = Some(Broken { error, until: self.slot.now() + PATIENCE });
+        self.fail_when_durable();
+    }
+
+    /// Fails the run once what was read is durable behind it; at last without, where others do not come so far.
+    fn fail_when_durable(&mut self) {
+        let Some(broken) = &self.broken else { return };
+        let is_through = self.settings.replay.is_some() || self.durable.get() >= self.epoch;
+        if is_through || broken.until <= self.slot.now() {
+            self.stage.operator_failed(&self.slot, &broken.error);
+        } else {
+            self.slot.ahead.set(true);
+            self.slot.wake_at(broken.until, self.index);
+        }
     }
 
     /// Whether an edge behind it is cut, and the host keeps what is given meanwhile.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunError, RunOptions};
-use tidemill_operators::api::BoundOperator;
+use tidemill_operators::api::{BoundOperator, OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_spec::plan::LinkKind;
 
 /// Panics whenever one of these values is in the batch.
@@ -139,4 +139,40 @@ fn an_unsound_plan_is_refused_before_anything_runs() {
     b.source(rows_source("src", numbered(1), None, None, 40), "a");
     let Err(error) = Run::start(b.program, RunOptions::default()) else { panic!("must be refused") };
     assert!(error.to_string().contains("nothing receives"), "{error}");
+}
+
+/// Gives the rows of another one, and then an error instead of an end.
+struct Torn(Box<dyn Source>);
+
+impl Source for Torn {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        match self.0.read(rows, bytes)? {
+            SourceRead::End => Err(OperatorError::new("the file was cut off")),
+            read => Ok(read),
+        }
+    }
+
+    fn position(&self) -> SourcePosition {
+        self.0.position()
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        self.0.seek(position)
+    }
+}
+
+/// Also in the middle of an epoch.
+#[test]
+fn a_source_that_breaks_fails_the_run_behind_the_rows_that_could_be_read() {
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, collected) = sink("out");
+    let mut source = rows_source("src", numbered(137), None, Some(0), 40);
+    let make = Arc::clone(&source.make);
+    source.make = Arc::new(move || Ok(Box::new(Torn(make()?))));
+    b.source(source, "a");
+    b.sink(out, "b").edge("src", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let error = run.wait_for(Duration::from_secs(50)).expect("does not hang").expect_err("fails");
+    assert!(error.to_string().contains("the file was cut off"), "{error}");
+    assert_eq!(collected.lock().expect("not poisoned").len(), 137);
 }
