@@ -191,6 +191,15 @@ impl RunDocument<'_> {
                 writeln!(out, "{}: {}", sink.sink, measures_text(measures))?;
             }
         }
+        for sink in self.report.sinks.iter().filter(|_| self.report.cut_short) {
+            if self.is_judged_whole(sink) == Some(true) && sink.scored > 0 {
+                let of = match sink.tracks {
+                    Some(_) => "up to the last frame with a track, of each camera that has any",
+                    None => "by the texts that came",
+                };
+                writeln!(out, "{}: the run was cut short, so it is judged {of}", sink.sink)?;
+            }
+        }
         for sink in self.report.sinks.iter().filter(|sink| sink.reader_gone) {
             writeln!(
                 out,

@@ -249,6 +249,16 @@ impl Score {
         }
     }
 
+    /// The same where the run was cut short: of each camera up to the last frame with a box of a track, and of texts those that came. A camera
+    /// without tracks and a text that did not come may be of what was not read.
+    pub fn settle_so_far(&mut self) {
+        self.tracks.iter_mut().for_each(TrackTally::end_with_rows);
+        match self.texts.as_mut().map(TextTally::so_far) {
+            Some(found) => self.count_texts(found),
+            None => self.settle(),
+        }
+    }
+
     fn count_texts(&mut self, found: CharacterErrors) {
         (self.correct, self.scored) = (found.characters.saturating_sub(found.errors), found.characters);
         self.independent = found.independent;

@@ -162,11 +162,18 @@ type Said = (String, String, String);
 pub(crate) struct TrackTally {
     truth: Arc<TrackTruth>,
     rows: BTreeMap<Said, i64>,
+    /// Of each camera the truth ends with the last frame that a row has.
+    ends_with_rows: bool,
 }
 
 impl TrackTally {
     pub(crate) fn new(truth: &Arc<TrackTruth>) -> Self {
-        Self { truth: Arc::clone(truth), rows: BTreeMap::new() }
+        Self { truth: Arc::clone(truth), rows: BTreeMap::new(), ends_with_rows: false }
+    }
+
+    /// Leaves out the truth of what was not read, as far as rows tell: see [`crate::ground_truth::Score::settle_so_far`].
+    pub(crate) fn end_with_rows(&mut self) {
+        self.ends_with_rows = true;
     }
 
     /// Adds rows; gives how many are of cameras without a truth.
@@ -267,8 +274,17 @@ impl TrackTally {
                 }
             }
         }
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for (camera, frame) in found.keys() {
+            let known = last.entry(camera).or_default();
+            *known = (*known).max(*frame);
+        }
+        let is_read = |camera: &str, frame: u64| {
+            !self.ends_with_rows || last.get(camera).is_some_and(|last| frame <= *last)
+        };
         let truth = self.truth.cameras.iter();
         let truth = truth.flat_map(|(camera, frames)| frames.keys().map(|frame| (camera.as_str(), *frame)));
+        let truth = truth.filter(|(camera, frame)| is_read(camera, *frame));
         let all: BTreeSet<(&str, u64)> = truth.chain(found.keys().copied()).collect();
         let mut frames: BTreeMap<&str, Vec<Frame>> = BTreeMap::new();
         for (camera, frame) in all {
@@ -374,6 +390,19 @@ mod tests {
         let mut tally = TrackTally::new(&truth);
         tally.read(&rows(&[("west", "a", "0,0,0,10,10;1,0,0,10,10", 1)]), "camera", "vehicle");
         assert!((tally.measures().idr_percent - 50.0).abs() < 1e-9, "{:?}", tally.measures());
+    }
+
+    /// A run of the first seconds is judged by them: the rest of the truth is no miss.
+    #[test]
+    fn of_a_run_that_was_cut_short_the_truth_ends_with_the_last_frame() {
+        let text = "1,7,0,0,10,10,1,1,1\n2,7,0,0,10,10,1,1,1\n3,7,0,0,10,10,1,1,1\n";
+        let mut tally = TrackTally::new(&Arc::new(truth(text).unwrap()));
+        tally.read(&rows(&[("west", "a", "0,0,0,10,10;1,0,0,10,10", 1)]), "camera", "vehicle");
+        let of_all = tally.identities().total();
+        tally.end_with_rows();
+        let so_far = tally.identities().total();
+        assert_eq!((so_far.truth, so_far.found, so_far.agreeing), (2, 2, 2));
+        assert!(of_all.truth > so_far.truth && of_all.agreeing == so_far.agreeing, "{of_all:?}");
     }
 
     /// Most of the truth is still to come while rows do, and all frames are too much to compare with each of them.

@@ -544,13 +544,16 @@ impl Coordinator {
 
     fn order_close(&self, host: usize) {
         let (complete, will_continue) = self.close_with;
-        self.order(host, Order::Close { complete, will_continue });
+        let cut_short = self.facts.cut_short.load(Ordering::Relaxed);
+        self.order(host, Order::Close { complete, will_continue, cut_short });
     }
 
     /// Closes the sinks of all hosts.
     fn close_hosts(&mut self, complete: bool, will_continue: bool) -> Result<(), RunError> {
         self.is_closing = true;
         self.close_with = (complete, will_continue);
+        let is_limited = self.epochs.ends().values().any(|end| end.limit);
+        self.facts.cut_short.store(!complete || self.is_stopping || is_limited, Ordering::Relaxed);
         // A run that ends while it is taken over: from here on hosts are heard as they speak, or what they closed is never known.
         for (number, life) in self.hosts.iter_mut().enumerate() {
             self.closed.extend(life.standing.take().and_then(|standing| Some((number, standing.closed?))));

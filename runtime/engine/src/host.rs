@@ -195,7 +195,7 @@ impl Host {
                 }
             }
             if self.is_deserted && !self.incarnations.iter().flatten().any(|incarnation| incarnation.alive) {
-                let closed = self.close(false, self.shared.recoverable);
+                let closed = self.close(false, self.shared.recoverable, true);
                 let text = "the coordinator of the run is gone; this host ends, and the run can be continued where it has a state";
                 return closed.and(Err(RunError::System(text.into())));
             }
@@ -254,11 +254,11 @@ impl Host {
                 self.call_offs.iter().for_each(|call_off| call_off());
                 self.command_all(|| Command::Abort);
             }
-            Order::Close { complete, will_continue } => {
+            Order::Close { complete, will_continue, cut_short } => {
                 if std::mem::replace(&mut self.is_closed, true) {
                     return; // told again by a coordinator that has not heard the answer
                 }
-                let closed = self.close(complete, will_continue);
+                let closed = self.close(complete, will_continue, cut_short);
                 (self.notices)(Notice::Closed(closed));
             }
             Order::Peer { host, address } => {
@@ -524,7 +524,7 @@ impl Host {
         }
     }
 
-    fn close(&self, complete: bool, will_continue: bool) -> Result<(), RunError> {
+    fn close(&self, complete: bool, will_continue: bool, cut_short: bool) -> Result<(), RunError> {
         self.shared.epochs.finish();
         if let Some(emulator) = &self.emulator {
             emulator.close();
@@ -536,7 +536,7 @@ impl Host {
             let metrics = self.sink_metrics.get(id).map(AsRef::as_ref);
             let closed = match will_continue {
                 true => cell.suspend(),
-                false => cell.close(|| self.shared.clock.now(), metrics),
+                false => cell.close(|| self.shared.clock.now(), metrics, cut_short),
             };
             closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
         }

@@ -54,8 +54,14 @@ pub(crate) enum Order {
     Stop,
     /// Ends all slots at once; nothing more is committed.
     Abort,
-    /// All slots have ended: closes the sinks. `will_continue`: another process goes on from the last checkpoint.
-    Close { complete: bool, will_continue: bool },
+    /// All slots have ended: closes the sinks. `will_continue`: another process goes on from the last checkpoint; `cut_short`: sources had
+    /// more than the run was to read.
+    Close {
+        complete: bool,
+        will_continue: bool,
+        #[serde(default)]
+        cut_short: bool,
+    },
     /// Nothing more follows.
     Leave,
     /// Asks for what the record of a sink came from, among what sources of the host have sent.

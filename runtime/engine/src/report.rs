@@ -28,6 +28,8 @@ pub(crate) struct RunFacts {
     /// Engine time of the processes that this one continues.
     pub(crate) elapsed_before: AtomicI64,
     pub(crate) ended: Mutex<Option<Nanoseconds>>,
+    /// Sources had more than the run has read.
+    pub(crate) cut_short: AtomicBool,
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
@@ -273,6 +275,8 @@ pub struct HostReport {
 pub struct RunReport {
     /// All sources ended and everything is committed; `false` after an abort or while the run goes on.
     pub complete: bool,
+    /// Sources had more than the run has read: it was limited or told to stop. Known once it has ended.
+    pub cut_short: bool,
     /// Engine seconds from start to end.
     pub seconds: f64,
     /// Stages in the order of the plan.
@@ -448,6 +452,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     });
     RunReport {
         complete,
+        cut_short: facts.cut_short.load(Ordering::Relaxed),
         seconds,
         stages: stages.collect(),
         slots: slots(facts).collect(),

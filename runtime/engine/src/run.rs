@@ -196,6 +196,7 @@ impl Run {
             elapsed_before: AtomicI64::new(beginning.elapsed_before),
             clock,
             ended: Mutex::new(None),
+            cut_short: AtomicBool::new(false),
             program,
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
             emulated,

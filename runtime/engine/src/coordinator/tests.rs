@@ -8,7 +8,7 @@ use crate::report::SlotFacts;
 use arrow_schema::Schema;
 use crossbeam_channel::unbounded;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use tidemill_spec::plan::{Freshness, Plan, PlanWorkflow};
 
 /// Two slots that feed each other.
@@ -55,6 +55,7 @@ fn facts(graph: &Graph) -> RunFacts {
         started: AtomicI64::new(0),
         elapsed_before: AtomicI64::new(0),
         ended: Mutex::new(None),
+        cut_short: AtomicBool::new(false),
         program,
         slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
         restarts: AtomicU64::new(0),

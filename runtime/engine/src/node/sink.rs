@@ -118,17 +118,21 @@ impl SinkCell {
         }
     }
 
-    /// Closes the sink; what shows only then is visible at the time that `now` tells afterwards.
+    /// Closes the sink; what shows only then is visible at the time that `now` tells afterwards. `cut_short`: there was more to read.
     pub(crate) fn close(
         &mut self,
         now: impl Fn() -> Nanoseconds,
         metrics: Option<&SinkMetrics>,
+        cut_short: bool,
     ) -> Result<(), OperatorError> {
         self.sink.close()?;
         let rows = std::mem::take(&mut self.unpublished);
         if let Some(metrics) = metrics {
-            // Nothing more comes: what is still not there is wrong.
-            self.score.settle();
+            // Nothing more comes: what is still not there is wrong, as far as the run has come.
+            match cut_short {
+                true => self.score.settle_so_far(),
+                false => self.score.settle(),
+            }
             self.tell_score(metrics);
             if let Some(measures) = self.score.track_measures() {
                 let _ = metrics.tracks.set(measures); // closed once
@@ -431,7 +435,7 @@ mod tests {
             cell.judge(&truth(), &row("a", "ab"));
             cell.judge(&truth(), &row("x", "?"));
             cell.commit(4, &metrics).unwrap();
-            cell.close(|| 0, Some(&metrics)).unwrap();
+            cell.close(|| 0, Some(&metrics), false).unwrap();
             let told = (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
             assert_eq!((told, metrics.without_truth.load(Ordering::Relaxed)), (expected, 1));
         }
@@ -452,7 +456,7 @@ mod tests {
         cell.judge(&truth(), &row("a", "ab"));
         cell.commit(1, &metrics).unwrap();
         assert_eq!(told(), (2, 2));
-        cell.close(|| 0, Some(&metrics)).unwrap();
+        cell.close(|| 0, Some(&metrics), false).unwrap();
         assert_eq!(told(), (2, 6));
     }
 }

@@ -96,6 +96,6 @@ pub(crate) fn orders() -> Vec<Order> {
         Order::FindSources { number: 1, sink: "out".into(), record: vec![1, 2, 3] },
         Order::Pong { number: 1, now: 5 },
         Order::Journals(BTreeMap::from([("events".to_owned(), JournalOrder::Release(7))])),
-        Order::Close { complete: true, will_continue: false },
+        Order::Close { complete: true, will_continue: false, cut_short: true },
     ]
 }
