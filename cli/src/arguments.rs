@@ -175,6 +175,7 @@ pub(crate) enum Verb {
     /// Print what the processes of a run say, and what the controller tells of it.
     Logs(LogsArguments),
     /// End a run of a cluster.
+    #[command(alias = "stop")]
     Cancel(RunChoice),
     /// Give a run of a cluster another plan while it goes on.
     Change(ChangeArguments),

@@ -280,7 +280,17 @@ fn a_run_survives_all_that_it_runs_on() {
     assert!(of_edge.iter().all(|pid| gone(*pid)), "a process outlives its agent");
     cluster.start_worker(&name);
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
-    same(&cluster.outputs(), &undisturbed());
+    let outputs = cluster.outputs();
+    same(&outputs, &undisturbed());
+    // What the controller had counted when it was killed is counted, too.
+    let lines = |at: usize| outputs[at].1.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let run = cluster.run();
+    let header = 1;
+    assert_eq!(
+        (run["arrived"].as_u64(), run["dead_letters"].as_u64()),
+        (Some(lines(0) + lines(1) - header), Some(lines(2))),
+        "{run}"
+    );
     let told = cluster.ask(&["events"]).expect(0).stdout;
     assert!(told.contains("run spread is complete"), "{told}");
     let hosts: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();

@@ -64,8 +64,8 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Exit> {
         ("workflow", Side::Left),
         ("state", Side::Left),
         ("workers", Side::Left),
-        ("emitted", Side::Right),
-        ("arrived", Side::Right),
+        ("from sources", Side::Right),
+        ("at sinks", Side::Right),
         ("dead letters", Side::Right),
         ("submitted", Side::Left),
     ];
@@ -91,19 +91,24 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
+    show_as(run, &format!("is {}", run.state), form)
+}
+
+/// The same with other words for its state.
+pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::Result<()> {
     if form == OutputForm::Json {
         return json("run", run);
     }
     let mut out = answer::out();
     let reason = run.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-    writeln!(out, "{} ({}) is {}{reason}", run.name, run.workflow, run.state)?;
+    writeln!(out, "{} ({}) {state}{reason}", run.name, run.workflow)?;
     for what in &run.waits_for {
         writeln!(out, "  waits for {what}")?;
     }
     let rate = if run.seconds > 0.0 { run.arrived as f64 / run.seconds } else { 0.0 };
     writeln!(
         out,
-        "{} records emitted, {} arrived in {:.1} s ({rate:.1}/s), {} dead letters, {} restarts of slots",
+        "{} records from sources, {} at sinks in {:.1} s ({rate:.1}/s), {} dead letters, {} restarts of slots",
         grouped(run.emitted),
         grouped(run.arrived),
         run.seconds,

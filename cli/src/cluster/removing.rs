@@ -1,5 +1,5 @@
 //! Ends runs, and removes those that have ended.
-use super::asking::{ask, json, show};
+use super::asking::{ask, json, show_as};
 use super::connect::client;
 use crate::arguments::{OutputForm, RemoveArguments, RunChoice};
 use crate::exit::Exit;
@@ -12,7 +12,10 @@ use tidemill_cluster::client::segment;
 /// Ends a run, and says what stays of it.
 pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
     let run: RunView = ask(client(&arguments.of)?.delete(&format!("/v1/runs/{}", segment(&arguments.run))))?;
-    show(&run, arguments.output)?;
+    // It ends when its processes have: the answer does not wait for them.
+    let state =
+        if run.state.is_over() { format!("is {}", run.state) } else { "is being cancelled".to_owned() };
+    show_as(&run, &state, arguments.output)?;
     if arguments.output == OutputForm::Table {
         let name = &run.name;
         let what = match run.outputs.is_empty() {

@@ -109,19 +109,19 @@ fn of_runs(runs: &[RunView], look: &mut Look, width: usize, is_screen: bool) -> 
         return vec![Line::new("no runs yet: `tidemill submit WORKFLOW` begins one", Style::Plain)];
     }
     look.at = look.at.min(runs.len() - 1);
-    let name = 20 + width.saturating_sub(NARROW);
+    let name = 19 + width.saturating_sub(NARROW);
     let row = |[run, state, emitted, arrived, speed, letters]: [&str; 6]| {
         [
             left(run, name),
             left(state, 9),
-            right(emitted, 11),
+            right(emitted, 12),
             right(arrived, 11),
             right(speed, 10),
             right(letters, 12),
         ]
         .join(" ")
     };
-    let head = ["run", "state", "emitted", "arrived", "rate", "dead letters"];
+    let head = ["run", "state", "from sources", "at sinks", "rate", "dead letters"];
     let mut lines = vec![Line::new(row(head), Style::Strong)];
     for (at, run) in runs.iter().enumerate() {
         let speed = if run.seconds > 0.0 { rate(run.arrived as f64 / run.seconds) } else { String::new() };
@@ -164,7 +164,7 @@ fn head(figures: &RunFigures) -> Vec<Line> {
     };
     lines.push(Line::new(
         format!(
-            "emitted {}{}  arrived {}{}  dead letters {}  restarts {}",
+            "sources {}{}  sinks {}{}  dead letters {}  restarts {}",
             grouped(figures.emitted),
             now(given),
             grouped(figures.arrived),

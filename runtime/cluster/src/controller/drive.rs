@@ -21,6 +21,7 @@ use tidemill_app::run_options::run_options;
 use tidemill_app::sent::Sent;
 use tidemill_app::service_level::LevelSetting;
 use tidemill_app::state::{Begin, Habit, Limits};
+use tidemill_app::tally::Tally;
 use tidemill_app::{engine_failure, letters, levels, state, streams};
 use tidemill_engine::{FENCE, Hosts, Listen, Run, RunError, RunReport, Timing, TraceOptions, promises};
 use tidemill_spec::plan::Plan;
@@ -292,9 +293,28 @@ fn is_cancelled(shared: &Shared, name: &str) -> bool {
 /// Keeps how a run ended. Until that is kept nobody could end it, remove it or begin it again: a disk may be full for a while.
 fn keep_end(shared: &Shared, name: &str, state: RunState, reason: Option<String>, last: Option<LastFigures>) {
     shared.end_changes(name, state);
+    if let Some(all) = of_checkpoint(shared, name).filter(|_| state == RunState::Complete) {
+        shared.count_anew(name, all);
+    }
     while !shared.set_state(name, state, reason.clone(), last) && !shared.is_ending() {
         std::thread::park_timeout(PAUSE_UNTIL_KEPT);
     }
+}
+
+/// What a run has as its last checkpoint counts it, each record once: what controllers counted that were killed is not lost, and what was
+/// done again is not counted twice.
+fn of_checkpoint(shared: &Shared, name: &str) -> Option<LastFigures> {
+    let plan = shared.facts.look(|document| document.runs.get(name).map(|run| run.plan.clone()))?;
+    let state = shared.state_place(name).look();
+    let state = state.inspect_err(|error| tracing::warn!("run {name}: {error}")).ok()?;
+    let all = Tally::of(state.manifest()?, &plan);
+    Some(LastFigures {
+        emitted: all.records_in.values().sum(),
+        arrived: all.records_out.values().sum(),
+        dead_letters: all.dead_letters,
+        restarts: all.restarts,
+        seconds: all.seconds,
+    })
 }
 
 fn take_figures(shared: &Shared, name: &str) -> Option<LastFigures> {

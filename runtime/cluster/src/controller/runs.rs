@@ -324,6 +324,18 @@ impl Shared {
         true
     }
 
+    /// Keeps what was counted of all of a run, in place of what its parts counted.
+    pub(crate) fn count_anew(&self, name: &str, all: LastFigures) {
+        let kept = self.facts.change(|document| {
+            if let Some(run) = document.runs.get_mut(name) {
+                (run.before, run.last) = (LastFigures::default(), Some(all));
+            }
+        });
+        if let Err(error) = kept {
+            tracing::error!("{error}");
+        }
+    }
+
     /// Keeps what was counted until this controller ends: whoever goes on may not get as far as to count again.
     pub(crate) fn keep_counts(&self, name: &str, last: Option<LastFigures>) {
         let Some(last) = last else { return };

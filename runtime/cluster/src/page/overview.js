@@ -11,8 +11,8 @@ export class Overview {
     this.runs = new Table(
       at("runs"), "Runs",
       [
-        { title: "run" }, { title: "workflow", wide: true }, { title: "state" }, { title: "emitted", number: true, wide: true },
-        { title: "arrived", number: true }, { title: "rate", number: true }, { title: "dead letters", number: true, wide: true },
+        { title: "run" }, { title: "workflow", wide: true }, { title: "state" }, { title: "from sources", number: true, wide: true },
+        { title: "at sinks", number: true }, { title: "rate", number: true }, { title: "dead letters", number: true, wide: true },
         { title: "workers", wide: true }, { title: "submitted", wide: true },
       ],
       "No runs yet: tidemill submit WORKFLOW begins one.",

@@ -93,10 +93,10 @@ export class Run {
     const words = (one) => (one ? [one.worker, one.variant].filter(Boolean).join(", ") : "–");
     const [now, then] = [view.current.stages, proposal.plan.stages].map((all) => new Map(all.map((one) => [one.id, one])));
     const names = [...new Set([...now.keys(), ...then.keys()])];
-    const costs = [view.current, proposal.plan].map((plan) => plan.predicted?.cost?.value ?? "–");
+    const costs = [view.current, proposal.plan].map((plan) => plan.predicted?.cost?.value).map((cost) => (cost === undefined || cost === null ? "–" : `${cost.toFixed(4)} $/h`));
     const rows = names.filter((name) => words(now.get(name)) !== words(then.get(name)))
       .map((name) => ({ key: name, cells: [name, words(now.get(name)), words(then.get(name))] }));
-    this.changes.show([...rows, { key: " cost", cells: ["cost, predicted", String(costs[0]), String(costs[1])] }]);
+    this.changes.show([...rows, { key: " cost", cells: ["cost, predicted", ...costs] }]);
     const button = this.at("apply");
     button.hidden = !may.operate;
     button.onclick = () => this.act({
@@ -163,8 +163,8 @@ export class Run {
     const { now, predicted } = figures.cost;
     const letters = run.emitted > 0 ? percent((run.dead_letters * 100) / run.emitted) : "";
     this.tiles.show([
-      ["Emitted", count(run.emitted), isOver ? "" : `${rate(given)} now`],
-      ["Arrived", count(run.arrived), isOver ? "" : `${rate(arrives)} now`],
+      ["From sources", count(run.emitted), isOver ? "" : `${rate(given)} now`],
+      ["At sinks", count(run.arrived), isOver ? "" : `${rate(arrives)} now`],
       ["Latency", milliseconds(slowest?.latency.p50_ms) || "–", slowest ? `p99 ${milliseconds(slowest.latency.p99_ms)} at ${slowest.sink}` : ""],
       ["Dead letters", count(run.dead_letters), letters, run.dead_letters > 0 ? "warn" : ""],
       ["Restarts of slots", count(run.restarts), "", run.restarts > 0 ? "warn" : ""],

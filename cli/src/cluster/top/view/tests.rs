@@ -104,7 +104,7 @@ fn everything_fits_into_eighty_columns() {
     let all = all.join("\n");
     for part in [
         "night-shift (vqa) is running, 2 min 5 s",
-        "emitted 5 000 (20.0 /s)  arrived 4 990 (39.8 /s)  dead letters 4  restarts 1",
+        "sources 5 000 (20.0 /s)  sinks 4 990 (39.8 /s)  dead letters 4  restarts 1",
         "cost 0.0061 $/h now, 0.0060 $/h predicted",
         "speech on a-worker-with-a-long-name limits: busy 97 %",
         "latency p99 MISSED: 184 ms, below 100 ms, missed in 7 of 120 windows",
