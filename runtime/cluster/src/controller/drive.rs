@@ -2,8 +2,9 @@
 mod retries;
 
 use super::changing::{Suspended, Switch};
-use super::launcher::Launcher;
+use super::launcher::{self, Launcher};
 use super::runs::{Job, figures};
+use super::ways::instant;
 use super::{Shared, backends, locked, placing, sharing};
 use crate::api::{Bundle, BundleFile, PromiseView, RunState};
 use crate::blobs::{self, BlobError};
@@ -36,6 +37,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const PAUSE_WHEN_FULL: Duration = Duration::from_secs(10);
 /// How long it is until the end of a run is tried to be kept again.
 const PAUSE_UNTIL_KEPT: Duration = Duration::from_secs(1);
+/// How often a run that waits for workers looks for them unasked.
+const PAUSE_WITHOUT_WORKERS: Duration = Duration::from_secs(5);
 
 /// A submission that can run.
 pub(super) struct Judged {
@@ -347,7 +350,13 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
     };
     let (mut prepared, standby, suspended) = match switched.map(|switched| *switched) {
         Some(Switched { switch, suspended }) => (switch.prepared, Some(switch.standby), Some(suspended)),
-        None => (prepared(shared, name, &facts.bundle, Some(facts.plan.clone()))?, None, None),
+        None => {
+            let prepared = prepared(shared, name, &facts.bundle, Some(facts.plan.clone()))?;
+            if let Some(end) = wait_for_workers(shared, name, facts.plan_version) {
+                return Ok(end);
+            }
+            (prepared, None, None)
+        }
     };
     let (mut slo, _) = levels::settle(&mut prepared, None, &Silent);
     let own = facts.planned.planning.iter().flat_map(|planning| &planning.slo);
@@ -426,6 +435,30 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
     let is_new = facts.former.as_ref().is_some_and(|former| !former.is_past)
         || facts.changes.iter().any(|change| change.version == version && change.outcome.is_none());
     Ok(watch(shared, name, &run, &prepared, is_new.then_some(suspended)))
+}
+
+/// Waits until somebody is there for each role that nobody has had yet, without a process or a thread more; how the run ends where it does so
+/// before.
+fn wait_for_workers(shared: &Shared, name: &str, version: u64) -> Option<End> {
+    let begun = instant();
+    let mut is_told = false;
+    while let Some(role) = placing::without_place(shared, name, version) {
+        if is_cancelled(shared, name) {
+            return Some(End::Over(RunState::Cancelled, None));
+        }
+        if shared.is_ending() {
+            return Some(End::SteppedDown);
+        }
+        is_told |= locked(&shared.waited).contains(name);
+        if !is_told && begun.elapsed() >= shared.expected() {
+            is_told = true;
+            shared.tell("run_waits", Some(name), None, &launcher::waits_text(name, &role));
+        }
+        // Whoever may have it wakes this thread. What wakes nobody, such as a library that is there now, is seen then.
+        let pause = if is_told { PAUSE_WITHOUT_WORKERS } else { shared.expected() };
+        std::thread::park_timeout(pause.min(PAUSE_WITHOUT_WORKERS));
+    }
+    None
 }
 
 fn habit(prepared: &Prepared) -> Habit {

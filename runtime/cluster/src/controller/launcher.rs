@@ -116,16 +116,19 @@ impl Launcher {
             let is_known = locked(&self.shared.waited).contains(&self.run);
             let tells = !was_told && !is_known && self.begun.elapsed() >= self.shared.expected();
             if tells {
-                let text = format!(
-                    "run {} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another \
-                     one, can join",
-                    self.run
-                );
-                self.shared.tell("run_waits", Some(&self.run), None, &text);
+                self.shared.tell("run_waits", Some(&self.run), None, &waits_text(&self.run, &role));
             }
             self.waiting.insert(role, was_told || tells || is_known);
         }
     }
+}
+
+/// What a run waits for that nobody can have a role of, for people.
+pub(super) fn waits_text(run: &str, role: &str) -> String {
+    format!(
+        "run {run} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another one, can \
+         join"
+    )
 }
 
 impl HostLauncher for Launcher {

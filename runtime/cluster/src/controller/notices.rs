@@ -2,6 +2,7 @@
 //! more, a proposal that means nothing any more. Told once: what was told is kept, so that another process of the controller
 //! does not tell it again.
 use super::planning::mark_of;
+use super::waiting::{Alive, waits_for};
 use super::{Shared, locked};
 use crate::api::LevelView;
 use std::collections::BTreeMap;
@@ -156,9 +157,16 @@ impl Shared {
     /// Tells of runs of which it was told that they wait that they do not any more.
     fn notice_waits(&self) {
         let waited: Vec<String> = locked(&self.waited).iter().cloned().collect();
-        for name in waited {
-            let waits = self.run_view(&name).map(|view| (view.state.is_over(), view.waits_for.is_empty()));
-            let (is_over, has_all) = waits.unwrap_or((true, true));
+        let alive = if waited.is_empty() { Alive::new() } else { self.alive_workers() };
+        let found: Vec<(String, bool, bool)> = self.facts.look(|document| {
+            let look = |name: String| {
+                let run = document.runs.get(&name);
+                let is_over = run.is_none_or(|run| run.state.is_over());
+                (name, is_over, run.is_none_or(|run| waits_for(document, run, &alive).is_empty()))
+            };
+            waited.into_iter().map(look).collect()
+        });
+        for (name, is_over, has_all) in found {
             if is_over || has_all {
                 locked(&self.waited).remove(&name);
             }

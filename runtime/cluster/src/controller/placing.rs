@@ -90,6 +90,22 @@ impl<'a> Choice<'a> {
     }
 }
 
+/// A role of a run that nobody has and nobody can have now; none: it can begin. Where nobody has any, no process of it is anywhere.
+pub(crate) fn without_place(shared: &Shared, run: &str, version: u64) -> Option<String> {
+    let views = shared.worker_views();
+    let (role, is_nowhere) = shared.facts.look(|document| {
+        let choice = Choice::of(&views, document);
+        let roles = document.runs.get(run).and_then(|run| run.roles_of(version))?;
+        let mut open = roles.iter().filter(|(_, of)| of.worker.is_none()).map(|(role, _)| role);
+        let role = open.find(|role| choice.choose(document, run, version, role).is_none())?;
+        Some((role.clone(), roles.values().all(|of| of.worker.is_none())))
+    })?;
+    if is_nowhere && let Some(live) = locked(&shared.runs).get_mut(run) {
+        live.is_settled = true;
+    }
+    Some(role)
+}
+
 /// Gives all roles of a run that nobody has yet to workers that can have them, at once: one after the other they would take as many changes of what
 /// is kept.
 pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {

@@ -113,6 +113,7 @@ pub(super) fn step_down(shared: &Arc<Shared>) {
         runs.values_mut().filter_map(|live| live.thread.take()).collect()
     };
     for thread in threads {
+        thread.thread().unpark();
         let _ = thread.join(); // what it panicked of was told
     }
 }
@@ -286,6 +287,13 @@ impl Shared {
             kept?;
         }
         Ok(self.run_view(name))
+    }
+
+    /// Has runs that wait for workers look for them.
+    pub(crate) fn wake_waiting(&self) {
+        let runs = locked(&self.runs);
+        let waiting = runs.values().filter(|live| live.observer.is_none());
+        waiting.filter_map(|live| live.thread.as_ref()).for_each(|thread| thread.thread().unpark());
     }
 
     /// Sets how far a run is; whether that is kept.

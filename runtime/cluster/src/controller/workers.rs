@@ -210,6 +210,7 @@ impl Shared {
                 // It was there all the time: this process of the controller is the one that is new.
                 Some(false) => {}
             }
+            self.wake_waiting();
         }
         if lost_files > 0 {
             let text = format!(
@@ -455,8 +456,9 @@ impl Shared {
             let kind = if is_drained { "worker_drained" } else { "worker_resumed" };
             let what = if is_drained { "drains" } else { "gives work back to" };
             self.tell(kind, None, Some(name), &format!("{by} {what} worker {name}"));
-            if is_drained {
-                placing::leave(self, name, "it is drained");
+            match is_drained {
+                true => drop(placing::leave(self, name, "it is drained")),
+                false => self.wake_waiting(),
             }
         }
         Ok(found)
