@@ -192,6 +192,8 @@ impl Journal {
     fn cut_unfinished_line(&self, origin: Origin) -> Result<Option<CutLine>, JournalError> {
         let line = self.unfinished_line()?;
         let Some(CutLine { at, .. }) = line else { return Ok(None) };
+        let stays = lock(&self.known).segments.iter().rfind(|segment| segment.first <= at).copied();
+        stays.map_or(Ok(()), |stays| segments::write_last(&self.folder, stays.first))?;
         loop {
             let last = lock(&self.known).segments.pop_if(|last| last.first > at);
             let Some(last) = last else { break };
@@ -238,6 +240,7 @@ impl Journal {
         let origin = Origin { boot: boot(), ..origin };
         let head = SegmentHead { owner: self.owner, first, sequence, origin };
         let active = Active::create(&self.folder, head, bytes)?;
+        segments::write_last(&self.folder, first)?;
         let mut known = lock(&self.known);
         known.segments.retain(|segment| segment.first != first);
         known.segments.push(Segment { first, bytes: active.length });

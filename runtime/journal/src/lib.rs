@@ -56,6 +56,8 @@ mod stream;
 mod power_loss_tests;
 #[cfg(test)]
 mod recovery_tests;
+#[cfg(test)]
+mod segment_loss_tests;
 
 pub use cursor::Cursor;
 pub use error::{JournalError, is_of_again};

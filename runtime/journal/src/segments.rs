@@ -21,6 +21,11 @@ const BEGINNING: &str = "beginning";
 /// Stands in front of it, with its checksum behind.
 const BEGINNING_MARK: &[u8; 4] = b"TMJB";
 
+/// Which segment is the last one; all before it may be released, and it is not.
+const LAST: &str = "last";
+/// Stands in front of its place in the stream, with the checksum behind.
+const LAST_MARK: &[u8; 4] = b"TMJL";
+
 /// A segment that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
@@ -87,6 +92,11 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
     let mut recovered = Recovered::default();
     let listed = list(folder)?;
+    if let Some(last) = read_last(folder)?
+        && listed.iter().all(|segment| segment.first != last)
+    {
+        return Err(JournalError::damaged(&path_of(folder, last), "it is not there any more"));
+    }
     for (index, segment) in listed.iter().enumerate() {
         let (bytes, found) = match read(folder, segment.first) {
             // Another process has released it just now, with all before it.
@@ -142,6 +152,29 @@ pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), Jour
         }
     }
     sync_names(folder)
+}
+
+/// Notes which segment is the last one: if it is not there any more, somebody has deleted it.
+pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> {
+    let first = first.to_le_bytes();
+    let all = [&LAST_MARK[..], &first, &crc32c::crc32c(&first).to_le_bytes()].concat();
+    place(folder, &folder.join(LAST), NEW, |file| file.write_all_at(&all, 0)).map(drop)
+}
+
+/// Where the last segment begins, as far as it was noted.
+fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
+    let path = folder.join(LAST);
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
+    };
+    let noted = bytes.strip_prefix(LAST_MARK).and_then(|rest| rest.split_first_chunk::<8>());
+    match noted {
+        Some((first, checksum)) if crc32c::crc32c(first).to_le_bytes() == *checksum => {
+            Ok(Some(u64::from_le_bytes(*first)))
+        }
+        _ => Err(JournalError::damaged(&path, "its checksum is wrong")),
+    }
 }
 
 /// Makes the names in a folder durable.
