@@ -345,8 +345,10 @@ fn a_stream_whose_producer_died_first_is_read_on() {
         }
     });
     let mut child = start();
-    child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]).unwrap();
+    // One that has ended says why.
+    let written = child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]);
     succeeds(child);
+    written.unwrap();
     same(&outputs(&place), &undisturbed("jsonl", &text));
 }
 

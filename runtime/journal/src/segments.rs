@@ -91,8 +91,10 @@ pub(crate) struct Recovered {
 /// Looks at all segments; only what is whole counts.
 pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
     let mut recovered = Recovered::default();
+    // In this order: what follows it meanwhile is in the list too.
+    let last = read_last(folder)?;
     let listed = list(folder)?;
-    if let Some(last) = read_last(folder)?
+    if let Some(last) = last
         && listed.iter().all(|segment| segment.first != last)
     {
         return Err(JournalError::damaged(&path_of(folder, last), "it is not there any more"));
@@ -162,7 +164,7 @@ pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> 
 }
 
 /// Where the last segment begins, as far as it was noted.
-fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
+pub(crate) fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
     let path = folder.join(LAST);
     let bytes = match std::fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
