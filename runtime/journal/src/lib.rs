@@ -67,5 +67,5 @@ mod recovery_tests;
 mod segment_loss_tests;
 
 pub use cursor::Cursor;
-pub use error::{JournalError, is_of_again};
+pub use error::{JournalError, is_of_again, is_of_loss};
 pub use journal::{CutLine, Extent, Journal, LEAST_SIZE, SEGMENT};

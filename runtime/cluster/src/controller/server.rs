@@ -345,9 +345,10 @@ async fn submit(
     asked(shared, (who, headers), Action::Submit, move |shared, by| {
         shared.submit(submission, by).map_err(|error| match error {
             SubmitError::Wrong(text) => No(StatusCode::UNPROCESSABLE_ENTITY, text),
-            SubmitError::Taken(_) | SubmitError::Ended(..) | SubmitError::GoesOn(_) => {
-                No(StatusCode::CONFLICT, error.to_string())
-            }
+            SubmitError::Taken(_)
+            | SubmitError::Ended(..)
+            | SubmitError::GoesOn(_)
+            | SubmitError::Removed(_) => No(StatusCode::CONFLICT, error.to_string()),
             SubmitError::Removal(error) => error.into(),
             SubmitError::Facts(error) => broken(&error),
         })
