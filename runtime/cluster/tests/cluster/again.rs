@@ -44,7 +44,7 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
 /// Whoever submits a run of a name that others submit and remove at the same time is told so, and not that a file is not there.
 #[test]
 fn submissions_of_one_name_that_is_removed_meanwhile_begin_or_are_refused_with_a_conflict() {
-    const SUBMITTERS: usize = 3;
+    const SUBMITTERS: usize = 8;
     let place = Place::new();
     let path = "/v1/runs/rows";
     let (going, begun) = (AtomicUsize::new(SUBMITTERS), AtomicUsize::new(0));
