@@ -27,11 +27,13 @@ sources:
     options: {path: weights.csv, columns: {key: text, at: int64, weight: int64}, event_time: at}
 operators:
   - {id: some, kind: filter, input: events, options: {where: \"value % 7 != 3\"}}
-  - {id: pair, kind: join, inputs: [some, weights], options: {key: key, within: 1s, same_names: keep_first}}
+  - {id: fifth, kind: filter, input: events, options: {where: \"value % 5 == 0\"}}
+  - {id: pair, kind: join, inputs: [some, fifth], options: {key: key, within: 300ms, same_names: keep_first}}
   - {id: counted, kind: window, input: some, options: {size: 1s, group_by: [key], aggregates: [{function: count, as: n}]}}
 sinks:
   - {id: rows, kind: jsonl, input: some, options: {path: out/rows.jsonl, metadata: true}}
   - {id: pairs, kind: jsonl, input: pair, options: {path: out/pairs.jsonl, mode: append}}
+  - {id: weighed, kind: csv, input: weights, options: {path: out/weighed.csv}}
   - {id: table, kind: csv, input: counted, options: {path: out/counted.csv}}
   - {id: columns, kind: parquet, input: counted, options: {path: out/counted.parquet}}
 checkpoint: {keep: 8}
@@ -39,7 +41,8 @@ run: {tick: 10ms, checkpoint_every: 1, dead_letters: out/dead.jsonl}
 ";
 const ROWS: usize = 4000;
 /// Files that belong to the user.
-const OWN: [&str; 4] = ["out/rows.jsonl", "out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
+const OWN: [&str; 5] =
+    ["out/rows.jsonl", "out/pairs.jsonl", "out/weighed.csv", "out/counted.csv", "out/dead.jsonl"];
 /// What a run compares of them.
 const COMPARED: usize = 4096;
 /// What a disk loses at once.
@@ -116,8 +119,11 @@ fn killed(text: &str, has_checkpoints: bool) -> Place {
             let had = journal_end(&place);
             stdin.write_all(part).unwrap();
             until(&mut child, "bytes in the journal", || journal_end(&place) > had);
-            if has_checkpoints && checkpoint(&place) < begun + 3 {
-                std::thread::sleep(Duration::from_millis(2));
+            for _ in 0..20 {
+                if !has_checkpoints || checkpoint(&place) >= begun + 3 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         // The first one is written when a process begins.
@@ -151,7 +157,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Kinds of files, by what their paths have.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("manifest", "manifest.json"),
     ("objects", "/state/objects/"),
     ("journal", "/journals/events/"),
@@ -159,6 +165,7 @@ const KINDS: [(&str, &str); 9] = [
     ("rows of Parquet", ".rows"),
     ("marks", ".appending"),
     ("rows", "/out/rows.jsonl"),
+    ("appended rows", "/out/pairs.jsonl"),
     ("table", "/out/counted.csv"),
     ("dead letters", "/out/dead.jsonl"),
 ];
