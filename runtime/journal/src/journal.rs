@@ -93,6 +93,8 @@ pub struct Journal {
     stream: Mutex<Option<Stream>>,
     ended: AtomicBool,
     held: AtomicBool,
+    /// Locked while the beginning is written.
+    keeping: Mutex<()>,
     pub(crate) marks: Mutex<BTreeMap<String, Marks>>,
 }
 
@@ -132,6 +134,7 @@ impl Journal {
             stream: Mutex::default(),
             ended: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            keeping: Mutex::default(),
             marks: Mutex::default(),
         };
         if !found.torn.is_empty() {
@@ -477,6 +480,7 @@ impl Journal {
     /// # Errors
     /// The disk.
     pub fn keep_beginning(&self, end: u64) -> Result<(), JournalError> {
+        let _alone = lock(&self.keeping);
         if self.known().beginning.is_some() {
             return Ok(());
         }

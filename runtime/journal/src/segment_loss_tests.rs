@@ -82,3 +82,26 @@ fn a_note_that_was_changed_is_told() {
         assert!(matches!(told, JournalError::Damaged { .. }), "byte {at}: {told}");
     }
 }
+
+/// One reader takes from the stream while others keep its beginning: none writes over what another one is writing.
+#[test]
+fn readers_that_write_at_once_leave_a_journal() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = open(folder.path());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| journal.keep_beginning(0).unwrap());
+            }
+            // The first reader of a stream begins a segment.
+            let (reader, mut writer) = pipe();
+            journal.attach(|| Ok(reader)).unwrap();
+            writer.write_all(b"one\n").unwrap();
+            assert_eq!(Cursor::default().read(&journal, &mut [0; 9]).unwrap(), 4);
+        });
+        drop(journal);
+        let journal = open(folder.path());
+        assert!(journal.has_kept_beginning());
+        assert_eq!(content(&journal), b"one\n");
+    }
+}

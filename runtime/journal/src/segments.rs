@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 const ENDING: &str = ".journal";
 /// A file that gets another name when it is whole.
 pub(crate) const NEW: &str = "new";
-/// The same for marks, which are written beside.
+/// The same for marks, for the beginning and for the note of the last segment, which are written beside.
 pub(crate) const NEW_MARKS: &str = "new.marks";
+const NEW_BEGINNING: &str = "new.beginning";
+const NEW_LAST: &str = "new.last";
 /// What stands in front of all records, such as a header line, for as long as the journal is there.
 const BEGINNING: &str = "beginning";
 /// Stands in front of it, with its checksum behind.
@@ -160,7 +162,7 @@ pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), Jour
 pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> {
     let first = first.to_le_bytes();
     let all = [&LAST_MARK[..], &first, &crc32c::crc32c(&first).to_le_bytes()].concat();
-    place(folder, &folder.join(LAST), NEW, |file| file.write_all_at(&all, 0)).map(drop)
+    place(folder, &folder.join(LAST), NEW_LAST, |file| file.write_all_at(&all, 0)).map(drop)
 }
 
 /// Where the last segment begins, as far as it was noted.
@@ -270,7 +272,7 @@ impl Active {
 /// Keeps the beginning of the stream.
 pub(crate) fn write_beginning(folder: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let all = [BEGINNING_MARK, bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
-    place(folder, &folder.join(BEGINNING), NEW, |file| file.write_all_at(&all, 0)).map(drop)
+    place(folder, &folder.join(BEGINNING), NEW_BEGINNING, |file| file.write_all_at(&all, 0)).map(drop)
 }
 
 /// The beginning of the stream, if it is kept.
@@ -289,6 +291,5 @@ pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalEr
 
 /// Removes what a process left that was ended while it made a file.
 pub(crate) fn tidy(folder: &Path) -> Result<(), JournalError> {
-    remove(&folder.join(NEW))?;
-    remove(&folder.join(NEW_MARKS))
+    [NEW, NEW_MARKS, NEW_BEGINNING, NEW_LAST].iter().try_for_each(|name| remove(&folder.join(name)))
 }
