@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long versions of the tests that can look at more than `make test` has time for: 10^6 mutated
-# inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans of all planners; and tests with programs that other machines lack: Prometheus, a browser, Compose,
+# inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans of all planners, 10^4 damaged states; and tests with programs that other machines lack: Prometheus, a browser, Compose,
 # systemd-analyze, kubernetes-validate. As root it installs these from Debian's packages; those that it cannot have are told, and what needs them
 # counts as skipped. Writes docs/benchmarks/test-long.md. Takes up to hours.
 set -euo pipefail
@@ -10,6 +10,7 @@ export TIDEMILL_MUTATIONS=${TIDEMILL_MUTATIONS:-1000000}
 export TIDEMILL_CHAOS_ROUNDS=${TIDEMILL_CHAOS_ROUNDS:-2000}
 export TIDEMILL_PLANNING_CASES=${TIDEMILL_PLANNING_CASES:-100000}
 export TIDEMILL_PLANNED_RUNS=${TIDEMILL_PLANNED_RUNS:-5000}
+export TIDEMILL_DAMAGES=${TIDEMILL_DAMAGES:-10000}
 match='(^|::)(chaos_|recovery_|agreement::|planned_runs_of_the_)|mutat|^(programs|monitoring|dashboards|cluster_page|deployment|elastic)::'
 results=target/test-long-results.json
 report=docs/benchmarks/test-long.md

@@ -1,7 +1,7 @@
 //! Errors of the engine as failures: their kind, the place in the workflow that they are about, and what of the results is kept.
 use crate::failure::{Failure, Kind};
 use tidemill_engine::RunError;
-use tidemill_operators::journal::is_of_again;
+use tidemill_operators::journal::{is_of_again, is_of_loss};
 use tidemill_operators::kind::TypedSinkKind;
 use tidemill_operators::sinks::has_lost_rows;
 use tidemill_operators::sinks::parquet::Parquet;
@@ -46,7 +46,7 @@ pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
         RunError::NotOpened { .. } => Failure::new(Kind::Configuration, error.to_string()).with_help(kept),
         RunError::Cut(_) => Failure::new(Kind::Unavailable, error.to_string())
             .with_help(format!("{kept}; `when_cut: buffer` goes on while an edge is cut")),
-        RunError::Operator { text, .. } if has_lost_rows(text) || is_of_again(text) => {
+        RunError::Operator { text, .. } if has_lost_rows(text) || is_of_again(text) || is_of_loss(text) => {
             Failure::new(Kind::Data, error.to_string()).with_help(kept)
         }
         // A source or sink lost its file or its disk.

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use tidemill_engine::{LetterWriter, Program, RunReport};
 use tidemill_operators::api::{DeadLetter, OperatorError};
 use tidemill_operators::dead_letters::DeadLetterWriter;
+use tidemill_operators::sinks::has_lost_rows;
 use tidemill_spec::workflow::Workflow;
 
 /// The writer of the workflow's dead letters, if it names a file; with a token it goes on where another process was.
@@ -38,7 +39,9 @@ pub(crate) fn check(workflow: &Workflow, token: Option<&[u8]>) -> Result<(), Fai
 }
 
 fn failure(error: OperatorError) -> Failure {
-    Failure::new(Kind::Configuration, format!("dead letters: {error}"))
+    // As for all other outputs.
+    let kind = if has_lost_rows(&error.message) { Kind::Data } else { Kind::Configuration };
+    Failure::new(kind, format!("dead letters: {error}"))
 }
 
 /// Where the dead letters of a workflow go.

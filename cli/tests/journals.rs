@@ -332,9 +332,12 @@ fn a_stream_whose_producer_died_first_is_read_on() {
         take();
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(child.try_wait().unwrap().is_none(), "it had come to its end");
     child.kill().unwrap();
     child.wait().unwrap();
+    if crate::states::checkpoint(&place).1 {
+        // All had come through before it was killed, as on a busy machine: then nothing more is to be read.
+        return a_stream_whose_producer_died_first_is_read_on();
+    }
     assert!(checkpoint(&place) > 1);
     // Taken until the test ends.
     std::thread::spawn(move || {
@@ -345,8 +348,10 @@ fn a_stream_whose_producer_died_first_is_read_on() {
         }
     });
     let mut child = start();
-    child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]).unwrap();
+    // One that has ended says why.
+    let written = child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]);
     succeeds(child);
+    written.unwrap();
     same(&outputs(&place), &undisturbed("jsonl", &text));
 }
 

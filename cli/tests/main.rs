@@ -63,6 +63,7 @@ mod planned_runs;
 mod planning;
 mod processes;
 mod profiling;
+mod random_damage;
 mod rates;
 mod reference;
 mod reports;

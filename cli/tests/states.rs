@@ -289,7 +289,7 @@ fn a_state_stays_as_it_was_where_a_sink_refuses() {
         assert!(!refused.contains("goes on from the state"), "{refused}");
         place.write("out/pairs.jsonl", lines);
         place.write("out/dead.jsonl", "");
-        let refused = run(&[]).expect(78).stderr;
+        let refused = run(&[]).expect(65).stderr;
         assert!(refused.contains("dead.jsonl"), "{refused}");
         place.write("out/dead.jsonl", dead);
         assert!(manifest() == before, "the state was changed");

@@ -1,19 +1,21 @@
 //! Committed rows of a file that can only be written in one go, kept beside it until then: an Arrow IPC stream that
-//! grows by commits.
+//! grows by commits, in [frames](super::frames) with checksums, as nobody else looks at it: one for the schema, then one for each record
+//! batch. All of it is compared with them before a run goes on behind it, and again when the file is made.
 //!
 //! A position in it is a number of rows: commits end between record batches. The schema of the stream carries the
 //! journal's id, by which rows that were made from it are known again.
+use super::frames::{self, Frames, Next};
 use super::lock::check_free;
-use super::staging::{Staging, write_error};
+use super::staging::{LOST_HELP, Staging, write_error};
 use crate::api::{Flush, OperatorError};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,7 +88,7 @@ impl Journal {
                 break staging;
             }
         };
-        staging.buffer().append(encoder.get_mut());
+        frames::append(staging.buffer(), encoder.get_mut(), 0);
         staging.commit()?;
         Ok(Self { path: path.to_owned(), schema, staging, encoder, committed: 0, staged: 0 })
     }
@@ -151,8 +153,9 @@ impl Journal {
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec())
             .map_err(|e| broken(&self.path, &e))?;
         self.encoder.write(&batch).map_err(|e| broken(&self.path, &e))?;
-        self.staging.buffer().append(self.encoder.get_mut());
-        self.staged += batch.num_rows() as u64;
+        let rows = u32::try_from(batch.num_rows()).map_err(|e| broken(&self.path, &e))?;
+        frames::append(self.staging.buffer(), self.encoder.get_mut(), rows);
+        self.staged += u64::from(rows);
         self.staging.spill()
     }
 
@@ -189,9 +192,24 @@ impl Journal {
         &self,
     ) -> Result<impl Iterator<Item = Result<RecordBatch, OperatorError>>, OperatorError> {
         let file = File::open(&self.path).map_err(|e| broken(&self.path, &e))?;
-        let content = BufReader::new(file.take(self.staging.committed()));
+        let content = Frames::new(BufReader::new(file.take(self.staging.committed())));
         let batches = StreamReader::try_new(content, None).map_err(|e| broken(&self.path, &e))?;
-        Ok(batches.map(|batch| batch.map_err(|e| broken(&self.path, &e))))
+        Ok(batches.map(|batch| {
+            batch.map_err(|error| match error {
+                ArrowError::IoError(_, error) if error.kind() == ErrorKind::InvalidData => {
+                    damaged(&self.path, &error.to_string())
+                }
+                error => broken(&self.path, &error),
+            })
+        }))
+    }
+
+    /// Whether so many rows, which were read of it, are all that are committed.
+    pub(super) fn expect(&self, rows: u64) -> Result<(), OperatorError> {
+        match rows == self.committed {
+            true => Ok(()),
+            false => Err(damaged(&self.path, &format!("it has {rows} of {} rows", self.committed))),
+        }
     }
 
     /// Leaves it for another process.
@@ -212,59 +230,56 @@ fn end_of(path: &Path, schema: &SchemaRef, rows: u64) -> Result<(Option<u64>, u6
     if found != *schema {
         return Err(other_columns(path));
     }
-    messages(&file, rows).map_err(|e| write_error(path, &e))
+    whole(path, file, rows)
 }
 
 /// Whether the first `rows` rows of the journal with the id of this schema are there, whatever its columns, and how many are. Nothing is
 /// touched.
 pub(super) fn count(path: &Path, schema: &Schema, rows: u64) -> Result<(bool, u64), OperatorError> {
     let Some((file, _)) = of_id(path, schema)? else { return Ok((false, 0)) };
-    let (end, found) = messages(&file, rows).map_err(|e| write_error(path, &e))?;
+    let (end, found) = whole(path, file, rows)?;
     Ok((end.is_some(), found))
 }
 
 /// The journal with the id of this schema, and its own schema.
 fn of_id(path: &Path, schema: &Schema) -> Result<Option<(File, SchemaRef)>, OperatorError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(write_error(path, &error)),
+    let open = || match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(write_error(path, &error)),
     };
-    // What has no whole schema is no journal yet.
-    let Ok(reader) = StreamReader::try_new(BufReader::new(&file), None) else { return Ok(None) };
+    let Some(file) = open()? else { return Ok(None) };
+    let mut frames = Frames::new(BufReader::new(file));
+    match frames.next().map_err(|e| write_error(path, &e))? {
+        Next::Frame { .. } => {}
+        // What has no whole schema is no journal yet.
+        Next::End => return Ok(None),
+        Next::Damaged => return Err(damaged(path, &frames.damage())),
+    }
+    let Ok(reader) = StreamReader::try_new(frames, None) else { return Ok(None) };
     let found = reader.schema();
     drop(reader);
-    Ok(is_same_journal(&found, schema).then_some((file, found)))
+    let file = if is_same_journal(&found, schema) { open()? } else { None };
+    Ok(file.map(|file| (file, found)))
 }
 
-/// See [`end_of`]: goes from message to message, without the columns.
-fn messages(file: &File, rows: u64) -> io::Result<(Option<u64>, u64)> {
-    use std::os::unix::fs::FileExt;
-    let length = file.metadata()?.len();
-    let (mut end, mut found, mut is_schema) = (0_u64, 0, true);
-    let mut metadata = Vec::new();
+/// What was committed is not there any more.
+fn damaged(path: &Path, what: &str) -> OperatorError {
+    OperatorError::new(format!("`{}` is damaged: {what}: {LOST_HELP}", path.display()))
+}
+
+/// See [`end_of`]: compares all rows with their checksums.
+fn whole(path: &Path, file: File, rows: u64) -> Result<(Option<u64>, u64), OperatorError> {
+    let mut frames = Frames::new(BufReader::new(file));
+    let (mut found, mut is_schema) = (0, true);
     while is_schema || found < rows {
-        // A mark, the length of the message's head, the head, the columns. What is torn ends the journal.
-        let mut start = [0; 8];
-        if end + 8 > length {
-            return Ok((None, found));
+        match frames.next().map_err(|e| write_error(path, &e))? {
+            Next::Frame { rows, .. } => found += rows,
+            // What is torn ends the journal.
+            Next::End => return Ok((None, found)),
+            Next::Damaged => return Err(damaged(path, &frames.damage())),
         }
-        file.read_exact_at(&mut start, end)?;
-        let [mark @ .., a, b, c, d] = start;
-        let head = u64::from(u32::from_le_bytes([a, b, c, d]));
-        if mark != [0xff; 4] || head == 0 || end + 8 + head > length {
-            return Ok((None, found));
-        }
-        metadata.resize(head as usize, 0);
-        file.read_exact_at(&mut metadata, end + 8)?;
-        let Ok(message) = arrow_ipc::root_as_message(&metadata) else { return Ok((None, found)) };
-        let next =
-            u64::try_from(message.bodyLength()).ok().and_then(|body| (end + 8 + head).checked_add(body));
-        let Some(next) = next.filter(|next| *next <= length) else { return Ok((None, found)) };
-        if let Some(batch) = message.header_as_record_batch() {
-            found += u64::try_from(batch.length()).unwrap_or(0);
-        }
-        (end, is_schema) = (next, false);
+        is_schema = false;
     }
-    Ok(((found == rows).then_some(end), found))
+    Ok(((found == rows).then_some(frames.at()), found))
 }

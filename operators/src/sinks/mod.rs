@@ -3,6 +3,7 @@ mod appending;
 pub mod checking;
 pub mod csv;
 mod ending;
+mod frames;
 mod journal;
 pub mod jsonl;
 pub(crate) mod lock;

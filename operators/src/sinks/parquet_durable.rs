@@ -5,6 +5,7 @@
 //! | anything before the end | the journal with the committed rows |
 //! | something between the end of the file and that of the journal | both; the file is made again |
 //! | something after the journal is gone | the file, which knows its journal's id: the rows are taken out of it |
+use super::has_lost_rows;
 use super::journal::{self, Found, Journal};
 use super::parquet::{failure, file_writer};
 use super::rows::Rows;
@@ -142,9 +143,13 @@ impl DurableWriter {
     /// Makes the file of the journal.
     fn publish(&self, file: WholeFile, journal: &Journal) -> Result<(), OperatorError> {
         let mut writer = file_writer(&self.path, &file, &self.rows, journal.schema(), self.row_group_bytes)?;
+        let mut rows = 0;
         for batch in journal.batches()? {
-            writer.write(&batch?).map_err(|e| failure(&self.path, &e))?;
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            writer.write(&batch).map_err(|e| failure(&self.path, &e))?;
         }
+        journal.expect(rows)?;
         writer.close().map_err(|e| failure(&self.path, &e))?;
         // The journal goes only when the file cannot.
         file.finish()
@@ -172,6 +177,7 @@ impl Sink for DurableWriter {
         journal.rollback()?;
         match self.publish(file, &journal) {
             Ok(()) => journal.remove(),
+            Err(error) if has_lost_rows(&error.message) => Err(error),
             Err(error) => {
                 let kept = "the rows are kept beside it, and a run that continues writes it again";
                 Err(OperatorError::new(format!("{}; {kept}", error.message)))

@@ -1,5 +1,6 @@
 //! Whether what was committed survives its process: sinks that are dropped in the middle and continued with the last
 //! token that was recorded.
+use super::checking::check;
 use super::test::{answers, bind};
 use super::{csv::Csv, jsonl::Jsonl, parquet::Parquet, stdout::Stdout};
 use crate::api::{BoundSink, Sink};
@@ -304,6 +305,71 @@ fn what_is_lost_is_told_with_what_to_do() {
             };
             lost(&pipe, "a pipe or a device");
         }
+    }
+}
+
+/// Any bit of the rows that only the engine reads is changed: the run is refused, or all rows are right.
+#[test]
+fn mutated_rows_of_a_parquet_file_are_refused_before_they_are_used() {
+    let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
+    let mut random = tidemill_random::Random::of_seed(8);
+    let mut trial = Trial::new(&PARQUET, "");
+    for rows in [3, 4, 2] {
+        trial.write(rows);
+        trial.commit();
+    }
+    trial.record();
+    // Behind what is recorded.
+    trial.write(2);
+    trial.commit();
+    trial.kill();
+    let whole = std::fs::read(trial.content()).unwrap();
+    let mut refused = 0;
+    for _ in 0..wanted.unwrap_or(300) {
+        let mut bytes = whole.clone();
+        let at = random.below(bytes.len());
+        match random.below(4) {
+            0 => bytes.truncate(at),
+            1 => bytes[at..].fill(0),
+            _ => bytes[at] ^= 1 << random.below(8),
+        }
+        std::fs::write(trial.content(), &bytes).unwrap();
+        let checked = check(&trial.bound, Some(&trial.token));
+        match trial.try_resume() {
+            Err(told) => {
+                assert!(crate::sinks::has_lost_rows(&told), "{told}");
+                assert_eq!(checked.unwrap_err().message, told);
+                refused += 1;
+            }
+            Ok(mut sink) => {
+                checked.unwrap();
+                sink.close().unwrap();
+                assert_eq!((PARQUET.keys)(&trial.path("a.parquet")), trial.keys[..trial.recorded]);
+                std::fs::remove_file(trial.path("a.parquet")).unwrap();
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+/// What is damaged while the run goes on is told at its end, and nobody is told that the rows are kept.
+#[test]
+fn rows_that_are_damaged_before_the_end_are_in_no_file() {
+    for cut in [true, false] {
+        let mut trial = Trial::new(&PARQUET, "");
+        trial.write(3);
+        trial.commit();
+        let mut bytes = std::fs::read(trial.content()).unwrap();
+        let (last, middle) = (bytes.len() - 1, bytes.len() - 9);
+        if cut {
+            bytes.truncate(last);
+        } else {
+            bytes[middle] ^= 1;
+        }
+        std::fs::write(trial.content(), &bytes).unwrap();
+        let told = trial.sink.close().unwrap_err().message;
+        assert!(told.contains("is damaged") && crate::sinks::has_lost_rows(&told), "{told}");
+        assert!(!trial.path("a.parquet").exists());
     }
 }
 

@@ -319,6 +319,10 @@ impl<F: Format> Reader<F> {
                 ErrorKind::IsADirectory => {
                     (format!("{shown} is a folder"), "write the path of a file in it".to_owned())
                 }
+                // It says itself what to do.
+                _ if tidemill_journal::is_of_loss(&error.to_string()) => {
+                    (format!("{shown} cannot be read"), error.to_string())
+                }
                 _ => (format!("{shown} cannot be read: {error}"), "check the path and the disk".to_owned()),
             })?;
         format

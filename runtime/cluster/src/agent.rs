@@ -109,6 +109,15 @@ const HEARD: Duration = Duration::from_secs(5);
 /// The first heartbeat waits so long for which backends there are.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
+/// Heartbeats that are refused one after another are sent again after twice as long each, but no longer than this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+
+/// Until the next heartbeat, after so many refusals.
+fn pause_after(refusals: u32) -> Duration {
+    let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
+    pause.saturating_mul(1 << refusals.min(8)).min(LONGEST_PAUSE)
+}
+
 /// Until a renewal of the certificate is tried again that has failed.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 
@@ -184,7 +193,7 @@ pub fn serve(
     };
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
-    let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
+    let mut refusals = 0_u32;
     // Whoever says nothing may get what it cannot run.
     agent.backends.wait(FIRST_LOOK);
     while !end.load(Ordering::Acquire) {
@@ -196,6 +205,7 @@ pub fn serve(
         counts.asked(answer.is_ok(), heartbeat.hosts.clone(), expires);
         match answer {
             Ok(duties) => {
+                refusals = 0;
                 if !std::mem::replace(&mut is_heard, true) {
                     tracing::info!("the controller is there again");
                 }
@@ -208,18 +218,21 @@ pub fn serve(
                     beats.turn_from(&place);
                 }
             }
-            Err(error) if error.is_refusal() => {
+            Err(error) if error.is_revocation() => {
                 agent.hosts.end();
                 return Err(error.into());
             }
             Err(error) => {
+                if error.is_refusal() {
+                    refusals = refusals.saturating_add(1);
+                }
                 agent.hosts.log_again(heartbeat.logs);
                 if std::mem::replace(&mut is_heard, false) {
                     tracing::warn!("{error}; what runs here goes on, and the controller is looked for");
                 }
             }
         }
-        agent.hosts.look(pause);
+        agent.hosts.look(pause_after(refusals));
     }
     agent.hosts.end();
     Ok(())
@@ -379,6 +392,12 @@ fn own_address_towards(place: &str) -> std::io::Result<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_heartbeats_come_less_and_less_often_and_never_end() {
+        let pauses = [0, 1, 2, 3, 4, 5, u32::MAX].map(|refusals| pause_after(refusals).as_millis());
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000]);
+    }
 
     #[test]
     fn a_renewal_that_fails_is_tried_again_after_a_while_and_before_the_end() {

@@ -70,6 +70,10 @@ pub const HEARTBEAT_MILLISECONDS: u64 = 500;
 /// After so long a silence a worker counts as lost, milliseconds.
 pub const DETECTION_MILLISECONDS: u64 = 2_000;
 
+/// The number of an answer to a worker whose certificate was revoked (410 in HTTP): it is not part of the cluster any more. All other
+/// refusals may end, such as those of a clock that is wrong.
+pub const REVOKED: u16 = 410;
+
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {

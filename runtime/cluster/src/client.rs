@@ -1,7 +1,7 @@
 //! Asks the controller: the one that leads, where there are several.
 mod several;
 
-use crate::api::{CHUNK, Refused};
+use crate::api::{CHUNK, REVOKED, Refused};
 use rustls::AlertDescription;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,11 +59,25 @@ impl ClientError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { status, .. } => (400..500).contains(status),
+            _ => self.is_revocation(),
+        }
+    }
+
+    /// The controller says that the certificate that was shown is revoked: no clock that is wrong for a while, and no controller that cannot
+    /// check it now, is a reason for that.
+    pub fn is_revocation(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => *status == REVOKED,
             Self::Call(CallError::Tls { reason, .. }) => {
                 *reason == rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)
             }
             _ => false,
         }
+    }
+
+    /// Who asks cannot prove at the moment who it is, such as while a clock is wrong.
+    pub(crate) fn is_unproved(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, .. })
     }
 }
 

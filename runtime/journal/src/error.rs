@@ -18,8 +18,7 @@ pub enum JournalError {
     },
     /// What is in it is not what was written.
     #[error(
-        "the journal `{}` is damaged: {reason}: restore it from a copy of the whole state, or begin anew with `tidemill \
-         state reset`", path.display()
+        "the journal `{}` is damaged: {reason}: {LOST_HELP}", path.display()
     )]
     Damaged {
         /// The file.
@@ -38,8 +37,7 @@ pub enum JournalError {
     },
     /// It does not have what is wanted from it.
     #[error(
-        "the journal `{}` has bytes {first} to {end} of the stream, and byte {wanted} is wanted: restore it from a copy of \
-         the whole state, or begin anew with `tidemill state reset`", path.display()
+        "the journal `{}` has bytes {first} to {end} of the stream, and byte {wanted} is wanted: {LOST_HELP}", path.display()
     )]
     NotThere {
         /// The folder.
@@ -65,6 +63,15 @@ pub enum JournalError {
     /// The stream itself cannot be read.
     #[error("{0}")]
     Stream(#[source] io::Error),
+}
+
+/// What to do about a journal that does not have what was written.
+const LOST_HELP: &str =
+    "restore it from a copy of the whole state, or begin anew with `tidemill state reset`";
+
+/// Whether the text of an error says that a journal is damaged, or does not have what is wanted from it.
+pub fn is_of_loss(text: &str) -> bool {
+    text.ends_with(LOST_HELP)
 }
 
 /// What to do about a stream that begins again.
@@ -101,5 +108,25 @@ fn help(error: &io::Error) -> &'static str {
             "allow writing to the folder of the state"
         }
         _ => "check the disk",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_told_from_what_a_disk_says() {
+        let path = Path::new("state/journals/events");
+        let lost = [
+            JournalError::damaged(path, "what is behind byte 72 is wrong"),
+            JournalError::NotThere { path: path.to_owned(), first: 0, end: 9, wanted: 10 },
+        ];
+        for error in lost {
+            let text = io::Error::from(error).to_string();
+            assert!(is_of_loss(&text) && !is_of_again(&text), "{text}");
+        }
+        let text = JournalError::io("read", path, io::ErrorKind::NotFound.into()).to_string();
+        assert!(!is_of_loss(&text), "{text}");
     }
 }

@@ -170,7 +170,7 @@ pub(crate) struct Scanned {
     pub(crate) torn: Range<usize>,
     /// Bytes of the file that its whole records take.
     pub(crate) whole: usize,
-    /// Something was written behind a record that is wrong: that one was whole once.
+    /// Something is not what was written, and no process that was ended leaves it so.
     pub(crate) is_damaged: bool,
 }
 
@@ -196,6 +196,19 @@ impl Scanned {
     }
 }
 
+/// Bytes that a disk writes at once.
+const SECTOR: usize = 512;
+
+/// Whether what is behind `from`, where a record begins, has places that were not written when the machine stopped, which file systems
+/// give as zeros: all of a sector, or the mark that it begins or ends with.
+fn has_unwritten(bytes: &[u8], from: usize) -> bool {
+    let rest = &bytes[from..];
+    let (head, sectors) = rest.split_at(rest.len().min(SECTOR - from % SECTOR));
+    let marks = [&rest[..rest.len().min(RECORD.len())], &rest[rest.len().saturating_sub(END.len())..]];
+    let mut places = marks.into_iter().chain([head]).chain(sectors.chunks(SECTOR));
+    places.any(|place| place.iter().all(|byte| *byte == 0))
+}
+
 /// Reads a segment up to the first record that is not whole. `is_same_boot`: what a process has written of such a record
 /// is what it was told to write, because the machine has not stopped since.
 pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
@@ -203,10 +216,16 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
     let end = head.first;
     let mut found =
         Scanned { head, end, sequence: head.sequence, torn: 0..0, whole: SEGMENT_HEAD, is_damaged: false };
-    while let Some(record) = bytes.get(found.whole..).and_then(RecordHead::of) {
-        if (record.offset, record.sequence) != (found.end, found.sequence) {
+    // A process that is ended leaves a file that is too short. A machine that stops may leave places in it that were not written.
+    let is_torn = |from: usize| !is_same_boot && has_unwritten(bytes, from);
+    while found.whole + RECORD_HEAD <= bytes.len() {
+        let record = RecordHead::of(&bytes[found.whole..]);
+        let Some(record) =
+            record.filter(|record| (record.offset, record.sequence) == (found.end, found.sequence))
+        else {
+            found.is_damaged = !is_torn(found.whole);
             break;
-        }
+        };
         let begin = found.whole + RECORD_HEAD;
         let end = begin + record.length as usize;
         match bytes.get(end..end + RECORD_END) {
@@ -220,8 +239,9 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
                 (found.end, found.sequence) = (place, sequence);
                 found.whole = end + RECORD_END;
             }
+            // Something behind it was written later: it was whole once.
             Some(_) => {
-                found.is_damaged = bytes.len() > end + RECORD_END;
+                found.is_damaged = bytes.len() > end + RECORD_END || !is_torn(found.whole);
                 break;
             }
             None => {
@@ -299,6 +319,34 @@ mod tests {
             bytes[at] ^= 0x40;
             let found = scan(&bytes, true).unwrap();
             assert!(found.end < 114 && found.torn.is_empty(), "byte {at}: {found:?}");
+            // Also of the last record, whether the machine has stopped since or not.
+            for is_same_boot in [true, false] {
+                assert!(scan(&bytes, is_same_boot).unwrap().is_damaged, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_stopped_machine_did_not_write_is_no_damage() {
+        let long = [b'x'; 5000];
+        let whole = segment(&[b"one\n", &long]);
+        let begin = SEGMENT_HEAD + RECORD_HEAD + 4 + RECORD_END;
+        for from in [begin, 512, 4096] {
+            for to in [from + 512, 4608, whole.len()] {
+                let mut bytes = whole.clone();
+                let (from, to) = (from.next_multiple_of(512).max(begin), to.next_multiple_of(512));
+                let to = to.min(bytes.len());
+                if from >= to {
+                    continue;
+                }
+                bytes[from..to].fill(0);
+                let found = scan(&bytes, false).unwrap();
+                assert!(
+                    !found.is_damaged && (found.end, found.sequence) == (104, 4),
+                    "{from} to {to}: {found:?}"
+                );
+                assert!(scan(&bytes, true).unwrap().is_damaged, "no process leaves that");
+            }
         }
     }
 }

@@ -93,6 +93,8 @@ pub struct Journal {
     stream: Mutex<Option<Stream>>,
     ended: AtomicBool,
     held: AtomicBool,
+    /// Locked while the beginning is written.
+    keeping: Mutex<()>,
     pub(crate) marks: Mutex<BTreeMap<String, Marks>>,
 }
 
@@ -132,6 +134,7 @@ impl Journal {
             stream: Mutex::default(),
             ended: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            keeping: Mutex::default(),
             marks: Mutex::default(),
         };
         if !found.torn.is_empty() {
@@ -192,6 +195,8 @@ impl Journal {
     fn cut_unfinished_line(&self, origin: Origin) -> Result<Option<CutLine>, JournalError> {
         let line = self.unfinished_line()?;
         let Some(CutLine { at, .. }) = line else { return Ok(None) };
+        let stays = lock(&self.known).segments.iter().rfind(|segment| segment.first <= at).copied();
+        stays.map_or(Ok(()), |stays| segments::write_last(&self.folder, stays.first))?;
         loop {
             let last = lock(&self.known).segments.pop_if(|last| last.first > at);
             let Some(last) = last else { break };
@@ -238,6 +243,7 @@ impl Journal {
         let origin = Origin { boot: boot(), ..origin };
         let head = SegmentHead { owner: self.owner, first, sequence, origin };
         let active = Active::create(&self.folder, head, bytes)?;
+        segments::write_last(&self.folder, first)?;
         let mut known = lock(&self.known);
         known.segments.retain(|segment| segment.first != first);
         known.segments.push(Segment { first, bytes: active.length });
@@ -385,29 +391,40 @@ impl Journal {
         Ok(read)
     }
 
+    /// Has the system move bytes into a record. The file only ever gets longer by that: whatever moment the process is ended at, what it
+    /// leaves is the beginning of a record.
     fn move_record(&self, writer: &mut Writer, stream: &Stream, bytes: usize) -> Result<usize, JournalError> {
         let (sequence, offset) = self.next();
         let active = self.active(writer, stream.origin)?;
         let (at, begin) = (active.length, active.length + RECORD_HEAD as u64);
-        let mut head = RecordHead { length: bytes as u32, sequence, offset };
+        let head = RecordHead { length: bytes as u32, sequence, offset };
         active.file.write_all_at(&head.bytes(), at).map_err(active.failed("written"))?;
         let moved = stream.move_into(&active.file, begin, bytes).map_err(active.failed("written"))?;
         if moved == 0 {
+            // What is written there instead is not written over it.
+            active.file.set_len(at).map_err(active.failed("written"))?;
             return Ok(0);
-        }
-        if moved < bytes {
-            head.length = moved as u32;
-            active.file.write_all_at(&head.bytes(), at).map_err(active.failed("written"))?;
         }
         let mut content = vec![0; moved];
         read_exact_at(&active.file, &mut content, begin).map_err(active.failed("read"))?;
-        let end = record_end(&content);
-        active.file.write_all_at(&end, begin + moved as u64).map_err(active.failed("written"))?;
-        active.finish(moved)?;
-        let length = active.length;
-        self.count(moved, length);
+        if moved < bytes {
+            // Somebody else has read some of them. The head stays what it is, as a process leaves it that is ended, and the
+            // bytes are in a segment of their own as they would be then.
+            writer.active = Some(self.begin_segment(stream.origin, &content)?);
+        } else {
+            let end = record_end(&content);
+            active.file.write_all_at(&end, begin + moved as u64).map_err(active.failed("written"))?;
+            active.finish(moved)?;
+            let length = active.length;
+            self.count(moved, length);
+        }
         self.look_again(writer, &content);
         Ok(moved)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn move_record_of(&self, stream: &Stream, bytes: usize) -> Result<usize, JournalError> {
+        self.move_record(&mut lock(&self.writer), stream, bytes)
     }
 
     /// A line that the end of the stream ended is a whole one, whatever is read behind it later.
@@ -463,6 +480,7 @@ impl Journal {
     /// # Errors
     /// The disk.
     pub fn keep_beginning(&self, end: u64) -> Result<(), JournalError> {
+        let _alone = lock(&self.keeping);
         if self.known().beginning.is_some() {
             return Ok(());
         }
@@ -523,75 +541,5 @@ impl Journal {
             segments: known.segments.len(),
             bytes: known.bytes(),
         }
-    }
-
-    /// What the journal in a folder has, also while a process has it open; none where there is none.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn look(folder: &Path) -> Result<Option<Extent>, JournalError> {
-        let listed = segments::list(folder)?;
-        let (Some(first), Some(last)) = (listed.first(), listed.last()) else { return Ok(None) };
-        let (_, found) = segments::read(folder, last.first)?;
-        Ok(Some(Extent {
-            first: first.first,
-            end: found.end + found.torn.len() as u64,
-            records: found.sequence,
-            segments: listed.len(),
-            bytes: listed.iter().map(|segment| segment.bytes).sum(),
-        }))
-    }
-
-    /// Bytes of the files of the journal in a folder that have what comes from a place in the stream on, also while a process has it open.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn bytes_from(folder: &Path, from: u64) -> Result<u64, JournalError> {
-        let listed = segments::list(folder)?;
-        let before = listed.windows(2).take_while(|pair| pair[1].first <= from).count();
-        Ok(listed[before..].iter().map(|segment| segment.bytes).sum())
-    }
-
-    /// Where the last whole line of the journal in a folder ends, of which [`Journal::look`] has told: another stream goes on there, and only
-    /// the one that has the rest of what is behind goes on at the end.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn end_of_lines(folder: &Path, extent: &Extent) -> Result<u64, JournalError> {
-        let mut limit = extent.end;
-        for segment in segments::list(folder)?.iter().rev() {
-            let (bytes, found) = segments::read(folder, segment.first)?;
-            if let Some(end) = found.end_of_lines(&bytes, limit) {
-                return Ok(end);
-            }
-            limit = limit.min(segment.first);
-        }
-        Ok(limit)
-    }
-
-    /// Whether the bytes of the journal in a folder come from this stream, as far as the system tells.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn is_of(folder: &Path, stream: &File) -> Result<bool, JournalError> {
-        let listed = segments::list(folder)?;
-        let Some(last) = listed.last() else { return Ok(false) };
-        let (_, found) = segments::read(folder, last.first)?;
-        Ok(Origin::of(stream).is_ok_and(|origin| origin == found.head.origin))
-    }
-
-    /// Deletes the first segments of the journal in a folder, as [`Journal::release`], for another process that has it open.
-    ///
-    /// # Errors
-    /// A segment cannot be deleted.
-    pub fn release_in(folder: &Path, before: u64) -> Result<(), JournalError> {
-        let listed = segments::list(folder)?;
-        for pair in listed.windows(2).take_while(|pair| pair[1].first <= before) {
-            if pair[0].first == 0 {
-                again::keep_beginning(folder);
-            }
-            segments::remove(&segments::path_of(folder, pair[0].first))?;
-        }
-        Ok(())
     }
 }

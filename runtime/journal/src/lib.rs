@@ -15,6 +15,10 @@
 //!   disk is lost, as is what is in a pipe.
 //!
 //! A record that is not whole is cut off, unless the machine has run since: then its bytes are what the stream gave.
+//! A file only gets longer until the next one follows it, so a process that is ended leaves the beginning of a record at its end, and nothing
+//! else: what is not that is damage, and the journal is refused. Three things cannot be told from what is left so: a file that was cut off
+//! (behind what a checkpoint covers; before that the bytes are missed), other bytes in a record that is not whole, which has no checksum
+//! yet, and, once the machine has stopped, a last record with zeros where the disk may not have written.
 //! [Marks](Journal::mark) of readers are on the disk before they count.
 //! Half a line at the end waits for its rest, if the stream is still the same one; else it is cut off, too.
 //!
@@ -48,15 +52,20 @@ mod format;
 #[doc(hidden)]
 pub mod heard;
 mod journal;
+mod looking;
 mod marks;
 mod segments;
 mod stream;
 
 #[cfg(test)]
+mod ended_process_tests;
+#[cfg(test)]
 mod power_loss_tests;
 #[cfg(test)]
 mod recovery_tests;
+#[cfg(test)]
+mod segment_loss_tests;
 
 pub use cursor::Cursor;
-pub use error::{JournalError, is_of_again};
+pub use error::{JournalError, is_of_again, is_of_loss};
 pub use journal::{CutLine, Extent, Journal, LEAST_SIZE, SEGMENT};

@@ -14,12 +14,19 @@ use std::path::{Path, PathBuf};
 const ENDING: &str = ".journal";
 /// A file that gets another name when it is whole.
 pub(crate) const NEW: &str = "new";
-/// The same for marks, which are written beside.
+/// The same for marks, for the beginning and for the note of the last segment, which are written beside.
 pub(crate) const NEW_MARKS: &str = "new.marks";
+const NEW_BEGINNING: &str = "new.beginning";
+const NEW_LAST: &str = "new.last";
 /// What stands in front of all records, such as a header line, for as long as the journal is there.
 const BEGINNING: &str = "beginning";
 /// Stands in front of it, with its checksum behind.
 const BEGINNING_MARK: &[u8; 4] = b"TMJB";
+
+/// Which segment is the last one; all before it may be released, and it is not.
+const LAST: &str = "last";
+/// Stands in front of its place in the stream, with the checksum behind.
+const LAST_MARK: &[u8; 4] = b"TMJL";
 
 /// A segment that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +93,14 @@ pub(crate) struct Recovered {
 /// Looks at all segments; only what is whole counts.
 pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
     let mut recovered = Recovered::default();
+    // In this order: what follows it meanwhile is in the list too.
+    let last = read_last(folder)?;
     let listed = list(folder)?;
+    if let Some(last) = last
+        && listed.iter().all(|segment| segment.first != last)
+    {
+        return Err(JournalError::damaged(&path_of(folder, last), "it is not there any more"));
+    }
     for (index, segment) in listed.iter().enumerate() {
         let (bytes, found) = match read(folder, segment.first) {
             // Another process has released it just now, with all before it.
@@ -142,6 +156,29 @@ pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), Jour
         }
     }
     sync_names(folder)
+}
+
+/// Notes which segment is the last one: if it is not there any more, somebody has deleted it.
+pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> {
+    let first = first.to_le_bytes();
+    let all = [&LAST_MARK[..], &first, &crc32c::crc32c(&first).to_le_bytes()].concat();
+    place(folder, &folder.join(LAST), NEW_LAST, |file| file.write_all_at(&all, 0)).map(drop)
+}
+
+/// Where the last segment begins, as far as it was noted.
+pub(crate) fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
+    let path = folder.join(LAST);
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
+    };
+    let noted = bytes.strip_prefix(LAST_MARK).and_then(|rest| rest.split_first_chunk::<8>());
+    match noted {
+        Some((first, checksum)) if crc32c::crc32c(first).to_le_bytes() == *checksum => {
+            Ok(Some(u64::from_le_bytes(*first)))
+        }
+        _ => Err(JournalError::damaged(&path, "its checksum is wrong")),
+    }
 }
 
 /// Makes the names in a folder durable.
@@ -235,7 +272,7 @@ impl Active {
 /// Keeps the beginning of the stream.
 pub(crate) fn write_beginning(folder: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let all = [BEGINNING_MARK, bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
-    place(folder, &folder.join(BEGINNING), NEW, |file| file.write_all_at(&all, 0)).map(drop)
+    place(folder, &folder.join(BEGINNING), NEW_BEGINNING, |file| file.write_all_at(&all, 0)).map(drop)
 }
 
 /// The beginning of the stream, if it is kept.
@@ -254,6 +291,5 @@ pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalEr
 
 /// Removes what a process left that was ended while it made a file.
 pub(crate) fn tidy(folder: &Path) -> Result<(), JournalError> {
-    remove(&folder.join(NEW))?;
-    remove(&folder.join(NEW_MARKS))
+    [NEW, NEW_MARKS, NEW_BEGINNING, NEW_LAST].iter().try_for_each(|name| remove(&folder.join(name)))
 }

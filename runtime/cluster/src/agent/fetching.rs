@@ -78,7 +78,7 @@ impl Fetcher {
         loop {
             let source = match self.client.post_again::<Source>(&path, &request) {
                 Ok(source) => source,
-                Err(error) if error.is_refusal() || failures >= MOST_FAILURES => {
+                Err(error) if error.is_refusal() && !error.is_unproved() || failures >= MOST_FAILURES => {
                     return Err(error.to_string());
                 }
                 Err(error) => {

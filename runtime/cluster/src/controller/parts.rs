@@ -8,6 +8,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Path, State};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -54,11 +55,23 @@ struct Way {
     bytes: Option<u64>,
 }
 
-#[derive(Default)]
 struct All {
+    /// Number of the last one. A worker skips numbers that it knows, also those of another controller and of this one before it was started
+    /// again: the first is a random one.
     last: u64,
     open: BTreeMap<u64, Open>,
     ways: BTreeMap<String, Way>,
+}
+
+/// Numbers begin below this: they stay exact in programs that read numbers of JSON as floating point, 2^53.
+const FIRST_BELOW: u64 = 1 << 52;
+
+impl Default for All {
+    fn default() -> Self {
+        // The standard library has no other random numbers.
+        let last = RandomState::new().build_hasher().finish() % FIRST_BELOW;
+        Self { last, open: BTreeMap::new(), ways: BTreeMap::new() }
+    }
 }
 
 impl All {
@@ -240,6 +253,24 @@ mod tests {
         parts.sent("edge", wanted[0].number, Err("is not in the folder of the run".to_owned()));
         let refused = waits.await.unwrap().unwrap_err().to_string();
         assert_eq!(refused, "worker edge: is not in the folder of the run");
+    }
+
+    /// A worker skips the numbers that it knows.
+    #[tokio::test]
+    async fn no_two_controllers_give_a_part_the_same_number() {
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..50 {
+            let parts = Arc::new(Parts::default());
+            for _ in 0..3 {
+                let wants = Arc::clone(&parts);
+                let waits = tokio::spawn(async move { wants.have("edge", part("a")).await });
+                let wanted = parts.wanted_soon("edge").await;
+                parts.sent("edge", wanted[0].number, Ok(Bytes::new()));
+                assert_eq!(waits.await.unwrap(), Ok(Bytes::new()));
+                assert!(wanted[0].number < 1 << 53);
+                assert!(seen.insert(wanted[0].number), "{}", wanted[0].number);
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The controller's own certificate: it issues itself a new one after two thirds of its life, and shows that from the next connection on.
 //! Connections that are there go on. One that stands by does the same ([`super::stand_by`]).
 use super::Shared;
+use super::ways::instant;
+use crate::agent::health::civil_milliseconds;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_identity::{CertificateFacts, Timestamp};
 use tidemill_link::remote::Credentials;
 
@@ -14,13 +16,47 @@ pub(super) const PATIENCE: u32 = 60;
 /// Whether it is time for another certificate than the one that is shown.
 pub(super) fn is_due(shown: &Credentials, now: Timestamp) -> bool {
     let facts = CertificateFacts::of_der(&shown.certificate());
-    !facts.is_ok_and(|facts| now < facts.renewal_due())
+    // One that is not valid yet was issued while this clock was wrong: nobody takes it.
+    !facts.is_ok_and(|facts| (facts.not_before..facts.renewal_due()).contains(&now))
+}
+
+/// A step of the clock that is told, milliseconds: more than what a machine that keeps its clock right corrects at once.
+const STEP: i64 = 5_000;
+
+/// Notices that the clock was set: certificates are valid by it, and people read times of it.
+struct Clock {
+    before: (Instant, u64),
+}
+
+impl Clock {
+    fn new(now: Instant, civil: u64) -> Self {
+        Self { before: (now, civil) }
+    }
+
+    /// Says that the clock has made a step since the last look.
+    fn look(&mut self, now: Instant, civil: u64) -> Option<String> {
+        let (then, civil_then) = std::mem::replace(&mut self.before, (now, civil));
+        let passed = i64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(i64::MAX);
+        let step = civil.cast_signed().saturating_sub(civil_then.cast_signed()).saturating_sub(passed);
+        (step.saturating_abs() >= STEP).then(|| {
+            let direction = if step > 0 { "forward" } else { "back" };
+            format!(
+                "the clock of this controller went {direction} by {} s at once: it was set, or the machine slept; certificates are \
+                 checked with it",
+                step.saturating_abs() / 1000
+            )
+        })
+    }
 }
 
 /// Renews it whenever that is due, until the controller ends.
 pub(super) fn watch(shared: &Arc<Shared>) {
     let mut waits = 0;
+    let mut clock = Clock::new(instant(), civil_milliseconds());
     while !shared.is_ending() {
+        if let Some(text) = clock.look(instant(), civil_milliseconds()) {
+            shared.tell("clock_stepped", None, None, &text);
+        }
         if waits > 0 {
             waits -= 1;
         } else if let Err(error) = shared.renew_if_due(Timestamp::now()) {
@@ -41,5 +77,38 @@ impl Shared {
         self.credentials.replace(&issued).map_err(|error| error.to_string())?;
         tracing::info!("the certificate of this controller is renewed");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_identity::{Authority, Lifetimes};
+
+    #[test]
+    fn a_certificate_that_is_not_valid_yet_is_renewed() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        let authority = Authority::open_or_create(folder.path(), Lifetimes::default(), now).unwrap();
+        let issued = |at| Credentials::new(&authority.issue_controller(&["localhost"], at).unwrap()).unwrap();
+        assert!(!is_due(&issued(now), now));
+        // The clock was days fast, and is right again; or it is slow now.
+        let days = Duration::from_secs(5 * 86_400);
+        assert!(is_due(&issued(now.after(days)), now));
+        assert!(is_due(&issued(now), now.after(Duration::from_secs(3_650 * 86_400))));
+    }
+
+    #[test]
+    fn steps_of_the_clock_are_told_and_its_pace_is_not() {
+        let begin = instant();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut clock = Clock::new(begin, 1_000_000);
+        assert_eq!(clock.look(at(1), 1_001_200), None);
+        assert_eq!(clock.look(at(61), 1_061_000), None, "nobody looked for a minute");
+        let forward = clock.look(at(62), 1_661_000).unwrap();
+        assert!(forward.contains("forward by 599 s"), "{forward}");
+        let back = clock.look(at(63), 1_062_000).unwrap();
+        assert!(back.contains("back by 600 s"), "{back}");
+        assert_eq!(clock.look(at(64), 1_063_000), None, "once");
     }
 }

@@ -87,10 +87,21 @@ pub(crate) enum SubmitError {
          (`--as`)"
     )]
     GoesOn(String),
+    #[error("run `{0}` was removed while it was submitted: submit it again")]
+    Removed(String),
     #[error(transparent)]
     Removal(#[from] RemovalError),
     #[error(transparent)]
     Facts(#[from] FactsError),
+}
+
+/// What becomes of a submission.
+enum Fate {
+    /// It is this run, which was submitted before.
+    There(Box<RunView>),
+    Begins,
+    /// A run of its name that is over goes for it.
+    Replaces,
 }
 
 /// Takes over the runs that are to go on.
@@ -143,25 +154,17 @@ impl Shared {
         let digest = serde_json::to_vec(&own)
             .map(|bytes| blobs::digest(&bytes))
             .map_err(|error| SubmitError::Wrong(error.to_string()))?;
-        let known =
-            self.facts.look(|document| document.runs.get(name).map(|run| (run.digest.clone(), run.state)));
-        let replaces = match known {
-            Some((_, state)) if *again && state.is_over() => true,
-            Some(_) if *again => return Err(SubmitError::GoesOn(name.clone())),
-            Some((known, RunState::Failed)) if known == digest => {
-                return Err(SubmitError::Ended(name.clone(), RunState::Failed));
-            }
-            Some((known, RunState::Cancelled)) if known == digest => {
-                return Err(SubmitError::Ended(name.clone(), RunState::Cancelled));
-            }
-            Some((known, _)) if known == digest => {
-                return self.run_view(name).ok_or_else(|| SubmitError::Taken(name.clone()));
-            }
-            Some(_) => return Err(SubmitError::Taken(name.clone())),
-            None => false,
-        };
+        if let Fate::There(view) = self.fate(name, &digest, *again)? {
+            return Ok(*view);
+        }
         // One after the other: each is planned with what those before leave.
         let _alone = locked(&self.planning);
+        // One of this name may have been submitted while this one waited: nothing is laid out in its folder, which may be removed at any time.
+        let replaces = match self.fate(name, &digest, *again)? {
+            Fate::There(view) => return Ok(*view),
+            Fate::Begins => false,
+            Fate::Replaces => true,
+        };
         // What is replaced stays until it is known that this one is fit, which is found out beside it.
         let place = if replaces { trial_of(name) } else { name.clone() };
         let begun = self.begin_planned(&submission, &place);
@@ -228,7 +231,26 @@ impl Shared {
             }
             drive::begin(self, name);
         }
-        self.run_view(name).ok_or_else(|| SubmitError::Taken(name.clone()))
+        self.run_view(name).ok_or_else(|| SubmitError::Removed(name.clone()))
+    }
+
+    /// What becomes of a submission, by what is known of the run of its name.
+    fn fate(&self, name: &str, digest: &str, again: bool) -> Result<Fate, SubmitError> {
+        let known =
+            self.facts.look(|document| document.runs.get(name).map(|run| (run.digest.clone(), run.state)));
+        match known {
+            Some((_, state)) if again && state.is_over() => Ok(Fate::Replaces),
+            Some(_) if again => Err(SubmitError::GoesOn(name.to_owned())),
+            Some((known, state @ (RunState::Failed | RunState::Cancelled))) if known == digest => {
+                Err(SubmitError::Ended(name.to_owned(), state))
+            }
+            Some((known, _)) if known == digest => {
+                let view = self.run_view(name).ok_or_else(|| SubmitError::Removed(name.to_owned()))?;
+                Ok(Fate::There(Box::new(view)))
+            }
+            Some(_) => Err(SubmitError::Taken(name.to_owned())),
+            None => Ok(Fate::Begins),
+        }
     }
 
     /// A text with the paths that whoever submitted the files knows, instead of those of the controller's copies.

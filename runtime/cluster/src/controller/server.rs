@@ -165,10 +165,16 @@ impl IntoResponse for No {
     }
 }
 
+/// See [`crate::api::REVOKED`].
+fn revoked() -> StatusCode {
+    StatusCode::from_u16(crate::api::REVOKED).unwrap_or(StatusCode::GONE)
+}
+
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
         tracing::warn!("refused: {refusal}");
         let status = match refusal.kind() {
+            _ if matches!(refusal, Refusal::CertificateRevoked { .. }) => revoked(),
             RefusalKind::Malformed => StatusCode::BAD_REQUEST,
             RefusalKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             RefusalKind::Forbidden => StatusCode::FORBIDDEN,
@@ -290,8 +296,8 @@ async fn heartbeat(
     blocking(&shared, move |shared| {
         let (name, verified) = worker(shared, &peer)?;
         let duties = shared.heard(&verified, &name, heartbeat, peer.address.ip().to_string());
-        let revoked = || No(StatusCode::UNAUTHORIZED, "the certificate of this worker was revoked".into());
-        duties.map(Json).ok_or_else(revoked)
+        let is_revoked = || No(revoked(), "the certificate of this worker was revoked".into());
+        duties.map(Json).ok_or_else(is_revoked)
     })
     .await
 }
@@ -339,9 +345,10 @@ async fn submit(
     asked(shared, (who, headers), Action::Submit, move |shared, by| {
         shared.submit(submission, by).map_err(|error| match error {
             SubmitError::Wrong(text) => No(StatusCode::UNPROCESSABLE_ENTITY, text),
-            SubmitError::Taken(_) | SubmitError::Ended(..) | SubmitError::GoesOn(_) => {
-                No(StatusCode::CONFLICT, error.to_string())
-            }
+            SubmitError::Taken(_)
+            | SubmitError::Ended(..)
+            | SubmitError::GoesOn(_)
+            | SubmitError::Removed(_) => No(StatusCode::CONFLICT, error.to_string()),
             SubmitError::Removal(error) => error.into(),
             SubmitError::Facts(error) => broken(&error),
         })

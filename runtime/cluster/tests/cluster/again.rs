@@ -1,6 +1,7 @@
 //! A submission that takes the place of a run that has ended.
 use crate::place::{Place, ROWS, until};
-use tidemill_cluster::api::{RunState, RunView, Submission};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidemill_cluster::api::{RemovedView, RunState, RunView, Submission};
 use tidemill_cluster::client::ClientError;
 
 fn submission(place: &Place, workflow: &str, again: bool) -> Submission {
@@ -38,4 +39,41 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
     assert!(runs.join("rows/files/rows.csv").is_file() && !runs.join("rows/mark").exists());
     let left: Vec<_> = std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["rows"], "no trial is left");
+}
+
+/// Whoever submits a run of a name that others submit and remove at the same time is told so, and not that a file is not there.
+#[test]
+fn submissions_of_one_name_that_is_removed_meanwhile_begin_or_are_refused_with_a_conflict() {
+    const SUBMITTERS: usize = 8;
+    let place = Place::new();
+    let path = "/v1/runs/rows";
+    let (going, begun) = (AtomicUsize::new(SUBMITTERS), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for submitter in 0..SUBMITTERS {
+            let (place, going, begun) = (&place, &going, &begun);
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let records = Some((submitter * 100 + round + 1) as u64);
+                    let wanted = Submission { records, ..submission(place, ROWS, false) };
+                    match place.admin.post::<RunView>("/v1/runs", &wanted) {
+                        Ok(_) => drop(begun.fetch_add(1, Ordering::Relaxed)),
+                        Err(ClientError::Refused { status: 409, text }) => {
+                            assert!(text.contains("`rows`"), "{text}");
+                        }
+                        Err(other) => {
+                            going.fetch_sub(1, Ordering::Relaxed);
+                            panic!("{other}");
+                        }
+                    }
+                }
+                going.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while going.load(Ordering::Relaxed) > 0 {
+            // Each of these may come too late or too early.
+            let _ = place.admin.delete::<RunView>(path);
+            let _ = place.admin.post::<RemovedView>(&format!("{path}/remove"), &());
+        }
+    });
+    assert!(begun.load(Ordering::Relaxed) > 0);
 }

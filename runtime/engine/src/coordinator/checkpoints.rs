@@ -307,7 +307,7 @@ impl Checkpoints {
     fn failed(&mut self, text: String) -> Step {
         self.state = State::Idle;
         let now = self.facts.clock.now();
-        if self.failing.as_ref().is_none_or(|(_, before)| *before != text) {
+        if self.failing.as_ref().is_none_or(|(_, before)| plain(before) != plain(&text)) {
             tracing::warn!(
                 "a checkpoint cannot be written: {text}; it is tried again, and the run ends if that fails for {} s",
                 GIVES_UP_AFTER / 1_000_000_000
@@ -322,6 +322,12 @@ impl Checkpoints {
             false => Step::GoesOn,
         }
     }
+}
+
+/// A text without what differs each time, such as the name of an object: without words that have digits.
+fn plain(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect::<Vec<_>>().join(" ")
 }
 
 /// A number that another coordinator does not begin with: its hosts may answer that one's last request late.
