@@ -137,7 +137,10 @@ impl Case {
             }
             listener.warnings(&found);
             digests.push(read.profile.digest());
-            let merged = profile.merge(&read.profile)?;
+            // It was found to be of the same operators, whatever their workflow was called.
+            let mut own = read.profile;
+            own.workflow.name.clone_from(&workflow.name.value);
+            let merged = profile.merge(&own)?;
             for note in merged.notes {
                 // That a workflow changed since is told of each file.
                 if let Note::OtherMachine(worker_type) = note {

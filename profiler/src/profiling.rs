@@ -7,6 +7,8 @@ use crate::fit::{self, Comparison, Fit};
 use crate::flow::Flow;
 use crate::limits::{Restraint, cgroup};
 use crate::messages;
+use crate::notes::{drifted, not_reached, without_pauses};
+use crate::pace;
 use crate::records;
 use crate::schedule;
 use crate::state::{StateFolder, TaskState};
@@ -15,6 +17,7 @@ use crate::stopwatch::Stopwatch;
 use crate::subject::Subject;
 use crate::tasks::{self, Host, Kind, Task};
 use crate::worker::{Load, PAUSE, Reply, Request};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +32,8 @@ const FIRST: (f64, f64) = (0.02, 0.5);
 const LATER: (f64, f64) = (0.25, 2.0);
 /// Calls of each model that are measured after a pause: enough for a distribution.
 const CALLS_AFTER_PAUSE: usize = 24;
+/// How often a task is measured whose processor does not keep its pace.
+const TRIES: usize = 3;
 /// Seconds beyond the budget for the least samples of what has none.
 const GRACE: f64 = 10.0;
 /// Seconds of a budget from which on the engine itself is measured too, some seconds for each type of worker.
@@ -136,7 +141,9 @@ pub fn profile(
         ..Profile::empty("")
     };
     drop(flow); // its models would only take memory while others are measured
-    let mut session = Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end };
+    let best_pace = Cell::new(0);
+    let mut session =
+        Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end, best_pace };
     let all: Vec<Task> = tasks::tasks(subject, &kinds)
         .into_iter()
         .filter(|task| session.inputs.contains_key(&task.operator))
@@ -147,9 +154,12 @@ pub fn profile(
             notes.push(format!("{}: {error}", task.name()));
         }
     }
+    let best = session.best_pace.get();
     for kind in &kinds {
         let overheads = session.overheads(kind, &mut notes)?;
-        profile.machines.push(Machine { overheads, ..machine(kind, &options.host) });
+        let of_kind = all.iter().zip(&found).filter(|(task, _)| task.cpus == kind.cpus);
+        let slowness = of_kind.map(|(_, state)| pace::slowness(state, best)).fold(1.0, f64::max);
+        profile.machines.push(Machine { overheads, ..machine(kind, &options.host, slowness) });
         profile.services.extend(
             all.iter()
                 .zip(&found)
@@ -157,7 +167,14 @@ pub fn profile(
                 .filter_map(|(task, state)| service(subject, kind, task, state)),
         );
     }
-    let (figures, certain) = (schedule::figures(&all, &found).0, schedule::known(&all, &found));
+    let (steady, steady_found): (Vec<Task>, Vec<TaskState>) = all
+        .iter()
+        .zip(&found)
+        .filter(|(_, state)| !pace::has_drifted(state, best))
+        .map(|(task, state)| (task.clone(), state.clone()))
+        .unzip();
+    let (figures, certain) = (schedule::figures(&all, &found).0, schedule::known(&steady, &steady_found));
+    notes.extend(drifted(&all, &found, best));
     let unreached = schedule::unreached(&all, &found);
     if unreached > 0 {
         notes.push(not_reached(options.budget, unreached, figures, schedule::unbegun(&all, &found)));
@@ -193,7 +210,9 @@ pub fn fit(
         .collect();
     let chosen = fit::tasks_to_compare(profile, &kinds, &all);
     let mut comparisons = Vec::new();
-    let session = Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end };
+    let best_pace = Cell::new(0);
+    let session =
+        Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end, best_pace };
     for (done, (task, profiled)) in chosen.iter().enumerate() {
         (session.tell)(Stage::Times {
             certain: done,
@@ -284,6 +303,8 @@ struct Session<'a> {
     stopwatch: Stopwatch,
     tell: Observer<'a>,
     should_end: &'a dyn Fn() -> bool,
+    /// Nanoseconds of the fixed computation of [`pace`] at its quickest; 0: not measured yet.
+    best_pace: Cell<u64>,
 }
 
 impl Session<'_> {
@@ -295,6 +316,8 @@ impl Session<'_> {
             .map(|task| task.key(self.subject, &self.options.host, &self.inputs[&task.operator].digest))
             .collect();
         let mut found: Vec<TaskState> = keys.iter().map(|key| self.states.load(key)).collect();
+        found.iter().for_each(|state| self.paced(state.quickest_pace));
+        let mut again: BTreeMap<usize, usize> = BTreeMap::new();
         loop {
             let left = self.options.budget.as_secs_f64() - self.stopwatch.seconds();
             // What every task still takes at least is kept free of the rest.
@@ -308,7 +331,21 @@ impl Session<'_> {
                     schedule::next(tasks, &found).or_else(|| schedule::next_without_pause(tasks, &found))
                 }
             };
-            let Some(place) = next else { break };
+            // What was measured while the processor was slower than it proved to be is measured anew.
+            let drifted = || {
+                let is_drifted = |place: &usize| {
+                    again.get(place).is_none_or(|times| *times < TRIES)
+                        && found[*place].failed.is_none()
+                        && pace::has_drifted(&found[*place], self.best_pace.get())
+                };
+                (0..found.len()).find(is_drifted).filter(|_| !is_short)
+            };
+            let Some(place) = next.or_else(drifted) else { break };
+            if next.is_none() {
+                *again.entry(place).or_default() += 1;
+                let load = std::mem::take(&mut found[place].load);
+                found[place] = TaskState { load, ..TaskState::default() };
+            }
             let (of, certain) = schedule::figures(tasks, &found);
             let slice = (left / (of - certain) as f64).clamp(FIRST.0, FIRST.1);
             let estimate =
@@ -359,8 +396,47 @@ impl Session<'_> {
         }
     }
 
-    /// One process that measures the open batch sizes of a task, each for a while.
+    /// Notes a pace of the processor.
+    fn paced(&self, pace: u64) {
+        let best = self.best_pace.get();
+        if pace > 0 && (best == 0 || pace < best) {
+            self.best_pace.set(pace);
+        }
+    }
+
+    fn pace(&self, task: &Task, process: &mut Measuring) -> Result<u64, ProfileError> {
+        match process.ask(&Request::Pace)? {
+            Reply::Measured(times) => {
+                let pace = times.into_iter().min().unwrap_or(0);
+                self.paced(pace);
+                Ok(pace)
+            }
+            other => Err(unexpected(task, &other)),
+        }
+    }
+
+    /// Measures a task, again where the processor did not keep its pace. What is no better then is kept, and told.
     fn visit(
+        &self,
+        task: &Task,
+        state: &mut TaskState,
+        slice: f64,
+        extent: Extent,
+    ) -> Result<(), ProfileError> {
+        for tries in 1.. {
+            let mut tried = state.clone();
+            let visited = self.visit_once(task, &mut tried, slice, extent);
+            let is_last = visited.is_err() || tries == TRIES || (self.should_end)();
+            if is_last || !pace::has_drifted(&tried, self.best_pace.get()) {
+                *state = tried;
+                return visited;
+            }
+        }
+        Ok(())
+    }
+
+    /// One process that measures the open batch sizes of a task, each for a while.
+    fn visit_once(
         &self,
         task: &Task,
         state: &mut TaskState,
@@ -392,6 +468,7 @@ impl Session<'_> {
             Reply::Loaded(nanoseconds) => state.load.push(scaled(nanoseconds)),
             other => return Err(unexpected(task, &other)),
         }
+        let before = self.pace(task, &mut process)?;
         let mut open = schedule::open(task, state);
         if extent == Extent::Least {
             open.truncate(1);
@@ -419,37 +496,16 @@ impl Session<'_> {
                 other => return Err(unexpected(task, &other)),
             }
         }
+        let after = self.pace(task, &mut process)?;
+        let quickest = before.min(after);
+        state.quickest_pace =
+            if state.quickest_pace == 0 { quickest } else { state.quickest_pace.min(quickest) };
+        state.slowest_pace = state.slowest_pace.max(before).max(after);
         if let Reply::Memory(bytes) = process.ask(&Request::Memory)? {
             state.peak_memory = state.peak_memory.max(bytes);
         }
         Ok(())
     }
-}
-
-/// What to say of figures that have no samples, `unbegun` of them of operators or models that have none at all.
-fn not_reached(budget: Duration, unreached: usize, figures: usize, unbegun: usize) -> String {
-    let which = match unbegun {
-        0 => "larger batches".to_owned(),
-        1 => "one operator or model has none at all".to_owned(),
-        n => format!("{n} operators and models have none at all"),
-    };
-    format!(
-        "the budget of {:.0} s did not reach {unreached} of {figures} figures ({which}): run it again, or give it a \
-         larger --budget; it goes on where it ended",
-        budget.as_secs_f64()
-    )
-}
-
-/// What to say where some models have times after a pause and others have not: a planner would prefer the others.
-fn without_pauses(tasks: &[Task], states: &[TaskState]) -> Option<String> {
-    let (with, without) = schedule::pauses(tasks, states);
-    (with > 0 && without > 0).then(|| {
-        format!(
-            "the budget did not reach the times after a pause of {without} of {} models on whole processors, so these look \
-             quicker than they are: run it again, or give it a larger --budget",
-            with + without
-        )
-    })
 }
 
 /// How long visits for the least samples took.
@@ -476,7 +532,7 @@ fn unexpected(task: &Task, reply: &Reply) -> ProfileError {
     ProfileError::Process { what: task.name(), error: format!("it answered {reply:?}") }
 }
 
-fn machine(kind: &Kind, host: &Host) -> Machine {
+fn machine(kind: &Kind, host: &Host, slowness: f64) -> Machine {
     let restraint = Restraint::of(kind.cpus);
     let factor = kind.factor * restraint.factor();
     let mut source = match (kind.how, restraint.words()) {
@@ -494,6 +550,9 @@ fn machine(kind: &Kind, host: &Host) -> Machine {
     }
     if let Some(load) = host.busy {
         source.push_str(&format!("; it was busy, load average {load}"));
+    }
+    if pace::is_another(slowness) {
+        source.push_str(&format!("; its pace changed by {slowness:.2} while it was measured"));
     }
     Machine {
         worker_type: kind.worker_type.clone(),
@@ -538,37 +597,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_without_times_after_a_pause_are_counted() {
-        let task = Task {
-            operator: "o".to_owned(),
-            variant: Some("v".to_owned()),
-            backend: None,
-            cpus: None,
-            batches: vec![1],
-        };
-        let share = Task { cpus: Some(0.5), ..task.clone() };
-        let plain = Task { variant: None, ..task.clone() };
-        let tasks = [task.clone(), task, share, plain];
-        let measured = TaskState { after_pause: vec![7], ..TaskState::default() };
-        let none = TaskState::default;
-        let note = without_pauses(&tasks, &[measured.clone(), none(), none(), none()]).unwrap();
-        assert!(note.contains("1 of 2 models"), "{note}");
-        assert_eq!(without_pauses(&tasks, &[measured.clone(), measured, none(), none()]), None);
-        assert_eq!(without_pauses(&tasks, &[none(), none(), none(), none()]), None, "all are alike");
-    }
-
-    #[test]
-    fn what_the_budget_did_not_reach_is_told() {
-        let note = |unbegun| not_reached(Duration::from_secs(10), 950, 1001, unbegun);
-        assert!(
-            note(940).contains("10 s did not reach 950 of 1001 figures (940 operators and models"),
-            "{}",
-            note(940)
-        );
-        assert!(note(0).contains("(larger batches): run it again"), "{}", note(0));
-    }
-
-    #[test]
     fn a_held_back_machine_says_so() {
         let host = Host { cpu: "c".to_owned(), cores: 2, memory: Some(1 << 30), busy: Some(7.5) };
         let kind = Kind {
@@ -579,7 +607,7 @@ mod tests {
             cores: Some(2.0),
             memory: None,
         };
-        let machine = machine(&kind, &host);
+        let machine = machine(&kind, &host, 1.0);
         assert_eq!((machine.factor, machine.memory), (Some(1.5), Some(Bytes(1 << 30))));
         assert!(
             machine.source.is_some_and(|source| source.contains("stated; it was busy, load average 7.5"))

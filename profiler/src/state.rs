@@ -26,6 +26,12 @@ pub struct TaskState {
     /// Nanoseconds of calls with one record after a pause.
     #[serde(default)]
     pub after_pause: Vec<u64>,
+    /// Nanoseconds of the fixed computation of [`crate::pace`] beside these samples, at its quickest and at its slowest; 0: not known.
+    #[serde(default)]
+    pub quickest_pace: u64,
+    /// See above.
+    #[serde(default)]
+    pub slowest_pace: u64,
     /// Why it cannot be measured; tried again the next time.
     #[serde(skip)]
     pub failed: Option<String>,
@@ -128,6 +134,8 @@ mod tests {
             peak_memory: 7,
             batches: BTreeMap::from([(1, vec![1, 2, 3])]),
             after_pause: vec![4],
+            quickest_pace: 0,
+            slowest_pace: 0,
             failed: None,
         };
         states.save("a", &state).unwrap();

@@ -2,6 +2,7 @@
 //! ends when stdin does, so it never outlives the process that started it.
 use crate::cache;
 use crate::overheads;
+use crate::pace;
 use crate::records::window;
 use crate::stopwatch::Stopwatch;
 use arrow_array::RecordBatch;
@@ -52,6 +53,8 @@ pub enum Request {
     },
     /// Tell the most memory that the process has used.
     Memory,
+    /// Run the fixed computation that shows the processor's pace.
+    Pace,
     /// Run an engine with operators that do nothing.
     Overheads,
     /// Run batches of one record, so many, each after [`PAUSE`] in which other memory is used.
@@ -140,6 +143,7 @@ fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> R
             Err("nothing is loaded".to_owned())
         }
         (Request::Overheads, _) => overheads::Found::measure().map(Reply::Overheads),
+        (Request::Pace, _) => Ok(Reply::Measured(vec![pace::pace()])),
         (Request::Memory, _) => Ok(Reply::Memory(peak_memory())),
     }
 }

@@ -517,7 +517,7 @@ fn profile() {
             "remove `variant`",
         ),
         (&[("{answer: answerer-small, ", "{anser: answerer-small, ")], &["E0805"], "did you mean `answer`?"),
-        (&[("name: vqa", "name: other")], &["E0805"], "this is `vqa`"),
+        (&[("name: vqa", "name: other")], &["E0807"], "this is `vqa`, with the same operators"),
         (
             &[("name: vqa", "name: other"), ("operator: pair, worker_type", "operator: pairs, worker_type")],
             &["E0805"],

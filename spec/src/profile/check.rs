@@ -39,12 +39,15 @@ impl Profile {
         if found.has_errors() {
             return found;
         }
+        let mut parts = Check::new(tree);
+        parts.operators(self, workflow);
+        parts.edges(self, workflow);
         let mut check = Check::new(tree);
-        check.same_workflow(self, workflow);
-        // That another workflow has other operators is no news.
-        if workflow.name == self.workflow.name.as_str() {
-            check.operators(self, workflow);
-            check.edges(self, workflow);
+        // That another workflow has other operators is no news; one that was only renamed has the same.
+        let is_another = check.other_name(self, workflow, parts.found.has_errors());
+        if !is_another {
+            check.changed(self, workflow);
+            found.append(parts.found);
         }
         found.append(check.found);
         found
@@ -280,15 +283,28 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn same_workflow(&mut self, profile: &Profile, workflow: &Workflow) {
-        if workflow.name != profile.workflow.name.as_str() {
-            let message = format!(
-                "the profile is of the workflow `{}`, this is `{}`",
-                profile.workflow.name, workflow.name
-            );
-            let help = "use the profile of this workflow, or make one: `tidemill profile`";
-            self.report(&[Key("workflow"), Key("name")], "E0805", message, help);
+    /// Whether the profile is of another workflow, which has other operators: then it is of no use.
+    fn other_name(&mut self, profile: &Profile, workflow: &Workflow, has_others: bool) -> bool {
+        if workflow.name == profile.workflow.name.as_str() {
+            return false;
         }
+        let at = [Key("workflow"), Key("name")];
+        let message = format!(
+            "the profile is of the workflow `{}`, this is `{}`",
+            profile.workflow.name, workflow.name
+        );
+        if has_others {
+            let help = "use the profile of this workflow, or make one: `tidemill profile`";
+            self.report(&at, "E0805", message, help);
+            return true;
+        }
+        let renamed = Diagnostic::warning("E0807", format!("{message}, with the same operators"))
+            .with_help("if it was only renamed all is well; else profile it: `tidemill profile`");
+        self.add(&at, renamed);
+        false
+    }
+
+    fn changed(&mut self, profile: &Profile, workflow: &Workflow) {
         if let Some(digest) = &profile.workflow.digest
             && *digest != workflow.digest()
         {
