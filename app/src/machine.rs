@@ -72,6 +72,14 @@ pub fn now() -> String {
     date(std::time::SystemTime::now())
 }
 
+/// An event time in microseconds since 1970 as a date, as [`now`] writes it.
+pub fn event_date(microseconds: i64) -> String {
+    match chrono::DateTime::from_timestamp_micros(microseconds) {
+        Some(time) => time.format("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        None => format!("{microseconds} us"),
+    }
+}
+
 fn date(time: std::time::SystemTime) -> String {
     chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%d %H:%M:%S UTC").to_string()
 }

@@ -18,8 +18,9 @@ use tidemill_app::listener::Listener;
 use tidemill_app::sent::normal;
 use tidemill_deploy::deployment::Deployment;
 use tidemill_deploy::{DeployError, Files, NetworkMode, Request, Target};
+use tidemill_inference::backend::onnxruntime;
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::plan::PlanFile;
+use tidemill_spec::plan::{PlanFile, Stage};
 use tidemill_spec::workflow::Workflow;
 
 /// Writes the files, and tells what was written.
@@ -59,8 +60,9 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     });
     request.first_port = arguments.first_port;
     request.elastic = !arguments.no_elastic;
-    if let Some(image) = &arguments.image {
-        request.image.clone_from(image);
+    match &arguments.image {
+        Some(image) => request.image.clone_from(image),
+        None => has_backends(&plan, &request.image)?,
     }
     if request.target == Target::Compose {
         let before = identity::before(&arguments.out)?;
@@ -104,6 +106,21 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     }
     tell(arguments, &files)?;
     Ok(Exit::Success)
+}
+
+/// The image of this version has the built-in backend alone: containers of it would start, and their run would not.
+fn has_backends(plan: &PlanFile, image: &str) -> Result<(), Failure> {
+    let missing = |stage: &&Stage| stage.backend.as_deref() == Some(onnxruntime::NAME);
+    let Some(stage) = plan.plan.stages.iter().find(missing) else { return Ok(()) };
+    let message = format!(
+        "`{}` of the plan runs on the backend {}, and the image {image} has no ONNX Runtime",
+        stage.operator,
+        onnxruntime::NAME
+    );
+    Err(Failure::new(Kind::Configuration, message).with_help(format!(
+        "name an image that has it: `--image {image}-onnxruntime`, which `scripts/image.sh --onnxruntime` makes; or plan with a profile of \
+         the backend rten"
+    )))
 }
 
 /// Removes files of workers that an earlier plan had: `kubectl apply` would start all of them again. Those of Compose stay, their containers

@@ -51,6 +51,18 @@ fn place() -> Place {
     place
 }
 
+/// Containers would start, and their run would not.
+#[test]
+fn an_image_without_the_backend_of_the_plan_is_refused() {
+    let place = place();
+    place.change("plan.yaml", "variant: scene-features-small", "variant: scene-features-small, backend: ort");
+    let (plan, out) = (place.argument("plan.yaml"), place.argument("out"));
+    let refused = tidemill(&["deploy", &plan, "--out", &out]).expect(78).stderr;
+    assert!(refused.contains("has no ONNX Runtime") && refused.contains("-onnxruntime`"), "{refused}");
+    assert!(!place.path("out").exists());
+    tidemill(&["deploy", &plan, "--out", &out, "--image", "mine:1"]).expect(0);
+}
+
 #[test]
 fn what_lies_beside_the_plan_is_taken() {
     let place = place();

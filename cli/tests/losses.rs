@@ -131,3 +131,30 @@ fn repeated_records_are_judged_once() {
     place.change("workflow.yaml", ", repeat: true", "");
     assert_eq!(run(&[]), (100, 100), "a key that comes twice by itself counts twice");
 }
+
+/// Times of two clocks never meet: that is what somebody has to know whose join is empty.
+#[test]
+fn a_join_that_matches_nothing_says_how_far_its_inputs_lie_apart() {
+    let place = Place::empty("apart");
+    place.write("orders.csv", "k,at\na,1700000000000\nb,1700000001000\n");
+    place.write("customers.csv", "k,name\na,x\nb,y\n");
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: apart
+sources:
+  - {id: orders, kind: csv, options: {path: orders.csv, columns: {k: text, at: int64}, event_time: at}}
+  - {id: customers, kind: csv, options: {path: customers.csv, columns: {k: text, name: text}}}
+operators: [{id: both, kind: join, inputs: [orders, customers], options: {key: k, within: 1h}}]
+sinks: [{id: out, kind: jsonl, input: both, options: {path: out/both.jsonl}}]
+",
+    );
+    let workflow = place.argument("workflow.yaml");
+    let said = tidemill(&["run", &workflow]).expect(0).stderr;
+    for part in ["join `both` matched nothing", "of `customers` 1970-01-01", "of `orders` 2023-11-14"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    place.change("workflow.yaml", "within: 1h", "within: 36500d");
+    let said = tidemill(&["run", &workflow]).expect(0).stderr;
+    assert!(!said.contains("matched nothing"), "{said}");
+}

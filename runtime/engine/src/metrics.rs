@@ -200,6 +200,8 @@ pub struct StageMetrics {
     pub state_bytes: AtomicU64,
     /// For open-loop sources: the furthest that emission lagged behind the schedule, nanoseconds.
     pub schedule_lag: AtomicI64,
+    /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
+    pub newest_time: AtomicI64,
     /// For open-loop sources: how far emission is behind the schedule now, nanoseconds.
     pub behind: AtomicI64,
     /// Records that wait in the stage or are being computed; models only.

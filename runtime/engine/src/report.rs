@@ -154,6 +154,9 @@ pub struct StageReport {
     pub state_bytes: u64,
     /// Largest lag behind the open-loop schedule, milliseconds; sources only.
     pub schedule_lag_ms: f64,
+    /// Newest event time of a source's records, in microseconds since 1970, where this process has read them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest_time: Option<i64>,
     /// Restarts after a panic.
     pub restarts: u64,
     /// Copies of the model that were added while the run went on.
@@ -426,6 +429,10 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             notes: metrics.notes.counts(),
             dead_letters: metrics.dead_letters.counts(),
             state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
+            newest_time: match metrics.newest_time.load(Ordering::Relaxed) {
+                0 => None,
+                time => Some(time - 1),
+            },
             schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,
             restarts: metrics.restarts.load(Ordering::Relaxed),
             copies_added: metrics.copies_added.load(Ordering::Relaxed),

@@ -540,6 +540,7 @@ impl SourceNode {
         let rows = chunk.rows_between(first, last);
         if !rows.is_empty() {
             let batch = self.with_metadata(&chunk, rows, first, now);
+            self.stage.metrics.newest_time.fetch_max(self.newest.saturating_add(1), Ordering::Relaxed);
             if self.epoch >= self.resume_at
                 && let Some(batch) = self.settings.selector.select(&batch)
             {
