@@ -330,7 +330,7 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
     let (text, by) = match violation {
         Violation::Load { worker, load, allowed } => (
             format!(
-                "{} is busy {:.0} % of its time, {:.0} % are allowed",
+                "by its guarantee {} is busy {:.0} % of its time, {:.0} % are allowed",
                 name(worker),
                 100.0 * load,
                 100.0 * allowed
