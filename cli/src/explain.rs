@@ -305,6 +305,10 @@ impl Story<'_> {
     fn reason(&self, rejected: &Rejected) -> String {
         let problem = self.problem();
         match rejected.reason {
+            // Other models were tried with waits that the search for the plan did not come to.
+            Reason::Dearer(more) if more < -5e-5 => {
+                format!("{} less: found here, and not by the search for a plan", dollars(-more))
+            }
             Reason::Dearer(more) if more < 5e-5 => match self.less_accurate(&rejected.solution) {
                 Some(points) => format!("as much, {points:.2} points less accurate"),
                 None => "as much".to_owned(),
