@@ -17,6 +17,8 @@ use tidemill_app::planning::{Case, failed, tell};
 use tidemill_app::waits::{is_of_latency, violations};
 use tidemill_app::weak_figures::{WeakFigure, weak_figures, weak_lines, weak_value};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
+use tidemill_optimizer::check::check;
+use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::explain::{
     Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, explain as explained,
 };
@@ -85,6 +87,8 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             Some(Given { assembly: own, planned, violations, expected })
         }
     };
+    let known = given.as_ref().map(|given| &given.planned.solution);
+    let best = or_known(problem, best, known, case.limits.gap);
     let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;
     let give_way = give_way(&case, &assembly, &best, &Exact)?;
     let weak = match (&given, &best.solution) {
@@ -112,6 +116,21 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     }
     out.flush()?;
     Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some()))
+}
+
+/// What a search found, or a known plan where that keeps the levels and costs less: a search need not come to what somebody has.
+fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64) -> Outcome {
+    let Some(solution) = known else { return best };
+    let Ok(total) = cost(problem, solution).map(|cost| cost.total()) else { return best };
+    let is_found = best.cost.is_some_and(|least| least <= total * (1.0 + 1e-9));
+    if is_found || !check(problem, solution).is_empty() {
+        return best;
+    }
+    let bound = best.bound.unwrap_or(0.0).min(total);
+    let own_gap = Outcome::gap_between(total, bound);
+    let status = if own_gap <= gap + 1e-9 { Status::Optimal } else { Status::Feasible };
+    let (cost, bound, gap) = (Some(total), Some(bound), Some(own_gap));
+    Outcome { status, solution: Some(solution.clone()), cost, bound, gap, ..best }
 }
 
 /// The answer about the given plan, where there is one: it may keep the levels although no best one was found in the time.
@@ -401,6 +420,22 @@ fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_known_plan_that_the_search_did_not_come_to_is_the_best() {
+        let problem = (1..).map(tidemill_problems::small_problem_with_latency);
+        let planned = problem.map(|problem| {
+            let outcome = Exact.plan(&problem, &SearchLimits::default()).unwrap();
+            (problem, outcome)
+        });
+        let (problem, outcome) = planned.into_iter().find(|(_, outcome)| outcome.solution.is_some()).unwrap();
+        let none = Outcome { bound: Some(0.0), ..Outcome::infeasible("exact", false) };
+        let found = or_known(&problem, none, outcome.solution.as_ref(), 1e-6);
+        assert_eq!((found.status, found.cost.is_some()), (Status::Feasible, true));
+        assert_eq!(found.solution, outcome.solution);
+        let same = or_known(&problem, outcome.clone(), outcome.solution.as_ref(), 1e-6);
+        assert_eq!((same.status, same.cost), (outcome.status, outcome.cost));
+    }
 
     #[test]
     fn a_search_that_ran_out_of_time_proves_nothing() {

@@ -1,7 +1,8 @@
 //! What an operator of a cluster meets every day: what a run waits for, runs that have ended, logs, events, messages, records to look
 //! at; through the built binary.
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, undisturbed};
 use crate::command::command;
+use crate::processes::same;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -120,6 +121,23 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     cluster.until_arrived(20);
     assert_eq!(cluster.count("run_removed"), 1);
     cluster.ask(&["cancel", "spread"]).expect(0);
+}
+
+/// A run that nobody can have takes nothing but its place in the list: it has no figures, and begins as soon as its workers are there.
+#[test]
+fn a_run_without_workers_has_no_figures_and_begins_when_they_join() {
+    let mut cluster = Cluster::start(&[]);
+    cluster.submit().expect(0);
+    cluster.until("it waits for workers", |cluster| cluster.run()["state"] == "waiting");
+    let waits = cluster.run()["waits_for"].to_string();
+    assert!(waits.contains("edge") && waits.contains("cloud"), "{waits}");
+    let told = String::from_utf8(cluster.call("GET", "/metrics", &cluster.admin()).body).unwrap();
+    assert!(told.contains("tidemill_") && !told.contains("tidemill_operator_records_total{"), "{told}");
+    for name in ["edge", "hub", "cloud"] {
+        cluster.start_worker(name);
+    }
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    same(&cluster.outputs(), &undisturbed());
 }
 
 /// `tidemill events --follow | head -1`: nothing has to happen before it is noticed that nobody reads any more.

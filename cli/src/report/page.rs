@@ -11,6 +11,7 @@ use tidemill_app::preparation::Prepared;
 use tidemill_app::slo::{is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
+use tidemill_spec::publication::Publication;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -329,12 +330,18 @@ impl Page<'_> {
         main.break_line();
     }
 
-    /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99.
+    /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99. What a sink shows when the
+    /// run ends, such as a video, says how long the run was, and no more.
     fn latency_tiles(&self) -> Option<[Tile; 2]> {
         let sinks = &self.document.report.sinks;
+        let is_seen_at_end = |id: &str| {
+            let sink = self.prepared.workflow.sinks.iter().find(|sink| sink.id == *id);
+            sink.is_some_and(|sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd)
+        };
         let level = self.prepared.workflow.slo.latency.as_ref();
         let percentile = level.map_or(99.0, |level| level.percentile.0);
-        let measured = sinks.iter().filter(|sink| sink.latency.count > 0).filter_map(|sink| {
+        let timely = sinks.iter().filter(|sink| sink.latency.count > 0 && !is_seen_at_end(&sink.sink));
+        let measured = timely.filter_map(|sink| {
             Some((sink, self.observer.sink(&sink.sink)?.latency.percentile_ms(percentile)))
         });
         let (sink, slowest) = measured.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
