@@ -401,7 +401,8 @@ fn the_published_case_costs_what_it_must() {
 /// The machines of a plan may have what this one has not.
 #[test]
 fn a_plan_for_other_machines_needs_no_library_here() {
-    let mut plan = command(&[&["plan", VQA], &FILES[..], &["--output", "yaml"]].concat());
+    let files = ["examples/vqa/infrastructure.yaml", "examples/vqa/profile.yaml"];
+    let mut plan = command(&["plan", VQA, "--infra", files[0], "--profiles", files[1], "--output", "yaml"]);
     let output = plan.env("TIDEMILL_ONNXRUNTIME", "/no/such/libonnxruntime.so").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
