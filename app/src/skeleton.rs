@@ -152,7 +152,7 @@ impl Notes {
             && self.task.as_deref().is_none_or(|task| task == "classify")
     }
 
-    /// A comment with the file's task and classes, for whoever fills in the steps of an output.
+    /// Gives the task and the classes of the file as a comment, for the steps of an output that are still to be written.
     fn comment(&self) -> String {
         let task = self.task.as_ref().map(|task| format!("its task is {}", scalar(task)));
         let labels = (!self.labels.is_empty())

@@ -118,7 +118,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some()))
 }
 
-/// What a search found, or a known plan where that keeps the levels and costs less: a search need not come to what somebody has.
+/// Gives the plan of a search, or a known plan that keeps the levels and costs less. A search may miss the known plan.
 fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64) -> Outcome {
     let Some(solution) = known else { return best };
     let Ok(total) = cost(problem, solution).map(|cost| cost.total()) else { return best };

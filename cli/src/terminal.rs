@@ -103,7 +103,7 @@ impl Listener for Terminal {
     }
 }
 
-/// Writes a line whose control characters are visible. Nobody can be told that stderr is gone.
+/// Writes a line and shows its control characters. A closed stderr is no error: there is no other place to report it.
 fn line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

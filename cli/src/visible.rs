@@ -31,14 +31,14 @@ pub(crate) fn visible_but_colours(text: &str) -> Cow<'_, str> {
     all
 }
 
-/// What is known of bytes that come in pieces: an unfinished character at their end.
+/// Reads text that comes in pieces. Keeps the bytes of a character that is not complete yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     begun: Vec<u8>,
 }
 
 impl Pieces {
-    /// What can be written of so much; bytes that are no text are replaced.
+    /// Returns the text that is complete so far. Bytes that are no UTF-8 are replaced.
     pub(crate) fn visible<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, str> {
         if self.begun.is_empty()
             && let Ok(text) = std::str::from_utf8(bytes)

@@ -282,7 +282,7 @@ fn a_run_survives_all_that_it_runs_on() {
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     let outputs = cluster.outputs();
     same(&outputs, &undisturbed());
-    // What the controller had counted when it was killed is counted, too.
+    // The figures include those of the controller that was killed.
     let lines = |at: usize| outputs[at].1.iter().filter(|byte| **byte == b'\n').count() as u64;
     let run = cluster.run();
     let header = 1;

@@ -122,7 +122,7 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     cluster.ask(&["cancel", "spread"]).expect(0);
 }
 
-/// A run that nobody can have takes nothing but its place in the list: it has no figures, and begins as soon as its workers are there.
+/// A run without workers has no metrics, and starts when a worker joins.
 #[test]
 fn a_run_without_workers_has_no_figures_and_begins_when_they_join() {
     let mut cluster = Cluster::start(&[]);

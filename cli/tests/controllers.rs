@@ -192,7 +192,7 @@ impl Controllers {
         panic!("{what}: not within a minute\n{}", self.told());
     }
 
-    /// What everybody said.
+    /// Output of the controllers, for the message of a failed test.
     fn told(&self) -> String {
         let told = self.ask(&["events"]).stdout + &self.ask(&["logs", "spread"]).stdout;
         format!("{told}\na:\n{}\nb:\n{}", self.a.said(), self.b.said())

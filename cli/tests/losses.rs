@@ -132,7 +132,7 @@ fn repeated_records_are_judged_once() {
     assert_eq!(run(&[]), (100, 100), "a key that comes twice by itself counts twice");
 }
 
-/// Times of two clocks never meet: that is what somebody has to know whose join is empty.
+/// Two inputs with event times of different clocks never match. The warning shows both times.
 #[test]
 fn a_join_that_matches_nothing_says_how_far_its_inputs_lie_apart() {
     let place = Place::empty("apart");

@@ -1,6 +1,6 @@
 //! A state with a file that was damaged at random: the run is refused, or it writes what one writes that nothing disturbed.
 //!
-//! Damaged are all files of the state and all that lie beside the outputs. JSONL and CSV files belong to the user: a run that goes on
+//! Damages all files of the state and all that the engine keeps beside the outputs. JSONL and CSV files belong to the user: a run that continues
 //! compares their last 4 KiB before the checkpoint, and that they are long enough. What is changed before that is not noticed, so it is
 //! not done here.
 use crate::command::{Place, command};
@@ -43,9 +43,9 @@ const ROWS: usize = 4000;
 /// Files that belong to the user.
 const OWN: [&str; 5] =
     ["out/rows.jsonl", "out/pairs.jsonl", "out/weighed.csv", "out/counted.csv", "out/dead.jsonl"];
-/// What a run compares of them.
+/// Bytes that a run compares at the end of these files.
 const COMPARED: usize = 4096;
-/// What a disk loses at once.
+/// Bytes that a disk loses at once.
 const BLOCK: usize = 512;
 
 fn text() -> String {
@@ -80,7 +80,7 @@ fn start(place: &Place) -> Child {
     command(&arguments).stdin(Stdio::piped()).spawn().unwrap()
 }
 
-/// What a run writes that nothing disturbs.
+/// Outputs of a run without kills and damage.
 fn undisturbed(text: &str) -> Vec<(&'static str, Vec<u8>)> {
     let place = place("");
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--quiet"]);
@@ -94,14 +94,14 @@ fn undisturbed(text: &str) -> Vec<(&'static str, Vec<u8>)> {
     outputs
 }
 
-/// Where the stream goes on for a producer that looks, and whether that can be told.
+/// Place from which a producer continues the stream; an error where the journal cannot be read.
 fn end_of_lines(place: &Place) -> Result<usize, String> {
     let looks = look(&StatePlace::Folder(place.path("state"))).map_err(|failure| failure.to_string())?;
     Ok(looks.get("events").map_or(0, |look| look.end_of_lines as usize))
 }
 
-/// What three processes left that were killed, one after the other, each with bytes behind its last checkpoint, which may
-/// be the one that it began with.
+/// State after three processes in turn were killed. Each had read bytes after its last checkpoint. That checkpoint may be the one that it
+/// started with.
 fn killed(text: &str, has_checkpoints: bool) -> Place {
     let place = place("journal: {size: 16GiB}");
     if !has_checkpoints {

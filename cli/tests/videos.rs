@@ -1,5 +1,6 @@
 //! Videos through the built binary: read, annotated, killed, continued, and without ffmpeg.
 use crate::command::{Place, command, tidemill};
+use crate::journals::sorted_lines;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidemill_operators::video::index::Index;
@@ -122,6 +123,10 @@ fn a_run_with_videos_that_is_killed_leaves_no_process_and_is_continued() {
     assert!(killed > 0, "it had come to its end");
     tidemill(&arguments).expect(0);
     for ((file, found), expected) in OUTPUTS.iter().zip(outputs(&place)).zip(expected) {
+        // Dead letters of two sources come in the order in which these are read, and one of the runs has a rate.
+        let is_ordered = *file != "out/dead.jsonl";
+        let sorted = |bytes: Vec<u8>| if is_ordered { bytes } else { sorted_lines(&bytes) };
+        let (found, expected) = (sorted(found), sorted(expected));
         assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
     }
 }

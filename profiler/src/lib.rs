@@ -21,6 +21,7 @@
 pub mod accuracy;
 pub mod cache;
 pub mod child;
+mod entries;
 pub mod error;
 pub mod fit;
 pub mod flow;

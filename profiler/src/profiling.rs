@@ -2,6 +2,7 @@
 use crate::accuracy;
 use crate::cache::{self, OutputCache};
 use crate::child::{Measuring, Program};
+use crate::entries::{machine, service};
 use crate::error::ProfileError;
 use crate::fit::{self, Comparison, Fit};
 use crate::flow::Flow;
@@ -12,11 +13,11 @@ use crate::pace;
 use crate::records;
 use crate::schedule;
 use crate::state::{StateFolder, TaskState};
-use crate::statistics::{batch_time, quantile, rounded};
+use crate::statistics::quantile;
 use crate::stopwatch::Stopwatch;
 use crate::subject::Subject;
 use crate::tasks::{self, Host, Kind, Task};
-use crate::worker::{Load, PAUSE, Reply, Request};
+use crate::worker::{Load, Reply, Request};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,8 +25,7 @@ use std::time::Duration;
 use tidemill_operators::api::Computation;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::overheads::Overheads;
-use tidemill_spec::profile::{AfterPause, How, Machine, Profile, ProfileWorkflow, Service};
-use tidemill_spec::units::{Bytes, TimeSpan};
+use tidemill_spec::profile::{Machine, Profile, ProfileWorkflow};
 
 /// Seconds of the first visit to a figure, at most, and of a later one.
 const FIRST: (f64, f64) = (0.02, 0.5);
@@ -424,10 +424,12 @@ impl Session<'_> {
         extent: Extent,
     ) -> Result<(), ProfileError> {
         for tries in 1.. {
-            let mut tried = state.clone();
+            // By its own pace: that of earlier visits is not made better here.
+            let mut tried = TaskState { slowest_pace: 0, ..state.clone() };
             let visited = self.visit_once(task, &mut tried, slice, extent);
             let is_last = visited.is_err() || tries == TRIES || (self.should_end)();
             if is_last || !pace::has_drifted(&tried, self.best_pace.get()) {
+                tried.slowest_pace = tried.slowest_pace.max(state.slowest_pace);
                 *state = tried;
                 return visited;
             }
@@ -530,87 +532,4 @@ impl Visits {
 
 fn unexpected(task: &Task, reply: &Reply) -> ProfileError {
     ProfileError::Process { what: task.name(), error: format!("it answered {reply:?}") }
-}
-
-fn machine(kind: &Kind, host: &Host, slowness: f64) -> Machine {
-    let restraint = Restraint::of(kind.cpus);
-    let factor = kind.factor * restraint.factor();
-    let mut source = match (kind.how, restraint.words()) {
-        (How::Predicted, _) => format!(
-            "measured with {} processors; an operator computes in one thread, so more do not change its times",
-            host.cores
-        ),
-        (_, Some(words)) => {
-            format!("measured on a machine with {} processors, held back {words}", host.cores)
-        }
-        (_, None) => "measured on a machine of this type".to_owned(),
-    };
-    if kind.factor != 1.0 {
-        source = format!("measured on a machine with {} processors; the factor was stated", host.cores);
-    }
-    if let Some(load) = host.busy {
-        source.push_str(&format!("; it was busy, load average {load}"));
-    }
-    if pace::is_another(slowness) {
-        source.push_str(&format!("; its pace changed by {slowness:.2} while it was measured"));
-    }
-    Machine {
-        worker_type: kind.worker_type.clone(),
-        how: kind.how,
-        cpu: Some(host.cpu.clone()).filter(|cpu| !cpu.is_empty()),
-        cores: kind.cores.or(Some(host.cores as f64)),
-        memory: kind.memory.or(host.memory.map(Bytes)),
-        factor: Some(factor).filter(|factor| *factor != 1.0),
-        source: Some(source),
-        overheads: None,
-    }
-}
-
-fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Option<Service> {
-    let rows =
-        task.batches.iter().filter_map(|batch| batch_time(*batch, state.batches.get(batch)?, kind.factor));
-    let batches: Vec<_> = rows.collect();
-    if batches.is_empty() {
-        return None;
-    }
-    let model = task.variant.as_ref().and_then(|variant| subject.model(&task.operator, variant));
-    let mut loads = state.load.clone();
-    loads.sort_unstable();
-    Some(Service {
-        operator: task.operator.clone(),
-        variant: task.variant.clone(),
-        backend: task.backend.clone(),
-        worker_type: kind.worker_type.clone(),
-        how: kind.how,
-        model: model.map(|model| model.manifest.sha256.value.clone()),
-        load_time: (!loads.is_empty()).then(|| rounded(quantile(&loads, 0.5) * kind.factor)),
-        peak_memory: (state.peak_memory > 0).then_some(Bytes(state.peak_memory)),
-        within: None,
-        batches,
-        after_pause: batch_time(1, &state.after_pause, kind.factor)
-            .map(|times| AfterPause { pause: TimeSpan(PAUSE), times }),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_held_back_machine_says_so() {
-        let host = Host { cpu: "c".to_owned(), cores: 2, memory: Some(1 << 30), busy: Some(7.5) };
-        let kind = Kind {
-            worker_type: "old".to_owned(),
-            how: How::Limited,
-            cpus: None,
-            factor: 1.5,
-            cores: Some(2.0),
-            memory: None,
-        };
-        let machine = machine(&kind, &host, 1.0);
-        assert_eq!((machine.factor, machine.memory), (Some(1.5), Some(Bytes(1 << 30))));
-        assert!(
-            machine.source.is_some_and(|source| source.contains("stated; it was busy, load average 7.5"))
-        );
-    }
 }

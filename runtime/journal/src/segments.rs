@@ -167,15 +167,24 @@ pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> 
 
 /// Where the last segment begins, as far as it was noted.
 pub(crate) fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
-    let path = folder.join(LAST);
+    let Some(noted) = read_noted(folder, LAST, LAST_MARK)? else { return Ok(None) };
+    match <[u8; 8]>::try_from(noted) {
+        Ok(first) => Ok(Some(u64::from_le_bytes(first))),
+        Err(_) => Err(JournalError::damaged(&folder.join(LAST), "its length is wrong")),
+    }
+}
+
+/// What a file has between a mark and a checksum; none where there is no such file.
+fn read_noted(folder: &Path, name: &str, mark: &[u8; 4]) -> Result<Option<Vec<u8>>, JournalError> {
+    let path = folder.join(name);
     let bytes = match std::fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
     };
-    let noted = bytes.strip_prefix(LAST_MARK).and_then(|rest| rest.split_first_chunk::<8>());
+    let noted = bytes.strip_prefix(mark).and_then(|rest| rest.split_last_chunk::<4>());
     match noted {
-        Some((first, checksum)) if crc32c::crc32c(first).to_le_bytes() == *checksum => {
-            Ok(Some(u64::from_le_bytes(*first)))
+        Some((noted, checksum)) if crc32c::crc32c(noted).to_le_bytes() == *checksum => {
+            Ok(Some(noted.to_vec()))
         }
         _ => Err(JournalError::damaged(&path, "its checksum is wrong")),
     }
@@ -277,16 +286,7 @@ pub(crate) fn write_beginning(folder: &Path, bytes: &[u8]) -> Result<(), Journal
 
 /// The beginning of the stream, if it is kept.
 pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalError> {
-    let path = folder.join(BEGINNING);
-    let bytes = match std::fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
-    };
-    let kept = bytes.strip_prefix(BEGINNING_MARK).and_then(|rest| rest.split_last_chunk::<4>());
-    match kept {
-        Some((kept, checksum)) if crc32c::crc32c(kept).to_le_bytes() == *checksum => Ok(Some(kept.to_vec())),
-        _ => Err(JournalError::damaged(&path, "its checksum is wrong")),
-    }
+    read_noted(folder, BEGINNING, BEGINNING_MARK)
 }
 
 /// Removes what a process left that was ended while it made a file.

@@ -1,5 +1,6 @@
 //! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
 //! that depend on the records, and of streams on the clock, and are logged, so that a replay repeats them.
+mod broken;
 mod clocked;
 mod columns;
 mod pool;
@@ -9,6 +10,7 @@ mod schedule;
 pub(crate) use pool::ReaderPool;
 pub(crate) use schedule::{BYTES_PER_EPOCH, RECORDS_PER_EPOCH, Schedule};
 
+use self::broken::Broken;
 use self::clocked::{Clock, Clocked};
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
@@ -28,7 +30,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_operators::api::{BoundSource, OperatorError, SourcePosition};
+use tidemill_operators::api::{BoundSource, SourcePosition};
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
 use tidemill_spec::routing::ClassTable;
 
@@ -53,15 +55,6 @@ pub(crate) struct SourceSettings {
     pub(crate) readers: Arc<ReaderPool>,
     /// Where it is read by event time together with other sources: they cut the epochs.
     pub(crate) seat: Option<Seat>,
-}
-
-/// Nanoseconds that a source which can be read no further waits for what was read before to be durable.
-const PATIENCE: Nanoseconds = 10_000_000_000;
-
-/// Why a source can be read no further, and until when it waits before the run fails.
-struct Broken {
-    error: OperatorError,
-    until: Nanoseconds,
 }
 
 pub(crate) struct SourceNode {
@@ -453,30 +446,6 @@ impl SourceNode {
             return Err(());
         }
         Ok(self.emit_run(now, out))
-    }
-
-    /// Ends the epoch of the last record that could be read. That is not the end of the source: whoever continues reads on. Of sources that
-    /// are read together none ends an epoch alone.
-    fn break_off(&mut self, error: OperatorError) {
-        if self.settings.replay.is_none() && self.settings.seat.is_none() {
-            // The next one of a checkpoint: what is durable is told up to there.
-            let every = self.slot.checkpoint_every;
-            self.begin_epoch((self.epoch / every + 1) * every, self.watermark);
-        }
-        self.broken = Some(Broken { error, until: self.slot.now() + PATIENCE });
-        self.fail_when_durable();
-    }
-
-    /// Fails the run once what was read is durable behind it; at last without, where others do not come so far.
-    fn fail_when_durable(&mut self) {
-        let Some(broken) = &self.broken else { return };
-        let is_through = self.settings.replay.is_some() || self.durable.get() >= self.epoch;
-        if is_through || broken.until <= self.slot.now() {
-            self.stage.operator_failed(&self.slot, &broken.error);
-        } else {
-            self.slot.ahead.set(true);
-            self.slot.wake_at(broken.until, self.index);
-        }
     }
 
     /// Whether an edge behind it is cut, and the host keeps what is given meanwhile.

@@ -1,0 +1,39 @@
+//! A source that can be read no further fails the run, after the records before have come through.
+use super::SourceNode;
+use crate::clock::Nanoseconds;
+use tidemill_operators::api::OperatorError;
+
+/// Nanoseconds that a source which can be read no further waits for what was read before to be durable.
+const PATIENCE: Nanoseconds = 10_000_000_000;
+
+/// Why a source can be read no further, and until when it waits before the run fails.
+pub(super) struct Broken {
+    error: OperatorError,
+    until: Nanoseconds,
+}
+
+impl SourceNode {
+    /// Ends the epoch of the last record that could be read. That is not the end of the source: whoever continues reads on. Of sources that
+    /// are read together none ends an epoch alone.
+    pub(super) fn break_off(&mut self, error: OperatorError) {
+        if self.settings.replay.is_none() && self.settings.seat.is_none() {
+            // The next one of a checkpoint: what is durable is told up to there.
+            let every = self.slot.checkpoint_every;
+            self.begin_epoch((self.epoch / every + 1) * every, self.watermark);
+        }
+        self.broken = Some(Broken { error, until: self.slot.now() + PATIENCE });
+        self.fail_when_durable();
+    }
+
+    /// Fails the run once what was read is durable behind it; at last without, where others do not come so far.
+    pub(super) fn fail_when_durable(&mut self) {
+        let Some(broken) = &self.broken else { return };
+        let is_through = self.settings.replay.is_some() || self.durable.get() >= self.epoch;
+        if is_through || broken.until <= self.slot.now() {
+            self.stage.operator_failed(&self.slot, &broken.error);
+        } else {
+            self.slot.ahead.set(true);
+            self.slot.wake_at(broken.until, self.index);
+        }
+    }
+}
