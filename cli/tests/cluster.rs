@@ -272,7 +272,8 @@ fn a_run_survives_all_that_it_runs_on() {
     cluster.start_controller();
     cluster.until_arrived(2400);
     let after: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
-    assert!(after.is_empty() || before == after, "{before:?} were not taken over: {after:?}");
+    // Near its end some have left; none was started anew.
+    assert!(after.iter().all(|pid| before.contains(pid)), "{before:?} were not taken over: {after:?}");
     let (name, mut agent) = cluster.workers.remove(0);
     let of_edge = children(agent.id());
     agent.kill().unwrap();
