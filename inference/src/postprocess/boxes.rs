@@ -211,13 +211,19 @@ mod tests {
         assert!(BoxDecoder::new(&each, &[4, 4]).is_none() && BoxDecoder::new(&each, &[5]).is_none());
     }
 
+    /// A width or height in shares of the picture, at times none. Whole numbers are drawn because proptest 1.12 panics
+    /// on the last step of a range of f32 whose lower end is no multiple of the steps of its upper end.
+    fn side() -> impl Strategy<Value = f32> {
+        (-1_000i16..8_000).prop_map(|parts| f32::from(parts) / 10_000.0)
+    }
+
     proptest! {
         /// Whatever a head says: boxes lie in the picture, the best first, none overlaps a better one, and each that is
         /// missing overlaps one that is there or comes behind the last.
         #[test]
         fn what_is_left_is_the_best(
             places in proptest::collection::vec(
-                (0.0f32..1.0, 0.0f32..1.0, -0.1f32..0.8, -0.1f32..0.8, 0.0f32..1.0, 0u8..3), 0..40),
+                (0.0f32..1.0, 0.0f32..1.0, side(), side(), 0.0f32..1.0, 0u8..3), 0..40),
             per_class in any::<bool>(), most in 1u32..20,
         ) {
             let decoding = BoxDecoding { per_class, most, ..decoding() };
