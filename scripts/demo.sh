@@ -8,8 +8,8 @@ set -euo pipefail
 trap 'printf "\ninterrupted; \`make demo\` begins anew, without the build\n" >&2; exit 130' INT TERM
 
 example=examples/vqa
-workflow=$example/workflow.yaml
-infrastructure=$example/infrastructure.yaml
+workflow=$example/demo/workflow.yaml
+infrastructure=$example/demo/infrastructure.yaml
 shipped=$example/profile.yaml
 for file in "$workflow" "$infrastructure" "$shipped"; do
   [ -f "$file" ] || stop "$file is missing from this checkout"
@@ -32,8 +32,8 @@ cat <<BANNER
    One model describes each picture, another writes down each question, a join on the
    key brings the two together, a third model answers, and every answer is compared
    with the truth: $workflow.
-   Small machines stand beside the cameras, larger ones in a data centre, and both the
-   machines and the links between them have prices: $infrastructure.
+   A small machine stands beside the cameras, larger ones at a hub and in a data centre,
+   and both the machines and the links between them have prices: $infrastructure.
 BANNER
 
 settle
@@ -51,7 +51,7 @@ title "Compare: everything in the cloud with the most accurate models"
 "$tidemill" plan "${planning[@]}" --planner cloud-only --out "$folder/cloud-only.yaml"
 
 run() { # name of the plan, dilation
-  "$tidemill" run "$workflow" --plan "$folder/$1.yaml" --emulate --infra "$infrastructure" --dilation "$2" \
+  "$tidemill" run "$workflow" --plan "$folder/$1.yaml" --emulate --infra "$infrastructure" --dilation "$2" --for 4s \
     --profiles "$folder/profile.yaml" --report "$folder/$1.html" --report-json "$folder/$1.json" || status=$?
   if [ "$status" -eq 130 ]; then exit 130; fi
 }

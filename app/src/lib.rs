@@ -42,6 +42,7 @@
 //! # }
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod by_levels;
 mod call_objects;
 pub mod choice;
 pub mod default_plan;

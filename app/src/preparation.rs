@@ -1,4 +1,5 @@
 //! From files to a program that can start: everything is checked here, before anything is read.
+use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
 use crate::listener::Listener;
@@ -158,7 +159,8 @@ pub fn prepare(
     let (mut plan, reasons) = match plan_file {
         Some(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
         None => {
-            let chosen = choice::choose(&workflow, &candidates, settings)?;
+            let mut chosen = choice::choose(&workflow, &candidates, settings)?;
+            choose_by_levels(&workflow, &candidates, settings, &mut chosen, listener);
             (default_plan(&workflow, &chosen), chosen)
         }
     };

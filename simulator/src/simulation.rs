@@ -104,7 +104,7 @@ pub struct Latency {
     pub mean: f64,
     /// Median.
     pub p50: f64,
-    /// 45th and 55th percentile: far apart where the latencies have two heaps and the median lies between them, as where half
+    /// 45th and 55th percentile: far apart where the latencies have two peaks and the median lies between them, as where half
     /// of the records wait for their tick.
     pub middle: (f64, f64),
     /// 90th percentile.

@@ -36,7 +36,7 @@ pub const BEHIND: &str = "this machine did not keep up";
 const OTHER_RATE: &str = "the run had another rate than the plan was made for";
 
 /// Why a median differs although nothing else does.
-const BETWEEN: &str = "the latencies have two heaps and the median lies between them: a few records more in one or the other \
+const BETWEEN: &str = "the latencies have two peaks and the median lies between them: a few records more in one or the other \
                        move it from one end of its predicted range to the other";
 
 /// What becomes of a prediction.
@@ -69,7 +69,7 @@ pub struct Row {
     pub unit: &'static str,
     /// By the plan, or computed from plan and profile.
     pub predicted: Option<f64>,
-    /// Where it may as well lie by the prediction: a median between two heaps, the confidence interval of an accuracy.
+    /// Where it may as well lie by the prediction: a median between two peaks, the confidence interval of an accuracy.
     pub predicted_range: Option<(f64, f64)>,
     /// In plan time.
     pub measured: Option<f64>,
@@ -93,7 +93,7 @@ impl Row {
     }
 
     /// A median that differs, but lies where it may as well lie by the prediction, says why.
-    fn tell_of_heaps(&mut self) {
+    fn explain_two_peaks(&mut self) {
         if let (Verdict::Differs, Some((from, to)), Some(found)) =
             (self.verdict, self.predicted_range, self.measured)
             && (from * (1.0 - TOLERANCE)..=to * (1.0 + TOLERANCE)).contains(&found)
@@ -312,7 +312,7 @@ impl Comparing<'_> {
                     let range = (predicted.from?.0 as f64 / 1e6, predicted.to?.0 as f64 / 1e6);
                     (range.0 < range.1).then_some(range)
                 });
-                row.tell_of_heaps();
+                row.explain_two_peaks();
                 rows.push(row);
             }
         }
@@ -559,7 +559,7 @@ mod tests {
             let by = vec!["speed of large".to_owned()];
             let mut row = row("latency_p50", "out", "ms", Some(8.1), Some(measured), by, TOLERANCE);
             row.predicted_range = Some((7.9, 31.0));
-            row.tell_of_heaps();
+            row.explain_two_peaks();
             (row.verdict, row.reason.is_some())
         };
         assert_eq!(of(16.1), (Verdict::Differs, true));

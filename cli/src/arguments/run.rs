@@ -32,7 +32,8 @@ pub(crate) struct RunArguments {
     /// The workflow.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// Run this plan; without one everything runs on one worker with the most accurate models, or smaller ones as accurate.
+    /// Run this plan; without one everything runs on one worker with the most accurate models, or smaller ones as accurate. Where those do
+    /// not keep the workflow's rate on this machine, by the `profile.yaml` beside the workflow, the most accurate combination that does.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
     /// Model of an operator, by the manifest's id or path; may be given several times.

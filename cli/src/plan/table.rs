@@ -264,7 +264,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         Some(Expectation::Known {
             sink, latency, seconds, utilization, contradictions, with_engine, ..
         }) => {
-            // Where the median lies between two heaps, it says little.
+            // Where the median lies between two peaks, it says little.
             let (from, to) = latency.middle;
             let between = match to > 1.5 * from {
                 true => format!(" (between {} and {})", milliseconds(from * 1e3), milliseconds(to * 1e3)),

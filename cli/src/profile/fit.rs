@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
+use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
 use tidemill_inference::backend::library;
 use tidemill_profiler::fit::TOLERANCE;
@@ -27,7 +28,11 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     let profile = super::read(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;
     let (subject, _) = prepare::subject(&arguments.workflow, &[], terminal)?;
-    profile.validate_against(&subject.workflow).into_result(())?;
+    let found = profile.validate_against(&subject.workflow);
+    if found.has_errors() {
+        return Err(found.into());
+    }
+    terminal.warnings(&found);
     let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     let scratch = tempfile::tempdir()?;
     let options = Options {
@@ -65,7 +70,10 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
             .into());
     };
     if let Some(target) = target {
-        let fitting = if fit.fits() { profile } else { fit.corrected(&profile, &options.host.cpu) };
+        let mut fitting = if fit.fits() { profile } else { fit.corrected(&profile, &options.host.cpu) };
+        // That the workflow has changed was reported; what is written is for the workflow as it is.
+        fitting.workflow.name.clone_from(&subject.workflow.name.value);
+        fitting.workflow.digest = Some(subject.workflow.digest());
         let text = written(&fitting)?;
         target.write(|out| out.write_all(text.as_bytes()))?;
     }

@@ -14,9 +14,10 @@ const SINKS: usize = 4;
 /// Steps that a curve has at most; more do not show.
 const POINTS: usize = 160;
 
-/// Latency by percentile and over time.
+/// Latency by percentile and over time. Sinks that `at_end` names show everything when the run ends, which makes no curve: they have one
+/// only where there are no others.
 pub(crate) fn latency(
-    (report, plan): (&RunReport, &Plan),
+    (report, plan, at_end): (&RunReport, &Plan, &dyn Fn(&str) -> bool),
     observer: &Observer,
     recorder: &Recorder,
     slo: &Slo,
@@ -32,6 +33,9 @@ pub(crate) fn latency(
         part.leaf("p", &[("class", &"note")], &format!("{line}."));
     }
     let mut sinks: Vec<&SinkReport> = report.sinks.iter().filter(|sink| sink.latency.count > 0).collect();
+    if sinks.iter().any(|sink| !at_end(&sink.sink)) {
+        sinks.retain(|sink| !at_end(&sink.sink));
+    }
     sinks.sort_by(|a, b| b.latency.p99_ms.total_cmp(&a.latency.p99_ms));
     let limit = slo.latency.as_ref().map(|wanted| {
         (wanted.below.0 as f64 / 1e6, format!("{} below {}", wanted.percentile.value, wanted.below.value))

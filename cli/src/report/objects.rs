@@ -22,11 +22,11 @@ use tidemill_operators::video::{program, stills};
 use tidemill_operators::vision::track_path::{Step, steps};
 
 /// Objects that are drawn over time.
-const ROWS: usize = 24;
+const ROWS: usize = 16;
 /// Bars of an object over time; where there are more, those that are close together become one.
 const BARS: usize = 100;
 /// Objects that are shown as pictures.
-const CARDS: usize = 8;
+const CARDS: usize = 6;
 /// Pictures of one object.
 const PICTURES: usize = 6;
 /// Bytes of all pictures of objects.
@@ -39,6 +39,8 @@ const COLOURS: usize = 8;
 /// One track of an object.
 struct Track {
     camera: String,
+    /// Its name in its own camera, where the rows have one.
+    track: Option<String>,
     class: Option<String>,
     /// Milliseconds.
     start: i64,
@@ -49,6 +51,7 @@ struct Track {
 /// The largest box that a camera has of an object, with its picture.
 struct View {
     camera: String,
+    track: Option<String>,
     picture: Medium,
 }
 
@@ -81,7 +84,8 @@ impl Track {
         let (object, camera) = (name(row.get(&columns.object)?)?, name(row.get(&columns.camera)?)?);
         let (start, end) = (number("start")?, number("end")?);
         let path = steps(row.get(&columns.path)?.as_str()?).collect();
-        Some((object, Self { camera, class: text("class"), start, end, path }))
+        let track = row.get("track").and_then(name);
+        Some((object, Self { camera, track, class: text("class"), start, end, path }))
     }
 
     /// Frame and box where it is largest.
@@ -201,8 +205,8 @@ fn videos(prepared: &Prepared) -> Videos {
     videos
 }
 
-/// Objects of one camera to cut out, with their boxes, by frame.
-type Wanted<'a> = BTreeMap<u64, Vec<(&'a str, [f64; 4])>>;
+/// Objects of one camera to cut out, with the names of their tracks and their boxes, by frame.
+type Wanted<'a> = BTreeMap<u64, Vec<(&'a str, Option<&'a str>, [f64; 4])>>;
 
 impl Objects {
     /// Cuts out what the first objects look like. What cannot be read is not shown: the figures are there all the same.
@@ -211,10 +215,12 @@ impl Objects {
         let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
         for (name, tracks) in self.objects.iter().take(CARDS) {
             for camera in cameras_of(tracks).into_iter().take(PICTURES) {
-                let own = tracks.iter().filter(|track| track.camera == camera).filter_map(Track::largest);
-                let largest = own.max_by(|a, b| (a.1[2] * a.1[3]).total_cmp(&(b.1[2] * b.1[3])));
-                if let Some((frame, area)) = largest {
-                    wanted.entry(camera).or_default().entry(frame).or_default().push((name.as_str(), area));
+                let own = tracks.iter().filter(|track| track.camera == camera);
+                let own = own.filter_map(|track| Some((track.largest()?, track.track.as_deref())));
+                let largest = own.max_by(|(a, _), (b, _)| (a.1[2] * a.1[3]).total_cmp(&(b.1[2] * b.1[3])));
+                if let Some(((frame, area), track)) = largest {
+                    let frames = wanted.entry(camera).or_default();
+                    frames.entry(frame).or_default().push((name.as_str(), track, area));
                 }
             }
         }
@@ -223,14 +229,13 @@ impl Objects {
             let Some((file, size)) = videos.get(camera) else { continue };
             let numbers = frames.keys().copied().collect();
             let found = stills::stills(&program, file, *size, &numbers, |number, frame| {
-                for (object, area) in frames.get(&number).into_iter().flatten() {
+                for (object, track, area) in frames.get(&number).into_iter().flatten() {
                     let Some(picture) = cut(frame, *area).and_then(|part| picture(&part, budget)) else {
                         continue;
                     };
-                    views
-                        .entry((*object).to_owned())
-                        .or_default()
-                        .push(View { camera: camera.to_owned(), picture });
+                    let track = track.map(str::to_owned);
+                    let view = View { camera: camera.to_owned(), track, picture };
+                    views.entry((*object).to_owned()).or_default().push(view);
                 }
             });
             if let Err(error) = found {
@@ -372,7 +377,12 @@ impl Objects {
                         figure.empty("img", &[("src", address), ("alt", &alt)]);
                         figure.element("figcaption", &[], |caption| {
                             caption.leaf("i", &[("class", &format!("b{}", self.colour(&view.camera)))], "");
-                            caption.text(&view.camera);
+                            match &view.track {
+                                // Many name a track by its camera.
+                                Some(track) if track.starts_with(&view.camera) => caption.text(track),
+                                Some(track) => caption.text(&format!("{}, track {track}", view.camera)),
+                                None => caption.text(&view.camera),
+                            }
                         });
                     });
                 }
@@ -492,6 +502,7 @@ mod tests {
     fn bars_of_an_object_are_few_and_cover_all_that_was_seen() {
         let track = |camera: &str, start: i64| Track {
             camera: camera.to_owned(),
+            track: None,
             class: None,
             start,
             end: start + 5,

@@ -124,7 +124,8 @@ impl Page<'_> {
             let slo = &self.prepared.workflow.slo;
             add("latency", "Latency", &|part| {
                 let plan = &document.program.plan;
-                curves::latency((document.report, plan), observer, self.recorder, slo, part);
+                let at_end = |id: &str| self.is_seen_at_end(id);
+                curves::latency((document.report, plan, &at_end), observer, self.recorder, slo, part);
             });
         }
         if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
@@ -330,17 +331,19 @@ impl Page<'_> {
         main.break_line();
     }
 
+    /// Whether readers of a sink see its rows when the run ends and not before.
+    fn is_seen_at_end(&self, id: &str) -> bool {
+        let sink = self.prepared.workflow.sinks.iter().find(|sink| sink.id == *id);
+        sink.is_some_and(|sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd)
+    }
+
     /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99. What a sink shows when the
     /// run ends, such as a video, says how long the run was, and no more.
     fn latency_tiles(&self) -> Option<[Tile; 2]> {
         let sinks = &self.document.report.sinks;
-        let is_seen_at_end = |id: &str| {
-            let sink = self.prepared.workflow.sinks.iter().find(|sink| sink.id == *id);
-            sink.is_some_and(|sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd)
-        };
         let level = self.prepared.workflow.slo.latency.as_ref();
         let percentile = level.map_or(99.0, |level| level.percentile.0);
-        let timely = sinks.iter().filter(|sink| sink.latency.count > 0 && !is_seen_at_end(&sink.sink));
+        let timely = sinks.iter().filter(|sink| sink.latency.count > 0 && !self.is_seen_at_end(&sink.sink));
         let measured = timely.filter_map(|sink| {
             Some((sink, self.observer.sink(&sink.sink)?.latency.percentile_ms(percentile)))
         });

@@ -1,4 +1,5 @@
 //! Sample records as a person can look at them: pictures and sounds as such, values beside what is known to be true.
+use super::windows;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use base64::Engine;
@@ -9,12 +10,19 @@ use tidemill_operators::ground_truth;
 use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::record::METADATA_COLUMNS;
 use tidemill_operators::values::{Values, row_values};
+use tidemill_operators::vision::track_path::{Step, steps};
 use tidemill_spec::workflow::{Sink, Workflow};
 
 /// Samples of each sink that are shown.
 const MOST: usize = 12;
 /// Wrong ones of them, at most, if there are right ones too.
 const MOST_WRONG: usize = 6;
+/// Samples with pictures that are shown of a sink that is not judged record by record: one looks like the next.
+const MOST_PICTURES: usize = 3;
+/// Colour and part of the longer side of the line of a box.
+const BOX: (image::Rgb<u8>, u32) = (image::Rgb([255, 214, 0]), 200);
+/// Column of the boxes of a track where no ground truth names one.
+const PATH: &str = "path";
 /// Bytes of source records that the engine keeps, so that the ones of a sample are found.
 const RECENT_BYTES: usize = 64 << 20;
 /// Bytes of pictures and sounds in all of a report.
@@ -66,6 +74,8 @@ pub(crate) struct Shown {
 pub(crate) struct SinkRecords {
     /// Sink id.
     pub(crate) sink: String,
+    /// Sinks that take the same records and are not shown again.
+    pub(crate) others: Vec<String>,
     /// Wrong ones first.
     pub(crate) samples: Vec<Shown>,
 }
@@ -79,13 +89,49 @@ pub(crate) fn sample_options(workflow: &Workflow, program: &Program) -> SampleOp
 /// The samples of all sinks that have some.
 pub(crate) fn collect(workflow: &Workflow, observer: &Observer) -> Vec<SinkRecords> {
     let mut budget = MEDIA_BUDGET;
-    let sinks = workflow.sinks.iter().map(|sink| {
-        let samples = choose(observer.samples(&sink.id));
+    let is_judged = |sink: &Sink| sink.ground_truth.is_some();
+    let mut shown: Vec<SinkRecords> = Vec::new();
+    for sink in &workflow.sinks {
+        let same = workflow.sinks.iter().filter(|other| other.input.from.value == sink.input.from.value);
+        let first = same.clone().find(|other| is_judged(other)).or(same.clone().next());
+        if first.is_some_and(|first| first.id.value != sink.id.value) && !is_judged(sink) {
+            continue;
+        }
+        let others = same.filter(|other| other.id.value != sink.id.value && !is_judged(other));
+        let others = others.map(|other| other.id.value.clone()).collect();
+        let mut samples = choose(observer.samples(&sink.id));
+        if samples.iter().all(|sample| sample.right.is_none()) {
+            samples.retain(|sample| !windows::is_early(&row_values(&sample.record, 0)));
+            if samples.iter().any(|sample| sample.sources.values().any(has_picture)) {
+                samples.truncate(MOST_PICTURES);
+            }
+        }
         let truths = truths(workflow, sink, &samples);
-        let shown = samples.iter().map(|sample| show(sink, sample, &truths, &mut budget));
-        SinkRecords { sink: sink.id.value.clone(), samples: shown.collect() }
-    });
-    sinks.filter(|sink| !sink.samples.is_empty()).collect()
+        let samples: Vec<Shown> =
+            samples.iter().map(|sample| show(sink, sample, &truths, &mut budget)).collect();
+        if !samples.is_empty() {
+            shown.push(SinkRecords { sink: sink.id.value.clone(), others, samples });
+        }
+    }
+    shown
+}
+
+fn has_picture(record: &RecordBatch) -> bool {
+    row_values(record, 0).keys().any(|name| binary(record, name).is_some_and(is_picture))
+}
+
+fn is_picture(bytes: &[u8]) -> bool {
+    picture_kind(bytes).is_some()
+}
+
+/// The media type that browsers know of a picture: of a raw one, which they do not show, that of the one that is made of it.
+fn picture_kind(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        _ if RawImage::is_one(bytes) => Some("image/jpeg"),
+        _ => None,
+    }
 }
 
 /// Wrong ones and others, about as many of each where there are enough.
@@ -117,6 +163,10 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
     let known = key.and_then(|key| truths.get(&key)).map_or(&[][..], Vec::as_slice);
     let known_of =
         |name: &str| known.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
+    let path_column =
+        truth.and_then(|truth| truth.boxes.as_ref()).map_or(PATH, |column| column.value.as_str());
+    // Values are cut where they are long; a path is needed whole.
+    let path = text(&sample.record, path_column).and_then(path_of).unwrap_or_default();
     let mut media = Vec::new();
     let mut pairs: Vec<Pair> = Vec::new();
     let mut told = BTreeSet::new();
@@ -125,10 +175,13 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
         for (name, value) in row_values(batch, 0) {
             if let Some(bytes) = binary(batch, &name) {
                 let from = source.map_or(name.clone(), |source| format!("{source}: {name}"));
-                media.push((from, medium(bytes, budget)));
+                let area = values_frame(batch).and_then(|frame| path.iter().find(|step| step.0 == frame));
+                let drawn = area.and_then(|(_, area)| with_box(bytes, *area, budget));
+                media.push((from, drawn.unwrap_or_else(|| medium(bytes, budget))));
                 continue;
             }
-            let Some(value) = shown(&value) else { continue };
+            let boxes = path_text(&path).filter(|_| source.is_none() && name == path_column);
+            let Some(value) = boxes.or_else(|| shown(&value)) else { continue };
             let judged = source.is_none() && truth.is_some_and(|truth| truth.prediction == *name);
             let column = truth
                 .filter(|_| judged)
@@ -161,6 +214,48 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
     Shown { latency_ms: sample.latency as f64 / 1e6, right: sample.right, media, pairs }
 }
 
+/// All boxes of a track, if the text is nothing but those.
+fn path_of(text: &str) -> Option<Vec<Step>> {
+    let path: Vec<Step> = steps(text).collect();
+    (!path.is_empty() && path.len() == text.split(';').count()).then_some(path)
+}
+
+/// A path in words: nobody reads the numbers of hundreds of boxes.
+fn path_text(path: &[Step]) -> Option<String> {
+    let (first, last) = (path.first()?, path.last()?);
+    Some(match path.len() {
+        1 => format!("1 box, in frame {}", first.0),
+        all => format!("{all} boxes, frames {} to {}", first.0, last.0),
+    })
+}
+
+/// The number of the frame that a record of a source is.
+fn values_frame(record: &RecordBatch) -> Option<u64> {
+    row_values(record, 0).get("frame").and_then(serde_json::Value::as_u64)
+}
+
+/// A picture with a box drawn on it; none where it cannot be read within reason or there is no room for it.
+fn with_box(bytes: &[u8], [left, top, width, height]: [f64; 4], budget: &mut usize) -> Option<Medium> {
+    let mut whole = decoded(bytes)?.into_rgb8();
+    let (colour, part) = BOX;
+    let line = i64::from(whole.width().max(whole.height()) / part).max(1);
+    let edges = |from: f64, length: f64| (from.round() as i64, (from + length).round() as i64);
+    let ((left, right), (top, bottom)) = (edges(left, width), edges(top, height));
+    for (x, y, pixel) in whole.enumerate_pixels_mut() {
+        let (x, y) = (i64::from(x), i64::from(y));
+        let is_near = |at: i64, edge: i64| (at - edge).abs() < line;
+        let is_along_x = (left - line..=right + line).contains(&x);
+        let is_along_y = (top - line..=bottom + line).contains(&y);
+        if is_along_x && (is_near(y, top) || is_near(y, bottom))
+            || is_along_y && (is_near(x, left) || is_near(x, right))
+        {
+            *pixel = colour;
+        }
+    }
+    let bytes = small(&whole.into())?;
+    spend(&bytes, budget).then(|| Medium::Picture(address("image/jpeg", &bytes)))
+}
+
 /// Characters of a value; longer ones are cut.
 const LONGEST: usize = 240;
 
@@ -185,6 +280,11 @@ fn text_of(values: &Values, column: &str) -> Option<String> {
     }
 }
 
+fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a str> {
+    let column = batch.column_by_name(name)?.as_string_opt::<i32>()?;
+    column.is_valid(0).then(|| column.value(0))
+}
+
 fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [u8]> {
     let index = batch.schema_ref().index_of(name).ok().filter(|index| *index >= METADATA_COLUMNS)?;
     let column = batch.column(index).as_binary_opt::<i32>()?;
@@ -193,14 +293,7 @@ fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [u8]> {
 
 fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
     let size = tidemill_app::figures::bytes(bytes.len() as u64);
-    let picture = match bytes {
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        // Browsers do not show it.
-        _ if RawImage::is_one(bytes) => Some("image/jpeg"),
-        _ => None,
-    };
-    if let Some(kind) = picture {
+    if let Some(kind) = picture_kind(bytes) {
         let is_raw = RawImage::is_one(bytes);
         let smaller = if is_raw || bytes.len() > MEDIUM { smaller(bytes) } else { None };
         if is_raw && smaller.is_none() {
@@ -245,10 +338,15 @@ const LARGEST_PICTURE: u64 = 16_000_000;
 
 /// A smaller picture of a picture; none if it cannot be read within reason.
 fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
+    small(&decoded(bytes)?)
+}
+
+/// The pixels of a picture; none if it cannot be read within reason.
+fn decoded(bytes: &[u8]) -> Option<image::DynamicImage> {
     if let Ok(frame) = RawImage::parse(bytes) {
         let fits = u64::from(frame.width) * u64::from(frame.height) <= LARGEST_PICTURE;
         let pixels = fits.then(|| frame.pixels.to_vec())?;
-        return small(&image::RgbImage::from_raw(frame.width, frame.height, pixels)?.into());
+        return Some(image::RgbImage::from_raw(frame.width, frame.height, pixels)?.into());
     }
     let reader = || image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok();
     // A page is written while somebody waits.
@@ -260,7 +358,7 @@ fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(256 << 20);
     reader.limits(limits);
-    small(&reader.decode().ok()?)
+    reader.decode().ok()
 }
 
 /// A JPEG of a picture that is small enough for a page; none if there is none.
@@ -288,6 +386,34 @@ mod tests {
         let mut out = Cursor::new(Vec::new());
         picture.write_to(&mut out, image::ImageFormat::Png).unwrap();
         out.into_inner()
+    }
+
+    #[test]
+    fn a_box_is_drawn_where_the_path_has_it() {
+        assert_eq!(
+            path_of("7,1.5,2,30,40;9,2,2,30,40").map(|path| path_text(&path)).unwrap().unwrap(),
+            "2 boxes, frames 7 to 9"
+        );
+        assert_eq!(path_of("no path; at all"), None);
+        let mut budget = MEDIA_BUDGET;
+        let grey = image::RgbImage::from_pixel(100, 80, image::Rgb([90, 90, 90]));
+        let mut bytes = Cursor::new(Vec::new());
+        grey.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        let Some(Medium::Picture(address)) =
+            with_box(&bytes.into_inner(), [20.0, 10.0, 40.0, 90.0], &mut budget)
+        else {
+            panic!("no picture");
+        };
+        let data = address.strip_prefix("data:image/jpeg;base64,").unwrap();
+        let data = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+        let drawn = image::load_from_memory(&data).unwrap().into_rgb8();
+        let is_drawn = |x: u32, y: u32| {
+            let at = |place: u32, side: u32, all: u32| place * side / all;
+            let pixel = drawn.get_pixel(at(x, drawn.width(), 100), at(y, drawn.height(), 80));
+            pixel.0[0] > 180 && pixel.0[2] < 90
+        };
+        assert!(is_drawn(20, 40) && is_drawn(60, 40) && is_drawn(40, 10), "its sides");
+        assert!(!is_drawn(40, 40) && !is_drawn(80, 40) && !is_drawn(40, 79), "neither inside nor outside");
     }
 
     #[test]

@@ -311,7 +311,9 @@ pub(super) fn samples(sinks: &[SinkRecords], part: &mut Markup) {
     part.leaf("p", &[("class", &"note")], &note);
     for sink in sinks {
         if sinks.len() > 1 {
-            part.leaf("h3", &[], &format!("At {}", sink.sink));
+            let names: Vec<&str> =
+                std::iter::once(&sink.sink).chain(&sink.others).map(String::as_str).collect();
+            part.leaf("h3", &[], &format!("At {}", names.join(", ")));
         }
         let is_plain = |shown: &Shown| {
             shown.media.is_empty()

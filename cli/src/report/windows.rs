@@ -20,6 +20,8 @@ const POINTS: usize = 500;
 pub(super) struct Windows {
     written: Written,
     columns: Columns,
+    /// Rows of windows that begin before time 0, which are not drawn.
+    early: usize,
 }
 
 /// What the columns of a sink are, in their order.
@@ -35,9 +37,12 @@ struct Columns {
 pub(super) fn collect(prepared: &Prepared) -> Vec<Windows> {
     let sinks = prepared.workflow.sinks.iter().filter_map(|sink| {
         let bound = prepared.program.sinks.get(&sink.id.value)?;
-        let written = written::read(bound, |has| has("window_start") && has("window_end"))?;
+        let mut written = written::read(bound, |has| has("window_start") && has("window_end"))?;
         let columns = Columns::of(&bound.input, &grouped_by(&prepared.workflow, sink));
-        Some(Windows { written, columns })
+        let all = written.rows.len();
+        written.rows.retain(|row| !is_early(row));
+        let early = all - written.rows.len();
+        Some(Windows { written, columns, early })
     });
     // A single window is no curve.
     let has_several = |of: &Windows| {
@@ -45,6 +50,11 @@ pub(super) fn collect(prepared: &Prepared) -> Vec<Windows> {
         ends.next().is_some_and(|first| ends.any(|end| end != first))
     };
     sinks.filter(has_several).collect()
+}
+
+/// Whether a window begins before time 0: of sources that count from 0 it holds a part of its length only.
+pub(super) fn is_early(row: &Row) -> bool {
+    row.get("window_start").and_then(Value::as_i64).is_some_and(|start| start < 0)
 }
 
 /// The columns that the windows before a sink are grouped by.
@@ -104,7 +114,15 @@ type Series = BTreeMap<String, BTreeMap<i64, f64>>;
 /// Charts of the sinks.
 pub(super) fn section(sinks: &[Windows], part: &mut Markup) {
     let note = "What windows of event time hold in the end, corrections included, by the time at which each window is over.";
-    part.leaf("p", &[("class", &"note")], note);
+    let early: usize = sinks.iter().map(|sink| sink.early).sum();
+    let more = match early {
+        0 => String::new(),
+        rows => format!(
+            " {} of windows that begin before time 0 are left out: they hold a part of their length only.",
+            records(rows)
+        ),
+    };
+    part.leaf("p", &[("class", &"note")], &format!("{note}{more}"));
     part.element("div", &[("class", &"charts few")], |charts| {
         for sink in sinks {
             for (column, series, left_out) in columns(&sink.written.rows, &sink.columns) {
@@ -112,6 +130,13 @@ pub(super) fn section(sinks: &[Windows], part: &mut Markup) {
             }
         }
     });
+}
+
+fn records(count: usize) -> String {
+    match count {
+        1 => "1 row".to_owned(),
+        many => format!("{many} rows"),
+    }
 }
 
 /// The first numeric columns, each with the number of its values that stand where there is one already.

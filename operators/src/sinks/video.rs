@@ -7,8 +7,8 @@
 //!   options:
 //!     path: out/{camera}.mp4
 //!     over: clips                       # the videos that the records come from
-//!     id: track                         # decides the colour, and stands at the box
-//!     text: [class, score]
+//!     id: vehicle                       # decides the colour
+//!     text: [track, class]              # stands at the box; without it, the id does
 //! ```
 //! `over` is a video file or a folder of them, of which the column `camera` says the one by its name without ending; then
 //! `{camera}` in `path` makes a file for each. The frames come from there, so records need not carry pictures. A record is
@@ -24,8 +24,8 @@
 //! also after restarts; a run with a state can be continued by another process. After such a run `.NAME.rows` stays; the
 //! next one that begins anew takes it over, and it may be deleted.
 //!
-//! Rows may be taken back (`_change` = -1): the video shows what stays in the end. So with `id: vehicle` behind `associate`, each
-//! vehicle has the name and the colour that all cameras together give it, from its first frame on.
+//! Rows may be retracted (`_change` = -1): the video shows what stays in the end. So with `id: vehicle` after `associate`, each
+//! vehicle has the colour that all cameras together give it, from its first frame on.
 mod pace;
 mod render;
 #[cfg(test)]

@@ -100,8 +100,11 @@ impl Columns {
             let camera =
                 camera.filter(|column| column.is_valid(row)).map(|column| column.value(row).to_owned());
             let id = self.id.map(|column| plain(batch.column(column), row));
-            let mut text: Vec<String> = id.iter().cloned().collect();
-            text.extend(self.text.iter().map(|column| plain(batch.column(*column), row)));
+            let mut text: Vec<String> =
+                self.text.iter().map(|column| plain(batch.column(*column), row)).collect();
+            if self.text.is_empty() {
+                text.extend(id.clone());
+            }
             text.retain(|text| !text.is_empty());
             let text = text.join(" ");
             let mut add = |sides_of: [f64; 4], text: String, number: u64| {
