@@ -5,12 +5,13 @@
 //! it keeps them. `--rate` does not count either, so that a run that continues from a state with another rate has the same models.
 use crate::choice::{Candidates, Chosen, Setting};
 use crate::listener::Listener;
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::{Inputs, Level, Model, Models, Options, assemble};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::accuracy_scaling::AccuracyScaling;
 use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::Status;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::{How, Profile, ProfileFile};
 use tidemill_spec::units::Rate;
@@ -29,6 +30,8 @@ enum Verdict {
     Others(BTreeMap<String, String>),
     /// No combination keeps it.
     None,
+    /// The search was ended before it found a combination that keeps it.
+    Open,
 }
 
 /// Takes other models where those that were chosen by accuracy do not keep the workflow's rate here, and reports it to `listener`.
@@ -37,6 +40,18 @@ pub(crate) fn choose_by_levels(
     workflow: &Workflow,
     candidates: &Candidates,
     settings: &[Setting],
+    chosen: &mut BTreeMap<String, Chosen>,
+    listener: &dyn Listener,
+) {
+    let usable = machine::backends(&workflow.directory.0);
+    let usable: Vec<&str> = usable.iter().filter(|(_, usable)| *usable).map(|(name, _)| *name).collect();
+    choose_with(&usable, (workflow, candidates, settings), chosen, listener);
+}
+
+/// The same with these backends.
+fn choose_with(
+    usable_backends: &[&str],
+    (workflow, candidates, settings): (&Workflow, &Candidates, &[Setting]),
     chosen: &mut BTreeMap<String, Chosen>,
     listener: &dyn Listener,
 ) {
@@ -68,9 +83,13 @@ pub(crate) fn choose_by_levels(
     let Some(worker_type) = like_here(&profile, Machine::look().cores) else {
         return unused("it has no machine that was measured");
     };
-    match judge(workflow, candidates, &profile, (worker_type, &is_set), chosen) {
+    match judge(workflow, (candidates, usable_backends), &profile, (worker_type, &is_set), chosen) {
         Err(why) => unused(&why),
         Ok(Verdict::Kept) => {}
+        Ok(Verdict::Open) => listener.note(&format!(
+            "models are chosen by their accuracy alone: in {SEARCH_SECONDS} s none were found that keep {rate} here (`tidemill plan` searches \
+             longer)"
+        )),
         Ok(Verdict::None) => listener.note(&format!(
             "no models keep {rate} on one machine of type `{worker_type}`, by {PROFILE}: the most accurate ones run (`tidemill plan` \
              spreads the work over several machines)"
@@ -113,7 +132,7 @@ fn like_here(profile: &Profile, cores: usize) -> Option<&str> {
 /// Judges the chosen models, and searches others where they do not keep the rate.
 fn judge(
     workflow: &Workflow,
-    candidates: &Candidates,
+    (candidates, usable_backends): (&Candidates, &[&str]),
     profile: &Profile,
     (worker_type, is_set): (&str, &dyn Fn(&str) -> bool),
     chosen: &BTreeMap<String, Chosen>,
@@ -127,7 +146,7 @@ fn judge(
     );
     let infrastructure = Infrastructure::parse(&text, "this machine").map_err(|found| found.to_string())?;
     let problem = |is_free: &dyn Fn(&str) -> bool| {
-        let models = models(candidates, chosen, is_free);
+        let models = models((candidates, usable_backends), chosen, is_free);
         let inputs = Inputs { workflow, infrastructure: &infrastructure, profile, models: &models };
         let options = Options { without: [Level::Accuracy, Level::Latency].into(), ..Options::default() };
         assemble(&inputs, &options).map(|assembly| assembly.problem).map_err(|found| found.to_string())
@@ -140,7 +159,10 @@ fn judge(
         return Ok(Verdict::Kept);
     }
     let free = problem(&|operator| !is_set(operator))?;
-    let Some(solution) = plan(&free)?.solution else { return Ok(Verdict::None) };
+    let outcome = plan(&free)?;
+    let Some(solution) = outcome.solution else {
+        return Ok(if outcome.status == Status::Infeasible { Verdict::None } else { Verdict::Open });
+    };
     let variants = free.operators.iter().zip(&solution.variants);
     let variants = variants.filter(|(operator, _)| candidates.contains_key(&operator.id));
     Ok(Verdict::Others(
@@ -150,9 +172,9 @@ fn judge(
     ))
 }
 
-/// The models of the problem: all that run here of operators that are free, the chosen ones of the others.
+/// The models of the problem, with the backends that are here: all that run here of operators that are free, the chosen ones of the others.
 fn models(
-    candidates: &Candidates,
+    (candidates, usable_backends): (&Candidates, &[&str]),
     chosen: &BTreeMap<String, Chosen>,
     is_free: &dyn Fn(&str) -> bool,
 ) -> Models {
@@ -163,7 +185,13 @@ fn models(
         });
         list.map(|candidate| Model {
             id: candidate.manifest.id.value.clone(),
-            backends: candidate.manifest.backends.iter().map(ToString::to_string).collect(),
+            backends: candidate
+                .manifest
+                .backends
+                .iter()
+                .map(ToString::to_string)
+                .filter(|name| usable_backends.contains(&name.as_str()))
+                .collect(),
             obstacle: None,
         })
         .collect()
@@ -213,7 +241,7 @@ mod tests {
         let settings: Vec<Setting> = settings.collect();
         let mut chosen = choose(&workflow, &candidates, &settings).unwrap();
         let heard = Heard::default();
-        choose_by_levels(&workflow, &candidates, &settings, &mut chosen, &heard);
+        choose_with(&["rten", "ort"], (&workflow, &candidates, &settings), &mut chosen, &heard);
         let models = chosen.into_iter().map(|(operator, chosen)| (operator, chosen.id)).collect();
         (models, heard.0.into_inner().join("\n"))
     }

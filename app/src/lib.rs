@@ -63,6 +63,7 @@ pub mod listener;
 pub mod machine;
 pub mod measured;
 pub mod metrics;
+mod models_of_state;
 pub mod open_files;
 pub mod otlp;
 pub mod output_file;

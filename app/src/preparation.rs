@@ -3,8 +3,10 @@ use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
 use crate::listener::Listener;
+use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
 use crate::stand_ins;
+use crate::state_place::StatePlace;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tidemill_engine::{OnPanic, Program};
@@ -154,13 +156,46 @@ pub fn prepare(
     settings: &[Setting],
     listener: &dyn Listener,
 ) -> anyhow::Result<Prepared> {
+    prepare_with(workflow_file, plan_file, settings, |_| None, listener)
+}
+
+/// The same for a run that continues from a state, if there is one in `place` or where the workflow says: without a plan it has the
+/// models that it had.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_continued(
+    workflow_file: &Path,
+    plan_file: Option<&Path>,
+    settings: &[Setting],
+    place: Option<&StatePlace>,
+    listener: &dyn Listener,
+) -> anyhow::Result<Prepared> {
+    let place = |workflow: &Workflow| {
+        // A wrong address is reported where the state is opened.
+        place.cloned().or_else(|| StatePlace::of_workflow(workflow)?.ok())
+    };
+    prepare_with(workflow_file, plan_file, settings, place, listener)
+}
+
+fn prepare_with(
+    workflow_file: &Path,
+    plan_file: Option<&Path>,
+    settings: &[Setting],
+    place: impl Fn(&Workflow) -> Option<StatePlace>,
+    listener: &dyn Listener,
+) -> anyhow::Result<Prepared> {
     let workflow = load(workflow_file, listener)?;
     let candidates = choice::candidates(&workflow)?;
     let (mut plan, reasons) = match plan_file {
         Some(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
         None => {
             let mut chosen = choice::choose(&workflow, &candidates, settings)?;
-            choose_by_levels(&workflow, &candidates, settings, &mut chosen, listener);
+            let is_kept =
+                place(&workflow).is_some_and(|place| keep_models(&place, &candidates, settings, &mut chosen));
+            if !is_kept {
+                choose_by_levels(&workflow, &candidates, settings, &mut chosen, listener);
+            }
             (default_plan(&workflow, &chosen), chosen)
         }
     };

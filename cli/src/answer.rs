@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::terminal::Terminal;
 use crate::visible::Pieces;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
@@ -51,6 +51,33 @@ impl Answer {
     /// Writes what moves the cursor of a terminal.
     pub(crate) fn control(&mut self, sequence: &str) {
         self.keep(|out| out.write_all(sequence.as_bytes()));
+    }
+
+    /// The same place for bytes of a file: as they are, unless a terminal shows them.
+    pub(crate) fn bytes(&mut self) -> Bytes<'_> {
+        let is_shown = self.out.is_terminal();
+        Bytes { answer: self, is_shown }
+    }
+}
+
+/// Where bytes of files go.
+pub(crate) struct Bytes<'a> {
+    answer: &'a mut Answer,
+    /// By a terminal.
+    is_shown: bool,
+}
+
+impl Write for Bytes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_shown {
+            return self.answer.write(bytes);
+        }
+        self.answer.keep(|out| out.write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.answer.flush()
     }
 }
 

@@ -41,7 +41,7 @@ use tidemill_app::machine::{self, Usage};
 use tidemill_app::metrics::{self, MetricsPort, ObservedRun, RunsCollector};
 use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
-use tidemill_app::preparation::{Prepared, prepare, streams};
+use tidemill_app::preparation::{Prepared, prepare, prepare_continued, streams};
 use tidemill_app::processes::secret_number;
 use tidemill_app::run_options::run_options;
 use tidemill_app::slo_watch::SloWatch;
@@ -50,10 +50,20 @@ use tidemill_app::tally::Left;
 use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport, TraceOptions};
 use watching::{Ends, Watchers, watch};
 
+/// The program of a run; one that continues from a state has the models that it had, unless changes are accepted.
+fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Prepared> {
+    let (workflow, plan) = (&arguments.workflow, arguments.plan.as_deref());
+    let has_no_state = arguments.emulate || arguments.replay.is_some() || arguments.epoch_log.is_some();
+    match has_no_state || arguments.accept_changes {
+        true => prepare(workflow, plan, &arguments.set, terminal),
+        false => prepare_continued(workflow, plan, &arguments.set, arguments.state.as_ref(), terminal),
+    }
+}
+
 /// Runs a workflow to its end and reports.
 pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
-    let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
+    let mut prepared = prepared(arguments, terminal)?;
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     keeping::check(arguments, &prepared)?;
     processes::check(arguments, &prepared)?;

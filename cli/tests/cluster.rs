@@ -298,6 +298,36 @@ fn a_run_survives_all_that_it_runs_on() {
     assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
 }
 
+/// Whoever counted is gone, all of them: what is complete has all its records.
+#[test]
+fn a_run_that_lost_controller_and_workers_is_counted_whole() {
+    let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    cluster.submit().expect(0);
+    cluster.until_arrived(600);
+    let mut controller = cluster.controller.take().unwrap();
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let workers = std::mem::take(&mut cluster.workers);
+    let names: Vec<String> = workers
+        .into_iter()
+        .map(|(name, mut agent)| {
+            let hosts = children(agent.id());
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+            assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its agent");
+            name
+        })
+        .collect();
+    cluster.start_controller();
+    names.iter().for_each(|name| cluster.start_worker(name));
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    let outputs = cluster.outputs();
+    same(&outputs, &undisturbed());
+    let lines = |at: usize| outputs[at].1.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let (run, header) = (cluster.run(), 1);
+    assert_eq!(run["arrived"].as_u64(), Some(lines(0) + lines(1) - header), "{run}");
+}
+
 /// What is on a worker that is lost for good goes on elsewhere.
 #[test]
 fn what_a_lost_worker_had_goes_elsewhere() {

@@ -2,7 +2,7 @@
 use crate::cluster::{Cluster, undisturbed};
 use crate::command::{Outcome, command};
 use std::io::Read;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 impl Cluster {
     /// A command that goes on while others are asked.
@@ -10,7 +10,7 @@ impl Cluster {
         let token = std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap();
         let mut command = command(arguments);
         command.env("TIDEMILL_CONTROLLER", &self.address).env("TIDEMILL_TOKEN", token.trim());
-        command.spawn().unwrap()
+        command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
     fn result(&self, sink: &str) -> Outcome {
@@ -78,6 +78,36 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     cluster.until("hub gives what it has", |cluster| {
         cluster.ask(&["results", "spread", "--sink", "pairs"]).stdout == pairs
     });
+}
+
+/// What a terminal must not get is part of a file all the same.
+#[test]
+fn bytes_of_a_result_are_not_changed_on_their_way() {
+    let cluster = Cluster::start(&["edge"]);
+    cluster.place.write("bells.csv", "n,text\n1,a\u{1b}[31mb\u{7}\n2,c\u{7f}\r\n");
+    let workflow = "version: 1
+name: spread
+sources: [{id: bells, kind: csv, rate: 1000/s, options: {path: bells.csv, columns: {n: int64, text: text}}}]
+sinks:
+  - {id: table, kind: csv, input: bells, options: {path: out/table.csv}}
+  - {id: columns, kind: parquet, input: bells, options: {path: out/columns.parquet}}
+";
+    cluster.place.write("bells.yaml", workflow);
+    let workflow = cluster.place.argument("bells.yaml");
+    cluster.ask(&["submit", &workflow, "--one-worker"]).expect(0);
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    let folder = cluster.place.argument("fetched");
+    cluster.ask(&["results", "spread", "--out", &folder]).expect(0);
+    for (sink, file) in [("table", "out/table.csv"), ("columns", "out/columns.parquet")] {
+        let printed =
+            cluster.begin(&["results", "spread", "--sink", sink]).wait_with_output().unwrap().stdout;
+        let fetched = std::fs::read(cluster.place.path("fetched").join(file)).unwrap();
+        assert!(
+            printed == fetched && fetched.contains(&0x1b),
+            "{sink}: {}",
+            String::from_utf8_lossy(&printed)
+        );
+    }
 }
 
 #[test]

@@ -158,3 +158,34 @@ sinks: [{id: out, kind: jsonl, input: both, options: {path: out/both.jsonl}}]
     let said = tidemill(&["run", &workflow]).expect(0).stderr;
     assert!(!said.contains("matched nothing"), "{said}");
 }
+
+/// A limit of as many records as there are cuts nothing short: texts that never came are missing ones.
+#[test]
+fn a_limit_at_the_end_of_a_source_leaves_nothing_out() {
+    let place = Place::empty("limit");
+    place.write("rows.csv", "k,text\na,one\nb,two\nc,six\n");
+    place.write("truth.csv", "k,text\na,one\nb,two\nc,six\n");
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: limit
+sources: [{id: rows, kind: csv, options: {path: rows.csv, columns: {k: text, text: text}}}]
+operators: [{id: some, kind: filter, input: rows, options: {where: \"k != 'b'\"}}]
+sinks:
+  - id: out
+    kind: jsonl
+    input: some
+    options: {path: out/rows.jsonl}
+    ground_truth: {path: truth.csv, key: k, prediction: text, truth: text, compare: characters}
+",
+    );
+    let workflow = place.argument("workflow.yaml");
+    let run = |more: &[&str]| {
+        let report = tidemill(&[&["run", &workflow, "--output", "json"][..], more].concat()).expect(0).json();
+        (report["sinks"][0]["accuracy_percent"].as_f64().unwrap().round(), report["cut_short"] == true)
+    };
+    assert_eq!(run(&[]), (67.0, false));
+    assert_eq!(run(&["--records", "3"]), (67.0, false));
+    assert_eq!(run(&["--records", "4"]), (67.0, false));
+    assert_eq!(run(&["--records", "1"]), (100.0, true), "what was not read is not missing");
+}

@@ -320,3 +320,40 @@ fn an_interrupted_run_says_what_is_kept() {
     assert_eq!(told.contains(&more), behind > 0, "{told}");
     assert!(told.contains(&format!("goes on from checkpoint {}", checkpoint(&place).0)), "{told}");
 }
+
+/// A run without a plan chooses its models by the profile beside it; one that continues has those that it had.
+#[test]
+fn a_run_without_a_plan_continues_with_the_models_that_it_had() {
+    let place = Place::example("vqa");
+    for large in ["medium.yaml", "large.yaml", "huge.yaml", "huge-int8.yaml # the same at 8 bits"] {
+        let line = format!("      - ../../models/vqa/scene-features-{large}\n");
+        place.change("workflow.yaml", &line, "");
+    }
+    place.change("workflow.yaml", "slo:\n  rate: 40/s", "slo:\n  rate: 200/s");
+    let profile = place.path("profile.yaml");
+    std::fs::rename(&profile, place.path("kept.yaml")).unwrap();
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+    // With one backend the profile decides the same on each machine.
+    let run = |records: &str, more: &[&str]| {
+        let run = ["run", &workflow, "--rate", "max", "--records", records];
+        let run =
+            command(&[&run[..], more].concat()).env("TIDEMILL_ONNXRUNTIME", "/nowhere").output().unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.success(), "{said}");
+        said
+    };
+    let kept = ["--state", state.as_str()];
+    let first = run("10", &kept);
+    assert!(first.contains("scene_features: scene-features-small (best of 2"), "{first}");
+    std::fs::rename(place.path("kept.yaml"), &profile).unwrap();
+    let fresh = run("10", &[]);
+    assert!(fresh.contains("do not keep 200/s on one machine"), "others would be chosen now: {fresh}");
+    assert!(
+        fresh.contains("scene_features: scene-features-tiny (of the most accurate combination"),
+        "{fresh}"
+    );
+    let next = run("20", &kept);
+    assert!(next.contains("scene_features: scene-features-small"), "{next}");
+    let accepted = run("30", &[&kept[..], &["--accept-changes"]].concat());
+    assert!(accepted.contains("scene_features: scene-features-tiny"), "{accepted}");
+}

@@ -58,11 +58,10 @@ pub enum Status {
     Optimal,
     /// The plan keeps all limits; nothing is proven of its cost beyond [`Outcome::bound`].
     Feasible,
-    /// A limit ended the search: the wall-clock limit, so that another run may find another plan, or any limit before
-    /// there was a plan at all.
+    /// The wall-clock limit ended the search, so another run may find another plan.
     TimeLimited,
-    /// No plan keeps all limits; without a bound of infinity (heuristics, and latency limits whose waits could not be told apart finely
-    /// enough) the planner found none, and there may be one: see [`Outcome::bound`].
+    /// No plan keeps all limits; without a bound of infinity (heuristics, a search that its limit of nodes ended, and latency limits
+    /// whose waits could not be told apart finely enough) the planner found none, and there may be one: see [`Outcome::bound`].
     Infeasible,
 }
 

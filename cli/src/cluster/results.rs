@@ -106,7 +106,7 @@ fn to_stdout(client: &Client, run: &str, of: &ResultView, follows: bool) -> anyh
         };
         {
             let mut out = answer::out();
-            offset = copy(client, run, of, offset, &mut out)?;
+            offset = copy(client, run, of, offset, &mut out.bytes())?;
             out.flush()?;
         }
         if is_over || !answer::is_read() {

@@ -22,14 +22,14 @@ pub(crate) struct GiveWay {
     expected: Option<Nearest>,
 }
 
-/// What would have to give way where it is proven that there is no plan.
+/// What would have to give way where there is no plan, or where the exact planner found none.
 pub(crate) fn give_way(
     case: &Case,
     assembly: &Assembly,
     outcome: &Outcome,
     planner: &dyn Planner,
 ) -> anyhow::Result<Option<GiveWay>> {
-    if outcome.status != Status::Infeasible || outcome.bound != Some(f64::INFINITY) {
+    if outcome.status != Status::Infeasible || !(is_proven(outcome) || outcome.planner == "exact") {
         return Ok(None);
     }
     let problem = &assembly.problem;
@@ -47,6 +47,11 @@ pub(crate) fn give_way(
         None => None,
     };
     Ok(Some(GiveWay { alone, together, expected }))
+}
+
+/// Whether there is no plan, and not only none that was found.
+pub(super) fn is_proven(outcome: &Outcome) -> bool {
+    outcome.bound == Some(f64::INFINITY)
 }
 
 impl GiveWay {

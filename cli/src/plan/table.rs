@@ -1,4 +1,5 @@
 //! A plan for people.
+use super::relaxed::is_proven;
 use super::{Answer, Planned, dollars, engine, predicted_times};
 use crate::table::{Side, Table, paragraph};
 use std::io::{self, Write};
@@ -447,9 +448,6 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             Status::TimeLimited => format!(
                 "{workflow} on {infrastructure}: no plan found within the time limit; `--time-limit` gives it longer"
             ),
-            _ if answer.outcome.planner == "exact" => format!(
-                "{workflow} on {infrastructure}: no plan found, which is no proof that there is none; a looser level may have one"
-            ),
             _ => format!(
                 "{workflow} on {infrastructure}: {} found no plan; `--planner exact` may find one, or prove that there is none",
                 answer.outcome.planner
@@ -458,7 +456,11 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         paragraph(out, &text)?;
         return in_its_way(out);
     };
-    writeln!(out, "{workflow} on {infrastructure}: infeasible, no plan keeps all service levels\n")?;
+    let found = match is_proven(answer.outcome) {
+        true => "infeasible, no plan keeps all service levels",
+        false => "no plan found, which is no proof that there is none",
+    };
+    writeln!(out, "{workflow} on {infrastructure}: {found}\n")?;
     in_its_way(out)?;
     give_way.write(answer.case, answer.assembly, out)
 }

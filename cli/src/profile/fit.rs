@@ -33,6 +33,9 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
         return Err(found.into());
     }
     terminal.warnings(&found);
+    if !found.is_empty() {
+        terminal.note("only times are measured: accuracies, ratios and sizes are taken over from the profile as they are");
+    }
     let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     let scratch = tempfile::tempdir()?;
     let options = Options {

@@ -239,7 +239,9 @@ fn with_box(bytes: &[u8], [left, top, width, height]: [f64; 4], budget: &mut usi
     let mut whole = decoded(bytes)?.into_rgb8();
     let (colour, part) = BOX;
     let line = i64::from(whole.width().max(whole.height()) / part).max(1);
-    let edges = |from: f64, length: f64| (from.round() as i64, (from + length).round() as i64);
+    // Nothing of a line that is so far outside is seen.
+    let pixel = |at: f64| at.round().clamp(-1e6, 1e6) as i64;
+    let edges = |from: f64, length: f64| (pixel(from), pixel(from + length));
     let ((left, right), (top, bottom)) = (edges(left, width), edges(top, height));
     for (x, y, pixel) in whole.enumerate_pixels_mut() {
         let (x, y) = (i64::from(x), i64::from(y));

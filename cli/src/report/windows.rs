@@ -54,7 +54,8 @@ pub(super) fn collect(prepared: &Prepared) -> Vec<Windows> {
 
 /// Whether a window begins before time 0: of sources that count from 0 it holds a part of its length only.
 pub(super) fn is_early(row: &Row) -> bool {
-    row.get("window_start").and_then(Value::as_i64).is_some_and(|start| start < 0)
+    let time = |name: &str| row.get(name).and_then(Value::as_i64);
+    time("window_start").is_some_and(|start| start < 0) && time("window_end").is_some_and(|end| end > 0)
 }
 
 /// The columns that the windows before a sink are grouped by.

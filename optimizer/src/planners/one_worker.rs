@@ -82,8 +82,7 @@ pub(super) fn planned(
     all.seconds = time.seconds();
     all.status = match (all.cost, all.bound) {
         (None, _) if is_out_of_time || is_limited => Status::TimeLimited,
-        (None, Some(f64::INFINITY)) | (None, None) => Status::Infeasible,
-        (None, Some(_)) => Status::TimeLimited,
+        (None, _) => Status::Infeasible,
         (Some(cost), bound) => {
             all.bound = bound.map(|bound| bound.min(cost));
             all.gap = all.bound.map(|bound| Outcome::gap_between(cost, bound));

@@ -296,9 +296,11 @@ fn is_cancelled(shared: &Shared, name: &str) -> bool {
 /// Keeps how a run ended. Until that is kept nobody could end it, remove it or begin it again: a disk may be full for a while.
 fn keep_end(shared: &Shared, name: &str, state: RunState, reason: Option<String>, last: Option<LastFigures>) {
     shared.end_changes(name, state);
-    if let Some(all) = of_checkpoint(shared, name).filter(|_| state == RunState::Complete) {
+    let all = of_checkpoint(shared, name).filter(|_| state == RunState::Complete);
+    if let Some(all) = all {
         shared.count_anew(name, all);
     }
+    let last = all.or(last);
     while !shared.set_state(name, state, reason.clone(), last) && !shared.is_ending() {
         std::thread::park_timeout(PAUSE_UNTIL_KEPT);
     }
@@ -440,6 +442,17 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
 /// Waits until somebody is there for each role that nobody has had yet, without a process or a thread more; how the run ends where it does so
 /// before.
 fn wait_for_workers(shared: &Shared, name: &str, version: u64) -> Option<End> {
+    let waits = |waits: bool| {
+        locked(&shared.runs).get_mut(name).into_iter().for_each(|live| live.waits_for_workers = waits);
+    };
+    // Before the first look: a worker that comes after it wakes this thread.
+    waits(true);
+    let end = look_for_workers(shared, name, version);
+    waits(false);
+    end
+}
+
+fn look_for_workers(shared: &Shared, name: &str, version: u64) -> Option<End> {
     let begun = instant();
     let mut is_told = false;
     while let Some(role) = placing::without_place(shared, name, version) {

@@ -68,6 +68,8 @@ pub(crate) struct LiveRun {
     pub(crate) cuts: Vec<CutView>,
     /// What is told of stages that answer in place of others.
     pub(crate) stand_ins: Vec<StandInView>,
+    /// Its thread waits for workers, and looks anew when it is woken.
+    pub(crate) waits_for_workers: bool,
 }
 
 /// Why a run is not begun.
@@ -311,10 +313,10 @@ impl Shared {
         Ok(self.run_view(name))
     }
 
-    /// Has runs that wait for workers look for them.
+    /// Has runs that wait for workers look for them; those that pause before another try do not end their pause for it.
     pub(crate) fn wake_waiting(&self) {
         let runs = locked(&self.runs);
-        let waiting = runs.values().filter(|live| live.observer.is_none());
+        let waiting = runs.values().filter(|live| live.waits_for_workers);
         waiting.filter_map(|live| live.thread.as_ref()).for_each(|thread| thread.thread().unpark());
     }
 

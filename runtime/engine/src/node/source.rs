@@ -347,6 +347,22 @@ impl SourceNode {
         }
     }
 
+    /// Ends the stream where no more is wanted. Whether there is more decides whether the run was cut short: a file is asked, once it has
+    /// something to say; a stream may be silent for long and is not.
+    fn end_at_limit(&mut self) {
+        let is_asked = self.chunk.is_none()
+            && !self.stop.load(Ordering::Acquire)
+            && self.known_end().is_none()
+            && self.settings.seat.is_none()
+            && !self.settings.bound.is_stream();
+        match is_asked.then(|| self.reader.next()) {
+            // The reader notifies when it knows.
+            Some(Ok(None)) => {}
+            Some(Err(None)) => self.end(true),
+            _ => self.end(false),
+        }
+    }
+
     /// Where a former incarnation, or the run that is replayed, ended.
     fn known_end(&self) -> Option<End> {
         let replayed = self.settings.replay.as_ref().map(EpochLog::stop);
@@ -372,7 +388,7 @@ impl SourceNode {
             return Err(());
         }
         if self.ends_before(self.sequence, self.known_end(), self.slot.now()) {
-            self.end(false);
+            self.end_at_limit();
             return Err(());
         }
         if !self.end_by_clock() {
