@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long versions of the tests that can look at more than `make test` has time for: 10^6 mutated
-# inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans of all planners, 10^4 damaged states; and tests with programs that other machines lack: Prometheus, a browser, Compose,
+# inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans of all planners, 10^4 damaged states, the operator tests of the ONNX standard; and tests with programs that other machines lack: Prometheus, a browser, Compose,
 # systemd-analyze, kubernetes-validate. As root it installs these from Debian's packages; those that it cannot have are told, and what needs them
 # counts as skipped. Writes docs/benchmarks/test-long.md. Takes up to hours.
 set -euo pipefail
@@ -73,6 +73,11 @@ else
   status=1
 fi
 signed_took=$((SECONDS - before_signed))
+# What the backends compute against what the standard says.
+standard='**failed**'
+before_standard=$SECONDS
+if scripts/onnx_operator_tests.sh; then standard=passed; else status=1; fi
+standard_took=$((SECONDS - before_standard))
 took=$((SECONDS - start))
 [ -f "$results" ] || stop "no result: the tests did not build, or none has a name that matches $match"
 
@@ -104,6 +109,7 @@ PYTHON
   echo "| \`tidemill::cli\` the ignored ones of storage, buckets, cluster_random_plans, cluster_cut | $minutes | $minutes_took |"
   echo "| \`tidemill::cli\` examples::receipts_are_read_with_few_errors, with fetched models | $read | $read_took |"
   echo "| \`tidemill-bucket::signatures\` against a server that verifies signatures | $signed | $signed_took |"
+  echo "| \`tidemill-inference::onnx_operators\` the operator tests of the ONNX standard on every backend | $standard | $standard_took |"
 } >"$report"
 line ok "wrote $report"
 exit $status
