@@ -127,6 +127,10 @@ fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64
         return best;
     }
     let bound = best.bound.unwrap_or(0.0).min(total);
+    debug_assert!(
+        best.bound.is_none_or(|bound| bound <= total * (1.0 + 1e-6)),
+        "a plan below what was proven: {best:?}"
+    );
     let own_gap = Outcome::gap_between(total, bound);
     let status = if own_gap <= gap + 1e-9 { Status::Optimal } else { Status::Feasible };
     let (cost, bound, gap) = (Some(total), Some(bound), Some(own_gap));

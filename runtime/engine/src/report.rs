@@ -73,7 +73,7 @@ impl SlotFacts {
 /// What has happened so far; cheap to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
-    /// Records that left the sources.
+    /// Records that sources have read, those that could not be used among them: what a checkpoint counts.
     pub emitted: u64,
     /// Records that reached the sinks.
     pub arrived: u64,
@@ -89,7 +89,12 @@ impl Progress {
             facts.program.plan.stages.iter().filter(|s| facts.program.sources.contains_key(&s.operator));
         let emitted = emitted.filter_map(|stage| facts.metrics.stages.get(&stage.id));
         Self {
-            emitted: emitted.map(|stage| stage.records_out.load(Ordering::Relaxed)).sum(),
+            emitted: emitted
+                .map(|stage| {
+                    stage.records_out.load(Ordering::Relaxed)
+                        + stage.dead_letters.counts().values().sum::<u64>()
+                })
+                .sum(),
             arrived: facts.metrics.sinks.values().map(|sink| sink.records.load(Ordering::Relaxed)).sum(),
             dead_letters: facts.letters.total(),
             seconds: (facts.clock.now() - facts.started.load(Ordering::Acquire)) as f64 / 1e9,

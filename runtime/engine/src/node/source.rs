@@ -347,10 +347,11 @@ impl SourceNode {
         }
     }
 
-    /// Ends the stream where no more is wanted. Whether there is more decides whether the run was cut short: a file is asked, once it has
+    /// Ends the stream where no more is wanted. Where a number of records was, it was cut short only if there is more: a file is asked, once it has
     /// something to say; a stream may be silent for long and is not.
     fn end_at_limit(&mut self) {
-        let is_asked = self.chunk.is_none()
+        let is_asked = self.settings.schedule.has_given_all(self.sequence)
+            && self.chunk.is_none()
             && !self.stop.load(Ordering::Acquire)
             && self.known_end().is_none()
             && self.settings.seat.is_none()

@@ -86,9 +86,14 @@ impl Schedule {
         self.duration.map(|duration| self.start + duration)
     }
 
+    /// Whether as many records as are wanted come before this one.
+    pub(crate) fn has_given_all(&self, sequence: u64) -> bool {
+        self.records.is_some_and(|records| sequence >= records)
+    }
+
     /// Whether the record `sequence` is beyond the end.
     pub(crate) fn finished(&self, sequence: u64, now: Nanoseconds) -> bool {
-        if self.records.is_some_and(|records| sequence >= records) {
+        if self.has_given_all(sequence) {
             return true;
         }
         match (self.duration, self.offset(sequence)) {
