@@ -22,7 +22,7 @@ use tidemill_operators::video::{program, stills};
 use tidemill_operators::vision::track_path::{Step, steps};
 
 /// Objects that are drawn over time.
-const ROWS: usize = 16;
+const ROWS: usize = 12;
 /// Bars of an object over time; where there are more, those that are close together become one.
 const BARS: usize = 100;
 /// Objects that are shown as pictures.
@@ -303,7 +303,7 @@ impl Objects {
     fn timeline(&self, part: &mut Markup) {
         const WIDTH: f64 = 1000.0;
         const LEFT: f64 = 150.0;
-        const LINE: f64 = 20.0;
+        const LINE: f64 = 18.0;
         let shown = &self.objects[..self.objects.len().min(ROWS)];
         let tracks = || shown.iter().flat_map(|(_, tracks)| tracks);
         let first = tracks().map(|track| track.start).min().unwrap_or(0);
