@@ -1,5 +1,6 @@
 //! The curves of a report: latency by percentile and over time, throughput, processor and memory.
 use super::series::{Recorder, Step};
+use std::collections::BTreeSet;
 use tidemill_app::figures::{milliseconds, rate};
 use tidemill_app::publication::told;
 use tidemill_drawing::axis::few_digits;
@@ -17,7 +18,8 @@ const POINTS: usize = 160;
 /// Latency by percentile and over time. Sinks that `at_end` names show everything when the run ends, which makes no curve: they have one
 /// only where there are no others.
 pub(crate) fn latency(
-    (report, plan, at_end): (&RunReport, &Plan, &dyn Fn(&str) -> bool),
+    (report, plan): (&RunReport, &Plan),
+    at_end: &BTreeSet<&str>,
     observer: &Observer,
     recorder: &Recorder,
     slo: &Slo,
@@ -33,8 +35,8 @@ pub(crate) fn latency(
         part.leaf("p", &[("class", &"note")], &format!("{line}."));
     }
     let mut sinks: Vec<&SinkReport> = report.sinks.iter().filter(|sink| sink.latency.count > 0).collect();
-    if sinks.iter().any(|sink| !at_end(&sink.sink)) {
-        sinks.retain(|sink| !at_end(&sink.sink));
+    if sinks.iter().any(|sink| !at_end.contains(sink.sink.as_str())) {
+        sinks.retain(|sink| !at_end.contains(sink.sink.as_str()));
     }
     sinks.sort_by(|a, b| b.latency.p99_ms.total_cmp(&a.latency.p99_ms));
     let limit = slo.latency.as_ref().map(|wanted| {

@@ -124,8 +124,9 @@ impl Page<'_> {
             let slo = &self.prepared.workflow.slo;
             add("latency", "Latency", &|part| {
                 let plan = &document.program.plan;
-                let at_end = |id: &str| self.is_seen_at_end(id);
-                curves::latency((document.report, plan, &at_end), observer, self.recorder, slo, part);
+                let sinks = document.report.sinks.iter().map(|sink| sink.sink.as_str());
+                let at_end = sinks.filter(|sink| self.is_seen_at_end(sink)).collect();
+                curves::latency((document.report, plan), &at_end, observer, self.recorder, slo, part);
             });
         }
         if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
