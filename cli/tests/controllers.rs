@@ -264,7 +264,10 @@ fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
     all.b.kill();
     a.until_said("leads, in term 3", 1);
     all.a = a;
-    all.ends_well("a");
+    all.until("it is complete", |all| all.run()["state"] == "complete");
+    // On a slow machine it may have come to its end before the second was killed.
+    let has_ended_here = all.place.path("a/runs/spread/files/out/dead.jsonl").exists();
+    all.ends_well(if has_ended_here { "a" } else { "b" });
     let told = all.ask(&["events"]).expect(0).stdout;
     assert!(told.contains("run spread is complete") && told.contains("worker edge has joined"), "{told}");
     let logs = all.ask(&["logs", "spread"]).expect(0).stdout;
