@@ -1,4 +1,4 @@
-//! Which models a run without a plan takes where the most accurate ones do not keep the workflow's rate on this machine: the most
+//! Models of a run without a plan where the most accurate ones do not keep the workflow's rate on this machine: the most
 //! accurate combination that does, by the profile beside the workflow.
 //!
 //! The accuracy of a combination is that of the profile. Accuracy and latency levels do not narrow the choice: the run reports whether
@@ -22,7 +22,7 @@ const PROFILE: &str = "profile.yaml";
 /// Seconds that the search may take; a workflow with a few models needs hundredths.
 const SEARCH_SECONDS: f64 = 5.0;
 
-/// What comes of the choice.
+/// Outcome of the search.
 enum Verdict {
     /// The models that were chosen by accuracy keep the rate.
     Kept,

@@ -4,8 +4,8 @@ use crate::state_definition::Definition;
 use crate::state_place::StatePlace;
 use std::collections::BTreeMap;
 
-/// Takes the models of a state that is there; models that were set stay. Whether there is one. A state that cannot be read is none here:
-/// whoever opens it reports why.
+/// Takes the models of a state that is there and returns true; models that were set stay. A state that cannot be read counts as absent: the
+/// error is reported when the run opens it.
 pub(crate) fn keep_models(
     place: &StatePlace,
     candidates: &Candidates,

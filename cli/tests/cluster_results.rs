@@ -80,7 +80,7 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     });
 }
 
-/// What a terminal must not get is part of a file all the same.
+/// Control characters are hidden from terminals, and are part of files.
 #[test]
 fn bytes_of_a_result_are_not_changed_on_their_way() {
     let cluster = Cluster::start(&["edge"]);

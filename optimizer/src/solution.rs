@@ -60,8 +60,8 @@ pub enum Status {
     Feasible,
     /// The wall-clock limit ended the search, so another run may find another plan.
     TimeLimited,
-    /// No plan keeps all limits; without a bound of infinity (heuristics, a search that its limit of nodes ended, and latency limits
-    /// whose waits could not be told apart finely enough) the planner found none, and there may be one: see [`Outcome::bound`].
+    /// No plan keeps all limits, if the bound is infinite. With another bound, or none, the planner found no plan and one may exist:
+    /// heuristics, a search that its limit of nodes ended, latency limits that need finer waits. See [`Outcome::bound`].
     Infeasible,
 }
 

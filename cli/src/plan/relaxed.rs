@@ -22,7 +22,7 @@ pub(crate) struct GiveWay {
     expected: Option<Nearest>,
 }
 
-/// What would have to give way where there is no plan, or where the exact planner found none.
+/// Searches the levels to relax where there is no plan, or where the exact planner found none.
 pub(crate) fn give_way(
     case: &Case,
     assembly: &Assembly,

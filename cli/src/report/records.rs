@@ -220,7 +220,7 @@ fn path_of(text: &str) -> Option<Vec<Step>> {
     (!path.is_empty() && path.len() == text.split(';').count()).then_some(path)
 }
 
-/// A path in words: nobody reads the numbers of hundreds of boxes.
+/// Number of boxes of a path and its first and last frame, in place of hundreds of coordinates.
 fn path_text(path: &[Step]) -> Option<String> {
     let (first, last) = (path.first()?, path.last()?);
     Some(match path.len() {

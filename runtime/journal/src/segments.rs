@@ -174,7 +174,7 @@ pub(crate) fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
     }
 }
 
-/// What a file has between a mark and a checksum; none where there is no such file.
+/// Bytes of a file between its mark and its checksum; none where the file is absent.
 fn read_noted(folder: &Path, name: &str, mark: &[u8; 4]) -> Result<Option<Vec<u8>>, JournalError> {
     let path = folder.join(name);
     let bytes = match std::fs::read(&path) {

@@ -1,10 +1,10 @@
 //! A run from its submission to its end: judged, coordinated, and gone on with after failures that another try may survive.
 mod retries;
+mod without_workers;
 
 use super::changing::{Suspended, Switch};
-use super::launcher::{self, Launcher};
+use super::launcher::Launcher;
 use super::runs::{Job, figures};
-use super::ways::instant;
 use super::{Shared, backends, locked, placing, sharing};
 use crate::api::{Bundle, BundleFile, PromiseView, RunState};
 use crate::blobs::{self, BlobError};
@@ -26,6 +26,7 @@ use tidemill_app::tally::Tally;
 use tidemill_app::{engine_failure, letters, levels, state, streams};
 use tidemill_engine::{FENCE, Hosts, Listen, Run, RunError, RunReport, Timing, TraceOptions, promises};
 use tidemill_spec::plan::Plan;
+use without_workers::wait_for_workers;
 
 /// Least time between two checkpoints where the workflow says nothing.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,8 +38,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const PAUSE_WHEN_FULL: Duration = Duration::from_secs(10);
 /// How long it is until the end of a run is tried to be kept again.
 const PAUSE_UNTIL_KEPT: Duration = Duration::from_secs(1);
-/// How often a run that waits for workers looks for them unasked.
-const PAUSE_WITHOUT_WORKERS: Duration = Duration::from_secs(5);
 
 /// A submission that can run.
 pub(super) struct Judged {
@@ -437,41 +436,6 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
     let is_new = facts.former.as_ref().is_some_and(|former| !former.is_past)
         || facts.changes.iter().any(|change| change.version == version && change.outcome.is_none());
     Ok(watch(shared, name, &run, &prepared, is_new.then_some(suspended)))
-}
-
-/// Waits until somebody is there for each role that nobody has had yet, without a process or a thread more; how the run ends where it does so
-/// before.
-fn wait_for_workers(shared: &Shared, name: &str, version: u64) -> Option<End> {
-    let waits = |waits: bool| {
-        locked(&shared.runs).get_mut(name).into_iter().for_each(|live| live.waits_for_workers = waits);
-    };
-    // Before the first look: a worker that comes after it wakes this thread.
-    waits(true);
-    let end = look_for_workers(shared, name, version);
-    waits(false);
-    end
-}
-
-fn look_for_workers(shared: &Shared, name: &str, version: u64) -> Option<End> {
-    let begun = instant();
-    let mut is_told = false;
-    while let Some(role) = placing::without_place(shared, name, version) {
-        if is_cancelled(shared, name) {
-            return Some(End::Over(RunState::Cancelled, None));
-        }
-        if shared.is_ending() {
-            return Some(End::SteppedDown);
-        }
-        is_told |= locked(&shared.waited).contains(name);
-        if !is_told && begun.elapsed() >= shared.expected() {
-            is_told = true;
-            shared.tell("run_waits", Some(name), None, &launcher::waits_text(name, &role));
-        }
-        // Whoever may have it wakes this thread. What wakes nobody, such as a library that is there now, is seen then.
-        let pause = if is_told { PAUSE_WITHOUT_WORKERS } else { shared.expected() };
-        std::thread::park_timeout(pause.min(PAUSE_WITHOUT_WORKERS));
-    }
-    None
 }
 
 fn habit(prepared: &Prepared) -> Habit {

@@ -68,7 +68,7 @@ pub(crate) struct LiveRun {
     pub(crate) cuts: Vec<CutView>,
     /// What is told of stages that answer in place of others.
     pub(crate) stand_ins: Vec<StandInView>,
-    /// Its thread waits for workers, and looks anew when it is woken.
+    /// Whether its thread waits for workers and may be woken.
     pub(crate) waits_for_workers: bool,
 }
 

@@ -13,11 +13,11 @@ pub(super) struct Broken {
 }
 
 impl SourceNode {
-    /// Ends the epoch of the last record that could be read. That is not the end of the source: whoever continues reads on. Of sources that
-    /// are read together none ends an epoch alone.
+    /// Ends the epoch of the last record that could be read. The source has not ended: a run that continues reads further. Sources that are read
+    /// together end epochs together, so one of them does not end its epoch here.
     pub(super) fn break_off(&mut self, error: OperatorError) {
         if self.settings.replay.is_none() && self.settings.seat.is_none() {
-            // The next one of a checkpoint: what is durable is told up to there.
+            // The next epoch of a checkpoint: hosts report what is durable up to there.
             let every = self.slot.checkpoint_every;
             self.begin_epoch((self.epoch / every + 1) * every, self.watermark);
         }
