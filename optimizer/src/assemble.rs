@@ -1,5 +1,5 @@
-//! From files to a planning problem: workflow, infrastructure, profile and facts of models become a
-//! [`Problem`], with what a user needs to know about what was left out.
+//! Builds a planning [`Problem`] from files: workflow, infrastructure, profile and facts of models, with notes for the
+//! user about whatever was left out.
 //!
 //! | step | module |
 //! |---|---|
@@ -7,14 +7,14 @@
 //! | records per second by the models chosen | `rates` |
 //! | fused operators and streams | `streams` |
 //! | bytes per record by the models chosen | `sizes` |
-//! | what must meet in one stage | `meeting` |
+//! | operators that need all their records in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
 //! | rows of accuracy | `accuracy` |
-//! | what the links cut off | `reach` |
+//! | operators that no link reaches | `reach` |
 //! | when readers see results, checkpoints | `publication` |
 //!
-//! What is not known is not guessed: a combination of variant and machine without figures is left out and named in
-//! [`Assembly::notes`]; a workflow of which too little is known for any plan is refused with what to measure.
+//! Nothing is guessed: a combination of variant and machine without figures is left out and named in
+//! [`Assembly::notes`]. A workflow without enough figures for any plan is refused, with the command that measures them.
 mod accuracy;
 mod machines;
 mod meeting;
@@ -54,19 +54,19 @@ pub struct Inputs<'a> {
 /// Candidate models by operator, in the order of the workflow; only operators with models are in it.
 pub type Models = BTreeMap<String, Vec<Model>>;
 
-/// What is known of a candidate model.
+/// A candidate model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// Id of its manifest: the variant's name in plans and profiles.
     pub id: String,
     /// Backends that its manifest names; empty: not known.
     pub backends: Vec<String>,
-    /// Why it cannot run here, such as that it was not fetched. Models without obstacle are preferred: one with an
-    /// obstacle is planned with only where all models of its operator have one.
+    /// Why it cannot run here, for example because it was not fetched. A model with an obstacle is planned only where
+    /// all models of its operator have one.
     pub obstacle: Option<String>,
 }
 
-/// What a user decides beyond the files. The default keeps what the workflow says.
+/// Choices of the user beyond the files. The default keeps those of the workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Records per second of the slowest source; none: the workflow's.
@@ -85,9 +85,9 @@ pub struct Options {
     pub one_operator_per_worker: bool,
     /// Percentile of service times that the guarantee uses.
     pub percentile: Percentile,
-    /// Ticks between checkpoints; none: the workflow's, or fewer where a bound on latency leaves no time for so many.
+    /// Ticks between checkpoints; none: the workflow's, or fewer where the bound on latency requires it.
     pub checkpoint_every: Option<u64>,
-    /// Records that a source gives with the same event time, by source, where that is not 1: what the sources themselves say.
+    /// Records with equal event time, by source, where a source declares more than 1.
     pub at_one_time: BTreeMap<String, u32>,
 }
 
@@ -130,12 +130,12 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// A problem and how it belongs to the files.
+/// A problem and how its parts correspond to the files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assembly {
     /// The problem.
     pub problem: Problem,
-    /// Records per second of the slowest source: what the service level on the rate counts.
+    /// Records per second of the slowest source, as the service level on the rate counts them.
     pub rate: f64,
     /// Operator of the problem by operator of the workflow: its own, or the one that it is fused into.
     pub hosts: BTreeMap<String, usize>,
@@ -145,39 +145,39 @@ pub struct Assembly {
     pub sites: Vec<Site>,
     /// Names of the machines, by worker class; empty: they are numbered.
     pub names: Vec<Vec<String>>,
-    /// Part of its time that something else takes of each machine, by worker class.
+    /// Share of each machine's time that other programs take, by worker class.
     pub busy: Vec<f64>,
-    /// What was left out or taken for granted, a line each.
+    /// Omissions and assumptions, one per line.
     pub notes: Vec<String>,
 }
 
 impl Assembly {
-    /// How many times as long everything takes on machines of a class, because something else takes a part of their time.
+    /// Factor by which everything is slower on machines of a class because other programs take part of their time.
     pub fn slowdown(&self, class: usize) -> f64 {
         let busy = self.busy.get(class).copied().unwrap_or(0.0);
         slowdown(busy, self.problem.limits.max_utilization).unwrap_or(1.0)
     }
 }
 
-/// How many times as long everything takes on a machine of which something else takes a part: so many times that what is
-/// left of `most`, the largest part that may be taken, is full where the machine is. None: nothing is left.
+/// Factor by which everything is slower on a shared machine. Work that fills what is left of `most`, the largest
+/// allowed share, then fills the machine. None: nothing is left.
 fn slowdown(busy: f64, most: f64) -> Option<f64> {
     (busy < most).then(|| most / (most - busy))
 }
 
-/// Where a location of the problem is in the infrastructure.
+/// A location of the problem as the infrastructure names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Tier.
     pub tier: String,
-    /// Site of the tier; none: it has one.
+    /// Site of the tier; none: the tier has one site.
     pub location: Option<String>,
 }
 
 /// Makes the problem.
 ///
 /// # Errors
-/// `E09xx`: what is missing for any plan, with what to do.
+/// `E09xx`: a fact that every plan needs is missing; the help says how to supply it.
 pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diagnostics> {
     let mut found = inputs.profile.validate_against(inputs.workflow);
     if found.has_errors() {
@@ -259,12 +259,12 @@ fn limits(workflow: &Workflow, options: &Options) -> Limits {
     }
 }
 
-/// A length of time in seconds.
+/// Converts to seconds.
 fn seconds(span: TimeSpan) -> f64 {
     span.0 as f64 / 1e9
 }
 
-/// What to type to measure what is missing.
+/// Returns the command that measures missing figures.
 fn profile_command(workflow: &Workflow) -> String {
     let file = workflow.name.span.source().map_or("workflow.yaml", |source| source.name());
     format!("measure it: `tidemill profile {file} --infra FILE`")

@@ -1,7 +1,7 @@
-//! The independent checker: what a plan says against what the problem asks, from the numbers alone.
+//! The independent checker: compares a plan with the problem, from the numbers alone.
 //!
-//! It shares no code with the planners, not even the queueing formula or the cost function, so that a fault there does
-//! not excuse itself here.
+//! It shares no code with the planners, not even the queueing formula or the cost function, so that an error there is
+//! found here.
 mod keys;
 mod latency;
 
@@ -14,7 +14,7 @@ pub use keys::{KeyReport, check_keys};
 /// Relative tolerance for sums that a solver has computed.
 const TOLERANCE: f64 = 1e-6;
 
-/// A limit that a plan does not keep, or a contradiction in the plan.
+/// A violated limit, or a contradiction in the plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Violation {
     /// The plan contradicts itself or names what does not exist.
@@ -30,7 +30,7 @@ pub enum Violation {
         /// Allowed share.
         allowed: f64,
     },
-    /// A record may wait longer than the plan says: the sum of effective service times is above 1.
+    /// A record may wait longer than the plan states: the sum of effective service times is above 1.
     #[error("worker {worker} does not keep its wait: effective load {load:.6}")]
     Wait {
         /// Position in the solution's workers.
@@ -87,14 +87,14 @@ pub enum Violation {
     /// A path is slower than the limit.
     #[error("behind {sink}, a path takes {seconds:.4} s, more than {allowed:.4} s")]
     Latency {
-        /// Operator behind which the sink stands.
+        /// Operator that feeds the sink.
         sink: String,
         /// Seconds of the slowest path.
         seconds: f64,
         /// The limit.
         allowed: f64,
     },
-    /// The chosen variants are not accurate enough, or nothing is known of them.
+    /// The chosen variants are not accurate enough, or their accuracy is not known.
     #[error("the accuracy is {} and has to be {needed} %", found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.2} %")))]
     Accuracy {
         /// Accuracy in percent; none: not known.
@@ -104,10 +104,10 @@ pub enum Violation {
     },
 }
 
-/// Everything that is wrong with a plan; empty for a good one.
+/// Returns all violations of a plan; empty for a correct one.
 ///
-/// Looks at the plan's shape, loads, waits, memory, one operator per worker, routes, bandwidths, latencies of every path
-/// of every route class, accuracy.
+/// Checks shape, loads, waits, memory, one operator per worker, routes, bandwidths, latency of every path of every
+/// route class, and accuracy.
 pub fn check(problem: &Problem, solution: &Solution) -> Vec<Violation> {
     let mut found = shape(problem, solution);
     if !found.is_empty() {
@@ -189,7 +189,7 @@ fn shape(problem: &Problem, solution: &Solution) -> Vec<Violation> {
         }
         match hosting.worker {
             None if operator.weightless => {
-                // It runs on a worker that the plan has anyway.
+                // It runs on a worker that the plan has for others.
                 let is_there = |class: usize| {
                     problem.worker_classes.get(class).is_some_and(|class| class.location == hosting.location)
                 };
@@ -335,7 +335,7 @@ fn routes(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
     }
 }
 
-/// Accuracy of joint variants, computed here anew.
+/// Accuracy of joint variants, computed independently.
 fn accuracy(problem: &Problem, variants: &[usize]) -> Option<f64> {
     match &problem.accuracy {
         AccuracyModel::None => None,

@@ -1,4 +1,4 @@
-//! The one cost function: every planner's result and every report is priced by it.
+//! The only cost function: it prices every planner's result and every report.
 //!
 //! Total cost per hour = prices of the workers in use + over all edges and route classes, traffic x price of the route
 //! (equation 5.1 of JellyBean, with route classes instead of proportional mixing).
@@ -11,14 +11,14 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 /// Cost of a plan per hour.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// Prices of the workers in use, in $/h.
+    /// Prices of the workers in use, $/h.
     pub compute: f64,
-    /// Traffic at the prices of its routes, in $/h.
+    /// Traffic at the prices of its routes, $/h.
     pub network: f64,
 }
 
 impl Cost {
-    /// Compute and network, in $/h.
+    /// Compute and network, $/h.
     pub fn total(&self) -> f64 {
         self.compute + self.network
     }
@@ -27,7 +27,7 @@ impl Cost {
 /// Why a solution has no cost.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CostError {
-    /// Records would have to go where no route leads.
+    /// Records would have to cross locations without a route.
     #[error("no route leads from {from} to {to}")]
     NoRoute {
         /// Name of the sending location.
@@ -35,15 +35,15 @@ pub enum CostError {
         /// Name of the receiving location.
         to: String,
     },
-    /// A position names nothing.
+    /// A position out of range.
     #[error("{0} names nothing in the problem or the solution")]
     Position(&'static str),
 }
 
-/// Price of a plan.
+/// Returns the price of a plan.
 ///
 /// # Errors
-/// A route that does not exist; a position that names nothing.
+/// A missing route; a position out of range.
 pub fn cost(problem: &Problem, solution: &Solution) -> Result<Cost, CostError> {
     let mut compute = 0.0;
     for worker in &solution.workers {
@@ -60,10 +60,10 @@ pub fn cost(problem: &Problem, solution: &Solution) -> Result<Cost, CostError> {
     Ok(Cost { compute, network })
 }
 
-/// Bytes per second between every two locations that records go between (from, to), over all edges and route classes.
+/// Returns the bytes per second between every two locations (from, to), over all edges and route classes.
 ///
 /// # Errors
-/// A position that names nothing.
+/// A position out of range.
 pub fn traffic(problem: &Problem, solution: &Solution) -> Result<BTreeMap<(usize, usize), f64>, CostError> {
     let mut traffic = BTreeMap::new();
     if solution.variants.len() != problem.operators.len() {
@@ -93,7 +93,7 @@ fn location(solution: &Solution, class: &RouteClass, operator: usize) -> Result<
     Ok(solution.hostings.get(hosting).ok_or(CostError::Position("a hosting of a route class"))?.location)
 }
 
-/// Price per GiB (2^30 bytes) as a price per byte.
+/// Converts a price per GiB (2^30 bytes) to a price per byte.
 pub fn per_gib(price: f64) -> f64 {
     price / (1u64 << 30) as f64
 }

@@ -1,9 +1,9 @@
-//! Why a plan is as it is: what binds it, what each service level costs, which plans were rejected and why, and, where
-//! there is no plan, the least that has to give way.
+//! Explains a plan: the limits that bind it, the cost of each service level, the rejected plans with reasons, and,
+//! where there is no plan, the least change that makes one possible.
 //!
-//! Everything is found by planning again with one thing changed, so it holds exactly as the planner's proofs do: with
-//! proven intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost
-//! is a step function of a service level, so the slope of a relaxation would be no price.
+//! Every result comes from planning again with one change, so it holds exactly as the planner's proofs do: with proven
+//! intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost is a
+//! step function of a service level, so the slope of a relaxation would be no price.
 mod combined;
 mod front;
 mod relax;
@@ -22,26 +22,26 @@ use crate::problem::Problem;
 use crate::solution::{Outcome, Solution};
 use crate::summary::Summary;
 
-/// A part of a limit is used up to this much: then it binds.
+/// A limit binds from this used share on.
 const BINDING: f64 = 0.99;
-/// Rejected plans that are shown.
+/// Number of rejected plans shown.
 const REJECTED: usize = 3;
 
-/// What a plan comes down to.
+/// The explanation of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// Limits that the plan uses up.
+    /// Limits that bind the plan.
     pub binding: Vec<Binding>,
-    /// What a little more of each service level costs.
+    /// Price of a small increase of each service level.
     pub prices: Vec<LevelPrice>,
-    /// The best plans that were not taken.
+    /// The best rejected plans.
     pub rejected: Vec<Rejected>,
 }
 
-/// A limit that is used up.
+/// A limit that binds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Binding {
-    /// Workers of a class are as busy as they may be.
+    /// Workers of a class are as busy as allowed.
     Utilization {
         /// The worker class.
         class: usize,
@@ -54,26 +54,26 @@ pub enum Binding {
     Count {
         /// The worker class.
         class: usize,
-        /// How many there are.
+        /// Available workers.
         count: u32,
     },
-    /// A link carries what it can.
+    /// A link is at its bandwidth.
     Bandwidth {
         /// Sending location.
         from: usize,
         /// Receiving location.
         to: usize,
-        /// Part of the bandwidth.
+        /// Used share of the bandwidth.
         used: f64,
     },
-    /// What is cheaper is less accurate than asked.
+    /// Cheaper plans are less accurate than required.
     Accuracy {
         /// Percentage points above the limit.
         slack: f64,
     },
-    /// The slowest way takes what it may.
+    /// The slowest path takes as long as allowed.
     Latency {
-        /// Seconds of the slowest way.
+        /// Seconds of the slowest path.
         seconds: f64,
         /// The limit.
         limit: f64,
@@ -91,12 +91,12 @@ pub enum LevelChange {
     Latency(f64),
 }
 
-/// What a change of a service level costs.
+/// The price of a change of a service level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelPrice {
     /// The change.
     pub change: LevelChange,
-    /// $/h more, least and most that is proven; none: no plan was found.
+    /// Additional $/h, proven least and most; none: no plan was found.
     pub price: Option<(f64, f64)>,
     /// Whether it is proven that there is no plan.
     pub is_impossible: bool,
@@ -104,32 +104,32 @@ pub struct LevelPrice {
     pub after: Option<Solution>,
 }
 
-/// A plan that was not taken.
+/// A rejected plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rejected {
     /// The plan.
     pub solution: Solution,
     /// Its cost in $/h.
     pub cost: f64,
-    /// Why.
+    /// Why it was rejected.
     pub reason: Reason,
 }
 
-/// Why a plan was not taken.
+/// Why a plan was rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// It costs so many $/h more.
+    /// It costs this much more, in $/h.
     Dearer(f64),
-    /// Its accuracy is too low: what it has, in percent; none: not known.
+    /// Its accuracy is too low: its accuracy in percent; none: not known.
     Accuracy(Option<f64>),
-    /// Its latency is not below the limit: seconds of its slowest way when workers are idle.
+    /// Its latency is not below the limit: seconds of its slowest path with idle workers.
     Latency(f64),
 }
 
 /// Explains the plan of an outcome.
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub fn explain(
     problem: &Problem,
     outcome: &Outcome,
@@ -152,7 +152,7 @@ pub fn explain(
     Ok(Explanation { binding, prices: prices(problem, outcome, rate, limits)?, rejected })
 }
 
-/// Limits that a plan uses up, but for accuracy: whether that binds shows what is cheaper without it.
+/// Returns the limits that bind a plan, except accuracy, which only cheaper plans without it can show.
 pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
     let Ok(summary) = Summary::new(problem, solution) else { return Vec::new() };
     let mut found = Vec::new();
@@ -184,7 +184,7 @@ pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
     found
 }
 
-/// What one record per second, one point of accuracy and 10 ms cost, of the levels that are asked for.
+/// Prices of one record per second, one point of accuracy and 10 ms, for the levels in force.
 fn prices(
     problem: &Problem,
     outcome: &Outcome,
@@ -204,7 +204,7 @@ fn prices(
         let after = Exact.plan(&problem, limits)?;
         let price = after.cost.map(|cost| {
             let low = after.bound.unwrap_or(0.0) - before_high;
-            // More can never be cheaper.
+            // A stricter level is never cheaper.
             (low.max(0.0), (cost - before_low.min(before_high)).max(0.0))
         });
         let is_impossible = after.bound == Some(f64::INFINITY);

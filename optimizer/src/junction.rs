@@ -1,32 +1,34 @@
-//! Junction trees: when distributions over parts of a graph fit together to one distribution over all of it.
+//! Junction trees: when distributions over parts of a graph combine into one distribution over the whole.
 //!
 //! The location of an operator is a random variable over the key space, and a flow per edge is the joint distribution
 //! of its two ends. On a forest, any such distributions that agree on the operators come from one distribution over
-//! whole routes. With circles (a stream that is split and joined again) they need not; distributions over the cliques
-//! of a triangulated graph that agree on the separators of its junction tree always do (Lauritzen and Spiegelhalter 1988;
-//! Wainwright and Jordan 2008, section 2.5). So a planner that carries flows per clique plans route classes exactly.
+//! whole routes. With circles (a stream that is split and joined again) they need not. Distributions over the cliques
+//! of a triangulated graph that agree on the separators of its junction tree always do (Lauritzen and Spiegelhalter
+//! 1988; Wainwright and Jordan 2008, section 2.5). So a planner that carries flows per clique plans route classes
+//! exactly.
 
-/// Maximal cliques of a triangulated graph, in an order in which each meets those before it in one of them.
+/// Maximal cliques of a triangulated graph, ordered so that each shares its nodes with earlier ones through one of
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JunctionTree {
-    /// The cliques, each rising.
+    /// The cliques.
     pub cliques: Vec<Clique>,
 }
 
 /// A clique with its place in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clique {
-    /// Its nodes, rising.
+    /// Its nodes, ascending.
     pub nodes: Vec<usize>,
     /// Position of an earlier clique; none for the first of a connected part.
     pub parent: Option<usize>,
-    /// The nodes that it has in common with the parent, rising. They are all that it shares with earlier cliques.
+    /// The nodes that it shares with the parent, ascending; it shares no others with earlier cliques.
     pub separator: Vec<usize>,
 }
 
 impl JunctionTree {
-    /// Triangulates a graph of nodes `0..nodes` by eliminating, at each step, the node that needs the fewest new edges
-    /// (the first of them at a tie).
+    /// Triangulates a graph of nodes `0..nodes`: eliminates at each step the node that needs the fewest new edges, the
+    /// first of them at a tie.
     pub fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
         let mut adjacent = vec![vec![false; nodes]; nodes];
         for &(a, b) in edges {
@@ -65,7 +67,7 @@ impl JunctionTree {
     }
 }
 
-/// A maximum spanning tree of the cliques by the size of what two have in common (Prim's algorithm).
+/// A maximum spanning tree of the cliques, weighted by the number of shared nodes (Prim's algorithm).
 fn tree(mut waiting: Vec<Vec<usize>>) -> Vec<Clique> {
     let mut placed: Vec<Clique> = Vec::with_capacity(waiting.len());
     waiting.sort();

@@ -2,21 +2,21 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`assemble`] | from files to a planning problem |
+//! | [`assemble`] | files to a planning problem |
 //! | [`problem`] | a planning problem in plain numbers |
-//! | [`solution`] | what a planner decides, and what it can say about it |
-//! | [`cost`] | the one cost function |
-//! | [`queueing`] | waiting time in front of a worker, linear in the flows |
-//! | [`junction`] | when flows over parts of a workflow fit together to routes |
-//! | [`realise`] | from shares per worker class to single workers and route classes |
+//! | [`solution`] | a planner's decisions and proofs |
+//! | [`cost`] | the only cost function |
+//! | [`queueing`] | waiting time at a worker, linear in the flows |
+//! | [`junction`] | when flows over parts of a workflow combine into routes |
+//! | [`realise`] | shares per worker class to single workers and route classes |
 //! | [`check`] | the independent checker of plans |
 //! | [`planner`] | the trait that every planner implements |
 //! | [`planners`] | the planners |
 //! | [`summary`] | load, traffic and latency of a solution |
-//! | [`explain`] | what binds a plan, what service levels cost, what has to give way |
-//! | [`waits`] | what the workers of a plan keep at least |
-//! | [`physical`] | from a solution to a plan that can run |
-// The problems of other crates' tests, also for those in here: as a module, because a crate's own tests cannot take types
+//! | [`explain`] | binding limits, prices of service levels, least relaxations |
+//! | [`waits`] | the least waits that the workers of a plan keep |
+//! | [`physical`] | a solution to a plan that can run |
+// The test problems that other crates use too. Included as a module, because a crate's unit tests cannot take types
 // from a second build of it.
 #[cfg(test)]
 extern crate self as tidemill_optimizer;

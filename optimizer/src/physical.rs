@@ -1,12 +1,12 @@
-//! From numbers to a plan that can run: a [`Solution`] becomes a [`Plan`].
+//! Turns a [`Solution`] into a [`Plan`] that can run.
 //!
-//! - A worker in use has the name that the infrastructure gives it, else `tier[-site]-type-number`, such as `edge-cpu-1-0`.
+//! - A worker in use has the name from the infrastructure, else `tier[-site]-type-number`, such as `edge-cpu-1-0`.
 //! - Sources run on devices of their own, `device-tier[-site]` of the type [`SOURCE_DEVICE`]: cameras and microphones,
 //!   which cost nothing.
-//! - A weightless operator of its own runs on a worker in use at its location, else on the device there. Fused
-//!   operators run where the operator does that they are fused into.
-//! - A sink has one stage, on the worker that gives it most of its records.
-//! - A stage of an operator with several is named `operator@worker`.
+//! - A weightless operator that is not fused runs on a worker in use at its location, else on the device there. A fused
+//!   operator runs where its host does.
+//! - A sink has one stage, on the worker that sends it most of its records.
+//! - Each of several stages of an operator is named `operator@worker`.
 mod placement;
 mod read;
 #[cfg(test)]
@@ -26,10 +26,10 @@ use tidemill_spec::plan::{
 };
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
-/// Shares below this are dust of adding floats.
+/// Shares below this are rounding errors.
 const DUST: f64 = 1e-9;
 
-/// Why a solution is no plan.
+/// Why a solution cannot become a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PhysicalError {
     /// It has no cost.
@@ -40,7 +40,7 @@ pub enum PhysicalError {
     Classes(usize),
 }
 
-/// The plan of a solution; `profiles` are the digests of the files that it was made from.
+/// Returns the plan of a solution; `profiles` are the digests of the files with the figures.
 ///
 /// # Errors
 /// A solution that does not fit the problem.
@@ -103,12 +103,12 @@ pub fn physical(
     })
 }
 
-/// Ids that the workers in use have in the plan, as in the solution.
+/// Returns the ids of the workers in use in the plan, in the order of the solution.
 pub fn worker_names(assembly: &Assembly, solution: &Solution) -> Vec<String> {
     Placement::new(assembly, solution).names().to_vec()
 }
 
-/// Stage ids in the plan of the operators themselves, by hosting; none of a hosting that no class uses.
+/// Returns the stage ids of the operators by hosting; none for a hosting that no class uses.
 pub fn stage_names(assembly: &Assembly, solution: &Solution) -> Vec<Option<String>> {
     let mut placement = Placement::new(assembly, solution);
     let mut names = vec![None; solution.hostings.len()];
@@ -124,14 +124,14 @@ pub fn stage_names(assembly: &Assembly, solution: &Solution) -> Vec<Option<Strin
     names
 }
 
-/// Without the dust of adding floats.
+/// Rounds to six decimals, which removes rounding errors of sums.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
 type Route = BTreeMap<String, String>;
 
-/// A stage for everything in the workflow, for each share of the keys. Classes with the same route become one.
+/// A stage for every part of the workflow, for each share of the keys. Classes with equal routes are merged.
 fn routes(
     inputs: &Inputs<'_>,
     assembly: &Assembly,
@@ -170,12 +170,12 @@ fn routes(
     routes
 }
 
-/// Records per second that leave each source and operator of the workflow, with the variants of a solution.
+/// Returns the records per second that leave each source and operator of the workflow, with the variants of a solution.
 pub fn output_rates(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BTreeMap<String, f64> {
     outputs_of(inputs, &assembly.problem.sources, &variants(inputs, assembly, solution))
 }
 
-/// Chosen variants by operator of the workflow, of operators with models.
+/// Chosen variants by operator of the workflow, for operators with models.
 fn variants(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BTreeMap<String, String> {
     let chosen = assembly.problem.operators.iter().zip(&solution.variants);
     let with_models = chosen.filter(|(operator, _)| inputs.models.contains_key(&operator.id));
@@ -212,7 +212,7 @@ fn stages(
                 let worker = solution.workers[hosting.worker?];
                 let of = &assembly.problem.operators[hosting.operator];
                 let variant = &of.variants[solution.variants[hosting.operator]];
-                // Only the operator itself has modes, not what is fused into it.
+                // Only the operator itself has modes, not those fused into it.
                 (of.id == *operator).then(|| variant.modes[worker.class].get(hosting.mode)).flatten()
             });
             stages.push(Stage {
@@ -232,7 +232,7 @@ fn nanoseconds(seconds: f64) -> TimeSpan {
     TimeSpan((seconds * 1e9).round() as u64)
 }
 
-/// An edge wherever a class goes from one stage to another.
+/// An edge wherever a class passes from one stage to another.
 fn edges(
     inputs: &Inputs<'_>,
     assembly: &Assembly,
@@ -253,7 +253,7 @@ fn edges(
     let is_sink = |id: &str| workflow.sinks.iter().any(|sink| sink.id.value == id);
     let mut edges: Vec<PlanEdge> = Vec::new();
     for (from, to, input) in connections {
-        // What does not leave its host is not counted, so no similar size stands in for its own.
+        // Records that stay with their host are not counted, so no similar size replaces theirs.
         let is_counted = !is_sink(to) && assembly.hosts.get(from) != assembly.hosts.get(to);
         let is_known = || inputs.profile.knows_bytes_per_record((from, to, input), variants);
         let bytes = inputs.profile.bytes_per_record((from, to, input), variants);
@@ -267,7 +267,7 @@ fn edges(
             let both = |class: &&RouteClass| class.route[from] == sender && class.route[to] == receiver;
             let share: f64 = classes.iter().filter(both).map(|class| class.share).sum();
             let (a, b) = (placement.of(sender), placement.of(receiver));
-            // What goes to a sink is not charged: results are where they are made.
+            // Records for a sink cost no traffic: results stay where they are made.
             let route = assembly.problem.route(a.location, b.location).filter(|_| !is_sink(to));
             let price = route.map_or(0.0, |route| route.price);
             edges.push(PlanEdge {

@@ -3,53 +3,52 @@ use crate::problem::{Problem, ProblemError};
 use crate::solution::Outcome;
 pub use tidemill_highs::{Highs, HighsError};
 
-/// Searches a plan.
+/// Searches for a plan.
 pub trait Planner {
-    /// Name for reports and for the command line.
+    /// Name in reports and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Searches a plan. The same problem and limits give the same plan, unless the wall-clock limit ends the search.
+    /// Searches for a plan. Equal problems and limits give equal plans, unless the wall-clock limit ends the search.
     ///
-    /// That there is no plan is not an error: see [`crate::solution::Status::Infeasible`].
+    /// An infeasible problem is not an error: see [`crate::solution::Status::Infeasible`].
     ///
     /// # Errors
-    /// What is wrong with the problem, or a fault of the planner itself.
+    /// An invalid problem, or a fault of the planner itself.
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError>;
 }
 
-/// How far to search.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchLimits {
-    /// Stop at a plan of which it is proven that no other is cheaper by more than this part of its cost. Default: 1e-6.
+    /// Stop at a plan when it is proven that no other is cheaper by more than this share of its cost. Default: 1e-6.
     pub gap: f64,
-    /// Nodes of the search tree of one integer program; what makes plans reproducible. Default: 200000.
+    /// Nodes of the search tree of one integer program; this limit keeps plans reproducible. Default: 200000.
     pub nodes: u64,
     /// Wall-clock guard in seconds, over the whole search; none: no guard. Default: 60.
     pub wall_seconds: Option<f64>,
-    /// What solves the programs of the exact planner. Default: [`Solver::Microlp`].
+    /// Solver for the programs of the exact planner. Default: [`Solver::Microlp`].
     pub solver: Solver,
-    /// Whether the exact planner takes a more accurate plan where it finds one that costs the same. Default:
-    /// true.
+    /// Whether the exact planner takes a more accurate plan where it finds one at the same cost. Default: true.
     pub more_accurate: bool,
-    /// Whether the exact planner looks, under a latency level, for a bound and a plan over every wait. Without, it chooses from few
-    /// waits, and its bound, which holds for every wait, too, is that without the level. Answers that take many plans go
-    /// without. Default: true.
+    /// Whether the exact planner, under a latency level, searches for a bound and a plan over every wait. Otherwise it
+    /// chooses from few waits; its bound also holds for every wait, but is that without the level. Answers that need
+    /// many plans set this to false. Default: true.
     pub every_wait: bool,
 }
 
-/// What solves linear and integer programs.
+/// Solver of linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Solver {
-    /// `microlp` alone, in Rust: in every build.
+    /// `microlp` alone, in Rust: available in every build.
     #[default]
     Microlp,
-    /// HiGHS, in C++, too: where its library was found. It is asked for what `microlp` does not settle in a few nodes, and
-    /// proves more where latency is limited or memory binds.
+    /// Also HiGHS, in C++, where its library was found. It solves programs that `microlp` does not finish in a few
+    /// nodes, and proves more where latency is limited or memory binds.
     Highs(Highs),
 }
 
 impl Solver {
-    /// HiGHS, if it is chosen.
+    /// Returns HiGHS, if it is chosen.
     pub fn highs(self) -> Option<Highs> {
         match self {
             Self::Microlp => None,
@@ -71,13 +70,13 @@ impl Default for SearchLimits {
     }
 }
 
-/// Why a planner gave no answer.
+/// Why a planner returned no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlannerError {
-    /// The problem is wrong.
+    /// The problem is invalid.
     #[error("the problem is wrong: {0}")]
     Problem(#[from] ProblemError),
-    /// The problem is outside of what this planner takes.
+    /// This planner does not support the problem.
     #[error("{planner} does not take this problem: {reason}")]
     Unsupported {
         /// The planner.
@@ -85,12 +84,12 @@ pub enum PlannerError {
         /// Why not.
         reason: String,
     },
-    /// The planner made a fault: a plan that does not keep the limits, a solver's internal error.
+    /// An error in the planner: a plan that violates limits, or an internal error of a solver.
     #[error("fault in {planner}: {reason}")]
     Fault {
         /// The planner.
         planner: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
 }

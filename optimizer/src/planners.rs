@@ -1,4 +1,4 @@
-//! The planners, a file each.
+//! The planners, one file each.
 pub mod accuracy_scaling;
 mod assignment;
 pub mod beam;

@@ -1,16 +1,16 @@
-//! A planning problem in plain numbers: no files, no names to resolve.
+//! A planning problem in plain numbers, without files or names to resolve.
 //!
-//! Everything is named by its position: operator 2 is `problem.operators[2]`. Units: seconds, bytes, records, dollars;
-//! prices of workers in $/h; accuracies in percent.
+//! Positions identify everything: operator 2 is `problem.operators[2]`. Units: seconds, bytes, records, dollars; prices
+//! of workers in $/h; accuracies in percent.
 //!
-//! **Weightless operators.** Relational operators without a measured service time cost nothing. Whoever makes a problem
-//! fuses one with a single input into its producer (into its consumer where the producer is a source), and a join into
-//! its only consumer. What is left (a join with several consumers or none) stands here with
-//! [`Operator::weightless`]: it runs at a location, needs no worker of its own, and does not count for
-//! [`Limits::one_operator_per_worker`]. Sinks run where their input is produced and are not part of a problem.
+//! **Weightless operators.** Relational operators without a measured service time cost nothing. The caller fuses one
+//! with a single input into its producer (into its consumer where the producer is a source), and a join into its only
+//! consumer. The others (a join with several consumers or none) have [`Operator::weightless`]: such an operator runs at
+//! a location, needs no worker of its own, and does not count for [`Limits::one_operator_per_worker`]. Sinks run where
+//! their input is produced and are not part of a problem.
 //!
-//! **Locations of sources.** Records with the same key come from the same location at all sources of one tier: source
-//! lists with equal [`Source::locations`] are one origin (see [`Problem::origins`]).
+//! **Locations of sources.** Records with equal keys come from one location at all sources of one tier: sources with
+//! equal [`Source::locations`] are one origin (see [`Problem::origins`]).
 mod accuracy;
 mod check;
 mod rates;
@@ -22,31 +22,31 @@ pub use rates::{Case, RateCase, Rates};
 pub use sizes::Sizes;
 use std::collections::BTreeSet;
 
-/// A planning problem. Make one, then call [`Problem::check`] once.
+/// A planning problem. Call [`Problem::check`] once after creating it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// Name for reports.
+    /// Name in reports.
     pub name: String,
     /// Operators in topological order: an edge never leads to an earlier one.
     pub operators: Vec<Operator>,
     /// Streams between sources and operators and between operators.
     pub edges: Vec<Edge>,
-    /// Where records come from.
+    /// Origins of records.
     pub sources: Vec<Source>,
     /// Sites of tiers.
     pub locations: Vec<Location>,
     /// Identical machines at one location.
     pub worker_classes: Vec<WorkerClass>,
-    /// `routes[from][to]`: how traffic gets from a location to another; none: not at all. From a location to
-    /// itself it usually is free. Ask [`Problem::route`], which knows of [`ReturnTraffic`].
+    /// `routes[from][to]`: the route of traffic between locations; none: unreachable. From a location to itself it is
+    /// usually free. [`Problem::route`] also considers [`ReturnTraffic`].
     pub routes: Vec<Vec<Option<Route>>>,
     /// Rates of operators and edges where they depend on variants; none: they do not. See [`Rates`].
     pub rates: Option<Rates>,
     /// Sizes of records on edges where they depend on more variants than the sender's, by edge. See [`Sizes`].
     pub sizes: Vec<Sizes>,
-    /// What is known of accuracy.
+    /// Accuracy by variants.
     pub accuracy: AccuracyModel,
-    /// What a plan has to keep.
+    /// Limits of a plan.
     pub limits: Limits,
 }
 
@@ -55,18 +55,18 @@ pub struct Problem {
 pub struct Operator {
     /// Id in the workflow.
     pub id: String,
-    /// Records per second that it has to serve (of a join: pairs); the most of any joint variants, see [`Problem::rates`].
+    /// Records per second to serve (pairs, for a join); the most of any joint variants, see [`Problem::rates`].
     pub rate: f64,
     /// Candidate models, at least one; an operator without models has one variant.
     pub variants: Vec<Variant>,
     /// Costs nothing and needs no worker of its own (see the module's text); its variants have no modes.
     pub weightless: bool,
-    /// Closes windows on ticks: a record waits up to one tick more.
+    /// Emits on ticks: a record waits up to one tick more.
     pub stateful: bool,
-    /// Takes records when all of their event time have come: those that a source gives at one event time wait for the last of
-    /// them, see [`Source::at_one_time`].
+    /// Takes records once all of their event time have arrived: they wait for the last record of that event time, see
+    /// [`Source::at_one_time`].
     pub follows_event_time: bool,
-    /// All its records must meet, so one worker runs it; a weightless one is where its input is.
+    /// All its records must meet, so one worker runs it; a weightless one runs where its input is.
     pub on_one_worker: bool,
     /// Ids of weightless operators that run in the same stage, in order of the stream.
     pub fused: Vec<String>,
@@ -77,11 +77,11 @@ pub struct Operator {
 pub struct Variant {
     /// Id of the model manifest; the operator's id where there is no model.
     pub id: String,
-    /// `modes[class]`: ways to run it on a worker of that class; empty: it does not run there.
+    /// `modes[class]`: modes on a worker of that class; empty: it does not run there.
     pub modes: Vec<Vec<ServiceMode>>,
 }
 
-/// One way to run a variant on a worker.
+/// A mode of running a variant on a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceMode {
     /// Inference backend; none: no model, or the only one.
@@ -90,7 +90,7 @@ pub struct ServiceMode {
     pub batch: u32,
     /// Seconds of the worker per record: the guaranteed percentile of a call, or its mean where that is more, divided by `batch`.
     pub seconds_per_record: f64,
-    /// Seconds from the begin of a call to its end, at the guaranteed percentile.
+    /// Seconds of a call from start to end, at the guaranteed percentile.
     pub call_seconds: f64,
     /// Seconds that a record may wait for its batch to fill (the batching budget); 0 with `batch` 1.
     pub fill_seconds: f64,
@@ -105,7 +105,7 @@ pub struct ServiceMode {
 }
 
 impl ServiceMode {
-    /// One record per call in exactly that many seconds, without memory.
+    /// One record per call in exactly this time, without memory.
     pub fn constant(seconds: f64) -> Self {
         Self {
             backend: None,
@@ -121,7 +121,7 @@ impl ServiceMode {
     }
 }
 
-/// Where the records of an edge come from.
+/// Producer of an edge's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Producer {
     /// A source.
@@ -133,11 +133,11 @@ pub enum Producer {
 /// A stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edge {
-    /// Where its records come from.
+    /// Producer of its records.
     pub from: Producer,
     /// Operator that takes them.
     pub to: usize,
-    /// Which input of that operator, from 0.
+    /// Input of that operator, from 0.
     pub input: usize,
     /// Records per second; the most of any joint variants, see [`Problem::rates`].
     pub rate: f64,
@@ -146,7 +146,7 @@ pub struct Edge {
     pub bytes: Vec<f64>,
 }
 
-/// Where records come from.
+/// A source of records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
     /// Id in the workflow.
@@ -155,14 +155,14 @@ pub struct Source {
     pub rate: f64,
     /// Locations with their share of the records; the shares add up to 1.
     pub locations: Vec<(usize, f64)>,
-    /// Records that follow each other with the same event time, at least 1: frames of so many cameras.
+    /// Consecutive records with equal event time, at least 1: the frames of several cameras.
     pub at_one_time: u32,
 }
 
 /// A site of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Location {
-    /// Name for reports: the tier's, with the site's where there are several (`edge/north`).
+    /// Name in reports: the tier's, with the site's where there are several (`edge/north`).
     pub name: String,
     /// Position of the tier, 0 for the lowest.
     pub tier: usize,
@@ -171,11 +171,11 @@ pub struct Location {
 /// Identical machines at one location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerClass {
-    /// Where they are.
+    /// Their location.
     pub location: usize,
     /// Worker type in the infrastructure.
     pub worker_type: String,
-    /// How many there are.
+    /// Number of machines.
     pub count: u32,
     /// Price of one, in $/h.
     pub price: f64,
@@ -183,14 +183,14 @@ pub struct WorkerClass {
     pub memory_bytes: Option<f64>,
 }
 
-/// How traffic gets from one location to another.
+/// A connection from one location to another.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Route {
     /// Price in $/byte.
     pub price: f64,
     /// Bytes per second; none: not limited.
     pub bandwidth: Option<f64>,
-    /// Seconds that a byte takes one way.
+    /// One-way delay in seconds.
     pub delay: f64,
 }
 
@@ -204,7 +204,7 @@ pub enum ReturnTraffic {
     Priced,
 }
 
-/// What a plan has to keep.
+/// Limits of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// Least end-to-end accuracy in percent.
@@ -218,15 +218,15 @@ pub struct Limits {
     pub one_operator_per_worker: bool,
     /// Whether records may go to a lower tier. Default: at the price of the route.
     pub return_traffic: ReturnTraffic,
-    /// Percentile that `seconds_per_record` and `call_seconds` of the modes stand for, in percent. Default: 75.
+    /// Percentile behind `seconds_per_record` and `call_seconds` of the modes, in percent. Default: 75.
     pub percentile: f64,
-    /// Seconds of a tick: what a stateful operator adds to a path. Default: 0.05.
+    /// Seconds of a tick, which a stateful operator adds to a path. Default: 0.05.
     pub tick_seconds: f64,
-    /// Seconds from the end of a path until readers of the sink see the record, at most: what a sink adds to a path. Default:
-    /// 0.
+    /// Most seconds from the end of a path until readers of the sink see the record, which a sink adds to a path.
+    /// Default: 0.
     pub publication_seconds: f64,
-    /// Seconds of waiting time in front of a worker that a planner may choose from under a latency limit, rising. Default: none
-    /// are given, and [`Limits::waits`] follow from the limit.
+    /// Waits at a worker, in seconds, that a planner may choose from under a latency limit, ascending. Default: empty,
+    /// and [`Limits::waits`] derives them from the limit.
     pub wait_levels: Vec<f64>,
 }
 
@@ -246,11 +246,11 @@ impl Default for Limits {
     }
 }
 
-/// Waits that a planner chooses from where none are given, as parts of what a limit leaves for a path.
+/// Default waits as parts of the time that a limit leaves for a path.
 const WAITS: [f64; 4] = [1.0 / 40.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
 
 impl Limits {
-    /// Seconds of waiting time in front of a worker that a planner may choose from, rising; none without a latency limit.
+    /// Waits at a worker, in seconds, that a planner may choose from, ascending; none without a latency limit.
     pub fn waits(&self) -> Vec<f64> {
         if self.latency.is_empty() || !self.wait_levels.is_empty() {
             return self.wait_levels.clone();
@@ -258,7 +258,7 @@ impl Limits {
         let mut left: Vec<f64> = self.latency.iter().map(|limit| self.path_seconds(limit)).collect();
         left.sort_by(f64::total_cmp);
         left.dedup();
-        // Where no time is left, nothing is kept, however short a wait is.
+        // Without time left, no wait is short enough.
         let parts = left.iter().flat_map(|seconds| WAITS.iter().map(|part| part * seconds.max(1e-6)));
         let mut waits: Vec<f64> = parts.collect();
         waits.sort_by(f64::total_cmp);
@@ -272,19 +272,19 @@ impl Limits {
     }
 }
 
-/// A bound on the sum of stage percentiles along every path from a source to a sink, and of the time until readers of the
+/// A bound on the sum of stage percentiles along every path from a source to a sink, plus the time until readers of the
 /// sink see the record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyLimit {
-    /// Percentile that is bounded, in percent: of the waiting time; service times come at [`Limits::percentile`].
+    /// Bounded percentile of the waiting time, in percent; service times are at [`Limits::percentile`].
     pub percentile: f64,
     /// The bound in seconds.
     pub seconds: f64,
-    /// Operator behind which the sink stands; none: every operator that nothing follows.
+    /// Operator that feeds the sink; none: every operator without a consumer.
     pub sink: Option<usize>,
 }
 
-/// Sources whose records come from the same locations: records with the same key come from the same one.
+/// Sources with equal locations: records with equal keys come from one location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origin {
     /// The sources.
@@ -329,7 +329,7 @@ impl Problem {
         (0..self.edges.len()).filter(|&e| self.edges[e].from == Producer::Operator(operator)).collect()
     }
 
-    /// Operators that nothing follows: sinks stand behind them.
+    /// Operators without a consumer: they feed sinks.
     pub fn last_operators(&self) -> Vec<usize> {
         (0..self.operators.len()).filter(|&v| self.outputs_of(v).is_empty()).collect()
     }
@@ -339,8 +339,8 @@ impl Problem {
         self.edge_rate(edge, variants) * self.edge_bytes(edge, variants)
     }
 
-    /// Seconds that a record waits at most in an operator until it is taken: a tick where it is stateful, and until the last
-    /// record of its event time is due where it goes by that.
+    /// Most seconds that a record waits in an operator until it is taken: a tick where it is stateful, and until the
+    /// last record of its event time is due where it follows event time.
     pub fn held_seconds(&self, operator: usize) -> f64 {
         let until_last = |source: usize| {
             let source = &self.sources[source];
@@ -353,13 +353,13 @@ impl Problem {
         together + if self.operators[operator].stateful { self.limits.tick_seconds } else { 0.0 }
     }
 
-    /// Whether some operator waits until the records of one event time have come from several cameras.
+    /// Whether some operator waits for the records of one event time from several cameras.
     pub(crate) fn waits_for_a_moment(&self) -> bool {
         let waits = |operator: &Operator| operator.follows_event_time;
         self.operators.iter().any(waits) && self.sources.iter().any(|source| source.at_one_time > 1)
     }
 
-    /// Sources whose records an operator hears of, through whatever is between them.
+    /// Sources whose records reach an operator, directly or through others.
     fn sources_of(&self, operator: usize) -> BTreeSet<usize> {
         let (mut sources, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![operator]);
         while let Some(operator) = open.pop() {

@@ -1,4 +1,4 @@
-//! Waiting time in front of a worker, linear in the flows.
+//! Waiting time at a worker, linear in the flows.
 //!
 //! One server, first come first served, Poisson arrivals of calls at rate `f`, service time `S` of a call. If
 //! `f (E exp(theta S) - 1) <= theta`, then `P(W > x) <= exp(-theta x)` (Lundberg's inequality; for queues Kingman 1964,
@@ -6,27 +6,27 @@
 //! at percentile `p` whenever `sum f_v a_v <= 1` with `a_v = (E exp(theta S_v) - 1) / theta`: an effective service time
 //! that adds up over the operators of a worker.
 //!
-//! The expectation is the mean over measured samples. Without samples the service time is taken to be
+//! The expectation is the mean over measured samples. Without samples the service time is assumed to be
 //! gamma-distributed with the measured mean `m` and variance `s2`: `E exp(theta S) = (1 - theta s2 / m)^(-m^2 / s2)`,
-//! infinite from `theta = m / s2` on; without variance it is `exp(theta m)`. Calls of batches are counted as Poisson
+//! infinite from `theta = m / s2` on; without variance it is `exp(theta m)`. Calls of batches are treated as Poisson
 //! arrivals at the rate of full batches: collecting a batch makes arrivals more regular than that.
 use crate::problem::ServiceMode;
 
-/// The rate `theta` for which `P(W > wait) <= 1 - percentile` follows.
+/// Returns the rate `theta` that implies `P(W > wait) <= 1 - percentile`.
 ///
 /// `wait` in seconds, above 0; `percentile` in percent, below 100.
 pub fn decay_rate(wait: f64, percentile: f64) -> f64 {
     (1.0 / (1.0 - percentile / 100.0)).ln() / wait
 }
 
-/// Effective seconds of a worker per record at that decay rate; none where the expectation is infinite.
+/// Returns the effective seconds of a worker per record at that decay rate; none where the expectation is infinite.
 pub fn effective_seconds(mode: &ServiceMode, theta: f64) -> Option<f64> {
     let growth = exponential_moment(mode, theta)? - 1.0;
     let seconds = growth / theta / f64::from(mode.batch);
     seconds.is_finite().then_some(seconds)
 }
 
-/// What effective seconds come down to the longer the wait is: the mean, per record.
+/// The limit of the effective seconds for long waits: the mean, per record.
 pub(crate) fn least_effective_seconds(mode: &ServiceMode) -> f64 {
     let mean = match mode.samples.as_slice() {
         [] => mode.mean_call_seconds,
@@ -35,8 +35,8 @@ pub(crate) fn least_effective_seconds(mode: &ServiceMode) -> f64 {
     mean / f64::from(mode.batch)
 }
 
-/// Whether effective seconds of `a` are at most those of `b` at every decay rate, as far as that follows from samples in order,
-/// or from means and scales of gamma distributions, by both of which the exponential moment grows.
+/// Whether effective seconds of `a` are at most those of `b` at every decay rate, as far as ordered samples show it, or
+/// means and scales of gamma distributions, as the exponential moment grows with both.
 pub(crate) fn is_never_longer(a: &ServiceMode, b: &ServiceMode) -> bool {
     if a.batch < b.batch || a.samples.len() != b.samples.len() {
         return false;
@@ -44,7 +44,7 @@ pub(crate) fn is_never_longer(a: &ServiceMode, b: &ServiceMode) -> bool {
     if a.samples.is_empty() {
         let scale = |mode: &ServiceMode| match mode.mean_call_seconds {
             0.0 => 0.0,
-            // As little variance as counts for none.
+            // Negligible variance counts as none.
             mean if mode.variance_call_seconds <= 1e-12 * mean * mean => 0.0,
             mean => mode.variance_call_seconds / mean,
         };

@@ -1,10 +1,10 @@
-//! From shares per worker class to single workers and route classes.
+//! Converts shares per worker class to single workers and route classes.
 //!
-//! A planner that aggregates identical workers decides how much of each operator runs on so many workers of a class, and
-//! which shares of the keys take which locations ([`Pattern`]). Which worker of a location serves a key is then free:
-//! prices, bandwidths and delays depend on locations only, and a worker's load only on how much it serves. So every
-//! operator's workers are dealt out along the key space, and cutting it at all borders gives route classes, in which
-//! both inputs of every join meet because a class names one hosting per operator.
+//! A planner that aggregates identical workers decides the share of each operator on a number of workers of a class,
+//! and the shares of the keys by location ([`Pattern`]). Any worker of a location may then serve a key: prices,
+//! bandwidths and delays depend on locations only, and a worker's load only on its share. So every operator's workers
+//! are laid out along the key space, and splitting it at all borders gives route classes. Both inputs of every join
+//! meet, because a class names one hosting per operator.
 mod deal;
 mod pattern;
 
@@ -14,10 +14,10 @@ use crate::problem::Problem;
 use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
 use std::collections::BTreeMap;
 
-/// Shares below this are taken for rounding.
+/// Shares below this are rounding errors.
 pub const SMALL_SHARE: f64 = 1e-9;
 
-/// A plan before it names single workers.
+/// A plan without single workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// Chosen variant of each operator.
@@ -28,14 +28,14 @@ pub struct Placement {
     pub patterns: Vec<Pattern>,
 }
 
-/// Identical workers and what they do together.
+/// Identical workers and their common work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerGroup {
     /// Worker class in the problem.
     pub class: usize,
-    /// How many workers.
+    /// Number of workers.
     pub count: u32,
-    /// Seconds of waiting in front of each at most; see [`Hosting::wait_seconds`].
+    /// Most seconds of waiting at each; see [`Hosting::wait_seconds`].
     pub wait_seconds: Option<f64>,
     /// Parts of operators.
     pub parts: Vec<Part>,
@@ -52,7 +52,7 @@ pub struct Part {
     pub share: f64,
 }
 
-/// Who serves an operator's keys of a pattern.
+/// The workers that serve an operator's keys of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     /// Position in [`Placement::groups`].
@@ -64,26 +64,26 @@ pub struct Lane {
 /// A location, and a lane where the patterns name them.
 type Place = (usize, Option<Lane>);
 
-/// Why a placement does not become a plan.
+/// Why a placement cannot become a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RealiseError {
-    /// The models do not fit into the memory of so many workers of the class, as far as was tried.
+    /// The models do not fit into the memory of this number of workers of the class, as far as tried.
     #[error("the models do not fit into the memory of {count} workers of class {class}")]
     Memory {
         /// The worker class.
         class: usize,
-        /// How many of it.
+        /// Number of its workers.
         count: u32,
     },
-    /// The work is more than the workers can do.
+    /// The work exceeds the capacity of the workers.
     #[error("the work on worker class {class} is more than {count} workers can do")]
     Load {
         /// The worker class.
         class: usize,
-        /// How many of it.
+        /// Number of its workers.
         count: u32,
     },
-    /// Patterns and workers say different things about an operator.
+    /// Patterns and workers contradict each other about an operator.
     #[error(
         "operator {operator} has {hosted} of its records at location {location} by its workers, {routed} by its routes"
     )]
@@ -99,7 +99,7 @@ pub enum RealiseError {
     },
 }
 
-/// Deals a placement out to single workers and cuts the key space into route classes.
+/// Assigns a placement to single workers and splits the key space into route classes.
 ///
 /// # Errors
 /// See [`RealiseError`]; a memory error names each class once, the first that failed.
@@ -127,17 +127,17 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
             *first += 1;
         }
     }
-    // Where the patterns do not say who serves them, everyone at the location does.
+    // Where patterns name no lanes, all workers at the location serve them.
     if placement.patterns.iter().all(|pattern| pattern.lanes.is_empty()) {
         lanes.fill(None);
     }
     route(problem, placement.variants.clone(), workers, hostings, lanes, &placement.patterns)
 }
 
-/// Cuts the key space so that every hosting gets its share of the keys that come to its location.
+/// Splits the key space so that every hosting gets its share of the keys at its location.
 ///
-/// Hostings of weightless operators need not be given: they follow from the patterns. Shares of hostings at a location
-/// are scaled to what the patterns send there.
+/// Hostings of weightless operators follow from the patterns and may be missing. Shares of hostings at a location are
+/// scaled to those of the patterns.
 ///
 /// # Errors
 /// [`RealiseError::Shares`] where they differ by more than a millionth.
@@ -151,13 +151,13 @@ fn route(
 ) -> Result<Solution, RealiseError> {
     let mut patterns: Vec<Pattern> =
         patterns.iter().filter(|pattern| pattern.share > SMALL_SHARE).cloned().collect();
-    // Neighbours have most locations in common: fewer cuts.
+    // Neighbours share most locations: fewer splits.
     patterns.sort_by(|a, b| (&a.sources, &a.operators, &a.lanes).cmp(&(&b.sources, &b.operators, &b.lanes)));
     let total: f64 = patterns.iter().map(|pattern| pattern.share).sum();
     for pattern in &mut patterns {
         pattern.share /= total;
     }
-    // Per operator and place: the hostings with what is left of their shares.
+    // Per operator and place: the hostings with the rest of their shares.
     let place_of = |pattern: &Pattern, operator: usize| {
         (pattern.operators[operator], pattern.lanes.get(operator).copied().flatten())
     };
@@ -245,7 +245,7 @@ fn route(
     Ok(tidy(Solution { variants, workers, hostings, classes }))
 }
 
-/// Makes shares add up to 1, takes hostings' shares from the classes, drops hostings and workers that serve nothing.
+/// Normalises shares to 1, takes hostings' shares from the classes, drops unused hostings and workers.
 fn tidy(mut solution: Solution) -> Solution {
     let total: f64 = solution.classes.iter().map(|class| class.share).sum();
     let mut shares = vec![0.0; solution.hostings.len()];

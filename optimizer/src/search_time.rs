@@ -1,24 +1,24 @@
-//! How long a search took: the only place of this crate that reads a clock.
+//! Time of a search: the only place of this crate that reads a clock.
 use std::time::Instant;
 
-/// Time since a search began.
+/// Time since a search started.
 ///
-/// Plans do not depend on it: node limits decide where a search ends. A wall-clock limit is a guard, and a search
-/// that it ended says so ([`crate::solution::Status::TimeLimited`]).
+/// Plans do not depend on it: node limits end a search. A wall-clock limit is a guard, and an outcome states whether it
+/// ended the search ([`crate::solution::Status::TimeLimited`]).
 #[derive(Debug, Clone, Copy)]
 pub struct SearchTime {
     begun: Instant,
 }
 
 impl SearchTime {
-    /// Begins now.
+    /// Starts now.
     pub fn begin() -> Self {
         #[allow(clippy::disallowed_methods)] // planning is not engine time: it is never dilated or replayed
         let begun = Instant::now();
         Self { begun }
     }
 
-    /// Seconds since the begin.
+    /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
     }

@@ -1,13 +1,13 @@
-//! What a planner decides, and what it can say about it.
+//! A planner's decisions and proofs.
 
-/// A plan in numbers: variants, workers in use, who runs what, and route classes.
+/// A plan in numbers: variants, workers in use, hostings, and route classes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// Chosen variant of each operator.
     pub variants: Vec<usize>,
     /// Workers in use; each is paid for.
     pub workers: Vec<UsedWorker>,
-    /// Who runs what.
+    /// Operators on workers.
     pub hostings: Vec<Hosting>,
     /// Shares of the key space; the shares add up to 1.
     pub classes: Vec<RouteClass>,
@@ -18,7 +18,7 @@ pub struct Solution {
 pub struct UsedWorker {
     /// Its worker class in the problem.
     pub class: usize,
-    /// Which of the class, from 0, below the class's count.
+    /// Index within the class, from 0, below the class's count.
     pub index: u32,
 }
 
@@ -29,14 +29,14 @@ pub struct Hosting {
     pub operator: usize,
     /// Position in [`Solution::workers`]; none only for a weightless operator.
     pub worker: Option<usize>,
-    /// Where it runs: the worker's location, or that of the weightless operator.
+    /// Location of the worker, or of the weightless operator.
     pub location: usize,
     /// Position in the chosen variant's modes on the worker's class; 0 for a weightless operator.
     pub mode: usize,
     /// Share of the operator's records, 0 < share <= 1: the sum of the shares of the route classes that name it.
     pub share: f64,
-    /// Seconds that a record waits for the worker at most, at the percentile of the latency limits; none where
-    /// nothing bounds latency. The same for all hostings of one worker.
+    /// Most seconds that a record waits for the worker, at the percentile of the latency limits; none without such
+    /// limits. Equal for all hostings of one worker.
     pub wait_seconds: Option<f64>,
 }
 
@@ -51,28 +51,28 @@ pub struct RouteClass {
     pub hostings: Vec<usize>,
 }
 
-/// What is known of a solution.
+/// Proof status of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// No plan is cheaper by more than the gap asked for (see [`Outcome::gap`]).
+    /// No plan is cheaper by more than the gap in the limits (see [`Outcome::gap`]).
     Optimal,
     /// The plan keeps all limits; nothing is proven of its cost beyond [`Outcome::bound`].
     Feasible,
     /// The wall-clock limit ended the search, so another run may find another plan.
     TimeLimited,
-    /// No plan keeps all limits, if the bound is infinite. With another bound, or none, the planner found no plan and one may exist:
-    /// heuristics, a search that its limit of nodes ended, latency limits that need finer waits. See [`Outcome::bound`].
+    /// No plan keeps all limits, if the bound is infinite. Otherwise the planner found no plan and one may exist: it is
+    /// a heuristic, reached its node limit, or latency limits need finer waits. See [`Outcome::bound`].
     Infeasible,
 }
 
-/// What a planner found.
+/// Result of a planner.
 ///
 /// A bound comes from relaxations, so a plan may be the cheapest and yet be [`Status::Feasible`] with a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Name of the planner.
     pub planner: String,
-    /// What is known of the solution.
+    /// Proof status of the solution.
     pub status: Status,
     /// The best plan found.
     pub solution: Option<Solution>,
@@ -85,14 +85,14 @@ pub struct Outcome {
     pub gap: Option<f64>,
     /// Nodes of the search, over all its parts.
     pub nodes: u64,
-    /// Whether HiGHS solved a part of it.
+    /// Whether HiGHS solved any part.
     pub has_asked_highs: bool,
     /// Wall-clock seconds of the search.
     pub seconds: f64,
 }
 
 impl Outcome {
-    /// No plan; `proven` says whether that is proven or the planner just found none.
+    /// An outcome without a plan; `proven` means that there is none.
     pub fn infeasible(planner: &str, proven: bool) -> Self {
         Self {
             planner: planner.to_owned(),
@@ -107,7 +107,7 @@ impl Outcome {
         }
     }
 
-    /// The gap between a cost and a bound: (cost - bound) / cost, at least 0; 0 for a plan that costs nothing.
+    /// Returns the gap between a cost and a bound: (cost - bound) / cost, at least 0; 0 for a plan that costs nothing.
     pub fn gap_between(cost: f64, bound: f64) -> f64 {
         if cost <= 0.0 { 0.0 } else { ((cost - bound) / cost).max(0.0) }
     }

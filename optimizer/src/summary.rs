@@ -1,4 +1,4 @@
-//! What a report says of a solution: load of each worker, traffic, latency by its parts, room up to each limit.
+//! Summary of a solution for reports: load of each worker, traffic, latency by its parts, headroom to each limit.
 //!
 //! Everything here follows from the problem and the solution alone, so it holds for plans of any planner.
 use crate::check::check;
@@ -8,40 +8,40 @@ use crate::problem::{Problem, Producer};
 use crate::solution::{RouteClass, Solution};
 use crate::waits::with_least_waits;
 
-/// The factor by which a rate may grow is found to this.
+/// Relative precision of the headroom.
 const HEADROOM_EXACTNESS: f64 = 1e-3;
 
-/// A solution in the words of a report.
+/// A solution as a report shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// Compute and network, in $/h.
     pub cost: Cost,
     /// End-to-end accuracy in percent, where known.
     pub accuracy: Option<f64>,
-    /// Workers in use, as in the solution.
+    /// Workers in use, in the order of the solution.
     pub workers: Vec<WorkerLoad>,
-    /// Traffic between locations, within a location left out.
+    /// Traffic between locations, excluding traffic within one.
     pub traffic: Vec<Traffic>,
-    /// The slowest way from every source to every operator that nothing follows.
+    /// The slowest path from every source to every operator without a consumer.
     pub paths: Vec<PathLatency>,
-    /// The rate may grow by this factor until a worker or a link is full; none if nothing bounds it.
+    /// Factor by which the rate may grow until a limit is reached; none without limits.
     pub headroom: Option<f64>,
 }
 
-/// What a worker does.
+/// Load of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerLoad {
     /// Worker class in the problem.
     pub class: usize,
-    /// Which of the class.
+    /// Index within the class.
     pub index: u32,
-    /// Part of its time that it is busy, by service times at the guaranteed percentile.
+    /// Busy share of its time, by service times at the guaranteed percentile.
     pub utilization: f64,
-    /// Operators on it: operator, share of its records, part of the worker's time.
+    /// Operators on it: operator, share of its records, share of the worker's time.
     pub parts: Vec<(usize, f64, f64)>,
     /// Bytes of the models on it.
     pub memory_bytes: f64,
-    /// Seconds that a record waits for it at most, where latency is bounded.
+    /// Most seconds that a record waits for it, where latency is bounded.
     pub wait_seconds: Option<f64>,
 }
 
@@ -56,18 +56,18 @@ pub struct Traffic {
     pub bytes_per_second: f64,
     /// $/h.
     pub cost: f64,
-    /// Part of the link's bandwidth, where it has a bound.
+    /// Used share of the link's bandwidth, where it has one.
     pub utilization: Option<f64>,
 }
 
-/// Latency along a way through the plan: a sum of percentiles of its stages, in seconds.
+/// Latency along a path through the plan: a sum of percentiles of its stages, in seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PathLatency {
     /// Source in the problem.
     pub source: usize,
-    /// Operators on the way.
+    /// Operators on the path.
     pub operators: Vec<usize>,
-    /// Route class of which this is the slowest way.
+    /// Route class whose slowest path this is.
     pub class: usize,
     /// Calls, at the guaranteed percentile.
     pub service: f64,
@@ -75,7 +75,7 @@ pub struct PathLatency {
     pub waiting: f64,
     /// Filling batches.
     pub batching: f64,
-    /// Between locations: delay, and the time that a record takes at the bandwidth.
+    /// Between locations: delay, and transmission time of a record at the bandwidth.
     pub transfer: f64,
     /// Ticks of stateful operators.
     pub ticks: f64,
@@ -93,7 +93,7 @@ impl PathLatency {
 }
 
 impl Summary {
-    /// Looks at a solution.
+    /// Summarises a solution.
     ///
     /// # Errors
     /// A solution that does not fit the problem.
@@ -122,7 +122,7 @@ impl Summary {
         })
     }
 
-    /// The slowest of all ways.
+    /// Returns the slowest path.
     pub fn slowest(&self) -> Option<&PathLatency> {
         self.paths.iter().max_by(|a, b| a.total().total_cmp(&b.total()))
     }
@@ -157,8 +157,8 @@ pub fn workers(problem: &Problem, solution: &Solution) -> Vec<WorkerLoad> {
     loads.collect()
 }
 
-/// The factor by which the rate may grow, with this plan, until a worker reaches the largest utilization, a link its
-/// bandwidth, or a path its limit of latency; none if nothing bounds it.
+/// Returns the factor by which the rate may grow, with this plan, until a worker reaches the largest utilization, a
+/// link its bandwidth, or a path its latency limit; none without limits.
 pub fn headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
     let most = load_headroom(problem, solution)?;
     let holds = |factor: f64| {
@@ -176,7 +176,7 @@ pub fn headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
     Some(low)
 }
 
-/// The same without a look at latency.
+/// The headroom without latency limits.
 fn load_headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
     let limit = problem.limits.max_utilization;
     let of_workers = workers(problem, solution).into_iter().map(|load| limit / load.utilization);
@@ -187,7 +187,7 @@ fn load_headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
     of_workers.chain(of_links).filter(|factor| factor.is_finite()).reduce(f64::min)
 }
 
-/// The slowest way from every source to every last operator, over all route classes.
+/// Returns the slowest path from every source to every last operator, over all route classes.
 pub fn paths(problem: &Problem, solution: &Solution) -> Vec<PathLatency> {
     let mut slowest: Vec<PathLatency> = Vec::new();
     for (index, class) in solution.classes.iter().enumerate() {
@@ -211,7 +211,7 @@ pub fn paths(problem: &Problem, solution: &Solution) -> Vec<PathLatency> {
     slowest
 }
 
-/// The slowest way from one source to each operator in one route class: longest paths in topological order.
+/// The slowest path from one source to each operator in one route class: longest paths in topological order.
 fn from_source(
     problem: &Problem,
     solution: &Solution,

@@ -1,18 +1,18 @@
-//! Waits in front of the workers of a plan that is there already.
+//! Waits at the workers of an existing plan.
 use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
 use crate::solution::Solution;
 
-/// Seconds between which a wait is looked for.
+/// Searched range of waits in seconds.
 const WAITS: (f64, f64) = (1e-6, 1e5);
-/// Halvings of the range of their logarithms: far below a microsecond of a second.
+/// Bisection steps on the logarithm of the range: far below a microsecond.
 const HALVINGS: usize = 50;
-/// By so much the checker lets a worker do more.
+/// Tolerated excess in the checker.
 const ROUNDING: f64 = 1e-6;
 
-/// The plan with the least wait of each worker that is guaranteed at the percentile of the latency limits, where there are
-/// such limits. A planner chooses among a few allowances; what the workers keep is often much less. Of a worker for which
-/// nothing is guaranteed, none.
+/// Returns the plan with the least wait of each worker that is guaranteed at the percentile of the latency limits,
+/// where there are such limits. A planner chooses among a few waits; the guaranteed ones are often much shorter. A
+/// worker without a guarantee gets none.
 ///
 /// ```
 /// use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -38,8 +38,8 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
         let least = least_wait(problem, solution, worker, percentile);
         let chosen = solution.hostings.iter().find(|hosting| hosting.worker == Some(worker));
         let chosen = chosen.and_then(|hosting| hosting.wait_seconds);
-        // One that is kept up to rounding only is not found, or a little longer. One that is not kept is none: what is asked of the
-        // worker may be more than it was chosen for.
+        // A wait that is kept only up to rounding is not found, or a slightly longer one is. A wait that is not kept is
+        // dropped: the worker may have more work than it was chosen for.
         let load =
             |wait: f64| load_of_waiting(&problem.at(&solution.variants), solution, worker, wait, percentile);
         let chosen = chosen.filter(|wait| load(*wait) <= 1.0 + ROUNDING);
@@ -67,8 +67,8 @@ fn least_wait(problem: &Problem, solution: &Solution, worker: usize, percentile:
     Some(high)
 }
 
-/// Whether what a worker does leaves the time that a wait before it is kept at a percentile. The rates of the problem are those of
-/// the variants of the plan.
+/// Whether a worker's load keeps a wait at a percentile. The rates of the problem are those of the variants of the
+/// plan.
 pub(crate) fn keeps(
     problem: &Problem,
     solution: &Solution,
@@ -79,7 +79,7 @@ pub(crate) fn keeps(
     load_of_waiting(problem, solution, worker, wait, percentile) <= 1.0
 }
 
-/// The part of what a worker can do at most for that wait that it does.
+/// Load of a worker as a share of its capacity with that wait.
 fn load_of_waiting(problem: &Problem, solution: &Solution, worker: usize, wait: f64, percentile: f64) -> f64 {
     let class = solution.workers[worker].class;
     let theta = decay_rate(wait, percentile);

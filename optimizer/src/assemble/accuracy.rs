@@ -8,7 +8,7 @@ use tidemill_spec::profile::Accuracy;
 use tidemill_spec::units::Percent;
 use tidemill_spec::workflow::Workflow;
 
-/// What the profile knows of accuracy: rows measured end to end, else responses of operators.
+/// Builds the accuracy model from the profile: rows measured end to end, else responses of operators.
 pub(super) fn model(
     inputs: &Inputs<'_>,
     streams: &Streams,
@@ -38,13 +38,13 @@ pub(super) fn model(
     model
 }
 
-/// An accuracy in percent that no input has.
+/// An accuracy in percent that no input reaches.
 const NEVER: f64 = 1000.0;
-/// Combinations of variants that one row may stand for.
+/// Most combinations of variants that one row may cover.
 const MOST_COMBINATIONS: usize = 10_000;
 
-/// Rows measured end to end, of variants that can be planned. One that names no variant of an operator which the sink does not
-/// hear of holds for all of them.
+/// Rows measured end to end, of variants that can be planned. A row without a variant of an operator that does not feed
+/// the sink holds for all variants of that operator.
 fn table(
     accuracy: &Accuracy,
     inputs: &Inputs<'_>,
@@ -98,7 +98,7 @@ fn table(
     rows
 }
 
-/// Operators that a sink hears of; none if it is not there.
+/// Operators that feed a sink; none if the sink does not exist.
 fn before_sink<'a>(workflow: &'a Workflow, sink: &str) -> Option<BTreeSet<&'a str>> {
     let sink = workflow.sinks.iter().find(|known| known.id.value == sink)?;
     let (mut found, mut open) = (BTreeSet::new(), vec![sink.input.from.value.as_str()]);
@@ -112,7 +112,7 @@ fn before_sink<'a>(workflow: &'a Workflow, sink: &str) -> Option<BTreeSet<&'a st
 }
 
 /// Responses of operators. An operator fed by sources has the accuracy of its model alone, where that is known. A row
-/// says which accuracy it needs by operator; an input behind which several of them stand needs the largest of theirs.
+/// states the accuracy that it needs per operator; an input that several of them feed needs the highest.
 fn responses(
     accuracy: &Accuracy,
     inputs: &Inputs<'_>,
@@ -151,7 +151,7 @@ fn responses(
             any |= !rows.is_empty();
             of_operator.push(rows);
         }
-        // What is not known of one variant while it is of others is not taken for perfect.
+        // A variant without figures is not assumed perfect where others have figures.
         if of_operator.iter().any(|rows| !rows.is_empty()) {
             for (variant, rows) in operator.variants.iter().zip(&mut of_operator) {
                 if rows.is_empty() {
@@ -171,7 +171,7 @@ fn responses(
     if any { AccuracyModel::RowLookup(all) } else { AccuracyModel::None }
 }
 
-/// Operators with models nearest before each input.
+/// The nearest operators with models upstream of each input.
 fn behind(inputs: &Inputs<'_>, streams: &Streams, operator: usize) -> Vec<Vec<String>> {
     let mut edges: Vec<_> = streams.edges.iter().filter(|edge| edge.to == operator).collect();
     edges.sort_by_key(|edge| edge.input);

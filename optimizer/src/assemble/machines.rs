@@ -3,13 +3,13 @@ use super::Site;
 use crate::problem::{Location, Route, WorkerClass};
 use tidemill_spec::infrastructure::{Infrastructure, Link, Tier, WorkerType};
 
-/// The infrastructure in numbers.
+/// The infrastructure as numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Machines {
     pub(super) sites: Vec<Site>,
     pub(super) locations: Vec<Location>,
     pub(super) classes: Vec<WorkerClass>,
-    /// Names and part of the time that something else takes, by class.
+    /// Names, and the share of time that other programs take, by class.
     pub(super) names: Vec<Vec<String>>,
     pub(super) busy: Vec<f64>,
     pub(super) routes: Vec<Vec<Option<Route>>>,
@@ -27,7 +27,7 @@ impl Machines {
         types
     }
 
-    /// Where a source is, with the shares of its records: as the infrastructure says, else at the lowest tier; spread
+    /// Locations of a source with the share of its records: as the infrastructure states, else the lowest tier; spread
     /// evenly over the sites of a tier.
     pub(super) fn source(&self, infrastructure: &Infrastructure, id: &str) -> Vec<(usize, f64)> {
         let place = infrastructure.source(id);
@@ -48,7 +48,7 @@ impl Machines {
     }
 }
 
-/// Each site of a tier is a location with all worker types of the tier.
+/// Builds the machines: each site of a tier is a location with all worker types of the tier.
 pub(super) fn machines(infrastructure: &Infrastructure) -> Machines {
     let (mut sites, mut locations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut all_names, mut busy) = (Vec::new(), Vec::new());
@@ -88,8 +88,8 @@ fn names_at(tier: &Tier, worker: &WorkerType, site: Option<&str>) -> Vec<String>
     worker.names.iter().skip(before * count).take(count).map(|name| name.value.clone()).collect()
 }
 
-/// Between tiers and between the sites of a tier traffic goes where a link leads. Inside a site it is free, unless the
-/// tier has one site and a link to itself.
+/// Returns the route: between tiers and between sites of a tier as a link states. Inside a site traffic is free, unless
+/// the tier has one site and a link to itself.
 fn route(infrastructure: &Infrastructure, sites: &[Site], from: usize, to: usize) -> Option<Route> {
     let link = infrastructure.link(&sites[from].tier, &sites[to].tier);
     if from != to {

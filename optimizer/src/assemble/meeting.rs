@@ -1,13 +1,14 @@
-//! What must meet in one stage: the same that the engine checks before a run begins, which refuses any other plan (`E0417`).
+//! Finds operators that need all their records in one stage. The engine makes the same check before a run and refuses
+//! any other plan (`E0417`).
 use tidemill_spec::value::Value;
 use tidemill_spec::workflow::{Operator, Workflow};
 
-/// Whether all records of an operator must meet in one stage: it compares all of them, adds up without groups, or what it groups or
-/// joins by says nothing about the stage that records come to.
+/// Whether all records of an operator must meet in one stage: it compares all of them, aggregates without groups, or
+/// its grouping or join column does not decide the stage that a record reaches.
 ///
-/// Groups that come in another division than their own would have to change stages, and what that sends between workers is the product
-/// of two shares, which no linear program prices. So they meet on one worker; with the group's column as `key` of the sources they
-/// spread.
+/// Groups that arrive divided by another column would have to change stages. The traffic of that is the product of two
+/// shares, which no linear program prices, so they meet on one worker. With the group's column as `key` of the sources
+/// they spread.
 pub(super) fn all_must_meet(workflow: &Workflow, operator: &Operator) -> bool {
     let from = |input: usize| operator.inputs.get(input).map(|input| input.from.value.as_str());
     let comes_by = |input: usize, column: &str| {
@@ -35,7 +36,7 @@ fn group(operator: &Operator) -> Option<&str> {
     }
 }
 
-/// The column that a source or operator sends of which the value decides the route class of each record; none: it is not known.
+/// The output column whose value decides the route class of each record; none: not known.
 fn routed_by<'a>(workflow: &'a Workflow, id: &str) -> Option<&'a str> {
     if let Some(source) = workflow.sources.iter().find(|source| source.id.value == id) {
         return source.key.as_ref().map(|key| key.value.as_str());
@@ -67,7 +68,7 @@ fn names<'a>(options: &'a Value, option: &str) -> Vec<&'a str> {
     }
 }
 
-/// Whether a column that an operator gets is in what it sends.
+/// Whether an operator passes on a column that it receives.
 fn keeps(operator: &Operator, column: &str) -> bool {
     operator.kind.value != "map" || operator.options.get("keep").is_none() || {
         let computed = operator.options.get("columns").is_some_and(|columns| columns.get(column).is_some());
@@ -75,13 +76,13 @@ fn keeps(operator: &Operator, column: &str) -> bool {
     }
 }
 
-/// Whether an operator gives a column of that name other values. Expressions are not read here: one that only may give others,
-/// such as `(site)` for `site`, is taken for one that does, and the plan is right all the same.
+/// Whether an operator may change the values of a column of that name. Expressions are not parsed: one that may be the
+/// identity, such as `(site)` for `site`, counts as a change. The plan is still correct.
 fn computes(operator: &Operator, column: &str) -> bool {
     let columns = operator.options.get("columns").filter(|_| operator.kind.value == "map");
     let Some(value) = columns.and_then(|columns| columns.get(column)) else { return false };
     let expression = value.as_str().or_else(|| value.get("expression")?.as_str());
-    // A whole number that is declared a float is no longer the same value.
+    // A whole number declared as float is a different value.
     let is_float = value.get("type").and_then(Value::as_str) == Some("float64");
     is_float || expression.is_none_or(|expression| expression.trim() != column)
 }
@@ -95,7 +96,7 @@ mod tests {
     use crate::planners::beam::Beam;
     use crate::planners::exact::Exact;
 
-    /// One machine that could do all of it, and three that are cheaper and of which it takes two.
+    /// One machine that can run everything, and three cheaper ones, two of which suffice.
     const MACHINES: &str = "
 version: 1
 name: hall
@@ -118,7 +119,7 @@ messages:
   - {from: right, to: pair, input: 1, bytes_per_record: 20B}
 ";
 
-    /// A join of `left`, behind a map and a filter, with `right`.
+    /// A join of `left`, after a map and a filter, with `right`.
     fn pairs(changed: &str, joined_on: &str) -> String {
         let columns = "columns: {site: text, lane: int64}";
         format!(
@@ -146,7 +147,7 @@ sinks:
         Case::new(workflow, MACHINES, figures)
     }
 
-    /// Workers of the stages that the join has in a plan, which the check accepts.
+    /// Workers of the join's stages in a plan that passes the check.
     fn stages(workflow: &str, planner: &dyn Planner) -> Vec<String> {
         let case = case(workflow);
         let assembly = case.assembled();
@@ -184,11 +185,11 @@ sinks:
             ("site: {expression: site, type: text}", "key: site", false),
             ("site: site + '!'", "key: site", true),
             ("site: {expression: \"'one'\", type: text}", "key: site", true),
-            // Another column is not what the sources route by, however little is done to it.
+            // Sources do not route by another column, even if that equals theirs.
             ("row: lane + 1", "key: lane", true),
             ("place: site", "left_key: place, right_key: site", true),
             ("row: lane + 1", "left_key: site, right_key: site", false),
-            // One of the columns is enough: what is equal in all of them is equal in that one.
+            // One of the columns is enough: records that agree in all columns agree in that one.
             ("lane: lane + 1", "key: [lane, site]", false),
             ("site: site + '!'", "key: [lane, site]", true),
         ];
@@ -236,7 +237,7 @@ sinks:
             ("key: lane, ", "columns: {row: lane + 1}", "window", "group_by: [site]", true),
             ("key: site, ", "columns: {site: site + '!'}", "window", "group_by: [site]", true),
             ("key: site, ", "columns: {row: lane + 1}, keep: [lane]", "window", "group_by: [lane]", true),
-            // A stage has the groups of the first column.
+            // A stage holds the groups of the first column.
             ("key: lane, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", true),
             ("key: site, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", false),
             ("key: site, ", "columns: {row: lane + 1}", "window", "size: 10s", true),
@@ -251,7 +252,7 @@ sinks:
         }
     }
 
-    /// What was known of the records by their key is not known of the results of an operator that groups by something else.
+    /// After an operator that groups by another column, the key of the sources no longer decides the route.
     #[test]
     fn results_come_by_their_group() {
         let workflow = |group: &str| {

@@ -1,12 +1,12 @@
-//! When readers of the sinks see results, and how often checkpoints come.
+//! When readers of the sinks see results, and the interval of checkpoints.
 //!
-//! A sink publishes the epochs between two boundaries together, once all records of them have come: with each epoch, or, where
-//! it can take nothing back, with each checkpoint (`runtime/engine/src/node/sink.rs`). Let `K` ticks of length `t` lie between two
-//! boundaries and let no record of these epochs take longer than `L` on its way, time on ticks not counted. A record
-//! that is due at `d`, after the boundary `b <= d`, is then visible at `b + K t + L` at the latest, as its last
-//! companion is due before `b + K t`: its latency is at most `K t + L`. A stateful operator gives the records of an epoch
-//! when that is complete, which lies within the same `K t`, so the ticks that every path counts for its stateful operators
-//! are taken off again. As with the ticks of stateful operators, `L` stands for the slowest companion.
+//! A sink publishes the epochs between two boundaries together, once all their records have arrived: with each epoch
+//! or, where it cannot take anything back, with each checkpoint (`runtime/engine/src/node/sink.rs`). Let `K` ticks of
+//! length `t` lie between two boundaries and let no record of these epochs take longer than `L`, time on ticks
+//! excluded. A record that is due at `d`, after the boundary `b <= d`, is visible at `b + K t + L` at the latest, as
+//! the last record with it is due before `b + K t`: its latency is at most `K t + L`. A stateful operator emits an
+//! epoch when that is complete, which lies within the same `K t`, so the ticks that every path counts for its stateful
+//! operators are subtracted. As with the ticks of stateful operators, `L` is that of the slowest record.
 use super::{Options, seconds as in_seconds};
 use crate::problem::{Edge, Limits, Operator, Producer};
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::{Sink, Workflow};
 
-/// Share of a bound on latency that the time between checkpoints may take before they come more often.
+/// Share of a latency bound that the checkpoint interval may take before it is shortened.
 const SHARE: f64 = 0.5;
 
 fn publication(sink: &Sink) -> Publication {
     Publication::of_kind(&sink.kind.value)
 }
 
-/// Ticks between checkpoints: the workflow's, but where sinks publish with them and latency is bounded, at most so many that
-/// half of the bound is left.
+/// Ticks between checkpoints: the workflow's. Where sinks publish with checkpoints and latency is bounded, at most as
+/// many as leave half of the bound.
 pub(super) fn checkpoint_every(
     workflow: &Workflow,
     options: &Options,
@@ -62,15 +62,15 @@ pub(super) fn checkpoint_every(
     every
 }
 
-/// Seconds from the end of a path until readers see the record at the latest, over all sinks that publish before the end of
-/// the run.
+/// Seconds from the end of a path until readers see the record at the latest, over all sinks that publish before the
+/// run ends.
 pub(super) fn seconds(
     workflow: &Workflow,
     checkpoint_every: u64,
     (operators, edges, hosts): (&[Operator], &[Edge], &BTreeMap<String, usize>),
 ) -> f64 {
     let tick = workflow.run.tick.value;
-    // Stateful operators that every path to the end of an operator has.
+    // Stateful operators on every path to the end of an operator.
     let mut counted: Vec<u32> = Vec::new();
     for (index, operator) in operators.iter().enumerate() {
         let before = edges.iter().filter(|edge| edge.to == index).map(|edge| match edge.from {

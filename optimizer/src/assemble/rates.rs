@@ -1,23 +1,23 @@
-//! Records per second everywhere, by the models chosen: from the sources on, each operator gives so many per record as the
-//! profile says for these models.
+//! Records per second of every stream, by the models chosen. From the sources on, the profile states how many records
+//! each operator emits per input record with these models.
 use super::streams::{Head, Models, input_rate, topological};
 use super::{Inputs, listed};
 use crate::problem::{RateCase, Rates, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::workflow::Operator;
 
-/// Joint variants of which the rates are asked for at most.
+/// Most joint variants whose rates are computed.
 const MOST_ASKED: usize = 65_536;
-/// Rates that a planner tells apart at most; what is beyond that is counted with the larger ones.
+/// Most rates that a planner distinguishes; further ones are merged into the larger ones.
 const MOST_CASES: usize = 64;
 
 /// Models by operator.
 pub(super) type Choice = BTreeMap<String, String>;
 
-/// What goes through a workflow.
+/// The rates of a workflow.
 pub(super) struct Flow<'a> {
     inputs: &'a Inputs<'a>,
-    /// Operators such that inputs come first.
+    /// Operators in topological order.
     order: Vec<&'a Operator>,
     /// Records per second of each source.
     sources: BTreeMap<&'a str, f64>,
@@ -28,7 +28,7 @@ impl<'a> Flow<'a> {
         Self { inputs, order: topological(inputs.workflow), sources }
     }
 
-    /// Records per second that leave every source and operator under a choice of models.
+    /// Records per second that leave every source and operator with a choice of models.
     pub(super) fn outputs(&self, choice: &Choice) -> BTreeMap<&'a str, f64> {
         let mut rates = self.sources.clone();
         for operator in &self.order {
@@ -39,8 +39,8 @@ impl<'a> Flow<'a> {
         rates
     }
 
-    /// Rates of the operators of the problem and of its edges (by who sends) with the first model of each, and all rates where
-    /// models make a difference.
+    /// Rates of the operators of the problem and of its edges (by sender) with the first model of each, and all rates
+    /// where they depend on models.
     pub(super) fn rates(
         &self,
         heads: &[Head],
@@ -76,7 +76,7 @@ impl<'a> Flow<'a> {
         let asked = |matter: &[usize]| {
             matter.iter().fold(1usize, |product, head| product.saturating_mul(counts[*head]))
         };
-        // So many that not all can be looked at: the last ones are taken with the model that gives most.
+        // Too many to compute all: the last ones are fixed to the model that emits most.
         while asked(&matter) > MOST_ASKED {
             let Some(last) = matter.pop() else { break };
             let total = |variant: usize| -> f64 {
@@ -102,7 +102,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Records per second that leave each source and operator of the workflow under a choice of models by operator.
+/// Records per second that leave each source and operator of the workflow, with a choice of models by operator.
 pub(crate) fn outputs_of(
     inputs: &Inputs<'_>,
     sources: &[Source],

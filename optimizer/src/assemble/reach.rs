@@ -1,9 +1,9 @@
-//! What the links cut off: an operator that records cannot get to at all.
+//! Finds operators that records cannot reach over any link.
 use super::{Inputs, listed};
 use crate::problem::{Problem, Producer};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 
-/// Reports the first operators to which no way leads from where their records are.
+/// Reports the first operators without a route from their records.
 pub(super) fn check(inputs: &Inputs<'_>, problem: &Problem, found: &mut Diagnostics) {
     let everywhere: Vec<usize> = (0..problem.locations.len()).collect();
     let mut at: Vec<Vec<usize>> = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn check(inputs: &Inputs<'_>, problem: &Problem, found: &mut Diagnost
                     operator.id
                 );
                 found.push(Diagnostic::error("E0905", message).at(span).with_help(help));
-                // What follows it would only repeat that.
+                // Findings about later operators would only repeat this one.
                 return;
             }
         }

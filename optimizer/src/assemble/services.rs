@@ -9,11 +9,11 @@ use tidemill_spec::profile::{BatchTime, Profile, Service};
 use tidemill_spec::units::Percentile;
 use tidemill_spec::workflow::Operator;
 
-/// Variants with their modes, by operator of the workflow. An operator without models and without figures is not in
-/// it: it is weightless.
+/// Variants with their modes, by operator of the workflow. An operator without models and without figures is weightless
+/// and has no entry.
 pub(super) type Services = BTreeMap<String, Vec<Variant>>;
 
-/// All service times that count. None if an operator with models cannot run anywhere; `found` then says which.
+/// All service times that count. None if an operator with models cannot run anywhere; `found` then names it.
 pub(super) fn services(
     inputs: &Inputs<'_>,
     options: &Options,
@@ -32,7 +32,7 @@ pub(super) fn services(
             if variant.modes.iter().any(|modes| !modes.is_empty()) {
                 all.insert(id.to_owned(), vec![variant]);
             } else if all_must_meet(inputs.workflow, operator) {
-                // Planned with another one it would keep that one on one worker too.
+                // Fused with another operator, it would restrict that one to one worker too.
                 notes.push(format!("{id} has no figures: it is planned on one worker, where its records meet, as if it took no time"));
                 all.insert(id.to_owned(), vec![Variant { id: id.to_owned(), modes: nothing(machines) }]);
             }
@@ -110,7 +110,7 @@ impl Reader<'_> {
             by_type.insert(worker_type, modes);
         }
         let name = self.name();
-        // Without any figure an operator is weightless, or refused.
+        // An operator without any figure is weightless or refused.
         if missing.len() < by_type.len() && !missing.is_empty() {
             notes.push(format!("{name} has no figures on {}: it is not planned there", listed(missing)));
         }
@@ -132,7 +132,7 @@ impl Reader<'_> {
         Variant { id, modes: modes.collect() }
     }
 
-    /// Whether latency is bounded: else only capacity and memory matter.
+    /// Whether latency is bounded; otherwise only capacity and memory matter.
     fn latency_counts(&self) -> bool {
         let wanted = self.options.latency.is_some() || self.inputs.workflow.slo.latency.is_some();
         wanted && !self.options.without.contains(&Level::Latency)
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Figures on a type of worker, of the backends that are allowed.
+    /// Figures on a type of worker, for the allowed backends.
     fn rows(&self, worker_type: &str) -> impl Iterator<Item = &Service> {
         let variant = self.model.map(|model| model.id.as_str());
         let asked = self.operator.named_backend();
@@ -175,17 +175,17 @@ impl Reader<'_> {
         let profile = self.inputs.profile;
         let mode = |times: &BatchTime| {
             let percentile = self.options.percentile;
-            // A worker with several operators, or that is not always busy, does not make one call right after another.
+            // A worker that runs several operators, or is not always busy, pauses between calls.
             let longer = profile.longer_after_pause(service, |times| guaranteed(times, percentile)) / 1e9;
             let call = seconds(guaranteed(times, percentile)?) + longer;
             let longer = profile.longer_after_pause(service, BatchTime::typical) / 1e9;
             let measured = times.typical().map_or(call, |mean| seconds(mean) + longer);
-            // Of a row of percentiles alone no mean is known, and what a simulation makes of it is no figure to plan by.
+            // A row of percentiles alone has no mean, and the simulated one is no figure to plan with.
             let has_mean = times.mean.is_some() || !times.points.is_empty();
             let drawn = if has_mean { simulated(profile, service, times.batch) } else { 0.0 };
             let mean = measured.max(drawn);
             let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
-            // The worker is free while the engine takes its time around a call.
+            // The worker is free during the engine's overhead around a call.
             let machine = profile.machine(&service.worker_type);
             let around = machine.and_then(|machine| machine.overheads).map_or(0.0, |overheads| {
                 let model = self.model.map_or(0.0, |_| overheads.call.at(percentile));
@@ -194,8 +194,8 @@ impl Reader<'_> {
             Some(ServiceMode {
                 backend: service.backend.clone(),
                 batch: times.batch,
-                // A worker serves no more than the mean allows: short calls under a quota have percentiles below it, and
-                // times of few calls under one differ from what whole processors and the quota say.
+                // A worker serves no more than the mean allows. Short calls under a quota have percentiles below it,
+                // and times of few calls under a quota differ from the whole processors and the quota.
                 seconds_per_record: call.max(mean) / f64::from(times.batch),
                 call_seconds: call + around,
                 fill_seconds: if times.batch > 1 { budget } else { 0.0 },
@@ -219,7 +219,7 @@ fn memory(profile: &Profile, service: &Service) -> f64 {
     service.peak_memory.or_else(elsewhere).map_or(0.0, |memory| memory.0 as f64)
 }
 
-/// On a machine where everything takes so many times as long.
+/// A mode with all times scaled.
 fn slowed(mode: ServiceMode, factor: f64) -> ServiceMode {
     if factor <= 1.0 {
         return mode;
@@ -234,31 +234,31 @@ fn slowed(mode: ServiceMode, factor: f64) -> ServiceMode {
     }
 }
 
-/// Batching budget in seconds of an operator whose workflow names none.
+/// Batching budget in seconds of an operator without one in the workflow.
 const DEFAULT_FILL_SECONDS: f64 = 0.02;
 
-/// Mean seconds that a call takes a worker when a plan is simulated; 0 where nothing can be drawn from.
+/// Mean seconds of a worker's call in a simulation of the plan; 0 without anything to draw from.
 fn simulated(profile: &Profile, service: &Service, batch: u32) -> f64 {
     let (variant, backend) = (service.variant.as_deref(), service.backend.as_deref());
     let times = profile.service_times(&service.operator, variant, backend, &service.worker_type, batch);
     times.map_or(0.0, |times| times.worker_seconds(batch))
 }
 
-/// The points of a batch, each so much longer that their mean is not below that of a call.
+/// The points of a batch, each lengthened equally so that their mean is not below that of a call.
 fn samples(times: &BatchTime, mean: f64) -> Vec<f64> {
     let points = || times.points.iter().map(|point| seconds(*point));
     let longer = (mean - points().sum::<f64>() / times.points.len().max(1) as f64).max(0.0);
     points().map(|point| point + longer).collect()
 }
 
-/// The time at a percentile; where only higher ones are known, the least of them.
+/// The time at a percentile, else at the lowest known one above it.
 fn guaranteed(times: &BatchTime, percentile: Percentile) -> Option<tidemill_spec::units::TimeSpan> {
     let higher = times.percentiles().into_iter().find(|(p, time)| *p >= percentile.0 && time.is_some());
     times.at(percentile).or(higher.and_then(|(_, time)| time))
 }
 
-/// Variance of a call in seconds squared: the measured one, else that of the points, else an upper estimate from the
-/// named percentiles: all calls between two of them take as long as the upper one.
+/// Variance of a call in seconds squared: as measured, else of the points, else an upper estimate from the named
+/// percentiles, in which all calls between two of them take as long as the upper one.
 fn variance(times: &BatchTime, mean: f64) -> f64 {
     if let Some(deviation) = times.deviation {
         return seconds(deviation).powi(2);
@@ -278,7 +278,7 @@ fn variance(times: &BatchTime, mean: f64) -> f64 {
     sum + (1.0 - below) * (last - mean).powi(2)
 }
 
-/// Modes of which no other is at least as good in everything that counts.
+/// Keeps modes that no other one equals or beats in every figure that counts.
 fn undominated(modes: Vec<ServiceMode>, latency_counts: bool) -> Vec<ServiceMode> {
     let figures = |mode: &ServiceMode| {
         let latency = [mode.call_seconds, mode.fill_seconds, mode.variance_call_seconds];

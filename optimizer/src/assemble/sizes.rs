@@ -4,20 +4,21 @@ use super::{Inputs, profile_command};
 use crate::problem::Sizes;
 use tidemill_spec::diagnostic::Diagnostic;
 
-/// Joint variants that the sizes of one stream are asked for at most.
+/// Most joint variants whose sizes are computed, per stream.
 const MOST_ASKED: usize = 65_536;
 
-/// What sends, and what its sizes may depend on.
+/// The senders, and what their sizes may depend on.
 pub(super) struct Senders<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     /// By operator of the problem.
     pub(super) models: &'a [Models],
-    /// Nothing depends on sizes.
+    /// Whether nothing depends on sizes.
     pub(super) is_free: bool,
 }
 
 impl Senders<'_> {
-    /// Sizes of the records of an edge of the workflow (from, to, input), which an operator of the problem sends, or a source.
+    /// Sizes of the records of an edge of the workflow (from, to, input), sent by an operator of the problem or by a
+    /// source.
     pub(super) fn sizes(
         &self,
         edge: (&str, &str, u32),
@@ -69,7 +70,7 @@ impl Senders<'_> {
         Ok(sizes)
     }
 
-    /// Whether some size may hold whatever model the sender has.
+    /// Whether some size applies to every model of the sender.
     fn is_known(&self, edge: (&str, &str, u32), sender: Option<usize>) -> bool {
         let may_hold = |known: Option<(&str, &str)>| {
             let agrees = |(operator, variant): (&String, &String)| {
@@ -94,7 +95,7 @@ mod tests {
         Case::new(WORKFLOW, INFRASTRUCTURE, &PROFILE.replace(size, &format!("{size}{messages}")))
     }
 
-    /// The join runs with the operator behind it, and what goes there from the speech is its own.
+    /// The join is fused with the operator after it, and its edge from the speech is its own.
     #[test]
     fn the_size_that_names_most_models_counts() {
         let case = with_messages(

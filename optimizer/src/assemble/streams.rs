@@ -1,4 +1,4 @@
-//! Rates, fused operators, and the streams that are left between them.
+//! Rates, fused operators, and the streams between them.
 use super::machines::Machines;
 use super::meeting::all_must_meet;
 use super::rates::Flow;
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::workflow::{self, Workflow};
 
-/// Kinds that close what they collect on ticks.
+/// Kinds that emit on ticks.
 const STATEFUL: &[&str] = &["join", "window", "distinct", "track", "associate"];
-/// Kinds that take records when the watermark has passed them, and of which records wait for that.
+/// Kinds that take records once the watermark has passed them, so that records wait for it.
 const FOLLOWS_EVENT_TIME: &[&str] = &["track"];
-/// Kinds that make one record of one of each input.
+/// Kinds that make one record from one of each input.
 const JOINS: &[&str] = &["join"];
 
-/// What flows where.
+/// The streams and the operators between them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Streams {
     /// Operator of the problem by operator of the workflow.
@@ -46,7 +46,7 @@ pub(super) struct Head {
 }
 
 impl Streams {
-    /// The operators of the problem; what has no service times is weightless.
+    /// The operators of the problem; those without service times are weightless.
     pub(super) fn operators(&self, mut services: Services) -> Vec<Operator> {
         let operator = |head: &Head| {
             let variants = services.remove(&head.id);
@@ -76,7 +76,7 @@ impl Streams {
     }
 }
 
-/// The streams. None without services (see there), without a rate or without the size of a message.
+/// Returns the streams. None without services, without a rate or without the size of a message.
 pub(super) fn streams(
     inputs: &Inputs<'_>,
     options: &Options,
@@ -159,8 +159,8 @@ pub(super) fn streams(
     complete.then_some(Streams { hosts, sources, edges, rates, sizes, heads })
 }
 
-/// Records per second of every source. What the options ask for counts; else the workflow's own rates, raised to its
-/// service level where that is higher. Sources keep their proportions.
+/// Records per second of every source: the options', else the workflow's own rates, raised to its service level where
+/// that is higher. Sources keep their proportions.
 fn source_rates<'a>(
     workflow: &'a Workflow,
     options: &Options,
@@ -191,7 +191,7 @@ fn source_rates<'a>(
     Some(workflow.sources.iter().map(rate).collect())
 }
 
-/// Operators such that inputs come first, otherwise in the order of the file (Kahn's algorithm).
+/// Operators in topological order, otherwise in the order of the file (Kahn's algorithm).
 pub(super) fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
     let mut order: Vec<&workflow::Operator> = Vec::new();
     let mut waiting: Vec<&workflow::Operator> = workflow.operators.iter().collect();
@@ -207,7 +207,7 @@ pub(super) fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
     order
 }
 
-/// Records per second that an operator takes: of a join, pairs.
+/// Records per second that an operator takes; pairs, for a join.
 pub(super) fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str, f64>) -> f64 {
     let rates = operator.inputs.iter().map(|input| outputs[input.from.value.as_str()]);
     match JOINS.contains(&operator.kind.value.as_str()) {
@@ -216,8 +216,8 @@ pub(super) fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str,
     }
 }
 
-/// The operator that each one runs with: itself, or for weightless ones its only producer or only consumer (see the
-/// text of [`crate::problem`]).
+/// The operator that each one is fused into: itself, or for weightless ones the only producer or only consumer (see
+/// [`crate::problem`]).
 fn hosts<'a>(
     workflow: &'a Workflow,
     services: &Services,
@@ -232,7 +232,7 @@ fn hosts<'a>(
         (operators.collect::<Vec<_>>(), sinks)
     };
     let mut hosts: BTreeMap<&str, &str> = BTreeMap::new();
-    // From the sources on: what weighs runs by itself, what follows one thing runs with it.
+    // Forwards from the sources: operators with weight run by themselves, others with their only producer.
     for operator in order {
         let id = operator.id.value.as_str();
         let producer = match &operator.inputs[..] {
@@ -249,7 +249,7 @@ fn hosts<'a>(
             hosts.insert(id, host);
         }
     }
-    // From the sinks back: the others run with their only consumer.
+    // Backwards from the sinks: the remaining ones run with their only consumer.
     for operator in order.iter().rev() {
         let id = operator.id.value.as_str();
         if !hosts.contains_key(id) {
@@ -270,7 +270,7 @@ fn models(inputs: &Inputs<'_>, heads: &[Head], services: &Services) -> Vec<Model
     heads.iter().map(models).collect()
 }
 
-/// Operators with models nearest before an operator of the workflow, by input of the operator of the problem.
+/// The nearest operators with models at or before an operator of the workflow.
 pub(super) fn models_before(inputs: &Inputs<'_>, producer: &str) -> Vec<String> {
     if inputs.models.contains_key(producer) {
         return vec![producer.to_owned()];
@@ -283,7 +283,7 @@ pub(super) fn models_before(inputs: &Inputs<'_>, producer: &str) -> Vec<String> 
     all
 }
 
-/// What is said of an operator that is not there.
+/// A list of names that are no operators of the problem, for a message; none: all are.
 pub(super) fn unknown_operators(streams: &Streams, names: impl Iterator<Item = String>) -> Option<String> {
     let unknown: Vec<String> = names.filter(|name| streams.position(name).is_none()).collect();
     (!unknown.is_empty()).then(|| listed(unknown.iter().map(String::as_str)))

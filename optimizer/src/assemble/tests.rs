@@ -71,7 +71,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Reads the texts; every path of a model is its id with an ending.
+    /// Parses the texts. A model's path is its id with an extension.
     pub(crate) fn new(workflow: &str, infrastructure: &str, profile: &str) -> Self {
         let workflow = Workflow::parse(workflow, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
         let with_models = workflow.operators.iter().filter(|operator| !operator.variants.is_empty());
@@ -106,7 +106,7 @@ impl Case {
         assemble(&self.inputs(), &Options::default()).unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// Codes and text of what is wrong.
+    /// Returns the codes and the text of the errors.
     fn refused(&self) -> (Vec<&'static str>, String) {
         let found = assemble(&self.inputs(), &Options::default()).expect_err("is refused");
         (found.iter().map(|finding| finding.code).collect(), found.to_string())
@@ -162,18 +162,18 @@ fn modes_are_the_measured_batches_that_are_allowed() {
     let small = &problem.operators[0].variants[0];
     let on_little: Vec<(u32, f64, f64)> =
         small.modes[0].iter().map(|mode| (mode.batch, mode.seconds_per_record, mode.fill_seconds)).collect();
-    // The batch of 8 is beyond the operator's `max_batch`.
+    // A batch of 8 exceeds the operator's `max_batch`.
     assert_eq!(on_little, [(1, 0.02, 0.0), (4, 0.015, 0.02)]);
     assert_eq!(small.modes[0][0].mean_call_seconds, 0.018);
     assert!((small.modes[0][0].variance_call_seconds - 4e-6).abs() < 1e-12);
     assert_eq!(small.modes[0][0].memory_bytes, f64::from(64 << 20));
-    // Where p75 is not known a higher percentile stands in for it.
+    // A higher percentile replaces an unknown p75.
     let large = &problem.operators[0].variants[1];
     assert!(large.modes[0].is_empty());
     assert_eq!(large.modes[1][0].call_seconds, 0.008);
 }
 
-/// Three of four calls are not stopped by a quota, the fourth is for long; and most calls come after a pause.
+/// Three of four calls run within a quota, the fourth is stopped for long; most calls come after a pause.
 #[test]
 fn a_worker_serves_no_more_than_the_mean_allows() {
     let written = "{batch: 1, mean: 18ms, deviation: 2ms, p50: 17ms, p75: 20ms, p90: 25ms}";
@@ -246,7 +246,7 @@ accuracy:
     let workflow = WORKFLOW.replace("sinks:", "sinks:\n  - {id: seen, kind: nowhere, input: features}");
     let problem = Case::new(&workflow, INFRASTRUCTURE, &profile).assembled().problem;
     assert_eq!((problem.accuracy_of(&[0, 0, 0]), problem.accuracy_of(&[1, 0, 0])), (Some(55.0), Some(65.0)));
-    // Of one that the sink hears of something has to be known.
+    // Something must be known of an operator that feeds the sink.
     let all = profile.replace("sink: seen", "sink: answers");
     let any = workflow.replace("accuracy: 60%, ", "");
     let assembly = Case::new(&any, INFRASTRUCTURE, &all).assembled();
@@ -322,7 +322,7 @@ fn rates_follow_the_level_and_the_ratios() {
         PROFILE.replace("messages:", "ratios: [{operator: speech, output_per_input: 0.5}]\nmessages:");
     let case = Case::new(&workflow, INFRASTRUCTURE, &profile);
     let problem = case.assembled().problem;
-    // The slowest source gets 40/s, the other keeps its proportion; a join makes pairs of the rarer input.
+    // The slowest source gets 40/s, the other keeps its proportion; a join makes pairs at the lower rate.
     assert_eq!(problem.sources.iter().map(|source| source.rate).collect::<Vec<_>>(), [80.0, 40.0]);
     assert_eq!(
         problem.operators.iter().map(|operator| operator.rate).collect::<Vec<_>>(),
@@ -347,7 +347,7 @@ messages:";
     let rates = |problem: &crate::problem::Problem| -> Vec<f64> {
         problem.operators.iter().map(|operator| operator.rate).collect()
     };
-    // A join makes pairs of the rarer input, here 20/s and 80/s beside 40/s.
+    // A join makes pairs at the lower rate, here of 20/s and 80/s against 40/s.
     assert_eq!(rates(&problem.at(&[0, 0, 0])), [40.0, 40.0, 20.0]);
     assert_eq!(rates(&problem.at(&[1, 0, 0])), [40.0, 40.0, 40.0]);
     assert_eq!(rates(problem), [40.0, 40.0, 40.0], "the most of any");
@@ -409,8 +409,8 @@ messages:
         .iter()
         .map(|o| (o.id.as_str(), o.weightless, o.fused.iter().map(String::as_str).collect()))
         .collect();
-    // A filter behind a source runs with its consumer, a map with its producer. A filter between source and sink stands alone, and so
-    // does the join: all its records must meet on one worker, which is no reason to keep others there.
+    // A filter after a source runs with its consumer, a map with its producer. A filter between source and sink stands
+    // alone. So does the join: all its records must meet on one worker, and others need not stay there.
     assert_eq!(
         seen,
         [
@@ -498,7 +498,7 @@ fn models_with_an_obstacle_are_planned_with_only_if_all_have_one() {
     assert_eq!(case.assembled().problem.operators[0].variants.len(), 2);
 }
 
-/// `kinds` of sinks behind the answers, with a bound on latency and so many ticks of 50 ms between checkpoints.
+/// Sinks of these `kinds` after the answers, with a bound on latency and `every` ticks of 50 ms between checkpoints.
 fn published(kinds: &[&str], latency: &str, every: u64) -> Assembly {
     let sink = |kind: &&str| {
         format!("  - {{id: {kind}, kind: {kind}, input: answer, options: {{path: out.{kind}}}}}\n")
@@ -511,7 +511,7 @@ fn published(kinds: &[&str], latency: &str, every: u64) -> Assembly {
     Case::new(&text, INFRASTRUCTURE, PROFILE).assembled()
 }
 
-/// The join before the sink waits within the ticks that the checkpoint takes, and every path counts it: 50 ms less.
+/// The join before the sink waits within the ticks of the checkpoint, and every path counts it: 50 ms less.
 #[test]
 fn paths_leave_time_for_the_checkpoint() {
     let seconds = |assembly: &Assembly| assembly.problem.limits.publication_seconds;
@@ -558,15 +558,15 @@ fn a_plan_has_the_checkpoints_that_it_was_bounded_with() {
         paths.iter().all(|path| path.publication == publication && path.total() <= limit.seconds + 1e-6),
         "{paths:?}"
     );
-    // With the path as it is and the workflow's own checkpoints the level would be broken, and the check says so.
+    // With this path and the workflow's own checkpoints the level would be violated, and the check reports it.
     let mut slower = assembly.problem.clone();
     slower.limits.publication_seconds = 1.0;
     let found = crate::check::check(&slower, &solution);
     assert!(found.iter().any(|one| matches!(one, crate::check::Violation::Latency { .. })), "{found:?}");
 }
 
-/// Of what something else has of a machine nothing is planned with: everything takes so much longer that what is left is full
-/// where the machine is.
+/// Plans leave the share of other programs free: everything is slowed so that work filling the remainder fills the
+/// machine.
 #[test]
 fn what_others_take_of_a_machine_is_not_there() {
     let machines = "{type: little, count: 3, memory: 1GiB, price: 0.02 $/h}";

@@ -1,6 +1,6 @@
-//! Keys routed by the engine's rule ([`tidemill_spec::routing`]): edges carry the shares that the plan says.
+//! Routes keys by the engine's rule ([`tidemill_spec::routing`]) and checks that edges carry the planned shares.
 //!
-//! That both inputs of a join meet needs no check: a key has one class, and a class has one hosting of each operator.
+//! Both inputs of a join meet by construction: a key has one class, and a class has one hosting of each operator.
 use crate::problem::{Problem, Producer};
 use crate::solution::Solution;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tidemill_spec::routing::{ClassTable, key_position};
 /// Position of an edge, the hosting that sends (none: a source), and the one that receives.
 type Flow = (usize, Option<usize>, usize);
 
-/// What routing some keys showed.
+/// Result of routing some keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyReport {
     /// Keys routed.

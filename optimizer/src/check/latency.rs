@@ -31,7 +31,7 @@ pub(super) fn check(problem: &Problem, solution: &Solution, found: &mut Vec<Viol
     }
 }
 
-/// Seconds after which each operator ends at the latest, on one route.
+/// Latest end of each operator in seconds, on one route.
 pub(super) fn ends(
     problem: &Problem,
     solution: &Solution,

@@ -1,18 +1,18 @@
-//! Service levels that have to give way together, where none of them alone makes a plan possible.
+//! Relaxes several service levels together where relaxing a single one makes no plan possible.
 use super::relax::{Possible, Relaxation, Relaxed, accuracy, is_possible, latency, rate};
 use super::scale::{with_accuracy, with_latency, with_rate};
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use std::cell::RefCell;
 
-/// The largest part of a level that is given up: nearly all.
+/// Largest share of a level to give up: nearly all.
 const ALL: f64 = 0.9999;
-/// Parts that are tried where nearly all is too much.
+/// Shares to try where nearly all is too much.
 const LESS: [f64; 3] = [0.9, 0.6, 0.3];
-/// The part that all of them give up is found to this.
+/// Precision of the common share.
 const EXACTNESS: f64 = 0.01;
 
-/// A service level that may give way.
+/// A service level that may be relaxed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Rate,
@@ -21,7 +21,7 @@ enum Level {
 }
 
 impl Level {
-    /// The problem with so large a part of the level given up.
+    /// The problem with this share of the level given up.
     fn without(self, part: f64, problem: &Problem) -> Problem {
         match self {
             Self::Rate => with_rate(problem, 1.0 - part),
@@ -33,7 +33,7 @@ impl Level {
         }
     }
 
-    /// The least change of this level that makes a plan possible.
+    /// Finds the least change of this level that makes a plan possible.
     fn least(self, problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
         match self {
             Self::Rate => rate(problem, possible),
@@ -43,7 +43,7 @@ impl Level {
     }
 }
 
-/// The problem with a change that was found.
+/// The problem with a relaxation applied.
 fn changed(problem: &Problem, relaxation: &Relaxation) -> Problem {
     match relaxation.relaxed {
         Relaxed::Rate { factor } => with_rate(problem, factor),
@@ -53,12 +53,12 @@ fn changed(problem: &Problem, relaxation: &Relaxation) -> Problem {
     }
 }
 
-/// The fewest service levels that make a plan possible by giving way together, each as little as the others allow; of as
-/// many levels those that give up the smallest part of what is asked for. Meant for problems in which no single change does
-/// (see [`super::relaxations`]). Empty: not even all of them do.
+/// Finds the fewest service levels that make a plan possible when relaxed together, each as little as the others allow.
+/// Among equally many, those with the smallest share win. Meant for problems that no single change solves (see
+/// [`super::relaxations`]). Empty: not even all of them suffice.
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub fn combination(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
     let (known, limits) = (RefCell::new(Vec::new()), &SearchLimits { every_wait: false, ..*limits });
     let possible = |problem: &Problem| is_possible(problem, limits, &known);
@@ -79,8 +79,8 @@ pub fn combination(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
         let without = |part: f64| {
             possible(&set.iter().fold(problem.clone(), |problem, level| level.without(part, &problem)))
         };
-        // What is not possible by what is the best so far is no better; where cameras of one moment are waited for, giving up
-        // less of the rate may be.
+        // A set that is impossible at the best share so far is no better. Where records wait for all cameras of one
+        // moment, giving up less of the rate may help.
         let most = best.as_ref().map_or(ALL, |(part, _)| *part);
         let mut parts = vec![most];
         if problem.waits_for_a_moment() {
@@ -105,7 +105,7 @@ pub fn combination(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
         best = Some((high, set));
     }
     let Some((part, set)) = best else { return Ok(Vec::new()) };
-    // Each by itself as little as the others allow, which gave way together or are settled.
+    // Each as little as the others allow, which are fully relaxed or already settled.
     let mut settled: Vec<Relaxation> = Vec::new();
     for (index, level) in set.iter().enumerate() {
         let others =

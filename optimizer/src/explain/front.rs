@@ -1,4 +1,4 @@
-//! Cost against accuracy, and against accuracy and latency: the plans that nothing beats in all of them.
+//! Pareto fronts: cost against accuracy, and cost against accuracy and latency.
 use super::scale::{with_accuracy, with_latency};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
@@ -6,9 +6,9 @@ use crate::solution::{Outcome, Solution, Status};
 use crate::summary::{PathLatency, paths};
 use crate::waits::with_least_waits;
 
-/// Plans that are looked for at most.
+/// Most plans in a front.
 const MOST: usize = 200;
-/// The next plan is more accurate than the last by more than this, in percentage points.
+/// Least gain in accuracy from one plan to the next, in percentage points.
 const STEP: f64 = 1e-6;
 
 /// A plan that is both the cheapest of its accuracy and the most accurate of its cost, as far as the planner proves it.
@@ -22,11 +22,11 @@ pub struct FrontPoint {
     pub solution: Solution,
 }
 
-/// The front, the cheapest first: plans again and again, each time with a higher least accuracy (the epsilon-constraint
-/// method, Haimes, Lasdon and Wismer 1971).
+/// Returns the front, the cheapest first. Plans repeatedly, each time with a higher least accuracy (the
+/// epsilon-constraint method, Haimes, Lasdon and Wismer 1971).
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub fn accuracy_front(
     problem: &Problem,
     planner: &dyn Planner,
@@ -39,7 +39,7 @@ pub fn accuracy_front(
         let outcome = planner.plan(&with_accuracy(&problem, Some(least)), limits)?;
         let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else { break };
         let Some(accuracy) = problem.accuracy_of(&solution.variants) else { break };
-        // One that is more accurate and costs no more makes the last one pointless.
+        // A more accurate plan at no higher cost replaces the last one.
         while points.last().is_some_and(|last| last.cost >= cost * (1.0 - 1e-9)) {
             points.pop();
         }
@@ -49,9 +49,9 @@ pub fn accuracy_front(
     Ok(points)
 }
 
-/// Latency limits that are looked at, at most.
+/// Most latency limits to plan with.
 const MOST_LIMITS: usize = 24;
-/// The first limit in seconds: no plan takes as long.
+/// The first limit in seconds: no plan takes this long.
 const LOOSEST: f64 = 3600.0;
 
 /// A plan that no other beats in cost, accuracy and latency together, as far as the planner finds them.
@@ -65,9 +65,9 @@ pub struct SurfacePoint {
     pub latency: f64,
     /// The limit on latency that it was planned with, in seconds.
     pub limit: f64,
-    /// What is known of it: the cheapest with this accuracy and this limit, or not.
+    /// Whether it is proven the cheapest with this accuracy and limit.
     pub status: Status,
-    /// How much cheaper a plan with this accuracy and this limit may be, as a part of its cost, where that is proven.
+    /// How much cheaper a plan with this accuracy and limit may be, as a share of its cost, where that is proven.
     pub gap: Option<f64>,
     /// The plan.
     pub solution: Solution,
@@ -76,26 +76,26 @@ pub struct SurfacePoint {
 /// Plans over accuracies and latencies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Surface {
-    /// Plans that no other beats in all three, the least accurate first, of these the slowest first.
+    /// Plans that no other beats in all three, the least accurate first, then the slowest first.
     pub points: Vec<SurfacePoint>,
-    /// Limits on latency that were planned with, in seconds, the loosest first; no plan was found under what is tighter.
+    /// Latency limits of the search in seconds, the loosest first; no plan was found below the last.
     pub limits: Vec<f64>,
-    /// Plans that were made.
+    /// Number of plans made.
     pub plans: usize,
-    /// The tightest limit, under which no plan was found, in seconds, and whether it is proven that there is none; none
+    /// The tightest limit in seconds, for which no plan was found, and whether it is proven that there is none; none
     /// where the number of limits ended the search.
     pub refused: Option<(f64, bool)>,
 }
 
-/// The plans that nothing beats in cost, accuracy and latency: by the epsilon-constraint method with a ladder of limits on
-/// latency, and for each of them a ladder of least accuracies. The first limit is none in effect; each further one is
-/// `ratio` times the largest bound of the plans under the one before, until no plan is found.
+/// Finds the plans that no other beats in cost, accuracy and latency: by the epsilon-constraint method with a ladder of
+/// limits on latency, and for each of them a ladder of least accuracies. The first limit is no limit in effect; each
+/// further one is `ratio` times the largest bound of the plans under the one before, until no plan is found.
 ///
-/// The problem has one limit on latency at least, which says the percentile. `seen` hears of each plan: how many there
-/// are, and the limit.
+/// The problem has at least one latency limit, which states the percentile. `seen` is called after each plan with the
+/// number of plans and the limit.
 ///
 /// # Errors
-/// Those of the planner; a problem without a limit on latency.
+/// Errors of the planner; a problem without a latency limit.
 pub fn latency_front(
     problem: &Problem,
     planner: &dyn Planner,
@@ -120,7 +120,7 @@ pub fn latency_front(
             let outcome = planner.plan(&with_accuracy(&bounded, Some(least)), limits)?;
             surface.plans += 1;
             seen(surface.plans, limit);
-            // With few waits to choose from nothing is proven of the others: what is, is what a plan costs without a level on latency.
+            // Few waits prove nothing about the others. The proven bound is the cost of a plan without a latency level.
             let is_every_wait = bounded.limits.wait_levels == problem.limits.wait_levels;
             let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else {
                 if largest.is_none() {
@@ -135,7 +135,7 @@ pub fn latency_front(
                 break;
             };
             largest = Some(largest.map_or(latency, |most: f64| most.max(latency)));
-            // A plan with this accuracy, not only with that asked for.
+            // Bounds the cost of the accuracy reached, not of the one required.
             let bound = if is_every_wait { outcome.bound } else { free.at(accuracy - STEP)? };
             let gap = bound.map(|bound| Outcome::gap_between(cost, bound.min(cost)));
             let status = match gap {
@@ -154,7 +154,7 @@ pub fn latency_front(
     Ok(surface)
 }
 
-/// What plans cost at least without a level on latency, by their least accuracy.
+/// Lower bounds of the cost without a latency level, by least accuracy.
 struct FreeBounds<'a> {
     problem: &'a Problem,
     planner: &'a dyn Planner,
@@ -175,15 +175,15 @@ impl FreeBounds<'_> {
     }
 }
 
-/// The same few waits for each point: a plan with waits of its own takes many times as long. What is then said of a plan is said
-/// of these waits only, so it is not called proven.
+/// Restricts each point to the same few waits: a plan with waits of its own takes many times as long. Proofs then cover
+/// these waits only, so no plan is called proven.
 fn with_few_waits(mut problem: Problem) -> Problem {
     problem.limits.wait_levels = problem.limits.waits();
     problem
 }
 
-/// Without the points that another one beats in one of cost, accuracy and latency and equals in the rest, and of equals
-/// all but the first.
+/// Drops points that another one beats in cost, accuracy or latency and equals in the rest, and all but the first of
+/// equal ones.
 fn undominated(points: Vec<SurfacePoint>) -> Vec<SurfacePoint> {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
     let no_worse = |a: &SurfacePoint, b: &SurfacePoint| {

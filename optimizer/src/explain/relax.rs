@@ -1,4 +1,4 @@
-//! The least that has to give way when there is no plan, one thing at a time.
+//! Finds the least change that makes a plan possible, one limit at a time.
 use super::scale::{with_accuracy, with_bandwidth, with_latency, with_rate};
 use crate::check::check;
 use crate::planner::{Planner, PlannerError, SearchLimits};
@@ -8,21 +8,21 @@ use crate::solution::Solution;
 use crate::waits::with_least_waits;
 use std::cell::RefCell;
 
-/// Rates, latencies and bandwidths are found to this part of themselves.
+/// Relative precision of rates, latencies and bandwidths.
 const EXACTNESS: f64 = 1e-3;
-/// Machines of each class that may be missing.
+/// Most machines of each class to add.
 const MOST_MISSING: u32 = 256;
 
 /// A change that makes a plan possible, all else unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Relaxation {
-    /// What changes.
+    /// The change.
     pub relaxed: Relaxed,
-    /// How much of what is asked for that takes: 0.1 is 10 %.
+    /// Size of the change relative to the requirement: 0.1 is 10 %.
     pub relative: f64,
 }
 
-/// What gives way.
+/// The limit to relax.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Relaxed {
     /// The rate: this factor of it can be served.
@@ -44,21 +44,21 @@ pub enum Relaxed {
         /// Seconds possible.
         to: f64,
     },
-    /// Workers may be busier.
+    /// Allow workers to be busier.
     Utilization {
         /// Allowed part of a worker's time.
         from: f64,
         /// Needed part.
         to: f64,
     },
-    /// All links have so many times their bandwidth.
+    /// Multiply the bandwidth of all links.
     Bandwidth {
         /// Factor above 1.
         factor: f64,
     },
-    /// Records may go to a lower tier.
+    /// Allow records to go to a lower tier.
     ReturnTraffic,
-    /// More machines, the cheapest that do.
+    /// Add machines, the cheapest that suffice.
     Workers(Vec<MissingWorkers>),
 }
 
@@ -67,15 +67,15 @@ pub enum Relaxed {
 pub struct MissingWorkers {
     /// Their worker class.
     pub class: usize,
-    /// How many.
+    /// Number of machines.
     pub count: u32,
 }
 
-/// For each kind of limit, the least change that makes a plan possible; the smallest first. What does not help by
-/// itself is not in it.
+/// Finds, for each kind of limit, the least change that makes a plan possible, the smallest first. Kinds that do not
+/// suffice alone are left out.
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
     let (known, limits) = (RefCell::new(Vec::new()), &SearchLimits { every_wait: false, ..*limits });
     let possible = |problem: &Problem| is_possible(problem, limits, &known);
@@ -91,14 +91,14 @@ pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
     Ok(all)
 }
 
-/// Whether some plan keeps all limits: one of those that were found under other limits, or a new one. So what a stricter level allows
-/// a looser one does.
+/// Whether some plan keeps all limits: one found under other limits, or a new one. So a looser level is possible
+/// wherever a stricter one was.
 pub(super) fn is_possible(
     problem: &Problem,
     limits: &SearchLimits,
     known: &RefCell<Vec<Solution>>,
 ) -> Result<bool, PlannerError> {
-    // Where waits are given, others are not asked for.
+    // Waits that the problem fixes are kept.
     let keeps = |solution: &Solution| match problem.limits.wait_levels.is_empty() {
         true => check(problem, &with_least_waits(problem, solution)).is_empty(),
         false => check(problem, solution).is_empty(),
@@ -106,7 +106,7 @@ pub(super) fn is_possible(
     if known.borrow().iter().any(keeps) {
         return Ok(true);
     }
-    // Any plan will do: a gap that everything keeps ends the search at the first.
+    // Any plan will do: a gap that every plan keeps ends the search at the first.
     let any = SearchLimits { gap: 1e6, more_accurate: false, ..*limits };
     let found = Exact.plan(problem, &any)?.solution;
     let is_found = found.is_some();
@@ -116,7 +116,7 @@ pub(super) fn is_possible(
 
 pub(super) type Possible<'a> = &'a dyn Fn(&Problem) -> Result<bool, PlannerError>;
 
-/// The largest of the values for which a plan is possible, between one that is and one that is not.
+/// The largest value for which a plan is possible, between a possible and an impossible one.
 fn border(
     mut possible: f64,
     mut not: f64,
@@ -133,8 +133,8 @@ fn border(
 }
 
 pub(super) fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
-    // Below the least, it is not the rate. It is no proof by itself: what waits for the cameras of one moment waits longer
-    // the lower the rate is.
+    // If even the least rate is impossible, the rate is not the cause. That is no proof by itself: records that wait
+    // for all cameras of one moment wait longer at a lower rate.
     let mut found = None;
     for factor in [1e-4, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01] {
         if possible(&with_rate(problem, factor))? {
@@ -159,7 +159,7 @@ pub(super) fn accuracy(
 ) -> Result<Option<Relaxation>, PlannerError> {
     let Some(from) = problem.limits.accuracy else { return Ok(None) };
     let lower: Vec<f64> = problem.accuracy_levels().into_iter().filter(|accuracy| *accuracy < from).collect();
-    // The higher, the harder: the first that is possible.
+    // Levels get harder as they rise: finds the first possible one.
     let (mut low, mut high) = (0, lower.len());
     while low < high {
         let middle = (low + high) / 2;
@@ -230,7 +230,7 @@ fn return_traffic(problem: &Problem, possible: Possible<'_>) -> Result<Option<Re
     Ok(helps.then_some(Relaxation { relaxed: Relaxed::ReturnTraffic, relative: 1.0 }))
 }
 
-/// The cheapest machines to add: those that there are cost nothing here, more of them their price.
+/// The cheapest machines to add: existing ones cost nothing here, additional ones their price.
 fn workers(problem: &Problem, limits: &SearchLimits) -> Result<Option<Relaxation>, PlannerError> {
     let mut more = problem.clone();
     let own = problem.worker_classes.len();

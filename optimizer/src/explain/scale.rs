@@ -1,7 +1,7 @@
-//! The same problem with another service level.
+//! Copies of a problem with another service level.
 use crate::problem::Problem;
 
-/// With all rates times a factor.
+/// Multiplies all rates by a factor.
 pub fn with_rate(problem: &Problem, factor: f64) -> Problem {
     let mut scaled = problem.clone();
     scaled.sources.iter_mut().for_each(|source| source.rate *= factor);
@@ -11,21 +11,21 @@ pub fn with_rate(problem: &Problem, factor: f64) -> Problem {
     scaled
 }
 
-/// With another least accuracy in percent, or none.
+/// Sets the least accuracy in percent, or none.
 pub fn with_accuracy(problem: &Problem, accuracy: Option<f64>) -> Problem {
     let mut changed = problem.clone();
     changed.limits.accuracy = accuracy;
     changed
 }
 
-/// With other bounds on latency, each made from the one before; seconds.
+/// Changes each bound on latency; seconds.
 pub fn with_latency(problem: &Problem, change: impl Fn(f64) -> f64) -> Problem {
     let mut changed = problem.clone();
     changed.limits.latency.iter_mut().for_each(|limit| limit.seconds = change(limit.seconds));
     changed
 }
 
-/// With all bandwidths times a factor; infinity: without them.
+/// Multiplies all bandwidths by a factor; infinity removes them.
 pub(super) fn with_bandwidth(problem: &Problem, factor: f64) -> Problem {
     let mut changed = problem.clone();
     for route in changed.routes.iter_mut().flatten().flatten() {

@@ -74,7 +74,7 @@ fn a_latency_out_of_reach_gives_way_to_one_that_can_be_kept() {
 fn a_full_link_gives_way_to_a_wider_one() {
     let mut problem = problem(&without_latency());
     problem.limits.accuracy = None;
-    // The little ones cannot run speech, and its records are too large for the link.
+    // The little workers cannot run speech, and its records are too large for the link.
     problem.operators[1].variants[0].modes[0].clear();
     problem.routes[0][1].as_mut().expect("a link").bandwidth = Some(1e6);
     let all = found(&problem);
@@ -112,7 +112,7 @@ fn a_plan_is_explained() {
     }
 }
 
-/// Each level that is named has to give way, and all of them together are enough.
+/// Each named level must be relaxed, and all of them together suffice.
 #[test]
 fn levels_that_are_wrong_at_once_give_way_together() {
     let limits = limits();
@@ -120,7 +120,7 @@ fn levels_that_are_wrong_at_once_give_way_together() {
         let mut problem = with_rate(&problem(workflow), factor);
         problem.limits.accuracy = Some(70.0);
         problem.routes[0][1].as_mut().expect("a link").bandwidth = None;
-        // Which waits there are does not matter here, and to search for them takes half a minute.
+        // Waits do not matter here, and searching for them takes half a minute.
         problem.limits.wait_levels = problem.limits.waits();
         problem
     };

@@ -1,4 +1,4 @@
-//! Names of workers and stages, and which stage is where.
+//! Names of workers and stages, and the place of each stage.
 use super::SOURCE_DEVICE;
 use crate::assemble::Assembly;
 use crate::solution::Solution;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemill_spec::plan::{PlanWorker, Stage};
 use tidemill_spec::units::HourlyPrice;
 
-/// Where a stage is.
+/// The place of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
     /// Worker id.
@@ -17,7 +17,7 @@ pub(super) struct Place {
     pub(super) hosting: Option<usize>,
 }
 
-/// Gives out names.
+/// Assigns names.
 #[derive(Debug)]
 pub(super) struct Placement<'a> {
     assembly: &'a Assembly,
@@ -27,7 +27,7 @@ pub(super) struct Placement<'a> {
     /// All workers of the plan: those in use and devices.
     all: BTreeMap<String, PlanWorker>,
     stages: BTreeMap<String, Place>,
-    /// Locations that records of each source come from.
+    /// Number of locations of each source.
     origins: BTreeMap<String, usize>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Adds a worker; where two would have the same name (`a-b` and `c`, `a` and `b-c`), the later gets another.
+    /// Adds a worker; of two with the same name (`a-b` and `c`, `a` and `b-c`), the later one is renamed.
     fn add(
         &mut self,
         mut id: String,
@@ -114,7 +114,7 @@ impl<'a> Placement<'a> {
         id
     }
 
-    /// Stage id of an operator of the workflow that runs as this hosting says.
+    /// Stage id of an operator of the workflow in a hosting.
     pub(super) fn operator(&mut self, operator: &str, hosting: usize) -> String {
         let of = &self.solution.hostings[hosting];
         let location = of.location;
@@ -130,7 +130,7 @@ impl<'a> Placement<'a> {
             0 | 1 => operator.to_owned(),
             _ => format!("{operator}@{worker}"),
         };
-        // A worker that runs the operator in several ways has a stage for each.
+        // A worker that runs the operator in several modes has a stage for each.
         while self.stages.get(&id).is_some_and(|place| place.hosting != Some(hosting)) {
             id.push('.');
         }
@@ -147,18 +147,18 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Puts a sink where another stage is.
+    /// Places a sink with another stage.
     pub(super) fn sink(&mut self, sink: &str, beside: &str) {
         let place = self.stages[beside].clone();
         self.stages.insert(sink.to_owned(), Place { hosting: None, ..place });
     }
 
-    /// Where a stage is.
+    /// The place of a stage.
     pub(super) fn of(&self, stage: &str) -> &Place {
         &self.stages[stage]
     }
 
-    /// Workers that have a stage: devices first, then in the order of the solution.
+    /// Workers with stages: devices first, then in the order of the solution.
     pub(super) fn used_workers(&self, stages: &[Stage]) -> Vec<PlanWorker> {
         let used = |id: &&String| stages.iter().any(|stage| stage.worker == **id);
         let devices = self.all.keys().filter(|id| self.all[*id].worker_type == SOURCE_DEVICE);

@@ -1,17 +1,17 @@
-//! Back from a plan to numbers, so that a plan from a file can be priced, checked and explained.
+//! Reads a plan back into numbers, so that a plan from a file can be priced, checked and explained.
 use super::DUST;
 use crate::assemble::{Assembly, Inputs};
 use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Stage};
 
-/// Why a plan is outside of the problem.
+/// Why a plan does not fit the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// A worker that the infrastructure does not have.
+    /// A worker that is not in the infrastructure.
     #[error("the infrastructure has no worker `{0}` of that type in that tier")]
     Worker(String),
-    /// A variant that cannot be planned with.
+    /// A variant without figures.
     #[error("`{operator}` has no variant `{variant}` with figures")]
     Variant {
         /// Operator.
@@ -19,7 +19,7 @@ pub enum ReadError {
         /// Variant in the plan.
         variant: String,
     },
-    /// A stage runs in a way for which there are no figures.
+    /// A stage runs in a mode without figures.
     #[error("stage `{stage}` has no figures on `{worker_type}` for batches of up to {batch}")]
     Mode {
         /// Stage.
@@ -29,7 +29,7 @@ pub enum ReadError {
         /// Its largest batch.
         batch: u32,
     },
-    /// A route without a stage for something.
+    /// A route without a stage for an operator or source.
     #[error("class {class} has no stage for `{operator}`")]
     Route {
         /// Class.
@@ -39,11 +39,11 @@ pub enum ReadError {
     },
 }
 
-/// The numbers of a plan for the same workflow and infrastructure. Waiting times are not in a plan: see
+/// Returns the numbers of a plan for the same workflow and infrastructure. Waiting times are not in a plan: see
 /// [`Hosting::wait_seconds`].
 ///
 /// # Errors
-/// What the problem does not have.
+/// Workers, variants, modes or routes that the problem does not have.
 pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Result<Solution, ReadError> {
     let problem = &assembly.problem;
     let location_of = |tier: &str, site: &Option<String>| {

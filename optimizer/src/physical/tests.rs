@@ -97,7 +97,7 @@ fn edges_carry_what_is_known_of_them() {
     assert_eq!(edge("speech", "pair").input, 1);
 }
 
-/// Whoever names the stages of a plan names them all apart.
+/// Stage names are unique.
 #[test]
 fn two_ways_of_one_operator_on_one_worker_have_two_names() {
     let case = Case::new(WORKFLOW, INFRASTRUCTURE, PROFILE);
@@ -114,7 +114,7 @@ fn two_ways_of_one_operator_on_one_worker_have_two_names() {
 fn what_goes_to_a_sink_has_no_price() {
     let case = Case::new(WORKFLOW, INFRASTRUCTURE, PROFILE);
     let mut solution = solution();
-    // A quarter of the answers is made at the edge, and the sink is where most of them are.
+    // A quarter of the answers is made at the edge; the sink is placed with the majority.
     solution.hostings.extend([hosting(1, 0, 0, 0, 0.25), hosting(2, 0, 0, 0, 0.25)]);
     solution.hostings[2].share = 0.75;
     solution.hostings[3].share = 0.75;
@@ -134,7 +134,7 @@ fn the_prediction_is_that_of_the_cost_function() {
     let predicted = plan.predicted.expect("is there");
     assert!((predicted.cost.expect("is there").value.0 - total).abs() < 1e-6);
     assert_eq!(predicted.accuracy.map(|accuracy| accuracy.value), Some(Percent(55.0)));
-    // The second worker takes 30/s at 20 ms: 0.6 of 0.85 that is allowed.
+    // The second worker takes 30/s at 20 ms: 0.6 of the allowed 0.85.
     let rate = predicted.rate.expect("is there");
     assert_eq!((rate.value, rate.to), (Rate(40.0), Some(Rate(56.666_667))));
 }

@@ -1,11 +1,11 @@
-//! Accuracy scaling: a fleet of workers is bought once, and when the load rises cheaper variants run on it instead of
+//! Accuracy scaling: a fleet of workers is bought once, and when the load rises, cheaper variants run on it instead of
 //! more workers.
 //!
-//! The published systems that do so are Loki (Ahmad, Guan and Sitaraman 2024, arXiv 2407.03583) and IPA (Ghafouri and others
-//! 2023, arXiv 2308.12871). This planner solves the accuracy scaling step of Loki's resource manager (maximise the accuracy
-//! of what is answered, subject to the throughput of the replicas, at most so many servers and a bound on latency) with all
-//! records of an operator on one variant, as IPA has it (which with a fixed number of replicas and no weight on resources
-//! and batches is its variant switching). `docs/changing-load.md` says what differs.
+//! The published systems for this are Loki (Ahmad, Guan and Sitaraman 2024, arXiv 2407.03583) and IPA (Ghafouri and
+//! others 2023, arXiv 2308.12871). This planner solves the accuracy scaling step of Loki's resource manager (maximise
+//! the accuracy of the answers, subject to the throughput of the replicas, a number of servers and a bound on latency)
+//! with all records of an operator on one variant, as IPA has it (which with a fixed number of replicas and no weight
+//! on resources and batches is its variant switching). `docs/changing-load.md` lists the differences.
 use super::exact::Exact;
 use crate::cost::cost;
 use crate::explain::with_accuracy;
@@ -14,39 +14,39 @@ use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
 
-/// Steps in which the load that a fleet carries is bracketed: the last one is below a thousandth.
+/// Bisection steps for the load that a fleet carries: the last interval is below a thousandth.
 const BISECTIONS: usize = 11;
 
-/// The most accurate plan on workers that are there and paid for.
+/// The most accurate plan on existing, paid workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccuracyScaling {
-    /// How many of each worker class there are.
+    /// Number of workers of each class.
     fleet: Vec<u32>,
     goal: Goal,
 }
 
-/// How much accuracy is worth having.
+/// The accuracy to aim for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Goal {
-    /// As much as the fleet carries, as Loki and IPA have it.
+    /// As much as the fleet carries, as in Loki and IPA.
     #[default]
     Most,
-    /// What the limit on accuracy asks for and no more: where the fleet carries that, the least traffic cost counts.
+    /// The accuracy limit and no more: where the fleet carries that, the least traffic cost decides.
     Level,
 }
 
 impl AccuracyScaling {
-    /// With so many workers of each class.
+    /// Creates the planner for a fleet, by worker class.
     pub fn new(fleet: Vec<u32>) -> Self {
         Self { fleet, goal: Goal::Most }
     }
 
-    /// With another goal.
+    /// Sets the goal.
     pub fn with_goal(self, goal: Goal) -> Self {
         Self { goal, ..self }
     }
 
-    /// With the workers of a plan.
+    /// Creates the planner for the workers of a plan.
     pub fn of_plan(problem: &Problem, solution: &Solution) -> Self {
         let mut fleet = vec![0; problem.worker_classes.len()];
         for worker in &solution.workers {
@@ -55,12 +55,12 @@ impl AccuracyScaling {
         Self::new(fleet)
     }
 
-    /// How many of each worker class there are.
+    /// Returns the number of workers of each class.
     pub fn fleet(&self) -> &[u32] {
         &self.fleet
     }
 
-    /// What all of them cost in $/h, busy or not.
+    /// Returns the price of the whole fleet in $/h, busy or not.
     pub fn price(&self, problem: &Problem) -> f64 {
         self.fleet
             .iter()
@@ -69,7 +69,7 @@ impl AccuracyScaling {
             .sum()
     }
 
-    /// The same problem with no workers but these, which cost nothing more.
+    /// The problem with this fleet only, at no further cost.
     fn own(&self, problem: &Problem) -> Problem {
         let mut own = problem.clone();
         for (class, count) in own.worker_classes.iter_mut().zip(&self.fleet) {
@@ -79,11 +79,11 @@ impl AccuracyScaling {
         own
     }
 
-    /// The largest load that the fleet carries with some variants of known accuracy, at most `most`, and the plan for it.
-    /// Loads are whatever `problem_at` takes; none where the fleet does not even carry a thousandth of `most`.
+    /// Returns the largest load, at most `most`, that the fleet carries with variants of known accuracy, and its plan.
+    /// `problem_at` defines the unit of load. None where the fleet does not carry a thousandth of `most`.
     ///
     /// # Errors
-    /// Those of the planner and of `problem_at`.
+    /// Errors of the planner and of `problem_at`.
     pub fn largest_load<E: From<PlannerError>>(
         &self,
         most: f64,
@@ -115,9 +115,9 @@ impl Planner for AccuracyScaling {
         "accuracy-scaling"
     }
 
-    /// The limit on accuracy may be missed: accuracy is what is maximised, see [`Goal`]. [`Status::Optimal`] says that it is
-    /// proven that no plan on this fleet is more accurate (with [`Goal::Level`], or that the limit is kept); of its cost
-    /// nothing is proven.
+    /// The accuracy limit may be missed, as accuracy is maximised, see [`Goal`]. [`Status::Optimal`] means that no plan
+    /// on this fleet is more accurate (or, with [`Goal::Level`], that the limit is kept); nothing is proven about the
+    /// cost.
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let time = SearchTime::begin();
         let unsupported = |reason: &str| {
@@ -143,7 +143,7 @@ impl Planner for AccuracyScaling {
             has_asked_highs |= outcome.has_asked_highs;
             Ok::<_, PlannerError>(outcome)
         };
-        // What a fleet carries with an accuracy it carries with any lower one: the first level that it carries.
+        // A fleet that carries an accuracy carries any lower one: finds the first level that it carries.
         let mut best: Option<Solution> = None;
         let (mut from, mut to) = (0, levels.len());
         let mut is_proven = true;
@@ -193,11 +193,11 @@ impl Planner for AccuracyScaling {
     }
 }
 
-/// The plan for the largest load, at most `most`, whose workers cost no more than a budget in $/h: what a fleet is
-/// bought for. None where even a thousandth of `most` costs more.
+/// Returns the plan for the largest load, at most `most`, whose workers cost no more than a budget in $/h. None where
+/// even a thousandth of `most` costs more.
 ///
 /// # Errors
-/// Those of the planner and of `problem_at`.
+/// Errors of the planner and of `problem_at`.
 pub fn within_budget<E: From<PlannerError>>(
     planner: &dyn Planner,
     budget: f64,
@@ -310,7 +310,7 @@ mod tests {
             else {
                 continue;
             };
-            // A more accurate plan is one that keeps a limit above this one's accuracy.
+            // A more accurate plan keeps a limit above this one's accuracy.
             let higher = with_accuracy(&fleet.own(&problem), Some(accuracy + 0.1001));
             let Ok(other) = Exhaustive.plan(&higher, &SearchLimits::default()) else { continue };
             assert_eq!(other.solution, None, "seed {seed}: more than {accuracy}");

@@ -1,56 +1,56 @@
-//! Greedy assignment of operators to workers, what the heuristic planners have in common: an operator takes worker
-//! after worker until its rate is carried, and the records that a worker takes become route classes at once.
+//! Greedy assignment of operators to workers, shared by the heuristic planners: an operator takes worker after worker
+//! until its rate is carried, and the records of a worker become route classes at once.
 use crate::problem::{Problem, Producer, ServiceMode};
 use crate::queueing::{decay_rate, effective_seconds};
 use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
 
-/// Shares of the key space below this are nothing.
+/// Shares of the key space below this count as zero.
 const SHARE_TOLERANCE: f64 = 1e-11;
 const SECONDS_PER_HOUR: f64 = 3600.0;
-/// Most portions that records are mixed into in proportion; beyond, they are dealt out without splitting.
+/// Most portions for proportional mixing; beyond, records are dealt out without splitting.
 const MOST_PORTIONS: usize = 512;
 
-/// In which order workers are taken.
+/// The order in which workers are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Preference {
     /// Least cost of computing and of the traffic from the inputs (equation 5.2 of JellyBean).
     Cost,
-    /// Least cost of computing, wherever it is.
+    /// Least cost of computing, at any location.
     Compute,
     /// Least cost of the traffic from the inputs, then of computing.
     Traffic,
 }
 
-/// How records get from the workers of an operator to those of the next.
+/// Routing of records from the workers of an operator to those of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// Every record may come to every location of the next operator, in proportion to what runs there, as JellyBean
-    /// mixes them: so a location can be used only if it is reached from everywhere.
+    /// Every record may reach every location of the next operator, in proportion to the workers there, as JellyBean
+    /// mixes them: so a location must be reachable from all.
     Proportional,
     /// Every worker takes the records that reach it at the least price.
     Cheapest,
 }
 
-/// How an operator is given its workers.
+/// The rule by which an operator gets its workers.
 #[derive(Debug, Clone)]
 pub(super) struct Rule {
     pub(super) preference: Preference,
     pub(super) routing: Routing,
-    /// After every step, also try to end with the one worker that carries all the rest at the least added cost.
+    /// After every step, also try to finish with the one worker that carries the whole rest at the least added cost.
     pub(super) finishing: bool,
-    /// Seconds that a record may wait for a worker, where latency is bounded.
+    /// Bound on the wait at a worker, where latency is bounded.
     pub(super) wait: Option<Wait>,
-    /// Seconds that each operator may take for a record, without waiting, so that the fastest path through it keeps the
+    /// Seconds that each operator may take for a record, excluding waits, so that the fastest path through it keeps the
     /// latency limits.
     pub(super) longest: Vec<f64>,
 }
 
-/// A bound on the waiting time in front of every worker.
+/// A bound on the waiting time at every worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wait {
     /// Seconds of waiting.
     pub(super) seconds: f64,
-    /// Percentile that keeps it, in percent.
+    /// Percentile, in percent, for which it holds.
     pub(super) percentile: f64,
 }
 
@@ -69,11 +69,11 @@ pub(super) struct Assignment<'a> {
 #[derive(Debug, Clone)]
 struct Worker {
     used: UsedWorker,
-    /// Part of its time that is still free.
+    /// Free share of its time.
     free: f64,
-    /// Part of its time that is still free for keeping the waiting time, by effective seconds.
+    /// Share of its time that is free under the waiting-time bound, by effective seconds.
     free_of_waiting: f64,
-    /// Bytes still free.
+    /// Free bytes.
     memory: f64,
 }
 
@@ -85,7 +85,7 @@ struct Draft {
     mode: usize,
 }
 
-/// A share of the keys that has gone the same way so far.
+/// A share of the keys with one route so far.
 #[derive(Debug, Clone)]
 struct Portion {
     share: f64,
@@ -102,7 +102,7 @@ struct Candidate {
     mode: usize,
     /// Share of the operator's records that it can carry.
     capacity: f64,
-    /// Cost of computing all records of the operator on such workers, in $/h; 0 on one that is paid for already.
+    /// Cost of computing all records of the operator on such workers, in $/h; 0 on one that is already paid.
     compute: f64,
     /// Price of the worker if it is not in use yet.
     added: f64,
@@ -111,7 +111,7 @@ struct Candidate {
 }
 
 impl<'a> Assignment<'a> {
-    /// Nothing assigned.
+    /// Creates an empty assignment.
     pub(super) fn empty(problem: &'a Problem, variants: &'a [usize]) -> Self {
         let mut portions = vec![Portion {
             share: 1.0,
@@ -165,8 +165,8 @@ impl<'a> Assignment<'a> {
         (self.cost() - other.cost()).abs() <= 1e-9 * self.cost() && used(self) == used(other)
     }
 
-    /// Gives an operator to workers of the allowed classes (`allowed[class]`), in every way that the rule knows, as long as
-    /// that costs less than `most`; `steps` counts the workers looked for. Empty where its rate cannot be carried.
+    /// Assigns an operator to workers of the allowed classes (`allowed[class]`), in every variation of the rule, while
+    /// that costs less than `most`; `steps` counts the workers considered. Empty where its rate cannot be carried.
     pub(super) fn assign(
         &self,
         operator: usize,
@@ -215,7 +215,7 @@ impl<'a> Assignment<'a> {
         found
     }
 
-    /// Workers that could run the operator: those in use with time left and one fresh worker of each class.
+    /// Workers that could run the operator: those in use with time left, and one new worker of each class.
     fn candidates(
         &self,
         operator: usize,
@@ -293,8 +293,8 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Price of the traffic if all records that are still open went to a location, in $/h for all records of the
-    /// operator; none where the location cannot be used.
+    /// Price of the traffic if all open records went to a location, in $/h for all records of the operator; none where
+    /// the location cannot be used.
     fn traffic_to(&self, operator: usize, location: usize, routing: Routing) -> Option<f64> {
         let open = self.portions.iter().filter(|portion| portion.hostings[operator].is_none());
         match routing {
@@ -302,7 +302,7 @@ impl<'a> Assignment<'a> {
                 .map(|portion| Some(portion.share * self.traffic_of(portion, operator, location)?))
                 .sum::<Option<f64>>(),
             Routing::Cheapest => {
-                // The average over those that reach it: what the next worker there would take is among them.
+                // The average over the portions that reach it, among them those that the next worker there would take.
                 let (mut share, mut cost) = (0.0, 0.0);
                 for portion in open {
                     if let Some(traffic) = self.traffic_of(portion, operator, location) {
@@ -315,7 +315,7 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Price of the traffic if all records of the operator went where this portion goes, in $/h.
+    /// Price of the traffic if all records of the operator took the route of this portion, in $/h.
     fn traffic_of(&self, portion: &Portion, operator: usize, to: usize) -> Option<f64> {
         let inputs = self.problem.edges.iter().enumerate().filter(|(_, edge)| edge.to == operator);
         inputs
@@ -331,7 +331,7 @@ impl<'a> Assignment<'a> {
             .sum()
     }
 
-    /// Gives a worker what it can carry of the rest; the share that it took.
+    /// Assigns as much of the rest as a worker can carry; returns its share.
     fn take(
         &mut self,
         operator: usize,
@@ -368,7 +368,7 @@ impl<'a> Assignment<'a> {
         taken
     }
 
-    /// Routes open portions to a hosting at a location, cheapest first, up to a quota; the share routed.
+    /// Routes open portions to a hosting at a location, cheapest first, up to a quota; returns the share routed.
     fn deal(&mut self, operator: usize, hosting: usize, location: usize, quota: f64) -> f64 {
         let mut open: Vec<(f64, usize)> = (0..self.portions.len())
             .filter(|&index| self.portions[index].hostings[operator].is_none())
@@ -395,10 +395,10 @@ impl<'a> Assignment<'a> {
         dealt
     }
 
-    /// Routes records to the workers that were taken, where that did not happen at once.
+    /// Routes records to the workers taken, where that did not happen at once.
     fn settle(&mut self, operator: usize, rule: &Rule, quotas: &[(usize, f64)]) {
         if rule.routing == Routing::Cheapest {
-            // Shares below the tolerance may be open still: they follow the last one that can take them.
+            // Shares below the tolerance may still be open: they follow the last one that can take them.
             let last = quotas.last().map(|(hosting, _)| *hosting);
             self.portions
                 .retain(|portion| portion.hostings[operator].is_some() || portion.share > SHARE_TOLERANCE);
@@ -424,7 +424,7 @@ impl<'a> Assignment<'a> {
                     shares.iter().map(|share| Portion { share: portion.share * share, ..portion.clone() })
                 })
                 .collect();
-            // Portions now come in turn for each location.
+            // Portions alternate between the locations.
             let count = locations.len();
             for (at, &location) in locations.iter().enumerate() {
                 let mine: Vec<usize> = (0..self.portions.len()).filter(|index| index % count == at).collect();
@@ -448,7 +448,7 @@ impl<'a> Assignment<'a> {
         quotas.iter().copied().filter(|(hosting, _)| self.hostings[*hosting].location == location).collect()
     }
 
-    /// Deals portions to hostings one after the other; portions at a border are cut.
+    /// Assigns portions to hostings one after the other, splitting portions at the borders.
     fn deal_in_order(&mut self, operator: usize, portions: Vec<usize>, quotas: &[(usize, f64)]) {
         let mut quotas = quotas.iter().copied();
         let Some((mut hosting, mut room)) = quotas.next() else { return };
@@ -473,8 +473,8 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// A weightless operator runs at a location: all of it at one, or each portion where its inputs reach it at the
-    /// least price.
+    /// Places a weightless operator: all of it at one location, or each portion where its inputs reach it at the least
+    /// price.
     fn place_weightless(&self, operator: usize, allowed: &[bool]) -> Vec<Self> {
         let locations = self.problem.locations.len();
         let classes = &self.problem.worker_classes;
@@ -511,7 +511,7 @@ impl<'a> Assignment<'a> {
         Some(state)
     }
 
-    /// The plan, when every operator is assigned.
+    /// Returns the plan, once every operator is assigned.
     pub(super) fn solution(&self, wait: Option<Wait>) -> Option<Solution> {
         let mut workers = Vec::new();
         let mut hostings: Vec<Hosting> = Vec::new();
@@ -561,7 +561,7 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Workers of a class are numbered from 0 on, also where one of them was not needed in the end.
+/// Numbers workers of a class from 0, even where one of them was not needed in the end.
 fn renumbered(mut workers: Vec<UsedWorker>) -> Vec<UsedWorker> {
     for at in 0..workers.len() {
         let class = workers[at].class;
@@ -580,8 +580,8 @@ impl Candidate {
     }
 }
 
-/// Load of all records of an operator in workers, by seconds per record and by the effective seconds that keep the waiting
-/// time; none where it cannot be kept.
+/// Load of all records of an operator in workers, by seconds per record and by the effective seconds of the
+/// waiting-time bound; none where the bound cannot be kept.
 fn loads(mode: &ServiceMode, rate: f64, wait: Option<Wait>) -> Option<(f64, f64)> {
     let load = rate * mode.seconds_per_record;
     match wait {

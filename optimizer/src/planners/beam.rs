@@ -9,22 +9,23 @@ use crate::solution::Outcome;
 
 /// Two beam searches, one after the other (sections 5.4.2 and 5.4.3 and algorithm 1 of JellyBean).
 ///
-/// It proves nothing: its plans have no bound, and that it finds none does not mean that there is none. Beyond the
-/// source: workers may be shared between operators ([`crate::problem::Limits::one_operator_per_worker`] gives the
-/// source's semantics), pools of workers expand from both ends, and `finishing`.
+/// It proves nothing: its plans have no bound, and a failed search does not mean that there is no plan. Extensions:
+/// workers may be shared between operators ([`crate::problem::Limits::one_operator_per_worker`] restores the original),
+/// pools of workers expand from both ends, and `finishing`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beam {
-    /// Joint variants for which workers are searched.
+    /// Number of joint variants to search workers for.
     pub variant_width: usize,
     /// Assignments kept after each operator.
     pub worker_width: usize,
-    /// Topological orders tried at most; random ones are always the same.
+    /// Most topological orders to try; the random ones are reproducible.
     pub orders: usize,
-    /// How records get from worker to worker. The cheapest way is tried as well as the source's proportional mixing, and
-    /// the cheaper plan kept: mixing sends part of the records over dear links.
+    /// Routing from worker to worker. Cheapest routing is tried as well as the original proportional mixing, and the
+    /// cheaper plan is kept: mixing sends part of the records over expensive links.
     pub routing: Routing,
-    /// Whether an operator's last worker may be the one that carries all the rest at the least added cost, instead of the
-    /// one with the least cost per record; makes up for it that the source's algorithm takes many small workers (its appendix E.2).
+    /// Whether an operator's last worker may be the one that carries the whole rest at the least added cost, instead of
+    /// the one with the least cost per record. This avoids many small workers, which the original takes (its appendix
+    /// E.2).
     pub finishing: bool,
 }
 
@@ -113,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Mixing in proportion sends records up and down again; at 80/s the cheapest way costs half.
+    /// Proportional mixing sends records up and down again; at 80/s cheapest routing costs half.
     #[test]
     fn both_ways_to_route_are_tried() {
         let problem = published_vqa_problem(80.0, 56.0, PublishedSetting::Shared);

@@ -5,11 +5,11 @@ use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::Outcome;
 
-/// Most accurate variants; operators in topological order take the workers that their inputs reach at the least price, and
-/// among these the ones that compute a record at the least cost (baseline BF of JellyBean, after the data placement of
-/// geo-distributed databases).
+/// Most accurate variants; operators in topological order take the workers that their inputs reach at the least price,
+/// then those with the least cost per record (baseline BF of JellyBean, after the data placement of geo-distributed
+/// databases).
 ///
-/// It proves nothing: that it finds no plan does not mean that there is none.
+/// It proves nothing: a failed search does not mean that there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BestFit;
 

@@ -5,10 +5,10 @@ use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::{Problem, WorkerClass};
 use crate::solution::Outcome;
 
-/// All operators in the highest tier that has workers, with the most accurate variants that run there, on the cheapest
-/// workers found that carry the rate (as baselines PTc and SPc of JellyBean, with as many workers as it takes).
+/// All operators in the highest tier with workers, with the most accurate variants that run there, on the cheapest
+/// workers found that carry the rate (as baselines PTc and SPc of JellyBean, with as many workers as needed).
 ///
-/// It proves nothing: that it finds no plan does not mean that there is none.
+/// It proves nothing: a failed search does not mean that there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CloudOnly;
 

@@ -1,14 +1,14 @@
-//! Everything where records come from, a baseline.
+//! Everything at the sources, a baseline.
 use super::assignment::{Preference, Routing};
 use super::worker_search::{Search, with_most_accurate};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::{Problem, WorkerClass};
 use crate::solution::Outcome;
 
-/// All operators in the sources' tier (tiers, where sources stand in several), with the most accurate variants that run
-/// there, on the cheapest workers found that carry the rate.
+/// All operators in the tiers of the sources, with the most accurate variants that run there, on the cheapest workers
+/// found that carry the rate.
 ///
-/// It proves nothing: that it finds no plan does not mean that there is none.
+/// It proves nothing: a failed search does not mean that there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EdgeOnly;
 
@@ -30,7 +30,7 @@ impl Planner for EdgeOnly {
     }
 }
 
-/// Classes in the tiers in which sources stand.
+/// Classes in the tiers of the sources.
 pub(super) fn tiers_of_sources(problem: &Problem) -> Vec<bool> {
     let locations = problem.sources.iter().flat_map(|source| &source.locations);
     let tiers: Vec<usize> = locations.map(|(location, _)| problem.locations[*location].tier).collect();

@@ -1,26 +1,26 @@
 //! The exact planner: a mixed-integer linear program over variants, numbers of workers, shares and routes together.
 //!
 //! Identical workers are aggregated, flows are shares of the keys by location, variants are the only binaries. Where
-//! few joint variants are left after dominance, each is bounded by its relaxation and the promising ones are solved;
-//! otherwise one program holds all, with a first point from its rounded relaxation, and soon
-//! without the variants that can be part of no cheaper plan (`exact/probing.rs`). Memory is looked at after the fact and
-//! brought into the program only where the models of a plan do not fit. Every plan is checked by [`crate::check`] before
-//! it is handed out; where a point cannot be realised, the program is made stricter, and at last the cheapest plan of the
-//! heuristics counts.
+//! few joint variants remain after dominance, each is bounded by its relaxation and the promising ones are solved.
+//! Otherwise one program holds all, with a first point from its rounded relaxation; variants that cannot be part of a
+//! cheaper plan are soon removed (`exact/probing.rs`). Memory is checked afterwards and enters the program only where
+//! the models of a plan do not fit. Every plan is checked by [`crate::check`] before it is returned. Where a point
+//! cannot be realised, the program is made stricter; the last resort is the cheapest plan of the heuristics.
 //!
-//! Of plans that cost the same, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
+//! Of plans with equal cost, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
 //!
-//! Where rates depend on variants, parts of the problem that have fixed rates are planned one by one (`exact/cases.rs`); where
-//! sizes depend on variants before the sender, parts are bounded by their smallest sizes (`exact/sizes.rs`).
+//! Where rates depend on variants, parts of the problem with fixed rates are planned one by one (`exact/cases.rs`).
+//! Where sizes depend on variants before the sender, parts are bounded by their smallest sizes (`exact/sizes.rs`).
 //!
-//! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
-//! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over routes,
-//! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
-//! operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint variants
-//! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
-//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`). Bounds hold for every wait: they
-//! count intervals of waits (`exact/wait_levels.rs`), which are cut where the relaxation needs it (`exact/narrow_waits.rs`).
-//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is proven where the bound is infinite.
+//! Under latency limits plans consist of whole routes, each of which ends in time, so a plan may pair a slow worker of
+//! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over
+//! routes, or by the prices of another's (`exact/screening.rs`); the few that remain are searched with one variant of
+//! each operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint
+//! variants are too many to list, those near the best plan are searched, and the bound is that without the limits. The
+//! limits and plans under looser ones determine the waits to choose from (`exact/waits.rs`). Bounds hold for every
+//! wait: they count intervals of waits (`exact/wait_levels.rs`), which are split where the relaxation needs it
+//! (`exact/narrow_waits.rs`). [`Status::Optimal`] means that the plan meets the bound; [`Status::Infeasible`] is proven
+//! where the bound is infinite.
 mod accuracy_rows;
 mod cases;
 mod dive;
@@ -88,7 +88,7 @@ impl Planner for Exact {
 }
 
 impl Exact {
-    /// The best plan with none of these joint variants (one variant per operator each).
+    /// Returns the best plan with none of these joint variants (one variant per operator each).
     ///
     /// # Errors
     /// See [`Planner::plan`].
@@ -107,7 +107,7 @@ impl Exact {
         self.plan_with_levels(problem, limits, excluded, Asked::default())
     }
 
-    /// The same of a problem that was checked, with the waits to choose from that it has.
+    /// Plans a checked problem with the waits that it lists.
     fn plan_with_levels(
         &self,
         problem: &Problem,
@@ -126,7 +126,7 @@ impl Exact {
         }
     }
 
-    /// The best plan of a problem that was checked and has fixed rates.
+    /// The best plan of a checked problem with fixed rates.
     fn plan_at_rates(
         &self,
         problem: &Problem,
@@ -140,7 +140,7 @@ impl Exact {
         }
     }
 
-    /// The best plan of a problem that was checked and has fixed rates, and sizes by their senders.
+    /// The best plan of a checked problem with fixed rates, and sizes that depend on their senders only.
     fn plan_fixed(
         &self,
         problem: &Problem,
@@ -177,33 +177,33 @@ impl Exact {
     }
 }
 
-/// What else is asked of a search.
+/// Further demands on a search.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked<'a> {
-    /// A plan that is known already, where it is one of the problem.
+    /// A known plan of the problem.
     known: Option<&'a Solution>,
-    /// Bounds are to hold for every wait, not only for those that plans choose from.
+    /// Whether bounds must hold for every wait, not only for those that plans choose from.
     every_wait: bool,
 }
 
-/// What is known after the parts of a search.
+/// The best plan and bound so far.
 #[derive(Debug)]
 struct Best {
-    /// The cheapest plan that the checker accepts, with its cost in $/h.
+    /// The cheapest plan that passes the check, with its cost in $/h.
     plan: Option<(f64, Solution)>,
     /// No plan costs less; infinite: there is none.
     bound: f64,
 }
 
 impl Best {
-    /// Whether there is nothing left to search.
+    /// Whether the search is complete.
     fn is_close(&self, gap: f64) -> bool {
         let is_near =
             |(cost, _): &(f64, Solution)| Outcome::gap_between(*cost, self.bound.min(*cost)) <= gap + 1e-9;
         self.plan.as_ref().map_or(self.bound == f64::INFINITY, is_near)
     }
 
-    /// What does not cost less than this is not looked for; without a plan infinite.
+    /// Only plans below this cost are searched for; infinite without a plan.
     fn cutoff(&self, gap: f64) -> f64 {
         self.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| cost * (1.0 - gap))
     }
@@ -214,7 +214,7 @@ impl Best {
         }
     }
 
-    /// Keeps the plan of a placement where the checker accepts it and it is cheaper.
+    /// Keeps the plan of a placement if it passes the check and is cheaper.
     fn offer_placement(
         &mut self,
         problem: &Problem,
@@ -226,7 +226,7 @@ impl Best {
         }
     }
 
-    /// Keeps a plan where the checker accepts it and it is cheaper.
+    /// Keeps a plan if it passes the check and is cheaper.
     fn offer_solution(&mut self, problem: &Problem, solution: Solution) -> Result<(), PlannerError> {
         if check(problem, &solution).is_empty() {
             let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
@@ -262,7 +262,7 @@ impl Best {
     }
 }
 
-/// The cheapest plan and a bound where there are no latency limits.
+/// Finds the cheapest plan and a bound without latency limits.
 fn without_latency(
     problem: &Problem,
     excluded: &[Vec<usize>],
@@ -286,7 +286,7 @@ fn without_latency(
         match realise(problem, &extract::placement(&prepared, &model, &point.values)) {
             Ok(solution) if check(problem, &solution).is_empty() => {
                 let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-                // Where a limit ended the search, its point may have workers without work, which the plan does not rent.
+                // Where a limit ended the search, its point may have idle workers, which the plan does not rent.
                 let near = 1e-5 * point.cost.abs().max(1.0);
                 let differs = total > point.cost + near || (strictness == 1.0 && total < next.bound - near);
                 if differs && prepared.plans_routes {
@@ -298,7 +298,7 @@ fn without_latency(
                 found.offer(total, solution);
                 return Ok(());
             }
-            // The routes made of flows do not keep every limit.
+            // Routes made of flows do not keep every limit.
             Ok(_) if !prepared.plans_routes => return Ok(()),
             Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
                 if let Ok(solution) = realised(problem, &prepared, &model, &point)
@@ -310,7 +310,7 @@ fn without_latency(
                         return Ok(());
                     }
                 }
-                // Often the same variants fit with another worker or none more, at a cost within the gap.
+                // These variants often fit with at most one more worker, at a cost within the gap.
                 let enough = found.bound / (1.0 - search.limits.gap);
                 let variants = model.joint(&point.values);
                 let small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
@@ -323,12 +323,12 @@ fn without_latency(
                 if let Some(known) = &found.plan {
                     search.know(known);
                 }
-                // Counted rows settle most cases; a class of few workers is as quick with each by itself.
+                // Counted rows settle most cases; a class of few workers is as quick with one row per worker.
                 let is_counted =
                     rules[class] == MemoryRule::Ignored && problem.worker_classes[class].count > 4;
                 rules[class] = if is_counted { MemoryRule::Counted } else { MemoryRule::Single };
             }
-            // A rounded point: workers a little over their cap.
+            // A rounded point: workers slightly over their cap.
             Ok(_) | Err(_) => match stricter.next() {
                 Some(next) => strictness = *next,
                 None => return Ok(()),
@@ -337,7 +337,7 @@ fn without_latency(
     }
 }
 
-/// The plan that a point means, with up to two more workers of a class whose models do not fit. Its cost counts them.
+/// Realises a point, with up to two more workers of a class whose models do not fit. Its cost counts them.
 fn realised(
     problem: &Problem,
     prepared: &Prepared<'_>,
@@ -347,7 +347,7 @@ fn realised(
     realised_placement(problem, extract::placement(prepared, model, &point.values))
 }
 
-/// The same for a placement.
+/// Realises a placement likewise.
 fn realised_placement(problem: &Problem, mut placement: Placement) -> Result<Solution, RealiseError> {
     let first = realise(problem, &placement);
     let mut last = first.clone();
@@ -363,7 +363,7 @@ fn realised_placement(problem: &Problem, mut placement: Placement) -> Result<Sol
     if last.is_ok() { last } else { first }
 }
 
-/// A plan with those variants whose models fit, where those of a plan do not fit on so many workers of a class.
+/// Finds a plan with the given variants whose models fit, where they do not fit on that number of workers of a class.
 fn fitted(
     problem: &Problem,
     rules: &[MemoryRule],
@@ -400,7 +400,7 @@ fn fitted(
     Ok(best)
 }
 
-/// Worker classes, with numbers of workers, into whose memory the models do not fit.
+/// Worker classes, with numbers of workers, whose memory is too small for the models.
 fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
     let alone = |group: &WorkerGroup| {
         let of_group = Placement { groups: vec![group.clone()], ..placement.clone() };
@@ -410,7 +410,7 @@ fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
     groups.map(|group| (group.class, group.count)).collect()
 }
 
-/// No plan: none exists where the bound is infinite, otherwise none was found.
+/// The outcome without a plan: none exists where the bound is infinite, otherwise none was found.
 fn without_plan(bound: f64, search: &Search) -> Outcome {
     let is_proven = bound == f64::INFINITY;
     Outcome {

@@ -1,10 +1,10 @@
 //! Every plan of a small problem, as an oracle for the other planners. It shares no code with `exact`.
 //!
-//! For every joint variant and every choice of workers and of the operators that each of them may run, one small linear
-//! program has the flows: a variable per route over locations (one location per source and operator) and one per operator
-//! and worker. Routes over locations need no more detail, because inside a location any record can go to any worker; under
-//! latency limits they do, and go over single workers with a waiting time each, and those that take too long are left out, as
-//! are operators on workers that could take less than a millionth of their records.
+//! For every joint variant and every choice of workers and of the operators that each may run, one small linear program
+//! has the flows: a variable per route over locations (one location per source and operator) and one per operator and
+//! worker. Routes over locations suffice, because inside a location any record can go to any worker. Under latency
+//! limits routes go over single workers with a waiting time each; those that take too long are left out, as are
+//! operators on workers that could take less than a millionth of their records.
 mod choices;
 
 use crate::cost::cost;
@@ -21,15 +21,15 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 const MOST_ROUTES: usize = 4096;
 const MOST_CHOICES: usize = 200_000;
 const MOST_VARIANTS: u64 = 10_000;
-/// While a plan is made, a class names the place of an operator by this number plus the place.
+/// While a plan is made, a class refers to the place of an operator by this number plus the place.
 const NOT_YET: usize = usize::MAX / 2;
-/// Flows below this are nothing.
+/// Flows below this count as zero.
 const FLOW_TOLERANCE: f64 = 1e-9;
 
 /// Tries all variants and workers; for small problems.
 ///
-/// What it finds is optimal, and that it finds nothing proves that there is nothing, except when the wall-clock limit ends
-/// it, and under latency limits without waits to choose from: then it tries a few waits, and proves nothing.
+/// A plan is optimal, and no plan proves that there is none, unless the wall-clock limit ends the search. Under latency
+/// limits without listed waits it tries a few waits, and proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exhaustive;
 
@@ -90,7 +90,7 @@ impl Planner for Exhaustive {
                 }
             }
         }
-        // Waits that are none of those tried may keep more, or for less.
+        // Other waits may allow more plans, or cheaper ones.
         let is_every_wait = problem.limits.latency.is_empty() || !problem.limits.wait_levels.is_empty();
         let mut outcome = Outcome::infeasible(NAME, is_complete && is_every_wait);
         outcome.nodes = nodes;
@@ -123,7 +123,7 @@ fn joint_variants(problem: &Problem) -> Vec<Vec<usize>> {
     })
 }
 
-/// Where an operator can run: all workers of a location, or one.
+/// A place of an operator: all workers of a location, or one.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     location: usize,
@@ -143,7 +143,7 @@ impl Place {
     }
 }
 
-/// Every chosen worker, and the locations for what needs no worker of its own.
+/// Every chosen worker, and the locations for operators without a worker of their own.
 fn places_of(problem: &Problem, choice: &Choice) -> Vec<Place> {
     let workers = choice.workers.iter().enumerate().map(|(index, worker)| Place {
         location: problem.worker_classes[worker.class].location,
@@ -152,20 +152,20 @@ fn places_of(problem: &Problem, choice: &Choice) -> Vec<Place> {
     workers.chain((0..problem.locations.len()).map(Place::location)).collect()
 }
 
-/// A way over places.
+/// A route over places.
 #[derive(Debug, Clone)]
 struct RouteOverPlaces {
-    /// Which combination of source locations it begins at.
+    /// Combination of source locations that it starts at.
     origin: usize,
     /// Location by source.
     sources: Vec<usize>,
     /// Place by operator.
     operators: Vec<usize>,
-    /// Price of its traffic if all records went this way, in $/h.
+    /// Price of its traffic if all records took this route, in $/h.
     price: f64,
-    /// Bytes per second between two locations if all records went this way.
+    /// Bytes per second between two locations if all records took this route.
     bytes: Vec<((usize, usize), f64)>,
-    /// Seconds after which each operator ends; 0 where nothing bounds latency.
+    /// Seconds after which each operator ends; 0 without latency limits.
     ends: Vec<f64>,
 }
 
@@ -177,8 +177,8 @@ struct Routes {
     origins: Vec<f64>,
 }
 
-/// All routes that lead where traffic can go and keep the latency limits; none where they are too many. `workers` are the
-/// chosen ones where places name them.
+/// All routes that links allow and that keep the latency limits; none where they are too many. `workers` are the chosen
+/// ones where places name them.
 fn routes(
     problem: &Problem,
     variants: &[usize],
@@ -235,7 +235,7 @@ fn may_run(problem: &Problem, workers: &[ChosenWorker], operator: usize, place: 
     }
 }
 
-/// A route with one operator more; none where its inputs do not get there, or too late.
+/// A route with one more operator; none where its inputs do not reach the place, or too late.
 fn extended(
     problem: &Problem,
     variants: &[usize],
@@ -285,7 +285,7 @@ fn extended(
     (!is_late).then_some(longer)
 }
 
-/// How records flow at the least price of traffic with chosen variants and workers.
+/// Flows of records at the least price of traffic with chosen variants and workers.
 #[derive(Debug)]
 struct Flows {
     /// Share of the keys by route.
@@ -304,7 +304,7 @@ fn flows(
     choice: &Choice,
 ) -> Result<Option<Flows>, PlannerError> {
     let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
-    // A weightless operator runs on some worker that the plan has anyway.
+    // A weightless operator runs on a worker that the plan has for others.
     let runs_at = |operator: usize, place: Place| {
         choice.workers.iter().enumerate().any(|(index, worker)| {
             place.has(problem, choice, index)
@@ -403,7 +403,7 @@ fn fault(reason: String) -> PlannerError {
     PlannerError::Fault { planner: NAME.into(), reason }
 }
 
-/// The plan of these flows: routes are cut where a worker is full and the next one begins.
+/// The plan of these flows: routes are split where a worker is full and the next one starts.
 fn realise(
     problem: &Problem,
     variants: &[usize],
@@ -455,7 +455,7 @@ fn realise(
                 });
                 room.push(share);
             }
-            // Rounding must not leave records without a worker: the last one takes what is left.
+            // Rounding must not leave records without a worker: the last one takes the rest.
             if let Some(last) = room.last_mut() {
                 *last = f64::INFINITY;
             }
@@ -471,7 +471,7 @@ fn realise(
     finished(variants, choice, hostings, classes)
 }
 
-/// Cuts a class at the borders of workers.
+/// Splits a class at the borders of workers.
 fn cut(mut class: RouteClass, operator: usize, first: usize, room: &mut [f64]) -> Vec<RouteClass> {
     let mut parts = Vec::new();
     for (at, room) in room.iter_mut().enumerate().filter(|(_, room)| **room > FLOW_TOLERANCE) {
@@ -489,7 +489,7 @@ fn cut(mut class: RouteClass, operator: usize, first: usize, room: &mut [f64]) -
     parts
 }
 
-/// Sums shares, and leaves out workers and hostings that nothing needs.
+/// Sums shares, and drops unused workers and hostings.
 fn finished(
     variants: &[usize],
     choice: &Choice,

@@ -1,44 +1,45 @@
-//! Why there is no plan: what is in the way of every plan, or of a planner that looks in some tiers only, whatever it tries there.
+//! Explains why there is no plan: an obstacle to every plan, or to every plan of a planner that is restricted to some
+//! tiers.
 use super::{cloud_only, edge_only, selection};
 use crate::problem::{Operator, Problem, Producer};
 
-/// What is in the way of every plan that a planner looks at.
+/// An obstacle to every plan that a planner considers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Obstacle {
-    /// No variant of an operator runs on the workers that it may take.
+    /// No variant of an operator runs on the allowed workers.
     NoWorker {
         /// The operator.
         operator: usize,
     },
-    /// Records cannot get to where an operator may run: no link leads there.
+    /// No link leads from the records to an allowed location of an operator.
     NoLink {
         /// The operator.
         operator: usize,
-        /// Who sends them.
+        /// The sender of the records.
         producer: Producer,
-        /// Where they are.
+        /// Locations of the records.
         from: Vec<usize>,
-        /// Where the operator may run.
+        /// Locations where the operator may run.
         to: Vec<usize>,
     },
-    /// All records of an operator must meet on one worker, and none can be reached from everywhere that they come from.
+    /// All records of an operator must meet on one worker, and none can be reached from all their locations.
     Meeting {
         /// The operator.
         operator: usize,
-        /// Where the records come from.
+        /// Locations that the records come from.
         from: Vec<usize>,
     },
-    /// The variants that run there are not accurate enough together, in percent.
+    /// The variants that run on the allowed workers are not accurate enough together, in percent.
     Accuracy {
         /// The level.
         wanted: f64,
     },
-    /// The work takes more workers than there are, all at their quickest and filled without a gap.
+    /// The work needs more workers than available, even with each at its quickest and completely filled.
     Workers {
-        /// Part of the time of all workers that may be taken; more than 1.
+        /// Share of the usable time of all workers; more than 1.
         load: f64,
     },
-    /// The links that lead there carry less than the sources send.
+    /// The links to the allowed workers carry less than the sources send.
     Bandwidth {
         /// Bytes per second that are sent.
         needed: f64,
@@ -47,7 +48,7 @@ pub enum Obstacle {
     },
 }
 
-/// What is in the way of a planner, by its name, that found no plan. None: nothing that can be said so shortly.
+/// Returns the obstacle for a planner, by its name, that found no plan. None: no simple explanation.
 pub fn obstacle(planner: &str, problem: &Problem) -> Option<Obstacle> {
     let allowed = match planner {
         "cloud-only" => cloud_only::highest_tier(problem),
@@ -92,7 +93,7 @@ fn meeting(problem: &Problem, allowed: &[bool]) -> Option<Obstacle> {
         problem.sources.iter().flat_map(|source| &source.locations).map(|(at, _)| *at).collect();
     origins.sort_unstable();
     origins.dedup();
-    // By origin and operator, where its records can be; none: it has no records from there.
+    // By origin and operator, the possible locations of its records; none: it has no records from there.
     let mut at: Vec<Vec<Option<Vec<usize>>>> = vec![Vec::new(); origins.len()];
     for (index, operator) in problem.operators.iter().enumerate() {
         let able = able(problem, allowed, operator);
@@ -126,7 +127,7 @@ fn meeting(problem: &Problem, allowed: &[bool]) -> Option<Obstacle> {
     None
 }
 
-/// Whether records get to every operator somewhere on allowed classes.
+/// Whether records reach every operator on some allowed class.
 fn reached(problem: &Problem, allowed: &[bool]) -> Result<(), Obstacle> {
     let mut at: Vec<Vec<usize>> = Vec::new();
     for (index, operator) in problem.operators.iter().enumerate() {
@@ -153,7 +154,7 @@ fn reached(problem: &Problem, allowed: &[bool]) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Part of the time of all allowed workers that the operators take at least.
+/// Least share of the time of all allowed workers that the operators need.
 fn load(problem: &Problem, allowed: &[bool], variants: &[usize]) -> f64 {
     let quickest = |operator: usize| {
         let modes = problem.operators[operator].variants[variants[operator]].modes.iter().zip(allowed);
@@ -166,8 +167,7 @@ fn load(problem: &Problem, allowed: &[bool], variants: &[usize]) -> f64 {
     work / (workers * problem.limits.max_utilization)
 }
 
-/// Bytes per second that leave the sources, and those that the links to the allowed classes carry at most. None: nothing
-/// bounds them.
+/// Bytes per second that leave the sources, and the most that the links to the allowed classes carry. None: no limit.
 fn from_sources(problem: &Problem, allowed: &[bool]) -> Option<(f64, f64)> {
     let classes = problem.worker_classes.iter().zip(allowed).filter(|(_, allowed)| **allowed);
     let mut to: Vec<usize> = classes.map(|(class, _)| class.location).collect();
@@ -189,7 +189,7 @@ fn from_sources(problem: &Problem, allowed: &[bool]) -> Option<(f64, f64)> {
 }
 
 impl Obstacle {
-    /// In words.
+    /// Describes the obstacle.
     pub fn text(&self, problem: &Problem) -> String {
         let places = |places: &[usize]| {
             let names: Vec<&str> =
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(obstacle("edge-only", &idle), Some(Obstacle::NoWorker { operator: 1 }));
     }
 
-    /// Nothing is said to be in the way where there is a plan.
+    /// A problem with a plan has no obstacle.
     #[test]
     fn what_has_a_plan_has_no_obstacle() {
         let planners: [&dyn Planner; 3] = [&CloudOnly, &EdgeOnly, &BestFit];

@@ -1,25 +1,25 @@
-//! Operators whose records must all meet on one worker: branch and bound around a planner that does not know of them.
+//! Operators whose records must all meet on one worker: branch and bound around a planner that ignores this.
 //!
-//! A problem is planned as if nothing had to meet; that is a relaxation. Where an operator that may not be spread is spread
-//! in the plan, there is a branch for each class of workers: one worker of it is taken out of its class, and is the only one
-//! that may run the operator. So what a branch proves holds for it, and the best of all branches is the best of the whole.
+//! A problem is first planned without the requirement, which is a relaxation. Where the plan spreads such an operator,
+//! there is a branch for each class of workers: one worker is taken out of the class, and only it may run the operator.
+//! So the proofs of a branch hold for it, and the best of all branches is the best of the whole.
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::{Problem, WorkerClass};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status, UsedWorker};
 
-/// Branches that are looked at, at most; what is left open then keeps its bound.
+/// Most branches to plan; unplanned ones keep their bound.
 const MOST_BRANCHES: usize = 256;
 
-/// Whether some operator of a problem may not be spread.
+/// Whether some operator must stay on one worker.
 pub(super) fn is_asked(problem: &Problem) -> bool {
     problem.operators.iter().any(|operator| operator.on_one_worker && !operator.weightless)
 }
 
-/// Plans by a planner that knows nothing of operators that may not be spread.
+/// Plans with a planner that ignores the requirement.
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub(super) fn planned(
     problem: &Problem,
     limits: &SearchLimits,
@@ -36,7 +36,7 @@ pub(super) fn planned(
     };
     while let Some((known, branch)) = open.pop() {
         let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds).max(0.0));
-        // The first plan is made in any case.
+        // The first plan is always made.
         is_out_of_time |= looked_at > 0 && left.is_some_and(|left| left <= 0.0);
         let is_dearer = all.cost.is_some_and(|cost| known >= cost * (1.0 - limits.gap));
         if is_dearer || is_out_of_time || looked_at == MOST_BRANCHES {
@@ -48,7 +48,7 @@ pub(super) fn planned(
         let found = plan(&branch.problem, &own)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
-        // One that ended at the limit of its nodes says nothing of the others, for which there may be time.
+        // A branch that ended at its node limit leaves time for the others.
         is_limited |= found.status == Status::TimeLimited;
         let Some(solution) = found.solution else {
             prove(&mut all, found.bound);
@@ -65,7 +65,7 @@ pub(super) fn planned(
             all.bound = None;
         }
         let bound = found.bound.unwrap_or(0.0).max(known);
-        // The class that does most of it now is looked at first: it is often where the best plan is.
+        // The class with most of the operator's work comes first: it often leads to the best plan.
         let mut classes: Vec<(f64, usize)> = branch
             .classes_of(spread)
             .map(|class| {
@@ -96,7 +96,7 @@ pub(super) fn planned(
     Ok(all)
 }
 
-/// The first operator that may not be spread and is.
+/// The first operator that must stay on one worker and is spread.
 fn spread(problem: &Problem, solution: &Solution) -> Option<usize> {
     (0..problem.operators.len()).find(|&index| {
         let operator = &problem.operators[index];
@@ -105,11 +105,11 @@ fn spread(problem: &Problem, solution: &Solution) -> Option<usize> {
     })
 }
 
-/// A problem in which some operators have one worker that may run them, and none may not be spread.
+/// A problem in which some operators have one worker that may run them, and none has the requirement any more.
 #[derive(Debug, Clone)]
 struct Branch {
     problem: Problem,
-    /// The class of the whole problem, by class.
+    /// The class in the whole problem, by class of the branch.
     classes: Vec<usize>,
 }
 
@@ -129,7 +129,7 @@ impl Branch {
             .filter(move |class| self.problem.worker_classes[*class].count > 0 && runs(*class))
     }
 
-    /// With one worker of a class by itself, the only one that may run an operator.
+    /// Separates one worker of a class, the only one that may run an operator.
     fn on_one_of(&self, operator: usize, class: usize) -> Self {
         let mut branch = self.clone();
         let problem = &mut branch.problem;
@@ -156,7 +156,7 @@ impl Branch {
         branch
     }
 
-    /// A solution of the branch as one of the whole problem.
+    /// Converts a solution of the branch to the whole problem.
     fn of_whole(&self, mut solution: Solution) -> Solution {
         let mut used = vec![0; self.classes.len()];
         for worker in &mut solution.workers {

@@ -1,4 +1,4 @@
-//! Choice of variants before anything is known of workers.
+//! Choice of variants before workers are assigned.
 use crate::problem::{ACCURACY_TOLERANCE, AccuracyModel, Problem, Producer, ResponseRow};
 
 /// Whether a variant runs on some worker of the allowed classes.
@@ -8,21 +8,21 @@ fn runs(problem: &Problem, allowed: &[bool], operator: usize, variant: usize) ->
     operator.weightless || modes.any(|(modes, allowed)| *allowed && !modes.is_empty())
 }
 
-/// Seconds per record on the fastest worker, the cost of a variant as JellyBean estimates it before it assigns workers.
+/// Seconds per record on the fastest worker, JellyBean's estimate of a variant's cost before it assigns workers.
 fn fastest(problem: &Problem, operator: usize, variant: usize) -> f64 {
     let modes = problem.operators[operator].variants[variant].modes.iter().flatten();
     let seconds = modes.map(|mode| mode.seconds_per_record).reduce(f64::min);
     seconds.unwrap_or(if problem.operators[operator].weightless { 0.0 } else { f64::INFINITY })
 }
 
-/// Variants, one per operator, that run on allowed classes (`allowed[class]`) and have the highest end-to-end accuracy.
-/// Where nothing is known of accuracy, the slowest ones. None where they do not meet the accuracy limit or do not run.
+/// Variants, one per operator, that run on allowed classes (`allowed[class]`) and have the highest end-to-end accuracy;
+/// without an accuracy model, the slowest ones. None where they do not meet the accuracy limit or do not run.
 pub(super) fn most_accurate(problem: &Problem, allowed: &[bool]) -> Option<Vec<usize>> {
     let operators = 0..problem.operators.len();
     let best_of = |operator: usize, value: &dyn Fn(usize) -> f64| {
         let variants = 0..problem.operators[operator].variants.len();
         let runnable = variants.filter(|&variant| runs(problem, allowed, operator, variant));
-        // The first of equals, so that the order of the manifest decides.
+        // The first of equals: the order of the manifest decides.
         runnable.reduce(|best, variant| if value(variant) > value(best) { variant } else { best })
     };
     let variants: Option<Vec<usize>> = match &problem.accuracy {
@@ -36,7 +36,7 @@ pub(super) fn most_accurate(problem: &Problem, allowed: &[bool]) -> Option<Vec<u
             operators.map(|v| best_of(v, &|m| contributions[v][m])).collect()
         }
         AccuracyModel::RowLookup(rows) => {
-            // Outputs rise with inputs, so the best of each operator after the other is the best of all.
+            // Outputs rise with inputs, so the best of each operator in turn is the best of all.
             let mut outputs: Vec<Option<f64>> = Vec::new();
             let mut chosen = Vec::new();
             for v in operators {
@@ -103,7 +103,7 @@ pub(super) fn seconds_per_second(problem: &Problem, variants: &[usize]) -> f64 {
     operators.map(|((index, operator), variant)| operator.rate * fastest(problem, index, *variant)).sum()
 }
 
-/// Whether the accuracy limit may still be met; exact for tables and sums, hopeful for row look-up on diamonds.
+/// Whether the accuracy limit may still be met; exact for tables and sums, optimistic for row look-up on diamonds.
 fn can_be_completed(problem: &Problem, variants: &[Option<usize>]) -> bool {
     let Some(limit) = problem.limits.accuracy else { return true };
     let limit = limit - ACCURACY_TOLERANCE;

@@ -10,21 +10,21 @@ use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
 use tidemill_random::Random;
 
-/// How to search.
+/// Settings of a search.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     /// Worker classes of each pool: `pools[pool][class]`.
     pub(super) pools: Vec<Vec<bool>>,
     /// Assignments kept after each operator.
     pub(super) width: usize,
-    /// Topological orders tried at most.
+    /// Most topological orders to try.
     pub(super) orders: usize,
     pub(super) preference: Preference,
     pub(super) routing: Routing,
     pub(super) finishing: bool,
 }
 
-/// The best plan of a search so far, and what the search has spent.
+/// The best plan of a search so far, and the effort spent.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) best: Option<(f64, Solution)>,
@@ -47,13 +47,13 @@ impl Progress {
         }
     }
 
-    /// Whether the search has to end: its steps are used up, or its time.
+    /// Whether the steps or the time are used up.
     pub(super) fn is_spent(&mut self) -> bool {
         self.ended_by_time |= self.time.left_of(self.limits.wall_seconds) <= 0.0;
         self.ended_by_time || self.steps >= self.most_steps
     }
 
-    /// What the planner answers.
+    /// The planner's outcome.
     pub(super) fn outcome(self, planner: &str) -> Outcome {
         let mut outcome = Outcome::infeasible(planner, false);
         outcome.nodes = self.steps;
@@ -71,7 +71,7 @@ impl Progress {
     }
 }
 
-/// The pool of all classes.
+/// A pool of all classes.
 pub(super) fn everywhere(problem: &Problem) -> Vec<bool> {
     vec![true; problem.worker_classes.len()]
 }
@@ -79,7 +79,7 @@ pub(super) fn everywhere(problem: &Problem) -> Vec<bool> {
 /// The plan of a baseline: the most accurate variants that run in a pool, and workers for them.
 ///
 /// # Errors
-/// A wrong problem; a plan without a cost, which is a fault of the planner.
+/// An invalid problem; a plan without a cost, which is a fault of the planner.
 pub(super) fn with_most_accurate(
     problem: &Problem,
     limits: &SearchLimits,
@@ -101,10 +101,10 @@ pub(super) fn with_most_accurate(
     Ok(progress.outcome(planner))
 }
 
-/// Searches workers for these variants; a cheaper plan than the best so far takes its place.
+/// Searches workers for these variants; keeps the cheapest plan.
 ///
 /// # Errors
-/// A plan without a cost: a fault of the planner.
+/// A plan without a cost, which is a fault of the planner.
 pub(super) fn search(
     problem: &Problem,
     variants: &[usize],
@@ -127,8 +127,8 @@ pub(super) fn search(
             let mut kept = vec![Assignment::empty(problem, variants)];
             let last = order.last().copied();
             for operator in order {
-                // What costs as much as a whole plan already leads to none that is cheaper; workers that are not needed in the
-                // end are left out of a whole plan only.
+                // A partial plan that costs as much as a whole one leads to no cheaper one. The last step is exempt,
+                // because unneeded workers are dropped only from a whole plan.
                 let known = progress.best.as_ref().filter(|_| last != Some(operator));
                 let most = known.map_or(f64::INFINITY, |(cost, _)| *cost);
                 let mut next: Vec<Assignment<'_>> = Vec::new();
@@ -152,8 +152,8 @@ pub(super) fn search(
     Ok(())
 }
 
-/// Keeps a plan that is cheaper than the best so far, unless it breaks a limit that greedy steps do not look at: what links
-/// carry, how long paths take, whether a worker is where a weightless operator runs.
+/// Keeps a plan that is cheaper than the best so far, unless it violates a limit that greedy steps ignore: bandwidths,
+/// the latency of paths, a worker where a weightless operator runs.
 fn consider(
     problem: &Problem,
     solution: Solution,
@@ -180,7 +180,7 @@ fn waits(problem: &Problem) -> Vec<Option<Wait>> {
     }
 }
 
-/// Seconds that each operator may take, without waiting, if everything before and behind it were as fast as it can be.
+/// Seconds that each operator may take, excluding waits, if everything before and after it were as fast as possible.
 fn longest_services(problem: &Problem, variants: &[usize], wait: Option<Wait>) -> Vec<f64> {
     let operators = problem.operators.len();
     let wait = wait.map_or(0.0, |wait| wait.seconds);
@@ -204,7 +204,7 @@ fn longest_services(problem: &Problem, variants: &[usize], wait: Option<Wait>) -
     }
     let mut longest = vec![f64::INFINITY; operators];
     for limit in &problem.limits.latency {
-        // Seconds from the end of an operator to the sink; none: the sink is not behind it.
+        // Seconds from the end of an operator to the sink; none: the sink does not follow it.
         let mut behind: Vec<Option<f64>> = vec![None; operators];
         for operator in (0..operators).rev() {
             let mut outputs = problem.outputs_of(operator).into_iter().peekable();
@@ -235,7 +235,7 @@ pub(super) fn expanding_pools(problem: &Problem) -> Vec<Vec<bool>> {
     up.chain(down).collect()
 }
 
-/// Different topological orders: the problem's own, the one that goes deep first, and random ones, always the same.
+/// Different topological orders: the problem's own, depth first, and reproducible random ones.
 fn topological_orders(problem: &Problem, most: usize) -> Vec<Vec<usize>> {
     let mut random = Random::of_seed(0);
     let mut orders: Vec<Vec<usize>> = Vec::new();
@@ -314,9 +314,9 @@ mod tests {
         problem.limits.latency = vec![LatencyLimit { percentile: 95.0, seconds: 0.2, sink: None }];
         let wait = Some(Wait { seconds: 0.02, percentile: 95.0 });
         let longest = longest_services(&problem, &[0, 1, 0], wait);
-        // Image features: 200 ms less its own wait, and less 4.586 ms and a wait for the answers.
+        // Image features: 200 ms minus its own wait, and minus 4.586 ms and a wait for the answers.
         assert!((longest[0] - (0.2 - 0.02 - 0.004_586 - 0.02)).abs() < 1e-6, "{longest:?}");
-        // Answers: less the slower input, speech in 26.8947 ms.
+        // Answers: minus the slower input, speech in 26.8947 ms.
         assert!((longest[2] - (0.2 - 0.02 - 0.026_894_7 - 0.02)).abs() < 1e-6, "{longest:?}");
     }
 }

@@ -1,17 +1,17 @@
-//! What is known of accuracy, and the accuracy of joint variants that follows from it.
+//! Accuracy by variants: the measured facts, and the accuracy of joint variants that follows.
 use super::{Problem, Producer};
 
-/// What is known of accuracy. All accuracies are in percent.
+/// Facts about accuracy, in percent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AccuracyModel {
-    /// Nothing: an accuracy limit cannot be met, and without one every joint variant is accepted.
+    /// None: an accuracy limit cannot be met, and without one every joint variant is accepted.
     None,
     /// Measured end to end; a joint variant without a row is not accepted under an accuracy limit.
     Table(Vec<AccuracyRow>),
     /// Measured per operator: output accuracy by the accuracies of the inputs. `rows[operator][variant]`; an operator
     /// whose variant has no rows passes on the least accuracy of its inputs. The row used is the best of those whose
-    /// every input accuracy is not higher than what the input has (JellyBean's conservative estimate). What counts at
-    /// the end is the least accuracy of the operators that nothing follows.
+    /// input accuracies are all at most those of the inputs (JellyBean's conservative estimate). The end-to-end
+    /// accuracy is the least of the operators without a consumer.
     RowLookup(Vec<Vec<Vec<ResponseRow>>>),
     /// `base` plus one contribution per operator: `contributions[operator][variant]`.
     Additive {
@@ -44,7 +44,7 @@ pub struct ResponseRow {
 pub const ACCURACY_TOLERANCE: f64 = 1e-9;
 
 impl Problem {
-    /// End-to-end accuracy of joint variants (one per operator); none where nothing is known of it.
+    /// End-to-end accuracy of joint variants (one per operator); none where it is not known.
     pub fn accuracy_of(&self, variants: &[usize]) -> Option<f64> {
         match &self.accuracy {
             AccuracyModel::None => None,
@@ -62,8 +62,8 @@ impl Problem {
         }
     }
 
-    /// Accuracies that joint variants can have, the highest first. Of a table the measured ones; else every tenth of a
-    /// percentage point. Empty where nothing is known of accuracy.
+    /// Accuracies that joint variants can have, the highest first: the measured ones of a table, else every tenth of a
+    /// percentage point. Empty without an accuracy model.
     pub fn accuracy_levels(&self) -> Vec<f64> {
         let mut all: Vec<f64> = match &self.accuracy {
             AccuracyModel::None => Vec::new(),
@@ -111,7 +111,7 @@ impl Problem {
 }
 
 impl ResponseRow {
-    /// Whether no input accuracy of the row is higher than what the input has.
+    /// Whether no input accuracy of the row exceeds that of the input.
     pub fn applies(&self, inputs: &[f64]) -> bool {
         self.inputs.iter().zip(inputs).all(|(needed, has)| *needed <= has + ACCURACY_TOLERANCE)
     }

@@ -1,20 +1,20 @@
-//! What must hold in a problem before anybody plans with it.
+//! Checks a problem before it is planned.
 use super::{AccuracyModel, Problem, Producer};
 
-/// What is wrong with a problem.
+/// An error in a problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProblemError {
-    /// A position names nothing.
+    /// A position out of range.
     #[error("{what} names {index}, but there are only {count}")]
     Position {
-        /// What names it.
+        /// The item with the position.
         what: String,
         /// The position.
         index: usize,
-        /// How many there are.
+        /// Number of entries.
         count: usize,
     },
-    /// A list has another length than what it belongs to.
+    /// A list has the wrong length.
     #[error("{what} has {found} entries instead of {expected}")]
     Length {
         /// The list.
@@ -31,7 +31,7 @@ pub enum ProblemError {
         what: String,
         /// Its value.
         value: f64,
-        /// What it has to be.
+        /// Its allowed range.
         range: &'static str,
     },
     /// The shape of the workflow is wrong.
@@ -43,7 +43,7 @@ impl Problem {
     /// Checks positions, lengths, ranges and the topological order.
     ///
     /// # Errors
-    /// The first fault found.
+    /// The first error found.
     pub fn check(&self) -> Result<(), ProblemError> {
         self.check_machines()?;
         self.check_stream()?;

@@ -1,9 +1,9 @@
-//! Rates that depend on the variants chosen: a better detector finds more, so what follows has more to do.
+//! Rates that depend on the chosen variants: a better detector finds more, so the operators after it have more to do.
 //!
-//! A [`Problem`] has one rate for each operator and edge. Where those depend on variants, [`Problem::rates`] has them all, and
-//! the rates of the problem itself are the most of any: a planner that knows nothing of this makes plans that are large
-//! enough. [`Problem::at`] gives the problem with the rates of chosen variants; [`Problem::cases`] the problem in parts that
-//! have fixed rates each, which together hold every joint variant once.
+//! A [`Problem`] has one rate for each operator and edge. Where they depend on variants, [`Problem::rates`] has them
+//! all, and the rates of the problem itself are the maxima: a planner that ignores this makes plans that are large
+//! enough. [`Problem::at`] returns the problem with the rates of chosen variants; [`Problem::cases`] divides the
+//! problem into parts with fixed rates, which together hold every joint variant once.
 use super::{AccuracyModel, Problem, ProblemError, Producer};
 use crate::solution::Solution;
 use std::borrow::Cow;
@@ -11,35 +11,35 @@ use std::borrow::Cow;
 /// Rates by joint variants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
-    /// `groups[operator][variant]`, from 0: variants of an operator in the same group have the same rates everywhere.
+    /// `groups[operator][variant]`, from 0: variants of an operator in one group have equal rates everywhere.
     pub groups: Vec<Vec<usize>>,
-    /// Rates by joint groups, which count like digits, that of the last operator the fastest.
+    /// Rates by joint groups, numbered like digits, with the last operator as the lowest digit.
     pub cases: Vec<RateCase>,
 }
 
-/// Rates under some joint variants.
+/// Rates with some joint variants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RateCase {
-    /// Records per second that each operator has to serve.
+    /// Records per second that each operator serves.
     pub operators: Vec<f64>,
     /// Records per second of each edge.
     pub edges: Vec<f64>,
 }
 
 impl RateCase {
-    /// The most of both, number by number.
+    /// The element-wise maximum.
     fn or_more(&self, other: &Self) -> Self {
         let most = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a.max(*b)).collect();
         Self { operators: most(&self.operators, &other.operators), edges: most(&self.edges, &other.edges) }
     }
 
-    /// Everything that is done, as a number to order by.
+    /// The sum of all rates, for ordering.
     fn total(&self) -> f64 {
         self.operators.iter().chain(&self.edges).sum()
     }
 }
 
-/// Digits of a number, the last the fastest.
+/// Digits of a number, the lowest digit last.
 pub(super) fn digits(mut number: usize, counts: &[usize]) -> Vec<usize> {
     let mut digits = vec![0; counts.len()];
     for (digit, count) in digits.iter_mut().zip(counts).rev() {
@@ -54,9 +54,8 @@ pub(super) fn number(digits: impl IntoIterator<Item = usize>, counts: &[usize]) 
 }
 
 impl Rates {
-    /// Asks for the rates of all joint variants of the operators that `matter`, where the others have their first variant
-    /// (`counts[operator]` is how many variants an operator has), and puts those together that make no difference. None:
-    /// all rates are the same.
+    /// Computes the rates of all joint variants of the operators that `matter`, with the first variant of the others
+    /// (`counts[operator]` is the number of variants), and groups variants with equal rates. None: all rates are equal.
     pub fn of(
         counts: &[usize],
         matter: &[usize],
@@ -97,25 +96,25 @@ impl Rates {
         (cases.len() > 1).then_some(Self { groups, cases })
     }
 
-    /// How many groups each operator has.
+    /// Number of groups of each operator.
     fn counts(&self) -> Vec<usize> {
         self.groups.iter().map(|groups| groups.iter().max().map_or(1, |most| most + 1)).collect()
     }
 
-    /// Rates under joint variants.
+    /// Rates with joint variants.
     pub fn case(&self, variants: &[usize]) -> &RateCase {
         let groups = self.groups.iter().zip(variants).map(|(groups, variant)| groups[*variant]);
         &self.cases[number(groups, &self.counts())]
     }
 
-    /// The most that any joint variants have.
+    /// The largest rates of any joint variants.
     pub fn most(&self) -> RateCase {
         let first = self.cases.first().cloned().unwrap_or_default();
         self.cases.iter().fold(first, |most, case| most.or_more(case))
     }
 
-    /// With at most so many cases: groups of the operator with most of them are put together, those that differ least
-    /// first, and counted with the larger of their rates.
+    /// Reduces to at most this number of cases: merges groups of the operator with most of them, the most similar
+    /// first, with the larger of their rates.
     #[must_use]
     pub fn at_most(mut self, most: usize) -> Self {
         while self.cases.len() > most.max(1) {
@@ -140,7 +139,7 @@ impl Rates {
         self
     }
 
-    /// With the group `gone` of an operator in its group `stays`, which is the lower one.
+    /// Merges the group `gone` of an operator into its lower group `stays`.
     fn merged(&self, operator: usize, stays: usize, gone: usize) -> Self {
         let before = self.counts();
         let mut counts = before.clone();
@@ -168,7 +167,7 @@ impl Rates {
         Self { groups, cases }
     }
 
-    /// All rates times a factor.
+    /// Multiplies all rates by a factor.
     pub fn scale(&mut self, factor: f64) {
         for case in &mut self.cases {
             case.operators.iter_mut().chain(&mut case.edges).for_each(|rate| *rate *= factor);
@@ -197,7 +196,7 @@ impl Rates {
     }
 }
 
-/// A part of a problem that has fixed rates.
+/// A part of a problem with fixed rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
     /// The problem with the variants of the part only.
@@ -207,13 +206,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// The whole of a problem.
+    /// A problem as one part.
     pub(crate) fn whole(problem: &Problem) -> Self {
         let all = |operator: &super::Operator| (0..operator.variants.len()).collect();
         Self { problem: problem.clone(), variants: problem.operators.iter().map(all).collect() }
     }
 
-    /// The part of it that has these variants of an operator, by their positions in it.
+    /// The part with only these variants of an operator, by their positions in it.
     pub(crate) fn with(&self, operator: usize, is_kept: impl Fn(usize) -> bool) -> Self {
         let all = |(at, of): (usize, &Vec<usize>)| -> Vec<usize> {
             (0..of.len()).filter(|variant| at != operator || is_kept(*variant)).collect()
@@ -225,7 +224,7 @@ impl Case {
         Self { problem: self.problem.clone().only(&kept), variants }
     }
 
-    /// A solution of the part as one of the whole.
+    /// Converts a solution of the part to the whole.
     pub fn of_whole(&self, mut solution: Solution) -> Solution {
         for (variant, of) in solution.variants.iter_mut().zip(&self.variants) {
             *variant = of[*variant];
@@ -233,7 +232,7 @@ impl Case {
         solution
     }
 
-    /// Joint variants of the whole as those of the part; none where it does not have them.
+    /// Converts joint variants of the whole to the part; none where it does not have them.
     pub fn of_part(&self, variants: &[usize]) -> Option<Vec<usize>> {
         let position = |(wanted, of): (&usize, &Vec<usize>)| of.iter().position(|variant| variant == wanted);
         variants.iter().zip(&self.variants).map(position).collect()
@@ -241,7 +240,7 @@ impl Case {
 }
 
 impl Problem {
-    /// The problem with the rates and sizes of these variants (one per operator), which are fixed then.
+    /// The problem with the rates and sizes of these variants (one per operator), which are then fixed.
     pub fn at(&self, variants: &[usize]) -> Cow<'_, Self> {
         let problem = match &self.rates {
             None => Cow::Borrowed(self),
@@ -255,7 +254,7 @@ impl Problem {
         self.rates.as_ref().map_or(self.edges[edge].rate, |rates| rates.case(variants).edges[edge])
     }
 
-    /// Gives it rates by joint variants, and the most of them as its own.
+    /// Sets rates by joint variants, and their maxima as its own.
     #[must_use]
     pub fn with_variant_rates(mut self, rates: Option<Rates>) -> Self {
         if let Some(most) = rates.as_ref().map(Rates::most) {
@@ -276,8 +275,8 @@ impl Problem {
         self.edges.iter_mut().zip(&case.edges).for_each(|(edge, rate)| edge.rate = *rate);
     }
 
-    /// Parts with fixed rates that together hold every joint variant once; those with the fewest records first. Of a problem
-    /// with fixed rates: itself.
+    /// Parts with fixed rates that together hold every joint variant once, the fewest records first. A problem with
+    /// fixed rates is its only part.
     pub fn cases(&self) -> Vec<Case> {
         let Some(rates) = &self.rates else {
             return vec![Case::whole(self)];
@@ -296,7 +295,7 @@ impl Problem {
         order.into_iter().map(part).collect()
     }
 
-    /// With these variants of each operator only, in this order.
+    /// Keeps only these variants of each operator, in this order.
     pub(super) fn only(mut self, variants: &[Vec<usize>]) -> Self {
         let sizes: Vec<_> = self.sizes.iter().map(|sizes| sizes.only(&self, variants)).collect();
         fn kept<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
@@ -337,7 +336,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Rates that are a product of a factor for each variant.
+    /// Rates that are products of a factor for each variant.
     fn product(factors: &[Vec<f64>]) -> Option<Rates> {
         let counts: Vec<usize> = factors.iter().map(Vec::len).collect();
         let matter: Vec<usize> = (0..counts.len()).collect();

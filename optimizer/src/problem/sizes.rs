@@ -1,9 +1,9 @@
-//! Sizes of records that depend on the variants of operators before the sender: what a detector finds decides how long the
-//! lists are that a tracker sends.
+//! Sizes of records that depend on the variants of operators before the sender: a detector determines the length of the
+//! lists that a tracker sends.
 //!
-//! [`super::Edge::bytes`] has the sizes by the variant of the sender. Where other variants count too, [`Problem::sizes`] has
-//! all sizes, and the edge the largest of them: a planner that knows nothing of this makes plans that are large enough.
-//! [`Problem::at`] gives the problem with the sizes of chosen variants.
+//! [`super::Edge::bytes`] has the sizes by the variant of the sender. Where other variants count too,
+//! [`Problem::sizes`] has all sizes, and the edge the largest: a planner that ignores this makes plans that are large
+//! enough. [`Problem::at`] returns the problem with the sizes of chosen variants.
 use super::rates::{digits, number};
 use super::{Problem, ProblemError, Producer};
 use std::borrow::Cow;
@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 pub struct Sizes {
     /// Position of the edge.
     pub edge: usize,
-    /// Operators whose variants count, in rising order; the sender may be one of them.
+    /// Operators whose variants count, in ascending order, possibly including the sender.
     pub operators: Vec<usize>,
-    /// Bytes of one record by the joint variants of these, which count like digits, that of the last operator the fastest.
+    /// Bytes of one record by the joint variants of these, numbered like digits, with the last operator as the lowest
+    /// digit.
     pub bytes: Vec<f64>,
 }
 
 impl Sizes {
-    /// Asks for the sizes of all joint variants of `operators` (`counts[operator]` is how many variants one has);
+    /// Computes the sizes of all joint variants of `operators` (`counts[operator]` is the number of variants);
     /// `bytes_of` gets one variant for each of `operators`.
     pub fn of(
         edge: usize,
@@ -43,7 +44,7 @@ impl Sizes {
         self.bytes[number(joint, &self.counts(problem))]
     }
 
-    /// One size for each variant of the sender (one for a source), picked from those of the other variants.
+    /// One size for each variant of the sender (one for a source), reduced by `pick` over the other variants.
     fn by_sender(&self, problem: &Problem, pick: fn(f64, f64) -> f64) -> Vec<f64> {
         let edge = &problem.edges[self.edge];
         let at = |operator| self.operators.iter().position(|other| *other == operator);
@@ -61,7 +62,7 @@ impl Sizes {
         (0..count).map(of).collect()
     }
 
-    /// With these variants of each operator only, in this order. `problem` still has all.
+    /// Keeps only these variants of each operator, in this order. `problem` still has all.
     pub(super) fn only(&self, problem: &Problem, variants: &[Vec<usize>]) -> Self {
         let kept: Vec<&Vec<usize>> = self.operators.iter().map(|operator| &variants[*operator]).collect();
         let (old, new) = (self.counts(problem), kept.iter().map(|kept| kept.len()).collect::<Vec<_>>());
@@ -101,8 +102,8 @@ impl Problem {
         }
     }
 
-    /// Gives edges sizes by joint variants, at most one list each, and the largest as their own. What depends on the sender
-    /// only is the edge's own.
+    /// Sets sizes by joint variants, at most one list per edge, and the largest as the edge's own. Sizes that depend on
+    /// the sender only become the edge's own.
     #[must_use]
     pub fn with_sizes(mut self, sizes: Vec<Sizes>) -> Self {
         self.sizes = Vec::new();
@@ -117,7 +118,7 @@ impl Problem {
         self
     }
 
-    /// The problem with the sizes of these variants, whatever the others are.
+    /// The problem with the sizes of these variants for all others.
     pub(super) fn with_sizes_at<'a>(problem: Cow<'a, Self>, variants: &[usize]) -> Cow<'a, Self> {
         if problem.sizes.is_empty() {
             return problem;
@@ -130,8 +131,8 @@ impl Problem {
         Cow::Owned(problem)
     }
 
-    /// The problem with the smallest sizes that any variants of the other operators give. No plan of it costs more than in the
-    /// problem itself, and what keeps the limits there keeps them here.
+    /// The problem with the smallest sizes over the variants of the other operators. Its plans cost no more than in the
+    /// problem itself, and plans that keep the limits there keep them here.
     pub(crate) fn with_least_sizes(&self) -> Cow<'_, Self> {
         if self.sizes.is_empty() {
             return Cow::Borrowed(self);
@@ -143,14 +144,14 @@ impl Problem {
         Cow::Owned(least)
     }
 
-    /// The operator before a sender whose variant among these raises the bytes per second most above those of the smallest
-    /// sizes; none where only the senders' variants count.
+    /// The operator before a sender whose given variant raises the bytes per second most above the smallest sizes; none
+    /// where only the senders' variants count.
     pub(crate) fn decides_sizes(&self, variants: &[usize]) -> Option<usize> {
         let mut raised: BTreeMap<usize, f64> = BTreeMap::new();
         for sizes in &self.sizes {
             let edge = &self.edges[sizes.edge];
             let counts = sizes.counts(self);
-            // The least with the variants among these of the sender and of one more operator.
+            // The least size with the given variants of the sender and of one more operator.
             let least = |more: usize| {
                 let is_chosen = |(at, digit): (usize, usize)| {
                     let operator = sizes.operators[at];
@@ -172,7 +173,7 @@ impl Problem {
                 *raised.entry(*operator).or_default() += by;
             }
         }
-        // Of several that raise them alike the first.
+        // The first of equal ones.
         raised.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(operator, _)| operator)
     }
 }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
     use crate::generator::small_problem;
 
-    /// A problem in which an edge leads from an operator with another before it, both with several variants.
+    /// A problem with an edge from the second of two operators, both with several variants.
     fn chain() -> (Problem, usize) {
         let found = (1..500).map(small_problem).find_map(|problem| {
             let edge = problem.edges.iter().position(|edge| {

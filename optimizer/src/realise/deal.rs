@@ -1,16 +1,16 @@
-//! The work of a group of identical workers, dealt out to each of them.
+//! Divides the work of a group of identical workers among them.
 use super::{Part, RealiseError, SMALL_SHARE, WorkerGroup};
 use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
 use tidemill_random::Random;
 
-/// A worker may be over its cap by so much: rounding of the solver.
+/// Tolerated excess over a worker's cap: rounding of the solver.
 const TOLERANCE: f64 = 5e-7;
 
-/// Orders in which models are packed into the memory of workers before it is said that they do not fit.
+/// Orders of packing models into the memory of workers before it is reported as too small.
 const PACKINGS: u32 = 200;
 
-/// A part with what the whole of its share takes of one worker.
+/// A part with the demand of its whole share on one worker.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     part: Part,
@@ -19,9 +19,9 @@ struct Work {
     memory: f64,
 }
 
-/// Parts per worker. Wrap-around (fill a worker, cut the operator at its border, go on with the next) in several orders
-/// hosts few operators twice; where the models then do not fit, they are packed in many orders by time and memory, and at
-/// last each worker gets an equal part of all.
+/// Parts per worker. Wrap-around (fill a worker, split the operator at its border, continue with the next) in several
+/// orders hosts few operators twice. Where the models then do not fit, they are packed in many orders by time and
+/// memory; the last resort gives each worker an equal part of all.
 pub(super) fn deal(
     problem: &Problem,
     variants: &[usize],
@@ -104,8 +104,8 @@ pub(super) fn deal(
     })
 }
 
-/// Worker by worker, each takes of the parts in this order what it has time and memory for; none where something is
-/// left. A worker's last part is cut where its time ends.
+/// Worker by worker, each takes the parts in this order while it has time and memory; none where something is left. A
+/// worker's last part is split where its time ends.
 fn packed(order: &[Work], count: u32, memory: f64) -> Option<Vec<Vec<Part>>> {
     let mut left = vec![1.0f64; order.len()]; // of each part
     let mut dealt = Vec::new();
@@ -142,7 +142,7 @@ fn wrap_around(order: &[Work], count: u32) -> Option<Vec<Vec<Part>>> {
     for work in order {
         let mut left = 1.0f64; // of the part
         while left > 0.0 {
-            // As much of the part as there is room for.
+            // The share of the part that fits.
             let room = |kind: usize| {
                 if work.loads[kind] <= 0.0 {
                     f64::INFINITY

@@ -2,7 +2,7 @@
 use super::{Lane, SMALL_SHARE};
 use std::collections::BTreeMap;
 
-/// A share of the keys with a location for everything.
+/// A share of the keys with a location for every source and operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pattern {
     /// Share of the keys.
@@ -11,8 +11,8 @@ pub struct Pattern {
     pub sources: Vec<usize>,
     /// Location of each operator.
     pub operators: Vec<usize>,
-    /// Who serves each operator's keys there, none for a weightless one; empty: whoever is at the location, which is
-    /// the same as long as no latency is looked at.
+    /// The lane of each operator's keys, none for a weightless one. Empty: any worker at the location, which makes no
+    /// difference without latency limits.
     pub lanes: Vec<Option<Lane>>,
 }
 
@@ -21,7 +21,7 @@ pub struct Pattern {
 pub struct Factor {
     /// The nodes.
     pub nodes: Vec<usize>,
-    /// Those of them that earlier factors had too.
+    /// The nodes that earlier factors had too.
     pub separator: Vec<usize>,
     /// Locations of the nodes, with their share.
     pub table: Vec<(Vec<usize>, f64)>,
@@ -30,10 +30,10 @@ pub struct Factor {
 /// A location for each node, where it has one, with its share.
 pub type Joined = Vec<(Vec<Option<usize>>, f64)>;
 
-/// A distribution over all nodes that has the given ones as its parts; nodes that no factor names have no location.
+/// Returns a distribution over all nodes whose parts are the given ones; nodes that no factor names have no location.
 ///
-/// The factors come in the order of a junction tree (see [`crate::junction`]), so that such a distribution exists if they
-/// agree on their separators; small disagreements are rounded away. Pairing the lists of both sides like the north-west
+/// The factors are in the order of a junction tree (see [`crate::junction`]), so that such a distribution exists if
+/// they agree on their separators; small disagreements are rounded. Pairing the lists of both sides like the north-west
 /// corner rule of the transportation problem keeps the result short: each factor adds at most the length of its table.
 pub fn join(nodes: usize, factors: &[Factor]) -> Joined {
     let mut joined: Joined = vec![(vec![None; nodes], 1.0)];

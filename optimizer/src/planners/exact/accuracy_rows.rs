@@ -4,7 +4,7 @@ use super::prepared::Prepared;
 use super::program::{Column, Terms};
 use crate::problem::{ACCURACY_TOLERANCE, AccuracyModel, Producer, ResponseRow};
 
-/// Adds the rows. Where only one joint variant is allowed there are none: whoever allows it has looked.
+/// Adds the rows. A single allowed joint variant needs none: the caller has checked it.
 pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>, allowed: &Allowed) {
     let problem = prepared.problem;
     if allowed.is_one() {
@@ -49,7 +49,7 @@ fn add_sum(model: &mut Model, allowed: &Allowed, needed: f64, contributions: &[V
     model.program.at_least(terms, needed);
 }
 
-/// One of the accepted joint variants: a share of each, which the binaries make 0 or 1.
+/// Adds one row set for the accepted joint variants: a share of each, which the binaries make 0 or 1.
 fn add_table(model: &mut Model, allowed: &Allowed, accepted: &[Vec<usize>]) {
     let lambdas: Vec<Column> = accepted.iter().map(|_| model.program.real(0.0, 0.0, 1.0)).collect();
     model.program.equal(lambdas.iter().map(|&lambda| (lambda, 1.0)).collect(), 1.0);
@@ -64,9 +64,9 @@ fn add_table(model: &mut Model, allowed: &Allowed, accepted: &[Vec<usize>]) {
     }
 }
 
-/// Rows chosen along the stream: a row needs upstream rows whose output is not below what it asks for. For every level
-/// that a row of the operator asks of an input: the rows asking that or more weigh no more than the upstream rows giving
-/// that or more.
+/// Adds rows chosen along the stream: a row needs upstream rows whose output is not below its requirement. For every
+/// level that a row of the operator requires of an input: the rows requiring at least that weigh no more than the
+/// upstream rows providing at least that.
 fn add_responses(
     model: &mut Model,
     prepared: &Prepared<'_>,
@@ -127,7 +127,7 @@ fn add_responses(
     }
 }
 
-/// The rows of an operator without own ones: each level that an input can have, passed on.
+/// The rows of an operator without its own: each level that an input can have, passed on.
 fn passing_on(
     prepared: &Prepared<'_>,
     chosen: &[Vec<(Column, ResponseRow)>],

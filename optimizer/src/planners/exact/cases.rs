@@ -1,18 +1,18 @@
-//! Problems whose rates depend on variants: part by part, each with fixed rates.
+//! Plans problems whose rates depend on variants: part by part, each with fixed rates.
 //!
-//! The parts hold every joint variant once, so the cheapest plan of all is the cheapest of the whole, and no plan costs less
-//! than the least bound of any. Parts with few records come first, as their plans are the cheapest most often; each gets
-//! an equal part of the time that is left, so what an easy one does not need is for the others.
+//! The parts hold every joint variant once, so the cheapest plan of all parts is the cheapest of the whole, and no plan
+//! costs less than their least bound. Parts with few records come first, as their plans are usually the cheapest. Each
+//! gets an equal share of the remaining time, so that easy parts leave time for the others.
 use super::{Asked, Exact, NAME};
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
 
-/// Plans that cost the same but for this part are told apart by their accuracy.
+/// Plans whose costs differ by no more than this share are compared by accuracy.
 const SAME_COST: f64 = 1e-9;
 
-/// The best plan of a problem with rates that depend on variants, with none of the `excluded` joint variants.
+/// The best plan of a problem whose rates depend on variants, with none of the `excluded` joint variants.
 pub(super) fn by_cases(
     problem: &Problem,
     limits: &SearchLimits,
@@ -44,7 +44,7 @@ pub(super) fn by_cases(
     Ok(concluded(all, limits, is_out_of_time))
 }
 
-/// What the parts say of the whole, of which `all` has the cheapest plan and the least bound.
+/// Completes the outcome of the whole, given the cheapest plan and the least bound of the parts in `all`.
 pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time: bool) -> Outcome {
     all.status = match (all.cost, all.bound) {
         (None, Some(f64::INFINITY)) => Status::Infeasible,
@@ -64,7 +64,7 @@ pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time:
     all
 }
 
-/// Whether a plan is cheaper than the best so far, or more accurate where it costs the same.
+/// Whether a plan is cheaper than the best so far, or more accurate at equal cost.
 pub(super) fn is_better(
     problem: &Problem,
     (cost, solution): (f64, &Solution),

@@ -1,11 +1,10 @@
-//! A feasible point by rounding the relaxation step by step (diving, Achterberg 2007, chapter 9).
+//! Finds a feasible point by rounding the relaxation step by step (diving, Achterberg 2007, chapter 9).
 use super::live::{Live, NotLive};
 use super::program::{Column, Program, SolverForm};
 use super::tuning::WHOLE;
 
-/// Values of all columns with whole numbers in `stages`, rounded stage by stage; none where it ends in a dead end or no
-/// seconds are left. Within a stage the column nearest to a whole number is fixed first. What is found is a point,
-/// never a bound.
+/// Values of all columns with whole numbers in `stages`, rounded stage by stage; none in a dead end or when no seconds
+/// are left. Within a stage the column nearest to a whole number is fixed first. The result is a point, never a bound.
 pub(super) fn dive(program: &Program, stages: &[Vec<Column>], seconds: impl Fn() -> f64) -> Option<Vec<f64>> {
     let form = SolverForm::of(program, true)?;
     if form.is_decided() {
@@ -40,7 +39,7 @@ fn rounded(
                 Err(_) => live.fixed(form, column, other)?,
             };
         }
-        // What is whole now stays so while later stages are rounded.
+        // Values that are whole now stay so while later stages are rounded.
         for &column in stage {
             if let Some(value) = live.value(form, column) {
                 live = live.fixed(form, column, value.round())?;

@@ -1,10 +1,10 @@
-//! A more accurate plan at the same cost: workers are paid for whole, and what is idle of them may do for better models.
-//! Joint variants whose work may cost no more are tried, the most accurate first: in the place of those of the cheapest plan,
-//! then on its workers, then on any that together cost as much. Where none of many fits, better variants are tried one
-//! operator at a time.
+//! Finds a more accurate plan at the same cost: workers are paid for whole, and their idle time may suffice for better
+//! models. Joint variants whose work may cost no more are tried, the most accurate first: in place of those of the
+//! cheapest plan, then on its workers, then on any workers at that total cost. Where none of many fits, better variants
+//! are tried one operator at a time.
 //!
-//! A worker that does more keeps longer waits only, so the waits that a plan allows are chosen anew for other variants:
-//! latency limits often leave room for them.
+//! A busier worker keeps only longer waits, so the waits of a plan are chosen again for other variants: latency limits
+//! often leave room for them.
 use super::model::{Allowed, Model};
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
@@ -25,7 +25,7 @@ use crate::realise::realise;
 use crate::solution::Solution;
 use crate::waits::keeps;
 
-/// Takes a more accurate plan, where one costs the same and keeps all limits.
+/// Takes a more accurate plan at the same cost that keeps all limits, where one is found.
 pub(super) fn more_accurate(
     problem: &Problem,
     excluded: &[Vec<usize>],
@@ -80,8 +80,8 @@ fn within_time(
     Ok(())
 }
 
-/// The plan with better variants, one operator after the other, as far as its workers do: each time the exchange that gains
-/// most.
+/// Improves variants one operator at a time, as far as the plan's workers allow: each time the exchange with the
+/// largest gain.
 fn climbed(
     problem: &Problem,
     excluded: &[Vec<usize>],
@@ -108,7 +108,7 @@ fn climbed(
     }
 }
 
-/// What the work of variants costs at least, in $/h, if parts of workers could be rented.
+/// Least cost of the work of variants, in $/h, if fractions of workers could be rented.
 #[derive(Debug)]
 struct Work {
     /// By operator and variant; infinite where it runs on no worker.
@@ -137,7 +137,7 @@ impl Work {
     }
 }
 
-/// Joint variants whose accuracy is known and higher, and whose work may fit, the most accurate first.
+/// Joint variants of higher known accuracy whose work may fit, the most accurate first.
 fn more_accurate_joints(
     problem: &Problem,
     excluded: &[Vec<usize>],
@@ -165,8 +165,8 @@ fn more_accurate_joints(
     better.into_iter().map(|(_, joint)| joint).collect()
 }
 
-/// The same plan with other variants, each in the mode most like the one before, and with the shortest waits that the workers
-/// then keep; none where a variant does not run there, or no wait is kept.
+/// The plan with other variants, each in the mode most similar to the previous one, and with the shortest waits that
+/// the workers then keep; none where a variant does not run there, or no wait is kept.
 fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solution> {
     let mut with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
     for hosting in &mut with_joint.hostings {
@@ -192,16 +192,16 @@ fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solut
     Some(with_joint)
 }
 
-/// The shortest wait that may be chosen for a worker and that its work keeps.
+/// The shortest listed wait that a worker keeps with its work.
 fn shortest_wait(problem: &Problem, plan: &Solution, worker: usize) -> Option<f64> {
     let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
     problem.limits.waits().into_iter().find(|wait| keeps(problem, plan, worker, *wait, percentile))
 }
 
-/// Plans with given variants that cost no more than a plan that there is.
+/// Searches plans with given variants that cost no more than an existing one.
 struct Anew<'a> {
     planning: Prepared<'a>,
-    /// Only under latency limits.
+    /// Set only under latency limits.
     bounding: Option<Prepared<'a>>,
     total: f64,
 }
@@ -217,7 +217,7 @@ impl<'a> Anew<'a> {
         Ok(Self { planning, bounding, total })
     }
 
-    /// A plan that is no dearer by more than rounding, if one is found soon.
+    /// A plan that costs no more, except for rounding, if one is found soon.
     fn plan(
         &self,
         plan: &Solution,
@@ -231,7 +231,7 @@ impl<'a> Anew<'a> {
                 realised(self.planning.problem, &self.planning, &model, &point).ok()
             })),
             Some(bounding) => {
-                // Whatever is found has to be cheaper than this, by more than the gap.
+                // A plan has to be cheaper than this by more than the gap.
                 let dearer = most / (1.0 - 2.0 * search.limits.gap);
                 let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0 };
                 let waits = WaitLevels::of(self.planning.problem, false);
@@ -241,7 +241,7 @@ impl<'a> Anew<'a> {
         }
     }
 
-    /// The cheapest shares and routes with the numbers of workers of a plan; without latency limits.
+    /// The cheapest shares and routes with the plan's numbers of workers; without latency limits.
     fn on_same_workers(&self, plan: &Solution, joint: &[usize], search: &mut Search) -> Option<Solution> {
         let with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
         let model = Model::new(&self.planning, &Allowed::only(&self.planning, joint));
@@ -266,7 +266,7 @@ mod tests {
     use crate::planners::exact::Exact;
     use crate::problem::{AccuracyModel, Problem};
 
-    /// The first operator gets, for each of its variants, one more that is `slower` times as slow.
+    /// Adds to the first operator a copy of each variant that takes `slower` times as long.
     fn with_more_accurate_copies(mut problem: Problem, slower: f64, points: f64) -> Problem {
         let first = &mut problem.operators[0];
         let count = first.variants.len();
@@ -307,14 +307,14 @@ mod tests {
             if problem.operators[0].weightless {
                 continue;
             }
-            // As quick as the others.
+            // Copies as quick as the originals.
             let Some((cost, accuracy)) = planned(&with_more_accurate_copies(problem.clone(), 1.0, 10.0))
             else {
                 continue;
             };
             planned_in_all += 1;
             assert!(accuracy > 59.0, "{}: {accuracy}", problem.name);
-            // So slow that no worker could keep up: the cheap plan stays as it is.
+            // Copies too slow for any worker: the cheap plan stays as it is.
             let (same, less) =
                 planned(&with_more_accurate_copies(problem.clone(), 1e4, 10.0)).expect("a plan");
             assert!((same - cost).abs() <= 2e-4 * cost && less < 51.0, "{}: {same}, {less}", problem.name);
@@ -322,7 +322,7 @@ mod tests {
         assert!(planned_in_all > 20, "{planned_in_all}");
     }
 
-    /// Whoever asks for more accuracy than the answer has pays for it: no plan that another level finds costs as much.
+    /// More accuracy than the answer has costs more: no plan found under another level costs as little.
     #[test]
     fn no_level_finds_more_accuracy_for_the_same_money() {
         let (mut asked, mut improved) = (0, 0);

@@ -1,10 +1,10 @@
-//! From a point of the program to a placement.
+//! Extracts a placement from a point of the program.
 use super::model::Model;
 use super::prepared::Prepared;
 use crate::problem::Producer;
 use crate::realise::{Factor, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup, join};
 
-/// The placement that a point with whole numbers means.
+/// The placement of a point with whole numbers.
 pub(super) fn placement(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Placement {
     let variants = model.joint(values);
     Placement {
@@ -89,8 +89,9 @@ fn patterns(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Patte
         .collect()
 }
 
-/// Every operator gives the keys to its locations in the same order, lowest tier first. Where traffic only goes up this
-/// is a routing whenever there is one; where the price of a way up grows evenly with its length, it is the cheapest.
+/// Every operator assigns the keys to its locations in the same order, lowest tier first. Where traffic only goes up
+/// this finds a routing whenever there is one; where the price of a route grows evenly with its length, it is the
+/// cheapest.
 fn in_order(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Pattern> {
     let problem = prepared.problem;
     let operators = 0..problem.operators.len();

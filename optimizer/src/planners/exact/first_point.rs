@@ -1,4 +1,4 @@
-//! First points of a program, from which a search goes on: the relaxation, rounded.
+//! First points of a program for the search: the relaxation, rounded.
 use super::dive::dive;
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
@@ -9,7 +9,7 @@ use super::tuning::{
 };
 
 impl Search {
-    /// A good point with those variants, without a bound; one that costs no more than `enough` is not improved.
+    /// A good point with the given variants, without a bound; one that costs no more than `enough` is not improved.
     pub(super) fn with_variants(
         &mut self,
         prepared: &Prepared<'_>,
@@ -31,8 +31,8 @@ impl Search {
         best.map(|point| self.polished(model, point))
     }
 
-    /// A point near the relaxation: by rounding it, then with whole workers before variants, then, in large programs, by freeing
-    /// a few operators at a time; whether it is rather the bound that is far.
+    /// A point near the relaxation: by rounding it, then with whole workers before variants, then, in large programs,
+    /// by freeing a few operators at a time. Also returns whether the bound is likely the looser one.
     pub(super) fn first_point(&mut self, model: &Model, root: &Point) -> (Option<Point>, bool) {
         let unused = model.all_binaries().filter(|&binary| root.values[binary] <= 1e-6);
         let near = model.program.without(unused);
@@ -45,7 +45,7 @@ impl Search {
             return (best, false);
         }
         if let Some(point) = &best {
-            // The same variants, numbers of workers free.
+            // These variants with free numbers of workers.
             let given = model.all_binaries().map(|binary| (binary, point.values[binary].round()));
             let (program, start) = (model.program.with(given), point.values.clone());
             let effort = self.incumbent_effort();
@@ -78,8 +78,8 @@ impl Search {
         Some(Point { values, cost, bound: root.cost, nodes: 0, by_time: false })
     }
 
-    /// Whole numbers of workers first, with variants still mixed: that costs little. Then the variants for these numbers,
-    /// then the numbers for these variants.
+    /// Makes numbers of workers whole first, with variants still mixed, which costs little. Then the variants for these
+    /// numbers, then the numbers for these variants.
     fn workers_first(&mut self, model: &Model, from: &Program, best: &mut Option<Point>) {
         let counts = || model.counts.iter().flatten().map(|(_, column)| *column);
         let mixed = from.with_real(model.all_binaries());
@@ -95,8 +95,8 @@ impl Search {
         self.improve(&given, &effort, best);
     }
 
-    /// Frees the variants of a few operators that follow each other, and all numbers of workers (large neighbourhood
-    /// search), until a pass over all of them finds nothing better.
+    /// Frees the variants of a few consecutive operators, and all numbers of workers (large neighbourhood search),
+    /// until a pass over all of them finds nothing better.
     fn free_some(
         &mut self,
         model: &Model,

@@ -1,15 +1,15 @@
-//! Solves a program with HiGHS instead of `microlp`, where its library was found: much quicker at closing the gap of programs
-//! whose relaxation is weak, as those under latency limits are.
+//! Solves a program with HiGHS instead of `microlp`, where its library was found. It closes the gap of programs with a
+//! weak relaxation, such as those under latency limits, much sooner.
 //!
-//! One thread and a fixed seed (HiGHS' own default), so that the same program gives the same answer.
+//! One thread and a fixed seed (HiGHS' own default) keep answers reproducible.
 use super::program::{Answer, Effort, Point, Program};
 use super::reduced::Reduced;
 use super::tuning::INTEGER_TOLERANCE;
 use microlp::ComparisonOp;
 use tidemill_highs::{Column, Highs, Program as Reduction, Settings, Solved, Status};
 
-/// Solves a program; columns and rows that are decided already are left out (see [`Reduced`]). None: HiGHS refused
-/// something or failed numerically.
+/// Solves a program without its decided columns and rows (see [`Reduced`]). None: HiGHS refused something or failed
+/// numerically.
 pub(super) fn solve(program: &Program, effort: &Effort<'_>, highs: Highs) -> Option<Answer> {
     let (columns, rows) = program.parts();
     let Some(reduced) = Reduced::of(columns, rows) else { return Some(Answer::Infeasible) };
@@ -59,7 +59,7 @@ pub(super) fn solve(program: &Program, effort: &Effort<'_>, highs: Highs) -> Opt
     answer(solved, fixed_cost, problem.has_integers(), values_of)
 }
 
-/// The whole numbers to begin with, of the columns that are left; HiGHS completes them by a linear program.
+/// The initial whole numbers of the remaining columns; HiGHS completes them by a linear program.
 fn start(effort: &Effort<'_>, own: &[Option<Column>]) -> Option<Vec<f64>> {
     let values = effort.start.filter(|_| !effort.relaxed)?;
     let left = own.iter().zip(values).filter(|(own, _)| own.is_some());
@@ -81,7 +81,7 @@ fn answer(
     let by_time = status == Status::TimeLimit;
     let cost = objective + fixed_cost;
     let proven = bound.map(|bound| bound + fixed_cost);
-    // A linear program that was cut short has a point that says nothing.
+    // The point of an interrupted linear program proves nothing.
     let values = values.filter(|_| has_integers || status == Status::Optimal);
     Some(match values {
         Some(values) => {
@@ -103,7 +103,7 @@ mod tests {
     use crate::planners::exact::program::{Answer, Effort};
     use crate::planners::exhaustive::Exhaustive;
 
-    /// The library that `make setup` fetches.
+    /// The library from `make setup`.
     fn library() -> Highs {
         let fetched = concat!(env!("CARGO_MANIFEST_DIR"), "/../.tidemill/lib/libhighs.so.1.15.1");
         let path = std::env::var("TIDEMILL_HIGHS").unwrap_or_else(|_| fetched.to_owned());
@@ -136,7 +136,7 @@ mod tests {
         assert!(planned > 20 && limited > 10, "{planned} planned, {limited} under latency limits");
     }
 
-    /// Whole programs, with and without memory, that HiGHS itself solves: small problems hardly ever come to it in a search.
+    /// Solves whole programs with HiGHS, with and without memory: small problems rarely reach it in a search.
     #[test]
     fn programs_cost_the_same_with_both() {
         let mut compared = 0;

@@ -1,4 +1,4 @@
-//! A plan to begin with, from the planners that prove nothing.
+//! A first plan, from the planners that prove nothing.
 use super::tuning::{BEAM_SIZE, WIDE_BEAM_SIZE};
 use crate::check::check;
 use crate::planner::{Planner, PlannerError, SearchLimits};
@@ -7,8 +7,8 @@ use crate::planners::{best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeO
 use crate::problem::Problem;
 use crate::solution::Solution;
 
-/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. Beams only for problems of moderate
-/// size, the wide one for small ones and where the others find none.
+/// The cheapest plan of the heuristics with its cost in $/h, without the excluded joint variants. Beams run only on
+/// problems of moderate size, the wide one on small ones and where the others find none.
 ///
 /// # Errors
 /// See [`Planner::plan`].
@@ -22,7 +22,7 @@ pub(super) fn incumbent(
     let narrow = Beam { variant_width: 4, worker_width: 4, orders: 2, ..Beam::default() };
     let mut quick: Vec<&dyn Planner> = vec![&BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
     let wide = Beam::default();
-    // The wide beam tries all that the narrow one does.
+    // The wide beam covers the narrow one.
     let has_wide = problem.operators.len() as u64 * workers <= WIDE_BEAM_SIZE;
     if has_wide {
         quick.push(&wide);

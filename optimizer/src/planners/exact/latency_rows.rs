@@ -1,5 +1,5 @@
-//! Latency limits as rows of a bound: the flow over time, and the mean latency over the keys. Where every route ends in time,
-//! the mean of the routes does, and the mean of a sum is the sum of the means.
+//! Latency limits as rows of a bound: the flow over time, and the mean latency over the keys. Where every route ends in
+//! time, so does the mean of the routes, and the mean of a sum is the sum of the means.
 use super::latency_times;
 use super::model::Model;
 use super::prepared::Prepared;

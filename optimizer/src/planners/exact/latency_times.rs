@@ -1,10 +1,10 @@
 //! A bound under latency limits: every share of the keys keeps the limit by itself, with times rounded down to points.
 //!
-//! In a plan each key has a time at which each of its operators begins and ends. Rounded down to the points of a
-//! [`TimeGrid`], the times of a route still fit into the limit. So the shares of the keys by operator, location, point
-//! of begin and duration make a flow over time: what arrives on a link may wait, but cannot begin earlier. All this is
-//! linear in the shares, without a binary; unlike the mean latency, it does not let a fast share make good for a slow one.
-//! What is relaxed: the rounding, and that the links of a join agree on the times of each key only as a whole.
+//! In a plan each key has a start and an end time at each operator. Rounded down to the points of a [`TimeGrid`], the
+//! times of a route still fit into the limit. So the shares of the keys by operator, location, start point and duration
+//! form a flow over time: arrivals may wait, but cannot start earlier. All this is linear in the shares, without a
+//! binary. Unlike the mean latency, it does not let a fast share compensate a slow one. Two things are relaxed: the
+//! rounding, and that the links of a join agree on the times of each key only in total.
 use super::model::Model;
 use super::prepared::Prepared;
 use super::program::{Column, Terms};
@@ -12,7 +12,7 @@ use super::time_grid::{Call, TimeGrid, Trip, Wait, Window};
 use crate::problem::Producer;
 use std::collections::BTreeMap;
 
-/// A duration in seconds as a key of maps: it is not negative.
+/// A non-negative duration in seconds as a key of maps.
 type Bits = u64;
 
 /// Points for a program with all choices of this problem; none where an operator has none.
@@ -112,7 +112,7 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid) {
     }
 }
 
-/// Keys by begin and duration, of an operator: together those of the shares of that duration.
+/// Adds keys by start and duration, of an operator: together those of the shares of that duration.
 fn add_calls(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid, node: usize) -> Leaving {
     let mut ended = Leaving::new();
     if prepared.deadline[node].is_none() {
@@ -120,7 +120,7 @@ fn add_calls(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid, node: 
     }
     let is_fed = is_fed(prepared, node);
     for (&location, window) in &grid.windows[node] {
-        // By duration, and by what the way from a source takes before it.
+        // By duration, and by the time of the transfer from a source before it.
         let mut shares: BTreeMap<(Bits, Bits), Vec<Column>> = BTreeMap::new();
         for &(choice, column) in &model.shares[node] {
             let facts = &prepared.choices[node][choice];
@@ -150,7 +150,7 @@ fn add_calls(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid, node: 
     ended
 }
 
-/// Keys on a link by the point at which they leave, what they wait behind it, and when they begin.
+/// Adds keys on a link by the point at which they leave, their wait after it, and their start.
 fn add_trips(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid, index: usize, ended: &Leaving) {
     let link = &prepared.links[index];
     let mut of_pair: BTreeMap<(usize, usize, Bits), Vec<Column>> = BTreeMap::new();
@@ -192,7 +192,7 @@ fn add_trips(model: &mut Model, prepared: &Prepared<'_>, grid: &TimeGrid, index:
     }
 }
 
-/// What has arrived waits or begins.
+/// Keys that have arrived wait or start.
 fn add_arrivals(
     model: &mut Model,
     link: usize,

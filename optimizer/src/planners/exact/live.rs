@@ -1,20 +1,20 @@
-//! A solved relaxation that stays in the solver: columns are fixed and rows added in a few pivots each, instead of a
+//! A solved relaxation that stays in the solver: fixing a column or adding a row takes a few pivots instead of a
 //! solution from scratch.
 use super::program::{Column, SolverForm, Terms, time_limit};
 use microlp::{ComparisonOp, Error, Solution, SolveOptions, SolveOutcome, Variable};
 
-/// The relaxation of a program, solved.
+/// The solved relaxation of a program.
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     solution: Solution,
 }
 
-/// Why there is none.
+/// Why there is no solution.
 #[derive(Debug)]
 pub(super) enum NotLive {
     /// The relaxation has no point, so the program has none.
     Infeasible,
-    /// Out of time, or the solver gave up: nothing is known.
+    /// Out of time, or the solver failed: nothing is known.
     Unknown,
 }
 
@@ -34,7 +34,7 @@ impl Live {
         }
     }
 
-    /// Value of a column that is not decided.
+    /// Value of an undecided column.
     pub(super) fn value(&self, form: &SolverForm, column: Column) -> Option<f64> {
         form.variables[column].map(|variable| self.solution.var_value(variable))
     }
@@ -44,18 +44,18 @@ impl Live {
         form.values(|variable| self.solution.var_value(variable))
     }
 
-    /// Its cost: no point of the program costs less.
+    /// Its cost: a lower bound of the program.
     pub(super) fn cost(&self, form: &SolverForm) -> f64 {
         self.solution.objective() + form.fixed_cost
     }
 
-    /// The same with a column fixed.
+    /// Fixes a column.
     pub(super) fn fixed(self, form: &SolverForm, column: Column, value: f64) -> Result<Self, NotLive> {
         let variable = form.variables[column].ok_or(NotLive::Unknown)?;
         Self::of(self.solution.fix_var(variable, value))
     }
 
-    /// The same with a row `terms >= right`, which must hold in every point of the program.
+    /// Adds a row `terms >= right`, which must hold in every point of the program.
     pub(super) fn with_row(self, form: &SolverForm, terms: &Terms, right: f64) -> Result<Self, NotLive> {
         let mut right = right;
         let mut left: Vec<(Variable, f64)> = Vec::with_capacity(terms.len());

@@ -2,8 +2,8 @@
 //!
 //! Columns: shares of every operator's records per choice, counts of workers per class, a binary per variant, shares of
 //! the keys per link and pair of locations, and per clique of the junction tree and tuple of locations. All flows are
-//! shares, so that coefficients stay near 1. Workers of a class are identical and records divisible, so the optimum over
-//! counts is the optimum over single workers.
+//! shares, so that coefficients stay near 1. Workers of a class are identical and records divisible, so the optimum
+//! over counts is the optimum over single workers.
 use super::prepared::{Choice, Link, Prepared};
 use super::program::{Column, Program, Terms};
 use super::time_grid::TimeColumns;
@@ -11,19 +11,19 @@ use super::{accuracy_rows, latency_rows};
 use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which joint variants a program may choose from.
+/// Joint variants that a program may choose from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Allowed {
     /// By operator and variant.
     pub(super) variants: Vec<Vec<bool>>,
-    /// Joint variants that are not to be chosen.
+    /// Excluded joint variants.
     pub(super) excluded: Vec<Vec<usize>>,
-    /// All joint variants that may be chosen, where they are listed; then nothing else needs to be said of accuracy.
+    /// All joint variants that may be chosen, where they are listed; then no other accuracy row is needed.
     pub(super) list: Option<Vec<Vec<usize>>>,
 }
 
 impl Allowed {
-    /// One joint variant only.
+    /// Allows one joint variant only.
     pub(super) fn only(prepared: &Prepared<'_>, joint: &[usize]) -> Self {
         let operators = prepared.problem.operators.iter().zip(joint);
         let variants =
@@ -31,7 +31,7 @@ impl Allowed {
         Self { variants, excluded: Vec::new(), list: None }
     }
 
-    /// The variant of an operator with one only.
+    /// The only allowed variant of an operator, if there is one.
     pub(super) fn single(&self, operator: usize) -> Option<usize> {
         let mut allowed = self.of(operator);
         allowed.next().filter(|_| allowed.next().is_none())
@@ -69,7 +69,7 @@ pub(super) struct Model {
     pub(super) flows: Vec<PairColumns>,
     /// Per large clique (in order of the tree): locations of its nodes, column.
     pub(super) tuples: Vec<Vec<(Vec<usize>, Column)>>,
-    /// First column of the flows; those before are the same with and without whole routes.
+    /// First column of the flows; earlier columns are equal with and without whole routes.
     pub(super) first_flow: Column,
     pub(super) allowed: Allowed,
     /// Flow over time, where the program has one.
@@ -124,8 +124,8 @@ impl Model {
             .collect()
     }
 
-    /// Values of the binaries of variants and of the counts in a plan, no number elsewhere; none where the program does
-    /// not have the plan's variants.
+    /// Values of the binaries of variants and of the counts in a plan, NaN elsewhere; none where the program does not
+    /// have the plan's variants.
     pub(super) fn integers_of(&self, prepared: &Prepared<'_>, solution: &Solution) -> Option<Vec<f64>> {
         let mut values = vec![f64::NAN; self.program.len()];
         for (operator, &variant) in solution.variants.iter().enumerate() {
@@ -181,7 +181,7 @@ impl Model {
             self.shares.push(columns);
         }
         for joint in &self.allowed.excluded {
-            // Not all of these together. An operator whose variant is given counts as chosen.
+            // Forbids the combination. An operator whose variant is given counts as chosen.
             if joint.iter().enumerate().any(|(operator, &variant)| !self.allowed.variants[operator][variant])
             {
                 continue;
@@ -202,7 +202,7 @@ impl Model {
             columns.iter().copied().filter(|(index, _)| choices[*index].class == Some(class)).collect()
         };
         for (class, facts) in prepared.classes.iter().enumerate() {
-            // The parts of the operators on this class that share workers.
+            // Groups of operators on this class that share workers.
             let parts: Vec<Vec<(usize, usize, Column)>> = {
                 let of_operator = |operator: usize| -> Vec<(usize, usize, Column)> {
                     let columns = on(class, &self.shares[operator], &prepared.choices[operator]);
@@ -225,8 +225,8 @@ impl Model {
                     terms.push((count, -1.0));
                     self.program.at_most(terms, 0.0);
                 }
-                // Work that needs little time still needs a worker. (Shares are at most 1, so it always holds; it is
-                // needed where the load says less.)
+                // Work that takes little time still needs a worker. (Shares are at most 1, so this always holds; it
+                // matters where the load is lower.)
                 let operators: BTreeSet<usize> = part.iter().map(|(operator, ..)| *operator).collect();
                 for operator in operators {
                     let own = part.iter().filter(|(other, ..)| *other == operator);
@@ -245,7 +245,7 @@ impl Model {
         self.add_weightless(prepared);
     }
 
-    /// How many workers hold each model, and that those fit into the memory of the workers in use.
+    /// Adds the number of workers that hold each model, and that these fit into the memory of the workers in use.
     fn add_memory(
         &mut self,
         prepared: &Prepared<'_>,
@@ -270,7 +270,7 @@ impl Model {
         self.program.at_most(total, 0.0);
     }
 
-    /// Not more workers of a class than there are, over waits and operators; single ones in order.
+    /// Limits the workers of a class to those available, over waits and operators; orders single ones.
     fn add_counts(&mut self, prepared: &Prepared<'_>) {
         let mut groups: BTreeMap<(usize, Option<u32>), Vec<Column>> = BTreeMap::new();
         for (facts, counts) in prepared.classes.iter().zip(&self.counts) {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// A weightless operator runs where a worker is in use.
+    /// Restricts weightless operators to locations with a worker in use.
     fn add_weightless(&mut self, prepared: &Prepared<'_>) {
         for (operator, columns) in self.shares.iter().enumerate() {
             if !prepared.problem.operators[operator].weightless {
@@ -325,7 +325,7 @@ impl Model {
         self.shares[operator].iter().filter(|(i, _)| is_there(&choices[*i])).map(|(_, c)| (*c, 1.0)).collect()
     }
 
-    /// Says that a sum equals the share of a node at a location (of those variants where it is an operator).
+    /// Equates a sum with the share of a node at a location (of those variants where it is an operator).
     fn equal_share(
         &mut self,
         prepared: &Prepared<'_>,
@@ -383,7 +383,7 @@ impl Model {
         }
     }
 
-    /// Distributions over cliques that agree with the links inside them and with each other.
+    /// Adds distributions over cliques that agree with the links inside them and with each other.
     fn add_cliques(&mut self, prepared: &Prepared<'_>) {
         let mut columns_of: Vec<Option<usize>> = Vec::new();
         for clique in &prepared.tree.cliques {
@@ -481,7 +481,7 @@ impl Model {
         }
         for ((from, to), terms) in used {
             if let Some(bandwidth) = problem.route(from, to).and_then(|route| route.bandwidth) {
-                // Shares of the bandwidth; of a link that carries nothing, bytes.
+                // Shares of the bandwidth; for a link without bandwidth, bytes.
                 let scale = if bandwidth > 0.0 { bandwidth } else { 1.0 };
                 let right = if bandwidth > 0.0 { 1.0 } else { 0.0 };
                 self.program.at_most(terms.into_iter().map(|(c, bytes)| (c, bytes / scale)).collect(), right);
@@ -494,7 +494,7 @@ impl Model {
         self.counts[class].iter().find(|(of, _)| *of == operator).map(|(_, column)| *column)
     }
 
-    /// How many workers those are in a point.
+    /// Number of workers of a slot in a point.
     pub(super) fn number(&self, values: &[f64], slot: (usize, Option<usize>)) -> f64 {
         self.count(slot).map_or(0.0, |column| values[column])
     }

@@ -1,13 +1,13 @@
-//! One mode for an operator on a worker: a plan over shares may mix two backends or batches of the same model on one
-//! worker at the same cost. That loads the model twice and reads oddly, so where one of them does, it does it all.
+//! One mode for an operator on a worker. A plan over shares may mix two backends or batches of one model on a worker at
+//! equal cost, which loads the model twice. Where one of them can do all the work, it does.
 use crate::check::check;
 use crate::problem::Problem;
 use crate::solution::{Hosting, RouteClass, Solution};
 use std::collections::BTreeMap;
 
-/// The same plan with one mode each, as far as it keeps all limits. Workers, locations and so the cost stay.
+/// The plan with one mode each, as far as it keeps all limits. Workers, locations and thus the cost stay.
 pub(super) fn one_mode_each(problem: &Problem, mut solution: Solution) -> Solution {
-    // By operator and worker class: workers of a class are alike, and so are what they host.
+    // By operator and worker class: workers of a class host the same.
     let mut mixed: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (hosting, other) in pairs(&solution.hostings) {
         if let Some(worker) = hosting.worker {
@@ -40,7 +40,7 @@ fn pairs(hostings: &[Hosting]) -> impl Iterator<Item = (&Hosting, &Hosting)> {
     })
 }
 
-/// All that workers of a class do of an operator in one mode, where they mixed several.
+/// Merges the modes of an operator on workers of a class into one, where they mix several.
 fn merged(solution: &Solution, operator: usize, class: usize, mode: usize) -> Solution {
     let is_there = |hosting: &Hosting| {
         hosting.operator == operator
@@ -83,7 +83,7 @@ mod tests {
     use crate::planner::{Planner, SearchLimits};
     use crate::planners::exact::Exact;
 
-    /// One operator with two equal modes, mixed half and half by hand: one of them does it all at the same cost.
+    /// One operator with two equal modes, mixed half and half: one of them takes all at the same cost.
     #[test]
     fn a_mix_of_equal_modes_becomes_one() {
         let mut problem = crate::generator::small_problem(1);

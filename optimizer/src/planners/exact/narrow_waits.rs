@@ -1,9 +1,10 @@
-//! Narrower intervals of waits, for given variants: where the waits that a point of the relaxation needs do not fit into the time
-//! of its paths, the intervals are cut so that the point is none of the next relaxation.
+//! Narrows intervals of waits, for given variants: where the waits that a point of the relaxation needs do not fit into
+//! the time of its paths, the intervals are split so that the next relaxation excludes the point.
 //!
-//! A point names for each worker an interval; what the worker does needs a wait in it. Paths have time for the shortest waits of the
-//! intervals and for a part of the way from there to the waits needed. A cut at that part makes waits that a plan can have; one
-//! a little further keeps workers from counting the shorter wait and doing the work of the longer.
+//! A point assigns each worker an interval, and its work needs a wait in it. Paths have time for the shortest waits of
+//! the intervals plus a share of the difference to the waits needed. A split at that share makes waits available that a
+//! plan can have. One slightly above it keeps workers from counting the shorter wait while doing the work of the
+//! longer.
 use super::Best;
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
@@ -20,8 +21,8 @@ use crate::solution::Solution;
 use crate::waits::with_least_waits;
 
 impl OneJoint<'_> {
-    /// Cuts intervals of waits where the last point asks for it, and looks for plans with waits near those that it needs; whether
-    /// any were cut.
+    /// Splits intervals of waits where the last point needs it, and searches plans with waits near the needed ones;
+    /// returns whether any were split.
     pub(super) fn narrow_waits(
         &mut self,
         search: &mut Search,
@@ -46,7 +47,7 @@ impl OneJoint<'_> {
         Ok(is_cut)
     }
 
-    /// Plans with waits near those of others: the more often waits were cut, the nearer.
+    /// Searches plans with waits near those of others: the more splits, the nearer.
     fn plan_near(
         &self,
         others: &[Solution],
@@ -75,7 +76,7 @@ impl OneJoint<'_> {
         self.offer(problem, placement, found)
     }
 
-    /// What the relaxation would do, if each worker could do the work of the longest wait of its interval.
+    /// The plan of the relaxation, if each worker could do the work of the longest wait of its interval.
     fn relaxed_plan(&self, search: &mut Search) -> Option<Solution> {
         let mut routes = Routes::new(&self.bounding, &self.joint);
         let number = |class: usize, operator: Option<usize>| {
@@ -90,7 +91,8 @@ impl OneJoint<'_> {
         realised_placement(self.planning.problem, placement).ok()
     }
 
-    /// Cuts the intervals of a relaxed plan's workers, of which `least` has the waits that they need; whether any were cut.
+    /// Splits the intervals of a relaxed plan's workers, given in `least` the waits that they need; returns whether any
+    /// were split.
     fn cut_at(&mut self, problem: &Problem, relaxed: &Solution, least: &Solution) -> bool {
         let waits = |position: usize, solution: &Solution| {
             let hosting = solution.hostings.iter().find(|hosting| hosting.worker == Some(position));

@@ -1,10 +1,9 @@
 //! The cheapest plan with given variants under latency limits: plans and a bound.
 //!
-//! The program is the cheapest flow over time ([`super::latency_times`]). With one variant of each operator it is small, and
-//! smaller still without the workers that the relaxation over whole routes says are too dear to be part of a plan
-//! that is cheaper than the best one known (reduced costs, probing). What the program relaxes at joins, rows give back:
-//! at the prices of a relaxation over routes each route pays at least what the cheapest pays, and so do flows that are made
-//! of routes.
+//! The program is the cheapest flow over time ([`super::latency_times`]). With one variant of each operator it is
+//! small. It gets smaller by removing workers that the relaxation over whole routes proves too expensive for a plan
+//! cheaper than the best one known (reduced costs, probing). Rows restore what the program relaxes at joins: at the
+//! prices of a relaxation over routes each route pays at least as much as the cheapest, and so do flows made of routes.
 use super::model::{Allowed, Model};
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort, Point};
@@ -20,7 +19,7 @@ use super::{Best, too_small};
 use crate::planner::PlannerError;
 use std::rc::Rc;
 
-/// Given variants, and what is known of them.
+/// Given variants, and the knowledge about them.
 #[derive(Debug)]
 pub(super) struct OneJoint<'a> {
     /// For the flow over time, for the relaxation over routes, and for plans.
@@ -29,29 +28,29 @@ pub(super) struct OneJoint<'a> {
     pub(super) planning: Prepared<'a>,
     pub(super) joint: Vec<usize>,
     pub(super) waits: WaitLevels,
-    /// How often they were cut.
+    /// Number of splits of the waits.
     pub(super) splits: usize,
-    /// Cuts since the bound or the plan moved.
+    /// Splits since the bound or the plan last improved.
     stalled: usize,
-    /// Workers by slot of the last integer program's point.
+    /// Workers by slot in the last integer program's point.
     pub(super) numbers: Vec<(Slot, u32)>,
     allowed: Allowed,
     /// Fewest and most workers, by slot of the routes; none before the first relaxation.
     workers: Option<Workers>,
     known: KnownRoutes,
-    /// The same for plans.
+    /// Known routes for plans.
     known_plans: KnownRoutes,
     /// Prices of relaxations over routes: rows of the program.
     rows: Vec<Prices>,
-    /// What workers were left out for: plans that cost less.
+    /// Cost below which plans are still complete after workers were removed.
     narrowed: f64,
-    /// Whether the few nodes that `microlp` gets first did not settle a program.
+    /// Whether the few initial nodes of `microlp` did not solve a program.
     is_hard: bool,
-    /// No plan with these variants that is cheaper than the best one costs less.
+    /// Lower bound of plans with these variants that are cheaper than the best one.
     pub(super) bound: f64,
 }
 
-/// How many integer programs are solved, and how far each.
+/// Number and depth of integer programs.
 #[derive(Debug, Clone, Copy)]
 struct Depth {
     programs: usize,
@@ -60,7 +59,7 @@ struct Depth {
 
 impl Depth {
     const QUICK: Self = Self { programs: QUICK_PROGRAMS, nodes: FEW_NODES };
-    /// Once intervals of waits were cut, there are many columns.
+    /// After splits of waits there are many columns.
     const LAST: Self = Self { programs: MOST_PROGRAMS, nodes: NODES_OF_INTERVALS };
 
     fn of(search: &Search) -> Self {
@@ -69,8 +68,7 @@ impl Depth {
 }
 
 impl<'a> OneJoint<'a> {
-    /// Nothing is known yet but a bound. `bounding` is prepared by `LatencyRule::Bound`, `planning` by
-    /// `LatencyRule::Plan`.
+    /// Starts with a bound only. `bounding` is prepared by `LatencyRule::Bound`, `planning` by `LatencyRule::Plan`.
     pub(super) fn new(
         bounding: &Prepared<'a>,
         planning: &Prepared<'a>,
@@ -106,8 +104,8 @@ impl<'a> OneJoint<'a> {
         }
     }
 
-    /// Searches for plans and a bound until no plan with these variants can be cheaper than the best by more than the gap;
-    /// whether the time was up before, or it was to be quick only.
+    /// Searches for plans and a bound until no plan with these variants can be cheaper than the best by more than the
+    /// gap. Returns whether time ran out first, or the search was quick only.
     pub(super) fn close(
         &mut self,
         is_quick: bool,
@@ -139,7 +137,7 @@ impl<'a> OneJoint<'a> {
         Ok(true)
     }
 
-    /// The same with the waits as they are told apart now; whether a plan may still be cheaper.
+    /// Closes the gap with the present intervals of waits; returns whether a plan may still be cheaper.
     fn close_with_waits(
         &mut self,
         depth: Depth,
@@ -162,7 +160,7 @@ impl<'a> OneJoint<'a> {
         Ok(self.bound < found.cutoff(search.limits.gap))
     }
 
-    /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
+    /// Removes workers with which no plan is cheap enough, and requires those without which none is.
     fn narrow(&mut self, routes: &mut Routes<'_, '_>, search: &Search, found: &Best) {
         let cutoff = found.cutoff(search.limits.gap);
         let (time, wall) = (search.time, search.limits.wall_seconds);
@@ -183,7 +181,7 @@ impl<'a> OneJoint<'a> {
         let probing = || seconds().min(until);
         let begun = time.seconds();
         let may_probe = || begun + until > time.seconds();
-        // Of many intervals of waits each may have few workers or none: probing them all takes long and leaves out little.
+        // Each of many intervals of waits may have few workers or none: probing them all takes long and removes little.
         if self.splits == 0 && cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
             for _ in 0..PROBING_PASSES {
                 let before = (workers.low.clone(), workers.high.clone());
@@ -257,7 +255,7 @@ impl<'a> OneJoint<'a> {
         }
     }
 
-    /// Solves integer programs, the points of each being plans, or refined away.
+    /// Solves integer programs; each point becomes a plan or is refined away.
     fn programs(
         &mut self,
         depth: Depth,
@@ -301,7 +299,7 @@ impl<'a> OneJoint<'a> {
                         if is_dear { is_new } else { is_new | self.plan(&model, &point, search, found)? };
                     let is_raised = self.bound > before * (1.0 + EQUAL_COST);
                     if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
-                        // The same program, closer, unless it was searched as far as it can be.
+                        // Solves it again with a smaller gap, unless it was solved as far as possible.
                         let open = (point.cost - point.bound) / point.cost;
                         if open > effort.gap || open <= PART_OF_GAP * gap + EQUAL_COST {
                             break;
@@ -319,7 +317,7 @@ impl<'a> OneJoint<'a> {
         Ok(())
     }
 
-    /// Begins anew with the waits as they are told apart now; what is known of the cost holds.
+    /// Starts again with the present intervals of waits; known bounds stay valid.
     pub(super) fn begin_anew(&mut self) -> Result<(), PlannerError> {
         let problem = self.planning.problem;
         let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
@@ -349,8 +347,8 @@ impl<'a> OneJoint<'a> {
         model
     }
 
-    /// Adds what the relaxation over routes says of the point's numbers of workers, if the point costs less; whether it does,
-    /// and what plans with these workers cost at least.
+    /// Adds the row that the relaxation over routes proves for the point's numbers of workers, if the point costs less.
+    /// Returns whether it does, and a lower bound for plans with these workers.
     fn add_row(
         &mut self,
         routes: &mut Routes<'_, '_>,
@@ -369,8 +367,8 @@ impl<'a> OneJoint<'a> {
         (is_violated, cost.filter(|_| routes.is_bound).unwrap_or(0.0))
     }
 
-    /// Offers the cheapest plan with the point's numbers of workers; whether its models do not fit into them, which from then
-    /// on the program counts.
+    /// Offers the cheapest plan with the point's numbers of workers. Returns whether its models do not fit; from then
+    /// on the program counts memory.
     fn plan(
         &mut self,
         model: &Model,
@@ -404,7 +402,7 @@ impl<'a> OneJoint<'a> {
         Ok(is_new)
     }
 
-    /// What plans may choose from where the workers of a class and wait have only the models that the point gives them.
+    /// Choices for plans where the workers of a class and wait have only the models that the point gives them.
     fn with_models_of(&self, model: &Model, point: &Point) -> Prepared<'a> {
         let mut planning = self.planning.clone();
         let without = model.hosts.iter().filter(|(.., hosts)| point.values[*hosts] < 0.5);
@@ -415,8 +413,8 @@ impl<'a> OneJoint<'a> {
         planning
     }
 
-    /// Refines the points of time by a point, and by what its whole numbers cost then, again and again; whether there
-    /// are points that were not there before.
+    /// Refines the points of time by a point, and repeatedly by the costs of its whole numbers; returns whether there
+    /// are new points.
     fn refine_by_numbers(&mut self, model: &Model, point: &Point, search: &mut Search) -> bool {
         let numbers = &point.values[..model.first_flow];
         let (mut model, mut values) = (model.clone(), point.values.clone());

@@ -1,5 +1,4 @@
-//! A problem made ready for the integer program: classes with waits, columns that can be part of a plan, the graph of
-//! locations.
+//! A problem prepared for the integer program: classes with waits, possible columns, the graph of locations.
 use super::latency_times;
 use super::model::Model;
 use super::time_grid::TimeGrid;
@@ -13,40 +12,40 @@ use crate::solution::{Hosting, Solution, UsedWorker};
 
 pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// What a problem with latency limits is prepared for. Effective service times grow exponentially, so those of slow
-/// workers cannot all be numbers of a program.
+/// The purpose of preparing a problem with latency limits. Effective service times grow exponentially, so those of slow
+/// workers cannot all be coefficients of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LatencyRule {
     /// Plans: workers that are too slow are left out.
     Plan,
-    /// A bound: workers that are too slow count as less slow than they are.
+    /// A bound: workers that are too slow count as faster than they are.
     Bound,
 }
 
-/// How memory enters the program for one worker class.
+/// Treatment of memory in the program for one worker class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MemoryRule {
-    /// Not at all; whether the models fit is seen afterwards.
+    /// Not at all; checked afterwards.
     Ignored,
     /// Counted over all workers of the class together: necessary, not sufficient.
     Counted,
     /// Every worker by itself: exact.
     Single,
-    /// Every worker by itself, and no more than so many of them: plans, but no bound.
+    /// Every worker by itself, and at most this number of them: plans, but no bound.
     SingleOf(u32),
 }
 
-/// Identical workers with one wait in front of them.
+/// Identical workers with one waiting time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SearchClass {
     /// Worker class in the problem.
     pub(super) class: usize,
     pub(super) location: usize,
-    /// Which of the class's workers, where each stands by itself.
+    /// Index within the class, for a single worker.
     pub(super) single: Option<u32>,
     /// Seconds of waiting; none without latency limits.
     pub(super) wait: Option<f64>,
-    /// What a bound counts of it in the time of a path: less where it stands for all waits down to this one.
+    /// Wait that a bound counts in the time of a path: less where it covers all waits down to this one.
     pub(super) shortest: Option<f64>,
     pub(super) count: u32,
     pub(super) price: f64,
@@ -54,7 +53,7 @@ pub(super) struct SearchClass {
     pub(super) memory: Option<f64>,
 }
 
-/// One way to serve an operator: a column of the program.
+/// One possibility to serve an operator: a column of the program.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Choice {
     pub(super) variant: usize,
@@ -62,9 +61,9 @@ pub(super) struct Choice {
     pub(super) class: Option<usize>,
     pub(super) location: usize,
     pub(super) mode: usize,
-    /// Workers that the whole of the operator's records needs under the utilisation cap.
+    /// Workers that all of the operator's records need under the utilisation cap.
     pub(super) load: f64,
-    /// The same under the waiting-time bound; 0 without.
+    /// Workers needed under the waiting-time bound; 0 without.
     pub(super) wait_load: f64,
     /// Own latency in seconds: filling a batch, waiting, the call, a tick where stateful.
     pub(super) latency: f64,
@@ -75,7 +74,7 @@ pub(super) struct Choice {
     pub(super) source_latency: f64,
 }
 
-/// Streams between the same two nodes of the graph of locations.
+/// Streams between two nodes of the graph of locations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     /// Node that sends: an operator, or `operators + origin`.
@@ -87,7 +86,7 @@ pub(super) struct Link {
     pub(super) groups: Vec<Vec<usize>>,
 }
 
-/// A problem made ready.
+/// A prepared problem.
 #[derive(Debug, Clone)]
 pub(super) struct Prepared<'a> {
     pub(super) problem: &'a Problem,
@@ -98,23 +97,23 @@ pub(super) struct Prepared<'a> {
     pub(super) origins: Vec<Vec<(usize, f64)>>,
     /// Node of a source: its origin's, or none with one location.
     pub(super) source_node: Vec<Option<usize>>,
-    /// Locations of each node, rising.
+    /// Locations of each node, ascending.
     pub(super) domains: Vec<Vec<usize>>,
     pub(super) links: Vec<Link>,
     pub(super) tree: JunctionTree,
     /// Whether the program plans whole routes; otherwise its optimum is a bound only.
     pub(super) plans_routes: bool,
     pub(super) latency: LatencyRule,
-    /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
+    /// Latest end of each operator in seconds, where a latency limit applies to it or after it.
     pub(super) deadline: Vec<Option<f64>>,
-    /// No plan costs more, in $/h: all workers, and all streams on their dearest ways.
+    /// Upper bound of the cost of any plan, in $/h: all workers, and all streams on their most expensive routes.
     pub(super) dearest: f64,
     /// Points of time, where the program is a flow over time (see [`Self::in_time`]).
     pub(super) grid: Option<TimeGrid>,
 }
 
 impl<'a> Prepared<'a> {
-    /// Makes a problem ready. All loads are multiplied by `strictness`, 1 or a little more: where the plan of a solver's
+    /// Prepares a problem. All loads are multiplied by `strictness`, 1 or slightly more: where the plan of a solver's
     /// rounded point does not quite fit, that of a stricter program does.
     pub(super) fn new(
         problem: &'a Problem,
@@ -125,7 +124,7 @@ impl<'a> Prepared<'a> {
         Self::with_waits(problem, rules, latency, strictness, &WaitLevels::of(problem, false))
     }
 
-    /// The same with other waits to choose from.
+    /// Prepares a problem with other waits to choose from.
     pub(super) fn with_waits(
         problem: &'a Problem,
         rules: &[MemoryRule],
@@ -194,7 +193,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Cliques that are more than one link.
+    /// Cliques of more than one link.
     pub(super) fn large_cliques(&self) -> impl Iterator<Item = &[usize]> {
         self.tree.cliques.iter().map(|clique| clique.nodes.as_slice()).filter(|nodes| nodes.len() > 2)
     }
@@ -204,12 +203,12 @@ impl<'a> Prepared<'a> {
         self.classes.iter().any(|class| class.memory.is_some())
     }
 
-    /// Whether streams are split and joined again, so that flows per link need not fit together to routes.
+    /// Whether streams are split and joined again, so that flows per link need not combine into routes.
     pub(super) fn has_circles(&self) -> bool {
         self.large_cliques().next().is_some()
     }
 
-    /// The same, with flows per link only: quicker, and a bound.
+    /// A copy with flows per link only: quicker, and a bound.
     pub(super) fn without_routes(&self) -> Self {
         Self { plans_routes: false, ..self.clone() }
     }
@@ -218,13 +217,13 @@ impl<'a> Prepared<'a> {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
     }
 
-    /// The same with points of time.
+    /// Adds points of time.
     pub(super) fn in_time(mut self) -> Self {
         self.grid = if self.is_servable() { latency_times::grid(&self) } else { None };
         self
     }
 
-    /// What costs so much, in $/h, is no plan: more than any plan costs, also where all of them are free.
+    /// Cost in $/h above that of any plan, even where all of them are free.
     pub(super) fn too_much(&self) -> f64 {
         self.dearest * (1.0 + 1e-6) + 1e-6
     }
@@ -243,7 +242,7 @@ impl<'a> Prepared<'a> {
         workers.sum::<f64>() + streams.sum::<f64>() + sources.sum::<f64>()
     }
 
-    /// The same with one variant of each operator.
+    /// A copy with one variant of each operator.
     pub(super) fn only(&self, joint: &[usize]) -> Self {
         let mut one = self.clone();
         for (choices, variant) in one.choices.iter_mut().zip(joint) {
@@ -253,7 +252,7 @@ impl<'a> Prepared<'a> {
         one
     }
 
-    /// Refines the points of time by a point of a program with them; whether there are more now.
+    /// Refines the points of time by a point of a program with them; returns whether there are more now.
     pub(super) fn refine(&mut self, model: &Model, values: &[f64]) -> bool {
         let Some(mut grid) = self.grid.take() else { return false };
         let is_finer = grid.refine(self, model, values);
@@ -261,7 +260,7 @@ impl<'a> Prepared<'a> {
         is_finer
     }
 
-    /// How many workers of a search class a plan uses; where an operator is given, for that one.
+    /// Number of workers of a search class in a plan; with an operator, those for that one.
     pub(super) fn workers_of(&self, class: usize, operator: Option<usize>, plan: &Solution) -> u32 {
         let facts = &self.classes[class];
         let is_here = |(position, worker): (usize, &UsedWorker)| {
@@ -380,12 +379,12 @@ impl<'a> Prepared<'a> {
         choices
     }
 
-    /// Whether a bound counts no wait at all in the load: it stands for all that are longer.
+    /// Whether a bound ignores this wait in the load, because it covers all longer ones.
     fn is_bound_of(&self, wait: f64) -> bool {
         self.latency == LatencyRule::Bound && wait >= LONGEST_WAIT
     }
 
-    /// Cost and latency of the traffic from sources with one location; none where no route leads.
+    /// Cost and latency of the traffic from sources with one location; none without a route.
     fn source_traffic(&self, operator: usize, location: usize) -> Option<(f64, f64)> {
         let (mut cost, mut latency) = (0.0, 0.0f64);
         for edge in self.problem.edges.iter().filter(|edge| edge.to == operator) {
@@ -430,7 +429,7 @@ impl<'a> Prepared<'a> {
         links
     }
 
-    /// Drops what cannot be part of a plan: no route in or out, or too slow even on the fastest path.
+    /// Drops choices that cannot be part of a plan: no route in or out, or too slow even on the fastest path.
     fn prune(&mut self) {
         loop {
             self.domains = (0..self.nodes()).map(|node| self.locations_of(node)).collect();
@@ -474,7 +473,7 @@ impl<'a> Prepared<'a> {
         if self.problem.limits.latency.is_empty() {
             return;
         }
-        // Earliest begin of each operator (transfers counted as 0), then latest end.
+        // Earliest start of each operator (transfers counted as 0), then latest end.
         let operators = self.problem.operators.len();
         let fastest =
             |choices: &[Choice]| choices.iter().map(|choice| choice.latency).fold(f64::INFINITY, f64::min);
@@ -507,7 +506,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Seconds that a record of so many bytes takes: the delay, and its bytes over the bandwidth.
+/// Transfer time of a record in seconds: the delay, plus bytes over bandwidth.
 fn transfer_seconds(problem: &Problem, from: usize, to: usize, bytes: f64) -> f64 {
     problem.route(from, to).map_or(0.0, |route| {
         route.delay
@@ -515,7 +514,7 @@ fn transfer_seconds(problem: &Problem, from: usize, to: usize, bytes: f64) -> f6
     })
 }
 
-/// The limits on the latency behind an operator itself.
+/// The latency limits at each operator itself.
 fn own_deadlines(problem: &Problem) -> Vec<Option<f64>> {
     let last = problem.last_operators();
     let operators = 0..problem.operators.len();

@@ -1,12 +1,12 @@
-//! Which variants can still be part of a cheaper plan: one after the other is taken as given, and where even the relaxation
-//! then costs too much, it is left out (probing, Savelsbergh 1994).
+//! Finds variants that cannot be part of a cheaper plan: each is fixed in turn, and removed where even the relaxation
+//! then costs too much (probing, Savelsbergh 1994).
 use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::program::SolverForm;
 use super::tuning::{LONGEST_PROBE, MOST_PROBED};
 
-/// What is allowed without the variants with which no plan costs less than `cutoff`, in $/h; none where all may be part of
-/// such a plan, or that was not found out. Those of a point stay.
+/// The allowed variants without those with which every plan costs at least `cutoff`, in $/h. None where all may be part
+/// of a cheaper plan, or that was not determined. The variants of the point stay.
 pub(super) fn without_expensive(
     model: &Model,
     point: &[f64],
@@ -59,7 +59,7 @@ mod tests {
     use crate::planners::exact::variants::{Candidates, candidates};
     use crate::planners::exhaustive::Exhaustive;
 
-    /// The variants of the cheapest plan are never left out where it is cheaper than the cutoff; many others are.
+    /// The variants of the cheapest plan are never removed where it is cheaper than the cutoff; many others are.
     #[test]
     fn the_cheapest_plan_stays_possible() {
         let (mut kept, mut out) = (0, 0);

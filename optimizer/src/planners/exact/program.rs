@@ -1,4 +1,4 @@
-//! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp` or HiGHS.
+//! A mixed-integer linear program that can be relaxed, restricted and solved again by `microlp` or HiGHS.
 use super::reduced::Reduced;
 use super::tuning::NEGLIGIBLE_COEFFICIENT;
 use crate::planner::Highs;
@@ -15,7 +15,7 @@ pub(super) type Column = usize;
 /// A sum of columns with coefficients.
 pub(super) type Terms = Vec<(Column, f64)>;
 
-/// A column: what it costs, its bounds, whether it is integer.
+/// A column: cost, bounds, whether it is integer.
 #[derive(Debug, Clone)]
 pub(super) struct ColumnFacts {
     pub(super) cost: f64,
@@ -32,7 +32,7 @@ pub(super) struct Row {
     pub(super) right: f64,
 }
 
-/// Minimise a linear cost under linear rows, some columns integer.
+/// Minimises a linear cost under linear rows, some columns integer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Program {
     columns: Vec<ColumnFacts>,
@@ -43,7 +43,7 @@ pub(super) struct Program {
     pub(super) fixed_cost: f64,
 }
 
-/// How far to solve.
+/// Limits of a solution.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effort<'a> {
     /// Ignore that columns are integer.
@@ -51,26 +51,26 @@ pub(super) struct Effort<'a> {
     pub(super) gap: f64,
     pub(super) nodes: u64,
     pub(super) seconds: f64,
-    /// Values of a point that is known to be feasible; its integer columns are a hint.
+    /// Values of a feasible point; its integer columns are a hint.
     pub(super) start: Option<&'a [f64]>,
-    /// HiGHS, where it was found and the program is of a kind that it solves sooner than `microlp`.
+    /// HiGHS, where it was found and solves this kind of program sooner than `microlp`.
     pub(super) highs: Option<Highs>,
-    /// Whether HiGHS is asked at once, and not after a few nodes of `microlp`.
+    /// Whether HiGHS runs at once instead of after a few nodes of `microlp`.
     pub(super) is_hard: bool,
 }
 
-/// What the solver said.
+/// The solver's answer.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     /// There is no point.
     Infeasible,
     /// The best point found; `bound` is proven.
     Found(Point),
-    /// A limit came first, or the solver lost its way: then the bound is 0.
+    /// A limit was reached, or the solver failed: then the bound is 0.
     Nothing { bound: f64, nodes: u64, by_time: bool },
 }
 
-/// A point with what is known of it.
+/// A point with its bound.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
     pub(super) values: Vec<f64>,
@@ -91,7 +91,7 @@ impl Program {
         self.columns.len() - 1
     }
 
-    /// Says that these binaries add up to 1 (the row has to be added too).
+    /// Declares that these binaries add up to 1 (the row has to be added too).
     pub(super) fn choice(&mut self, binaries: Vec<Column>) {
         self.choices.push(binaries);
     }
@@ -131,7 +131,7 @@ impl Program {
         self.columns.len()
     }
 
-    /// The same program with its integer columns, as far as there are finite values, fixed to these, rounded.
+    /// Fixes the integer columns to the rounded finite values.
     pub(super) fn with_integers_of(&self, values: &[f64]) -> Self {
         let mut fixed = self.clone();
         for (column, value) in fixed.columns.iter_mut().zip(values) {
@@ -142,7 +142,7 @@ impl Program {
         fixed
     }
 
-    /// The same program with those columns fixed to values within their bounds.
+    /// Fixes columns to values within their bounds.
     pub(super) fn with(&self, given: impl IntoIterator<Item = (Column, f64)>) -> Self {
         let mut fixed = self.clone();
         for (column, value) in given {
@@ -151,7 +151,7 @@ impl Program {
         fixed
     }
 
-    /// The same program with those columns real.
+    /// Makes columns real.
     pub(super) fn with_real(&self, columns: impl IntoIterator<Item = Column>) -> Self {
         let mut relaxed = self.clone();
         for column in columns {
@@ -165,7 +165,7 @@ impl Program {
         self.columns[column].integer
     }
 
-    /// The same program with those columns at most 0.
+    /// Limits columns to at most 0.
     pub(super) fn without(&self, columns: impl IntoIterator<Item = Column>) -> Self {
         let mut fixed = self.clone();
         for column in columns {
@@ -174,7 +174,7 @@ impl Program {
         fixed
     }
 
-    /// Asks for a cost below this.
+    /// Requires a cost below this.
     pub(super) fn cheaper_than(&mut self, most: f64) {
         let scale = most.abs().max(1e-9);
         let costs = self.columns.iter().enumerate().filter(|(_, column)| column.cost != 0.0);
@@ -188,8 +188,8 @@ impl Program {
         (facts.low, facts.high) = (facts.low.max(low), facts.high.min(high));
     }
 
-    /// Only points whose real columns, by their costs and these terms, come to at least so much are left. No column counts more
-    /// than `most`; what hardly counts is left out, and taken from what is asked.
+    /// Requires that the costs of the real columns plus these terms reach `least`. No coefficient exceeds `most`;
+    /// negligible ones are dropped and subtracted from the requirement.
     pub(super) fn real_costs_at_least(&mut self, least: f64, most: f64, plus: Terms) {
         let mut weights = vec![0.0; self.columns.len()];
         for (weight, column) in weights.iter_mut().zip(&self.columns).filter(|(_, column)| !column.integer) {
@@ -219,16 +219,15 @@ impl Program {
             + self.fixed_cost
     }
 
-    /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]). Costs are not
-    /// negative.
+    /// Solves the program without decided continuous columns and rows (see [`Reduced`]). Costs are not negative.
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
         let begun = SearchTime::begin();
         let answer = match effort.highs {
             Some(highs) => super::highs::solve(self, effort, highs),
             None => self.solve_by_microlp(effort, false),
         };
-        // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
-        // same program it hardly ever does. That there is no point would then be no proof.
+        // With numbers of very different size a solver sometimes ends with an internal error, but rarely again with the
+        // rows in another order. "Infeasible" from the second attempt would be no proof.
         let again = || {
             let seconds = effort.seconds - begun.seconds();
             let effort = Effort { start: None, seconds, ..effort.clone() };
@@ -239,7 +238,7 @@ impl Program {
         answer.or_else(|| again().filter(is_certain)).unwrap_or(nothing)
     }
 
-    /// None: the solver lost its way.
+    /// Returns none if the solver failed.
     fn solve_by_microlp(&self, effort: &Effort<'_>, is_backwards: bool) -> Option<Answer> {
         let Some(form) = SolverForm::in_order(self, effort.relaxed, is_backwards) else {
             return Some(Answer::Infeasible);
@@ -288,7 +287,7 @@ impl Program {
     }
 }
 
-/// A guard for the solver; none where the seconds are infinite.
+/// A time limit for the solver; none where the seconds are infinite.
 pub(super) fn time_limit(seconds: f64) -> Option<Duration> {
     seconds.is_finite().then(|| Duration::from_secs_f64(seconds.max(1e-3)))
 }
@@ -305,12 +304,12 @@ pub(super) struct SolverForm {
 }
 
 impl SolverForm {
-    /// None where it can be seen that there is no point.
+    /// Returns none where the program is seen to be infeasible.
     pub(super) fn of(program: &Program, relaxed: bool) -> Option<Self> {
         Self::in_order(program, relaxed, false)
     }
 
-    /// The same, with the rows in their order or backwards.
+    /// Converts with the rows in their order or reversed.
     pub(super) fn in_order(program: &Program, relaxed: bool, is_backwards: bool) -> Option<Self> {
         let mut reduced = Reduced::of(&program.columns, &program.rows)?;
         if is_backwards {
@@ -346,22 +345,22 @@ impl SolverForm {
         self.given[column].unwrap_or(0.0)
     }
 
-    /// Whether every column has one value only.
+    /// Whether every column is decided.
     pub(super) fn is_decided(&self) -> bool {
         self.variables.iter().all(Option::is_none)
     }
 
-    /// Values of all columns, from those of the solver's.
+    /// Values of all columns, from the solver's values.
     pub(super) fn values(&self, of: impl Fn(Variable) -> f64) -> Vec<f64> {
         let columns = self.variables.iter().zip(&self.given);
         columns.map(|(variable, given)| given.or(variable.map(&of)).unwrap_or(0.0)).collect()
     }
 }
 
-/// What is added to the costs of binaries, so that the solver branches on them before it branches on numbers of
-/// workers: its first estimate of what a branch is worth is the cost of the column, and binaries have none, although
-/// whole numbers of workers cost next to nothing while variants may be mixed. All binaries of a choice get the same, and
-/// all choices together 0, so the cost of a point does not change.
+/// Shifts of the costs of binaries, so that the solver branches on them before numbers of workers. Its first estimate
+/// of a branch is the cost of the column, and binaries have none, although whole numbers of workers cost next to
+/// nothing while variants may be mixed. All binaries of a choice get the same shift, and all choices together 0, so the
+/// cost of a point does not change.
 fn shifts(program: &Program, reduced: &Reduced) -> Vec<f64> {
     let counts = program.columns.iter().filter(|column| column.integer);
     let size = 2.0 * counts.map(|column| column.cost).fold(0.0, f64::max);

@@ -1,26 +1,26 @@
-//! A program without what is decided already: columns that can take one value only, and rows that always hold.
+//! A program without its decided parts: columns with one possible value, and rows that always hold.
 //!
-//! The solver's own presolve keeps continuous columns. Most of the programs here are restrictions of one large program
-//! (variants given, numbers of workers given), in which most shares and flows are 0; without them a linear program
-//! takes a part of the time.
+//! The solver's own presolve keeps continuous columns. Most programs here restrict one large program (variants given,
+//! numbers of workers given), so that most shares and flows are 0; without them a linear program takes a fraction of
+//! the time.
 //!
 //! A row whose least activity over the bounds of its columns equals its right side holds only with every column at that
-//! bound; one whose largest activity is within it always holds. Nothing else is done, so each point of the reduced
-//! program is one of the whole and the other way round.
+//! bound; one whose largest activity is within it always holds. Nothing else is done, so the points of the reduced
+//! program are exactly those of the whole.
 use super::program::{ColumnFacts, Row};
 use super::tuning::{ACTIVITY_ROUNDING, ROW_VIOLATION};
 use microlp::ComparisonOp;
 
-/// What is left of a program.
+/// The remaining program.
 #[derive(Debug)]
 pub(super) struct Reduced {
     /// Per column: its only value.
     pub(super) fixed: Vec<Option<f64>>,
-    /// Rows that are left, with columns that are left.
+    /// Remaining rows, with the remaining columns.
     pub(super) rows: Vec<Row>,
 }
 
-/// Least and largest activity of terms, and the largest part of them.
+/// Least and largest activity of terms, and the largest of them.
 struct Activity {
     least: f64,
     most: f64,
@@ -28,7 +28,7 @@ struct Activity {
 }
 
 impl Reduced {
-    /// None where a row can never hold.
+    /// Returns none where a row can never hold.
     pub(super) fn of(columns: &[ColumnFacts], rows: &[Row]) -> Option<Self> {
         let mut fixed: Vec<Option<f64>> =
             columns.iter().map(|column| (column.low == column.high).then_some(column.low)).collect();
@@ -80,8 +80,8 @@ impl Reduced {
                 is_left[index] = !(holds_above && holds_below);
             }
         }
-        // A row with only given columns may be dropped only where it holds; that was seen above, but for those whose
-        // last column became given after the row was looked at, which stand in `waiting` then and were looked at again.
+        // A row with only given columns may be dropped only where it holds. That was checked above; a row whose last
+        // column became given later was put into `waiting` and checked again.
         let left = |row: &Row| {
             let mut right = row.right;
             let mut terms = Vec::with_capacity(row.terms.len());
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::planners::exact::program::{Answer, Effort, Program};
 
-    /// `sum phi = b`, `flow = phi`: without the binary nothing of its shares and flows is left.
+    /// `sum phi = b`, `flow = phi`: without the binary its shares and flows disappear.
     #[test]
     fn what_a_given_column_decides_is_left_out() {
         let mut program = Program::default();
@@ -140,7 +140,7 @@ mod tests {
             panic!("has a point")
         };
         assert!((point.cost - 1.75).abs() < 1e-9, "{point:?}");
-        // What no column can reach is impossible.
+        // A value that no column can reach is impossible.
         let (columns, rows) = fixed.parts();
         let mut impossible = rows.to_vec();
         impossible[2].right = 3.0;

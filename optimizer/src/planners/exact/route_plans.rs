@@ -1,5 +1,5 @@
 //! Whole numbers of workers for the routes of given variants: those of the relaxation rounded one after the other, with
-//! new routes after each step, then an integer program over all routes that were wanted on the way.
+//! new routes after each step, then an integer program over all routes generated so far.
 use super::program::{Answer, Effort};
 use super::routes::{Routes, Workers};
 use super::search::Search;
@@ -7,7 +7,7 @@ use super::tuning::{GAP_OF_ROUTES, NODES_OF_ROUTES};
 use crate::realise::Placement;
 
 impl Search {
-    /// The cheapest placement that is found with the variants of these routes; without a rounded one, below a cost.
+    /// The cheapest placement found with the variants of these routes; without a rounded one, below a cost.
     pub(super) fn over_routes(&mut self, routes: &mut Routes<'_, '_>, most: f64) -> Option<Placement> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let seconds = || time.left_of(wall);
@@ -32,8 +32,8 @@ impl Search {
         Some(routes.placement(&columns, &counts, &point))
     }
 
-    /// The cheapest placement that is found with those numbers of workers, by search class and operator, if it costs less
-    /// than `most`.
+    /// The cheapest placement found with these numbers of workers, by search class and operator, if it costs less than
+    /// `most`.
     pub(super) fn with_workers(
         &mut self,
         routes: &mut Routes<'_, '_>,
@@ -43,7 +43,7 @@ impl Search {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
         let numbers: Vec<f64> = numbers.collect();
-        // Where the last keys are dear to serve, not at the first price.
+        // Where the last keys are expensive to serve, the first price does not suffice.
         let prices = if most.is_finite() { &[most, f64::INFINITY][..] } else { &[most] };
         for &of_unserved in prices {
             let workers = Workers::exactly(numbers.clone(), of_unserved);
@@ -59,8 +59,8 @@ impl Search {
         None
     }
 
-    /// Whole numbers of workers by rounding those of the relaxation one after the other, with the routes that are then
-    /// wanted.
+    /// Whole numbers of workers, by rounding those of the relaxation one after the other, with the routes then
+    /// generated.
     fn rounded_workers(
         &mut self,
         routes: &mut Routes<'_, '_>,
@@ -80,7 +80,7 @@ impl Search {
                 },
             };
             let Some(point) = point else {
-                // Rounded to the wrong side: the other one, once.
+                // Rounded to the wrong side: try the other one, once.
                 let (slot, other, old) = before.take()?;
                 workers = old;
                 (workers.low[slot], workers.high[slot]) = (other, other.max(workers.low[slot]));

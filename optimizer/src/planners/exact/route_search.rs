@@ -1,9 +1,9 @@
-//! The cheapest route of keys at given prices that ends in time: what column generation over routes asks for.
+//! The cheapest route of keys at given prices that ends in time: the pricing step of column generation over routes.
 //!
-//! Labels are extended operator by operator. A label is a part of a route: what it has paid, and where and when the nodes
-//! end whose links are still to be followed. A label that another at the same locations beats in price and in every time
-//! is dropped, and so is one that cannot end cheaply enough: what the rest costs at least, without times, stands in a
-//! table by location.
+//! Labels are extended operator by operator. A label is a part of a route: its price so far, and the locations and end
+//! times of nodes with links still to be followed. A label is dropped if another at the same locations beats it in
+//! price and in every time, or if it cannot end cheaply enough: a table by location holds the least cost of the rest,
+//! without times.
 use super::prepared::{Link, Prepared};
 use super::tuning::{FAR_ROUTE, Look, MOST_TABLE_ENTRIES, PARTS_OF_ASKED};
 
@@ -16,11 +16,11 @@ pub(super) struct Offer {
     pub(super) choice: usize,
 }
 
-/// What a node pays and takes, by location.
+/// Prices and times of a node at one location.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Offers {
     pub(super) location: usize,
-    /// Before it can begin, from sources with one location.
+    /// Earliest start, given the transfer from sources with one location.
     pub(super) begin: f64,
     /// Cheapest first, so slowest first.
     pub(super) offers: Vec<Offer>,
@@ -35,14 +35,14 @@ struct Way {
     bytes: f64,
 }
 
-/// What does not depend on prices.
+/// The part of the search that does not depend on prices.
 #[derive(Debug, Clone)]
 pub(super) struct RouteSearch {
     locations: usize,
     /// Nodes in the order in which labels are extended: origins first.
     order: Vec<usize>,
     ways: Vec<Vec<Way>>,
-    /// Nodes whose links are still to be followed after each step, oldest first, and those that the tables tell apart.
+    /// Nodes with links still to be followed after each step, oldest first, and those that the tables distinguish.
     alive: Vec<Vec<usize>>,
     told: Vec<Vec<usize>>,
     /// Latest end by node and location.
@@ -53,7 +53,7 @@ pub(super) struct RouteSearch {
 #[derive(Debug, Default)]
 struct Labels {
     facts: Vec<Label>,
-    /// Locations and ends of the nodes that are alive: so many for each part.
+    /// Locations and ends of the nodes that are alive: `alive` entries per part.
     at: Vec<(u32, f64)>,
     alive: usize,
 }
@@ -65,7 +65,7 @@ struct Label {
     /// Position among the choices, or the location of an origin.
     pick: usize,
     paid: f64,
-    /// Paid, and what the rest costs at least.
+    /// Price so far, plus the least cost of the rest.
     least: f64,
 }
 
@@ -80,7 +80,7 @@ impl Labels {
         Self { facts, at, alive: self.alive }
     }
 
-    /// Those that no other at the same locations beats.
+    /// Labels that no other at the same locations beats.
     fn undominated(&self) -> Self {
         let places = |index: usize| self.at(index).iter().map(|(place, _)| *place);
         let mut order: Vec<usize> = (0..self.facts.len()).collect();
@@ -106,11 +106,12 @@ impl Labels {
     }
 }
 
-/// What scarce bandwidth costs on a link: $/h for all of its keys.
+/// Price of scarce bandwidth on a link: $/h for all of its keys.
 pub(super) type Scarce<'s> = dyn Fn(usize, usize, f64) -> f64 + 's;
 
 impl RouteSearch {
-    /// `fastest` seconds of a node at a location, none where it cannot be there; `group` of the links into each operator.
+    /// `fastest` is the time in seconds of a node at a location, none where it cannot be there; `inputs` are the links
+    /// into each operator with their group.
     pub(super) fn new(
         prepared: &Prepared<'_>,
         inputs: &[Vec<(usize, usize)>],
@@ -179,7 +180,7 @@ impl RouteSearch {
         Self { locations, order, ways, alive, told, latest }
     }
 
-    /// Routes that pay less than `most`, the cheapest last, as the picks of all nodes in order; whether there is no
+    /// Routes cheaper than `most`, the cheapest last, as the picks of all nodes in order, and whether there is no
     /// cheaper one. `offers` by node and location.
     pub(super) fn cheapest(
         &self,
@@ -193,7 +194,7 @@ impl RouteSearch {
         if least >= most {
             return (Vec::new(), true);
         }
-        // Nearly always the cheapest pays little more than it would without times: then most labels need not be made.
+        // The cheapest route nearly always costs little more than without times: then most labels need not be made.
         for part in PARTS_OF_ASKED {
             let enough = least + part * (most - least).min(least.abs().max(1e-3) * FAR_ROUTE);
             let (found, is_whole) = self.cheaper_than(offers, scarce, &rest, enough, effort);
@@ -204,7 +205,7 @@ impl RouteSearch {
         self.cheaper_than(offers, scarce, &rest, most, effort)
     }
 
-    /// What the cheapest route pays at least: without times.
+    /// Lower bound of the cheapest route: its price without times.
     pub(super) fn least(&self, offers: &[Vec<Offers>], scarce: &Scarce<'_>) -> f64 {
         self.least_rest(offers, scarce)[0][0]
     }
@@ -224,7 +225,7 @@ impl RouteSearch {
         for (step, &node) in self.order.iter().enumerate() {
             let before: &[usize] = if step == 0 { &[] } else { &self.alive[step - 1] };
             let after = &self.alive[step];
-            // Where the nodes that live on stand in the label before; the node itself comes last.
+            // Positions of the surviving nodes in the label before; the node itself comes last.
             let kept: Vec<usize> =
                 after.iter().filter_map(|node| before.iter().position(|other| other == node)).collect();
             let lives = after.last() == Some(&node);
@@ -311,7 +312,7 @@ impl RouteSearch {
         (routes.collect(), is_whole)
     }
 
-    /// What the nodes from each step on pay at least, without times, by the locations of the nodes that are told apart.
+    /// Least price of the nodes from each step on, without times, by the locations of the distinguished nodes.
     fn least_rest(&self, offers: &[Vec<Offers>], scarce: &Scarce<'_>) -> Vec<Vec<f64>> {
         let steps = self.order.len();
         let mut rest: Vec<Vec<f64>> = vec![Vec::new(); steps + 1];

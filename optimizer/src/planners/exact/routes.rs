@@ -1,11 +1,11 @@
-//! Plans of whole routes under latency limits, for given variants: which choice a key takes at each operator, so that a
-//! slow worker of one operator may be paired with a fast one of the next.
+//! Plans of whole routes under latency limits, for given variants: a route is the choice of a key at each operator, so
+//! a slow worker of one operator may be paired with a fast one of the next.
 //!
-//! Every tuple of choices that ends in time is a column; workers carry the sum of the routes. So nothing is relaxed and
-//! nothing is stricter than the checker. The tuples are too many to be listed: those that the relaxation wants are found
-//! one by one (column generation), as rows of its dual, which stays in the solver. Which route the dual lacks is a
-//! cheapest path with a deadline (`exact/route_search.rs`). The prices of the dual say something of other variants too, and
-//! of flows (`exact/routes/prices.rs`).
+//! Every tuple of choices that ends in time is a column; workers carry the sum of the routes. So the program is neither
+//! looser nor stricter than the checker. The tuples are too many to list: those that the relaxation needs are found one
+//! by one (column generation), as rows of its dual, which stays in the solver. The missing row is a cheapest path with
+//! a deadline (`exact/route_search.rs`). The prices of the dual also bound other variants and flows
+//! (`exact/routes/prices.rs`).
 mod prices;
 
 use super::live::Live;
@@ -23,10 +23,10 @@ use std::ops::Range;
 
 pub(super) use prices::Prices;
 
-/// Routes with their rows in the dual, and what their traffic costs.
+/// Routes with their rows in the dual and the cost of their traffic.
 pub(super) type KnownRoutes = BTreeMap<Route, (Terms, f64)>;
 
-/// A way of keys through the plan: a location for each origin, a choice for each operator.
+/// The route of keys through the plan: a location for each origin, a choice for each operator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Route {
     origins: Vec<usize>,
@@ -48,11 +48,11 @@ pub(super) struct Routes<'a, 'b> {
     is_fed: Vec<bool>,
     search: RouteSearch,
     pub(super) slots: Vec<Slot>,
-    /// Those that were wanted so far.
+    /// Routes generated so far.
     pub(super) known: KnownRoutes,
-    /// The point of the dual that was found last.
+    /// The last point of the dual.
     last: Vec<f64>,
-    /// Of the last relaxation; whether no cheaper route was left out of it.
+    /// Prices of the last relaxation, and whether they include every cheaper route.
     pub(super) prices: Option<Prices>,
     pub(super) is_bound: bool,
 }
@@ -155,13 +155,13 @@ impl<'a, 'b> Routes<'a, 'b> {
         }
     }
 
-    /// Cost of the traffic if all keys went this way, in $/h.
+    /// Cost of the traffic if all keys took this route, in $/h.
     fn cost(&self, route: &Route) -> f64 {
         let price = |(from, to)| self.prepared.problem.route(from, to).map_or(0.0, |route| route.price);
         self.sent(route).into_iter().map(|(pair, bytes)| bytes * SECONDS_PER_HOUR * price(pair)).sum()
     }
 
-    /// Loads of each slot if all keys went this way.
+    /// Loads of each slot if all keys took this route.
     fn loads(&self, route: &Route) -> Vec<[f64; 2]> {
         let mut loads = vec![[0.0; 2]; self.slots.len()];
         for operator in 0..self.open.len() {
@@ -174,13 +174,14 @@ impl<'a, 'b> Routes<'a, 'b> {
         loads
     }
 
-    /// Share of the bandwidth that a byte per second takes, and the pairs that have one.
+    /// Share of the bandwidth that a byte per second takes; none without a bandwidth.
     fn of_bandwidth(&self, from: usize, to: usize) -> Option<f64> {
         let bandwidth = self.prepared.problem.route(from, to)?.bandwidth?;
         Some(if bandwidth > 0.0 { 1.0 / bandwidth } else { 1.0 })
     }
 
-    /// The dual of the relaxation without any route, with so many workers by slot: what its columns mean, and the program.
+    /// The dual of the relaxation without any route, with these workers by slot: the meaning of its columns, and the
+    /// program.
     fn dual(&self, workers: &Workers) -> (Program, DualColumns) {
         let problem = self.prepared.problem;
         let mut program = Program::default();
@@ -200,7 +201,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         }
         let origins = self.prepared.origins.iter();
         let mut origin = |of: &Vec<(usize, f64)>| -> BTreeMap<usize, Column> {
-            // All of them and the key can rise together: the first stays at 0.
+            // All of them and the key can rise together, so the first stays at 0.
             let most = |index: usize| if index == 0 { 0.0 } else { unserved };
             let column = |(index, &(at, share)): (usize, &(usize, f64))| {
                 (at, program.real(-share, -most(index), most(index)))
@@ -225,15 +226,15 @@ impl<'a, 'b> Routes<'a, 'b> {
         UNSERVED.max(UNSERVED_OF_MOST_EXPENSIVE * self.prepared.dearest)
     }
 
-    /// Any number of workers that there are.
+    /// Any number of workers up to those available.
     pub(super) fn all_workers(&self) -> Workers {
         let count = |&(class, _): &Slot| f64::from(self.prepared.classes[class].count);
         let high = self.slots.iter().map(count).collect();
         Workers { low: vec![0.0; self.slots.len()], high, unserved: self.unserved() }
     }
 
-    /// Looks for the routes that the relaxation wants with so many workers; what it costs, infinite where the rates cannot
-    /// be served; none where that is not known in time. Where it is at least `enough`, that or a little less will do.
+    /// Generates the routes that the relaxation needs with these workers. Returns its cost: infinite where the rates
+    /// cannot be served, none where time ran out. Where it is at least `enough`, that or slightly less is returned.
     pub(super) fn generate(
         &mut self,
         workers: &Workers,
@@ -243,14 +244,14 @@ impl<'a, 'b> Routes<'a, 'b> {
         self.generate_until(workers, f64::NEG_INFINITY..enough, PRICING_ROUNDS, seconds)
     }
 
-    /// Whether the relaxation with so many workers costs at least `enough`; not where that is not known in time.
+    /// Whether the relaxation with these workers costs at least `enough`; false where time ran out.
     pub(super) fn costs(&mut self, workers: &Workers, enough: f64, seconds: &impl Fn() -> f64) -> bool {
         let cost = self.generate_until(workers, enough..enough, PROBING_ROUNDS, seconds);
         self.is_bound && cost.is_some_and(|cost| cost >= enough)
     }
 
-    /// See [`Self::generate`]; it ends where the relaxation costs at least the end of a range, and, without a bound, where it
-    /// costs less than its start.
+    /// See [`Self::generate`]; it ends where the relaxation costs at least the end of the range or, without a bound,
+    /// less than its start.
     fn generate_until(
         &mut self,
         workers: &Workers,
@@ -293,7 +294,7 @@ impl<'a, 'b> Routes<'a, 'b> {
             let (found, is_whole) = self.look(&prices, key - tolerance, PRICING);
             self.prices = Some(prices);
             self.last = live.values(&form);
-            // All keys together gain at most what the cheapest route gains.
+            // All keys together gain at most the gain of the cheapest route.
             let gained = found.last().map_or(0.0, |(paid, _)| key - paid);
             if is_whole && cost - gained >= asked.end && !found.is_empty() {
                 self.is_bound = true;
@@ -301,7 +302,7 @@ impl<'a, 'b> Routes<'a, 'b> {
             }
             if found.is_empty() {
                 self.is_bound = is_whole;
-                // A route that pays a little less was not looked for.
+                // Routes that are cheaper by less than the tolerance were not searched for.
                 let least = cost - tolerance;
                 if let Some(prices) = &mut self.prices {
                     prices.key -= tolerance;
@@ -318,7 +319,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         None
     }
 
-    /// Takes the cheapest routes at prices to begin with: those of other variants, or what the workers cost.
+    /// Takes the cheapest routes at initial prices: those of other variants, or the prices of the workers.
     pub(super) fn begin_with(&mut self, prices: Option<&Prices>) {
         let origins = || -> Vec<BTreeMap<usize, f64>> {
             let origins = self.prepared.origins.iter();
@@ -343,7 +344,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         }
     }
 
-    /// Known routes that come nearest to being wanted at the last point: with all of them each relaxation took longer.
+    /// Known routes that were nearly chosen at the last point: with all of them each relaxation takes longer.
     fn nearest(&self) -> Vec<Route> {
         if self.last.is_empty() || self.known.len() <= FIRST_ROUTES {
             return self.known.keys().cloned().collect();
@@ -394,7 +395,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         (terms, self.cost(route))
     }
 
-    /// The program over the routes that are known: a column for each, in their order, then workers by slot.
+    /// The program over the known routes: a column for each, in their order, then workers by slot.
     pub(super) fn program(&self, workers: &Workers) -> (Program, Vec<Column>, Vec<Column>) {
         let problem = self.prepared.problem;
         let mut program = Program::default();
@@ -449,7 +450,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         (program, columns, counts)
     }
 
-    /// The placement that a point of that program means.
+    /// The placement of a point of that program.
     pub(super) fn placement(&self, columns: &[Column], counts: &[Column], point: &Point) -> Placement {
         let routes = self.known.keys().zip(columns).map(|(route, column)| (route, point.values[*column]));
         let routes: Vec<(&Route, f64)> = routes.filter(|(_, share)| *share > SMALL_SHARE).collect();
@@ -495,7 +496,7 @@ impl<'a, 'b> Routes<'a, 'b> {
     }
 }
 
-/// What the columns of the dual are prices of.
+/// The columns of the dual, by the thing that each one prices.
 #[derive(Debug)]
 struct DualColumns {
     key: Column,
@@ -510,12 +511,12 @@ struct DualColumns {
 pub(super) struct Workers {
     pub(super) low: Vec<f64>,
     pub(super) high: Vec<f64>,
-    /// What it costs not to serve any key, in $/h.
+    /// Cost of not serving any key, in $/h.
     pub(super) unserved: f64,
 }
 
 impl Workers {
-    /// So many; where only plans that cost less than `most` are asked for, keys that are not served cost a multiple of that.
+    /// Exactly these numbers; where only plans cheaper than `most` are searched, unserved keys cost a multiple of that.
     pub(super) fn exactly(numbers: Vec<f64>, most: f64) -> Self {
         Self { low: numbers.clone(), high: numbers, unserved: UNSERVED_OF_INCUMBENT * most }
     }
@@ -529,7 +530,7 @@ mod tests {
     use crate::planners::exact::prepared::{LatencyRule, MemoryRule};
     use crate::planners::exhaustive::Exhaustive;
 
-    /// What no plan undercuts with the variants of the cheapest plan, and that routes with them are found.
+    /// With the variants of the cheapest plan, the relaxation costs no more than the plan, and routes are found.
     #[test]
     fn the_relaxation_over_routes_is_below_the_cheapest_plan() {
         let (mut compared, mut asked) = (0, 0);
@@ -545,7 +546,7 @@ mod tests {
             };
             assert!(least <= cost + 1e-6 * cost.max(1.0), "seed {seed}: {least} above {cost}");
             assert!(!routes.known.is_empty());
-            // The same, asked whether it costs so much.
+            // This relaxation, compared with a cost.
             let (all, more) = (routes.all_workers(), least * 1.001 + 1e-6);
             assert!(!routes.costs(&all, more, &|| f64::INFINITY), "seed {seed}: not {more}");
             asked += usize::from(routes.costs(&all, 0.999 * least, &|| f64::INFINITY));

@@ -1,9 +1,10 @@
-//! The cheapest plan under latency limits: joint variants are bounded one by one, the cheapest first. Where they are too many to
-//! be listed, those that differ in one operator from the best plan so far are; while there is no plan, all from the first one on.
+//! The cheapest plan under latency limits: joint variants are bounded one by one, the cheapest first. Where they are
+//! too many to list, those that differ from the best plan so far in one operator are tried; without a plan, all from
+//! the first one on.
 //!
-//! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all the others too:
-//! the cheapest route of another joint variant at these prices says what that one costs at least (a Lagrangean bound), in
-//! some microseconds. So thousands of joint variants are left out by some dozens of relaxations.
+//! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all others too:
+//! the cheapest route of another joint variant at these prices bounds that one (a Lagrangean bound), in a few
+//! microseconds. So some dozens of relaxations exclude thousands of joint variants.
 use super::Best;
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
@@ -24,21 +25,21 @@ struct Open<'a> {
     done: Done<'a>,
 }
 
-/// What was done with it.
+/// The work done on it so far.
 #[derive(Debug)]
 enum Done<'a> {
     Nothing,
     Relaxed,
     Planned,
-    /// So many times, quickly at first, and not to its end.
+    /// Searched this number of times, quickly at first, without completing.
     Searched(Box<OneJoint<'a>>, usize),
-    /// There is nothing more that could be done.
+    /// Nothing more can be done.
     Exhausted,
 }
 
 impl Open<'_> {
-    /// What is done first: plans from relaxations that cost much less than the best plan, relaxations and other plans
-    /// from them, then what was searched least.
+    /// Priority: first plans from relaxations that cost much less than the best plan, then relaxations and plans from
+    /// others, then the least searched.
     fn order(&self, may_plan: bool, cutoff: f64) -> Option<usize> {
         match &self.done {
             Done::Relaxed if may_plan && self.bound < MUCH_CHEAPER * cutoff => Some(0),
@@ -57,7 +58,7 @@ impl Open<'_> {
     }
 }
 
-/// Searches joint variants, with `first` to begin with: plans, and a bound where all could be listed.
+/// Searches joint variants, starting with `first`: plans, and a bound where all could be listed.
 pub(super) fn one_by_one(
     problem: &Problem,
     excluded: &[Vec<usize>],
@@ -77,7 +78,7 @@ pub(super) fn one_by_one(
         found.offer(cost, solution);
     }
     let list = listed(&bounding, excluded);
-    // Where not all are listed: those that were.
+    // Joint variants met so far, where not all are listed.
     let mut seen = list.is_none().then(|| Seen::new(first));
     let list = list.unwrap_or_else(|| vec![first.to_vec()]);
     let mut open: Vec<Open<'_>> = list.into_iter().map(|joint| Open::new(joint, least)).collect();
@@ -95,7 +96,7 @@ pub(super) fn one_by_one(
             let center = found.plan.as_ref().map(|(_, solution)| solution.variants.as_slice());
             let near = seen.as_mut().map(|seen| match center {
                 Some(center) => seen.neighbours(problem, excluded, center),
-                // Without a plan the search widens: the exchange of one variant may not be enough.
+                // Without a plan the search widens: exchanging one variant may not be enough.
                 None => seen.next_neighbours(problem, excluded),
             });
             match near.filter(|near| !near.is_empty()) {
@@ -143,7 +144,7 @@ pub(super) fn one_by_one(
                 };
                 let is_last = open.is_empty() || time.left_of(wall) < SHORT_SECONDS;
                 let limits = search.limits_of_part(if is_last { 1.0 } else { PART_OF_ONE });
-                // Quickly at first: a cheap plan with another makes it easier.
+                // Quickly at first: a cheap plan with another joint variant makes this one easier.
                 let is_stopped = search.under(limits, |search| one.close(times == 0, search, found))?;
                 next.bound = next.bound.max(one.bound);
                 if is_stopped { Done::Searched(one, times + 1) } else { Done::Exhausted }
@@ -165,11 +166,11 @@ pub(super) fn one_by_one(
     Ok(())
 }
 
-/// Joint variants that were met, in the order in which they were, where there are too many to list them all.
+/// Joint variants met, in order, where there are too many to list.
 struct Seen {
     all: BTreeSet<Vec<usize>>,
     in_order: Vec<Vec<usize>>,
-    /// How many of them had all their neighbours met.
+    /// Number of them whose neighbours have all been met.
     widened: usize,
 }
 
@@ -178,7 +179,7 @@ impl Seen {
         Self { all: BTreeSet::from([first.to_vec()]), in_order: vec![first.to_vec()], widened: 0 }
     }
 
-    /// Joint variants that differ from `center` in one operator and were not met.
+    /// New joint variants that differ from `center` in one operator.
     fn neighbours(
         &mut self,
         problem: &Problem,
@@ -194,13 +195,13 @@ impl Seen {
             })
         });
         let mut near: Vec<_> = near.filter(|near| self.all.insert(near.clone())).collect();
-        // From what is not accurate enough the way may lead to what is.
+        // Insufficiently accurate ones may have sufficient neighbours.
         self.in_order.extend(near.iter().cloned());
         near.retain(|near| !excluded.contains(near) && problem.accepts(near));
         near
     }
 
-    /// Neighbours of what was met first and still has some, as long as few enough were met.
+    /// Neighbours of the first one that still has any, while few enough have been met.
     fn next_neighbours(&mut self, problem: &Problem, excluded: &[Vec<usize>]) -> Vec<Vec<usize>> {
         while self.widened < self.in_order.len() && self.in_order.len() < MOST_WIDENED {
             let center = self.in_order[self.widened].clone();
@@ -214,7 +215,7 @@ impl Seen {
     }
 }
 
-/// Position of what is done next.
+/// Position of the next one to work on.
 fn next_of(open: &[Open<'_>], may_plan: bool, cutoff: f64) -> Option<usize> {
     let order = |index: &usize| {
         let next = &open[*index];
@@ -233,8 +234,8 @@ fn screen(
     cutoff: f64,
     seconds: &impl Fn() -> f64,
 ) {
-    // Without a plan that is cheap nearly all are left, and the whole search would take long; not so where these prices are
-    // those of variants that cannot serve the rates.
+    // Without a cheap plan nearly all remain, and the whole search would take long; except where these prices are those
+    // of variants that cannot serve the rates.
     let too_much = bounding.too_much();
     let is_worth_it = cutoff < f64::INFINITY || prices.least() >= too_much;
     let cutoff = cutoff.min(too_much);

@@ -1,4 +1,4 @@
-//! How the integer program is solved: candidate by candidate, or all variants in one.
+//! Solves the integer program: candidate by candidate, or all variants in one.
 use super::incumbent::incumbent;
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
@@ -14,27 +14,27 @@ use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::Solution;
 
-/// Counts what a search has used.
+/// State of a search: limits, effort spent, best known plan.
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) limits: SearchLimits,
     pub(super) time: SearchTime,
     pub(super) nodes: u64,
-    /// Whether HiGHS solved a part of it.
+    /// Whether HiGHS solved any part.
     pub(super) has_asked_highs: bool,
-    /// Whether the wall-clock limit ended a part of it.
+    /// Whether the wall-clock limit ended any part.
     pub(super) by_time: bool,
-    /// Whether bounds are to hold for every wait, not only for those that plans choose from.
+    /// Whether bounds must hold for every wait, not only for those that plans choose from.
     pub(super) every_wait: bool,
-    /// How often intervals of waits may still be cut.
+    /// Remaining splits of intervals of waits.
     pub(super) splits: usize,
-    /// The best plan that is known, with its cost.
+    /// The best known plan, with its cost.
     known: Option<(f64, Solution)>,
     /// Whether the heuristics have run.
     has_heuristics: bool,
 }
 
-/// What was found: a point with its model, and a proven bound (infinite: there is no plan).
+/// A result: a point with its model, and a proven bound (infinite: there is no plan).
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) best: Option<(Model, Point)>,
@@ -56,14 +56,14 @@ impl Search {
         }
     }
 
-    /// The same limits with a part of the time that is left.
+    /// The limits with a share of the remaining time.
     pub(super) fn limits_of_part(&self, part: f64) -> SearchLimits {
         let left = self.time.left_of(self.limits.wall_seconds);
         let wall_seconds = self.limits.wall_seconds.map(|_| self.time.seconds() + part * left);
         SearchLimits { wall_seconds, ..self.limits }
     }
 
-    /// Does a part of the search under limits of its own.
+    /// Runs a part of the search under its own limits.
     pub(super) fn under<T>(&mut self, limits: SearchLimits, of: impl FnOnce(&mut Self) -> T) -> T {
         let known = self.known.take();
         let mut part = Self { limits, known, ..*self };
@@ -72,7 +72,7 @@ impl Search {
         answer
     }
 
-    /// The best plan that is known with its cost; the heuristics run once for it.
+    /// The best known plan with its cost; runs the heuristics once for it.
     pub(super) fn incumbent(
         &mut self,
         problem: &Problem,
@@ -90,14 +90,14 @@ impl Search {
         Ok(&self.known)
     }
 
-    /// Takes note of a plan with its cost.
+    /// Records a plan with its cost.
     pub(super) fn know(&mut self, plan: &(f64, Solution)) {
         if self.known.as_ref().is_none_or(|(cost, _)| plan.0 < *cost) {
             self.known = Some(plan.clone());
         }
     }
 
-    /// Forgets plans: they were those of another problem.
+    /// Forgets plans, because they were for another problem.
     pub(super) fn forget(&mut self) {
         self.known = None;
         self.has_heuristics = false;
@@ -112,7 +112,7 @@ impl Search {
             return self.directly(prepared, excluded, None);
         }
         // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
-        // more, which proves them; where they cost a little more, a closer search may still do.
+        // more, which proves them; where they cost slightly more, a smaller gap may suffice.
         let gap = self.limits.gap;
         let mut bound = 0.0f64;
         let mut routed: Option<(Model, Point)> = None;
@@ -130,7 +130,7 @@ impl Search {
                     let given = &point.values[..model.first_flow];
                     let mut answer = self.solve(&whole.program.with_integers_of(given), &self.effort(0.5));
                     if let Answer::Infeasible = answer {
-                        // The same variants on other workers.
+                        // These variants on other workers.
                         let binaries = whole.binaries.iter().flatten().flatten();
                         let fixed =
                             whole.program.with(binaries.map(|&binary| (binary, given[binary].round())));
@@ -155,7 +155,7 @@ impl Search {
         Ok(Found { best, bound: found.bound.max(bound) })
     }
 
-    /// `start`: values of the columns for variants and workers in a point that is known, if all variants are in one program.
+    /// `start`: values of the columns for variants and workers in a known point, if all variants are in one program.
     fn directly(
         &mut self,
         prepared: &Prepared<'_>,
@@ -196,7 +196,7 @@ impl Search {
                 bound = bound.min(relaxed);
                 break;
             }
-            // What cannot be cheaper than the best by more than the gap need not be searched to its end.
+            // A candidate that cannot be cheaper than the best by more than the gap is not solved to its end.
             let mut cheaper = model.clone();
             if let Some((_, point)) = &best {
                 cheaper.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
@@ -209,8 +209,8 @@ impl Search {
                         best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9))
                     };
                     if is_better(&point, &best) {
-                        // Numbers of workers are whole within a tolerance only. What is cheaper by that alone is not taken, or
-                        // each of many that cost the same would push the bound further down.
+                        // Numbers of workers are whole only within a tolerance. A point that is cheaper only by that is
+                        // not taken, or each of many with equal cost would lower the bound further.
                         let fixed = model.program.with_integers_of(&point.values);
                         let point = match self.relaxed(&fixed) {
                             Answer::Found(whole) => Point { values: whole.values, cost: whole.cost, ..point },
@@ -258,7 +258,7 @@ impl Search {
         for values in start.into_iter().chain(known.as_deref()) {
             self.improve(&model.program.with_integers_of(values), &effort, &mut best);
         }
-        // Where there was a search before this one, the problem is not an easy one.
+        // An earlier search means that the problem is not easy.
         let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
         let is_large = model.binaries.len() >= MANY_OPERATORS;
         let is_close = |point: &Point| point.cost - root.cost <= gap * point.cost;
@@ -284,7 +284,7 @@ impl Search {
         Ok(Found { best: best.map(|point| (model, point)), bound })
     }
 
-    /// Searches on from a point and a bound, without the variants that can be part of no cheaper plan.
+    /// Continues from a point and a bound, without variants that cannot be part of a cheaper plan.
     fn without_expensive_variants(&mut self, model: Model, point: Point, bound: f64) -> Found {
         let cutoff = point.cost * (1.0 - PART_OF_GAP_PROBED * self.limits.gap);
         let (time, wall) = (self.time, self.limits.wall_seconds);
@@ -306,7 +306,7 @@ impl Search {
         Found { best: best.map(|best| (model, best)), bound: bound.max(next.min(cutoff)) }
     }
 
-    /// Searches a whole program on from the best point so far, where there is one; the best then, and a bound.
+    /// Searches a whole program from the best point so far, if any; returns the best point and a bound.
     fn all_of(
         &mut self,
         model: &Model,
@@ -335,14 +335,14 @@ impl Search {
         (best, bound)
     }
 
-    /// HiGHS, where it is asked without latency limits: for programs with memory, unless they are large. All variants in one
-    /// program go to it at once.
+    /// HiGHS, where it is used without latency limits: for programs with memory, unless they are large. One program
+    /// with all variants goes to it at once.
     pub(super) fn highs_at_once(&self, prepared: &Prepared<'_>) -> Option<Highs> {
         let is_large = prepared.problem.operators.len() >= MANY_OPERATORS;
         self.limits.solver.highs().filter(|_| prepared.has_memory() && !is_large)
     }
 
-    /// The whole program, by HiGHS, which finds its own cuts and first points.
+    /// Solves the whole program by HiGHS, which finds its own cuts and first points.
     fn at_once(&mut self, model: Model, highs: Highs) -> Found {
         let effort = Effort { highs: Some(highs), is_hard: true, ..self.effort(1.0) };
         match self.solve(&model.program, &effort) {
@@ -352,12 +352,12 @@ impl Search {
         }
     }
 
-    /// The relaxation of a program.
+    /// Solves the relaxation of a program.
     pub(super) fn relaxed(&mut self, program: &Program) -> Answer {
         self.solve(program, &Effort { relaxed: true, ..self.effort(1.0) })
     }
 
-    /// Keeps the better of the best point so far and what a restricted program has.
+    /// Keeps the better of the best point so far and the optimum of a restricted program.
     pub(super) fn improve(
         &mut self,
         program: &Program,
@@ -380,7 +380,7 @@ impl Search {
     /// Solves a model.
     pub(super) fn integral(&mut self, model: &Model, effort: &Effort<'_>, start: Option<&[f64]>) -> Answer {
         let answer = self.solve(&model.program, &Effort { start, ..effort.clone() });
-        // The solver may forget a start; the better of the two counts.
+        // The solver may lose the start; the better of the two counts.
         match (answer, start) {
             (Answer::Nothing { bound, nodes, by_time }, Some(values)) => {
                 let cost = model.program.cost_of(values);
@@ -418,8 +418,8 @@ impl Search {
         }
     }
 
-    /// Solves a program, and counts what that took. Where HiGHS may be asked, it is once a few nodes of `microlp` did not
-    /// settle an integer program: of small programs `microlp` is quicker with most, and of linear ones with all.
+    /// Solves a program and adds up the effort. Where HiGHS is available, it runs after a few nodes of `microlp` did
+    /// not solve an integer program: `microlp` is quicker on most small programs and on all linear ones.
     pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
         if effort.relaxed || effort.nodes <= FEW_NODES || effort.highs.is_none() {
             return self.solve_once(program, &Effort { highs: None, ..effort.clone() });
@@ -442,7 +442,7 @@ impl Search {
         }
     }
 
-    /// Solves a program by HiGHS alone where that is asked for, otherwise by `microlp` alone.
+    /// Solves a program by HiGHS alone where the effort names it, otherwise by `microlp` alone.
     fn solve_once(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
         let left = self.time.left_of(self.limits.wall_seconds);
         self.has_asked_highs |= effort.highs.is_some();

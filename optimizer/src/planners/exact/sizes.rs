@@ -1,9 +1,9 @@
-//! Problems with sizes of records that depend on variants before the sender: branch and bound over these variants.
+//! Plans problems whose sizes of records depend on variants before the sender: branch and bound over these variants.
 //!
-//! With the smallest sizes that any of them give, a problem costs no more: its optimum is a bound. The plan is priced and checked
-//! with the sizes of its own variants; where it costs more than the bound then, the variants of one operator are divided into
-//! that of the plan and the others. What is left with one variant of each of these operators has its own sizes, so its optimum
-//! is exact. The part with the least bound is the next.
+//! With the smallest possible sizes a problem costs no more: its optimum is a bound. The plan is priced and checked
+//! with the sizes of its own variants; where it then costs more than the bound, the variants of one operator are
+//! divided into that of the plan and the others. A part with one variant of each of these operators has exact sizes, so
+//! its optimum is exact. The part with the least bound is the next.
 use super::cases::{concluded, is_better};
 use super::{Asked, Exact, NAME, fault};
 use crate::check::check;
@@ -13,7 +13,8 @@ use crate::problem::{Case, Problem};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Status};
 
-/// The best plan of a problem with fixed rates and sizes that depend on variants, with none of the `excluded` joint variants.
+/// The best plan of a problem with fixed rates and sizes that depend on variants, with none of the `excluded` joint
+/// variants.
 pub(super) fn by_sizes(
     problem: &Problem,
     limits: &SearchLimits,
@@ -28,7 +29,7 @@ pub(super) fn by_sizes(
     while let Some(next) = (0..open.len()).min_by(|a, b| open[*a].0.total_cmp(&open[*b].0)) {
         let (known, part) = open.remove(next);
         let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds));
-        // The first plan is made in any case.
+        // The first plan is always made.
         is_out_of_time |= !is_first && left.is_some_and(|left| left <= 0.0);
         is_first = false;
         if is_out_of_time || all.cost.is_some_and(|cost| known >= cost * (1.0 - limits.gap)) {
@@ -41,7 +42,7 @@ pub(super) fn by_sizes(
         let found = Exact.plan_fixed(&part.problem.with_least_sizes(), &own, &without, asked)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
-        // A part that ended at its own time says nothing of the others.
+        // A part that ended at its own time limit does not end the others.
         is_limited |= found.status == Status::TimeLimited;
         let bound = found.bound.unwrap_or(0.0).max(known);
         let Some(solution) = found.solution else {

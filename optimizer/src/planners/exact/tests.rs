@@ -1,4 +1,4 @@
-//! The planner on small cases with known answers; the published case with its golden numbers stands in
+//! The planner on small cases with known answers; the published case with its golden numbers is in
 //! `tests/planners/golden.rs`.
 use super::model::{Allowed, Model};
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
@@ -157,7 +157,8 @@ fn bandwidth_bounds_what_goes_up() {
     assert_close(optimum(&problem), 10.0);
 }
 
-/// A stream split and joined again, with too little room at the edge for all of it: keys go one way as a whole.
+/// A stream split and joined again, with too little room at the edge for all of it: each key takes one route as a
+/// whole.
 #[test]
 fn a_diamond_is_planned_in_whole_routes() {
     let edges = [(0, 1), (0, 2), (1, 3), (2, 3)];
@@ -175,7 +176,7 @@ fn a_diamond_is_planned_in_whole_routes() {
     }
 }
 
-/// Two sites with a source each of two kinds, whose records meet by key: a site's keys stay at the site or go up.
+/// Two sites with one source of each of two kinds, whose records meet by key: a site's keys stay at the site or go up.
 #[test]
 fn sites_serve_their_own_records() {
     let mut problem = case(
@@ -194,7 +195,7 @@ fn sites_serve_their_own_records() {
     }
     // Each site's half of the work is half a worker.
     assert_close(optimum(&problem), 0.2);
-    // One site has little: then half of a site's keys goes up, with both of its records.
+    // A slow worker at one site: then half of a site's keys goes up, with both of its records.
     for operator in &mut problem.operators {
         for mode in operator.variants[0].modes[1].iter_mut() {
             *mode = ServiceMode::constant(mode.call_seconds * 4.0);
@@ -227,7 +228,7 @@ fn two_variants(accuracy: AccuracyModel, needed: f64) -> Problem {
     problem
 }
 
-/// The same facts as a table, as contributions, and as responses accept the same joint variants.
+/// A table, contributions and responses with equal facts accept the same joint variants.
 #[test]
 fn accuracy_models_agree() {
     let table = AccuracyModel::Table(
@@ -245,7 +246,7 @@ fn accuracy_models_agree() {
         for model in [&table, &sum, &responses] {
             let problem = two_variants(model.clone(), needed);
             assert_close(optimum(&problem), expected);
-            // And as rows of one program.
+            // As rows of one program.
             let prepared =
                 Prepared::new(&problem, &[MemoryRule::Ignored], LatencyRule::Plan, 1.0).expect("is right");
             let variants = vec![vec![true; 2]; 2];
@@ -325,7 +326,8 @@ fn tighter_latency_costs_more_until_nothing_is_fast_enough() {
     assert_eq!((outcome.status, outcome.bound), (Status::Infeasible, Some(f64::INFINITY)));
 }
 
-/// Whether there is a plan does not depend on prices, also where workers need different waits, which no heuristic gives them.
+/// Whether there is a plan does not depend on prices, even where workers need different waits, which no heuristic
+/// assigns.
 #[test]
 fn what_is_free_has_a_plan_where_what_costs_has_one() {
     let machines = [(0, 1, 1.0, 1.0); 5];
@@ -396,7 +398,7 @@ fn batches_are_used_where_latency_allows() {
     assert_eq!(outcome.cost, Some(4.0));
 }
 
-/// A node limit leaves an honest gap and the same plan every time.
+/// A node limit leaves a true gap, and the plan is reproducible.
 #[test]
 fn a_node_limit_is_reproducible() {
     let services: Vec<Vec<f64>> = (0..5).map(|v| vec![0.07 + 0.013 * f64::from(v)]).collect();
@@ -416,7 +418,7 @@ fn a_node_limit_is_reproducible() {
     }
 }
 
-/// Two models of which each fills half of the memory, two small ones: no cut of them in their order by load fits.
+/// Two models that fill half of the memory each, and two small ones: no division in their order by load fits.
 #[test]
 fn models_are_packed_in_another_order_before_another_worker_is_rented() {
     let mut problem = case(
@@ -432,7 +434,7 @@ fn models_are_packed_in_another_order_before_another_worker_is_rented() {
     assert_close(optimum(&problem), 2.0);
 }
 
-/// Waits and machines can be chosen: what it costs lies between the bound and the cost without a limit.
+/// Waits and machines can be chosen: the cost lies between the bound and the cost without a limit.
 #[test]
 fn a_latency_limit_costs_no_less_than_none() {
     let machines = [(0, 6, 0.5, 1.0), (0, 6, 1.1, 2.0), (1, 9, 2.0, 8.0)];
@@ -443,7 +445,7 @@ fn a_latency_limit_costs_no_less_than_none() {
     let free = optimum(&problem);
     for seconds in [2.0, 0.6, 0.4] {
         problem.limits.latency = vec![LatencyLimit { percentile: 95.0, seconds, sink: None }];
-        // What is looked at here holds wherever the search ends.
+        // The assertions hold wherever the search ends.
         let limits = SearchLimits { wall_seconds: Some(5.0), ..SearchLimits::default() };
         let outcome = Exact.plan(&problem, &limits).expect("it takes the problem");
         let (cost, bound) = (outcome.cost.expect("has a plan"), outcome.bound.expect("has a bound"));

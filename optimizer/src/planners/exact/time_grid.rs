@@ -1,20 +1,20 @@
-//! The points of time that the bound under latency limits tells apart, by operator and location.
+//! The points of time that the bound under latency limits distinguishes, by operator and location.
 //!
-//! Few points make a small program and a weak bound. So there are few at first, and where keys of the relaxation's point
-//! would really end too late, the points that their times were rounded away from are added: dynamic discretization
+//! Few points make a small program and a weak bound. So there are few at first. Where keys of the relaxation's point
+//! would really end too late, the points from which their times were rounded down are added: dynamic discretization
 //! discovery (Boland, Hewitt, Marshall and Savelsbergh 2017, section 3).
 use super::model::Model;
 use super::prepared::Prepared;
 use super::tuning::{FIRST_POINTS, NEGLIGIBLE_SHARE, QUANTA, SAME_TIME};
 use std::collections::BTreeMap;
 
-/// When keys can begin and end at an operator, or an origin of sources, at a location, in seconds.
+/// Possible start and end times of keys at an operator, or an origin of sources, at a location, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Window {
-    /// Earliest begin and latest end.
+    /// Earliest start and latest end.
     pub(super) earliest: f64,
     pub(super) latest: f64,
-    /// Points, rising; the first is the earliest that there can be.
+    /// Points, ascending; the first is the earliest possible.
     pub(super) begins: Vec<f64>,
     pub(super) ends: Vec<f64>,
 }
@@ -27,7 +27,7 @@ pub(super) struct TimeGrid {
     pub(super) windows: Vec<BTreeMap<usize, Window>>,
 }
 
-/// What the columns of a flow over time mean.
+/// The columns of a flow over time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TimeColumns {
     pub(super) calls: Vec<Call>,
@@ -35,7 +35,7 @@ pub(super) struct TimeColumns {
     pub(super) waits: Vec<Wait>,
 }
 
-/// Keys that begin at a point and take so many seconds.
+/// Keys that start at a point, with their duration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) node: usize,
@@ -46,7 +46,7 @@ pub(super) struct Call {
     pub(super) column: usize,
 }
 
-/// Keys that leave at an end point and are on a link for so many seconds.
+/// Keys that leave at an end point, with their time on a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trip {
     pub(super) link: usize,
@@ -85,15 +85,15 @@ impl TimeGrid {
         (seconds / quantum + 1e-6).floor().max(0.0) * quantum
     }
 
-    /// The last point that is not after a time; none before the first.
+    /// The last point at or before a time; none before the first.
     pub(super) fn at(&self, points: &[f64], time: f64) -> Option<usize> {
         points.partition_point(|point| *point <= time + SAME_TIME * self.longest).checked_sub(1)
     }
 
-    /// Adds the points that the times of late keys were rounded away from; whether there are any.
+    /// Adds the points from which the times of late keys were rounded down; returns whether there are any.
     ///
-    /// A key is late where the latest of all keys that come to its point, each by the real times of its way, leaves too
-    /// little time for the slowest way on: more than are really late, never fewer.
+    /// A key is late where the latest of all keys at its point, each by the real times of its route, leaves too little
+    /// time for the slowest continuation: this finds more keys than are really late, never fewer.
     pub(super) fn refine(&mut self, prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> bool {
         let columns = &model.times;
         let is_used = |column: usize| values[column] > NEGLIGIBLE_SHARE;
@@ -101,7 +101,7 @@ impl TimeGrid {
         let calls: Vec<&Call> = columns.calls.iter().filter(|call| is_used(call.column)).collect();
         let trips: Vec<&Trip> = columns.trips.iter().filter(|trip| is_used(trip.column)).collect();
         let waits: Vec<&Wait> = columns.waits.iter().filter(|wait| is_used(wait.column)).collect();
-        // When the last of the keys really ends, by node, location and end point; forwards.
+        // The real end of the last key, by node, location and end point; forwards.
         let mut ended: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         let mut begun: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         let order = (operators..prepared.nodes()).chain(0..operators); // origins send first
@@ -135,7 +135,7 @@ impl TimeGrid {
                 *at = at.max(end);
             }
         }
-        // When the keys must have begun and ended at the latest, backwards.
+        // The latest allowed start and end of the keys, backwards.
         let mut latest_end: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         let mut latest_begin: BTreeMap<(usize, usize, usize, usize), f64> = BTreeMap::new(); // by link into it
         let mut late: Vec<(usize, usize, bool, f64)> = Vec::new(); // node, location, is a begin, the point to add

@@ -1,4 +1,4 @@
-//! Plans and a bound under latency limits: first what is known without the limits, then one joint variant after the other.
+//! Plans and a bound under latency limits: first without the limits, then one joint variant after the other.
 use super::Best;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::screening::one_by_one;
@@ -20,7 +20,7 @@ pub(super) fn under_latency(
     if found.bound == f64::INFINITY {
         return Ok(());
     }
-    // Where the search without limits found nothing in time, the heuristics may know variants to begin with.
+    // Where the search without limits found nothing in time, the heuristics may provide initial variants.
     let first = match first {
         Some(first) => Some(first),
         None => search.incumbent(problem, excluded)?.as_ref().map(|(_, solution)| solution.variants.clone()),
@@ -29,7 +29,7 @@ pub(super) fn under_latency(
     one_by_one(problem, excluded, &first, search, found)
 }
 
-/// Bounds the cost by what a plan costs at least without the latency limits; the variants of such a plan.
+/// Bounds the cost by that of a plan without the latency limits; returns the variants of such a plan.
 fn without_latency(
     free: &Problem,
     excluded: &[Vec<usize>],

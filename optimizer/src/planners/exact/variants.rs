@@ -1,8 +1,8 @@
-//! Which joint variants need to be looked at.
+//! Selects the joint variants to consider.
 //!
 //! If a variant is no slower on any worker, needs no more memory and sends no larger messages than another, then every
-//! plan with the other is feasible with it, at no more cost. So of the accepted joint variants only those that no other
-//! accepted one beats in this way at every operator can be part of the cheapest plan.
+//! plan with the other is feasible with it, at no more cost. So only accepted joint variants that no other accepted one
+//! beats at every operator can be part of the cheapest plan.
 use super::model::Allowed;
 use super::prepared::{Choice, Prepared};
 use super::tuning::{MOST_COMPARED, MOST_LISTED, MOST_ROWS_OF_VARIANTS};
@@ -10,7 +10,7 @@ use crate::problem::AccuracyModel;
 use crate::queueing::is_never_longer;
 use std::collections::BTreeSet;
 
-/// What is left to look at.
+/// The remaining joint variants.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Candidates {
     /// These joint variants, one by one.
@@ -19,7 +19,7 @@ pub(super) enum Candidates {
     Many(Allowed),
 }
 
-/// The candidates, without those excluded; at most `few` are handed out one by one.
+/// The candidates, without those excluded; at most `few` are returned one by one.
 pub(super) fn candidates(prepared: &Prepared<'_>, excluded: &[Vec<usize>], few: usize) -> Candidates {
     let problem = prepared.problem;
     let beats = dominance(prepared);
@@ -87,10 +87,10 @@ pub(super) fn listed(prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Option
     }
 }
 
-/// `beats[operator][m][other]`: `m` is at least as good as `other` in all that costs.
+/// `beats[operator][m][other]`: `m` is at least as good as `other` in all costs.
 fn dominance(prepared: &Prepared<'_>) -> Vec<Vec<Vec<bool>>> {
     let problem = prepared.problem;
-    // Between the waits that the program has, and beyond them, too.
+    // Also between and beyond the waits of the program.
     let is_never_longer = |v: usize, a: &Choice, b: &Choice| {
         let mode = |choice: &Choice| {
             let class = choice.class.map(|class| prepared.classes[class].class)?;
@@ -135,7 +135,7 @@ fn is_better(beats: &[Vec<bool>], a: usize, b: usize) -> bool {
 }
 
 fn undominated(mut joints: Vec<Vec<usize>>, beats: &[Vec<Vec<bool>>]) -> Vec<Vec<usize>> {
-    // First by changes of a single variant, which is quick; then each with each.
+    // First by changing a single variant, which is quick; then pairwise.
     let all: BTreeSet<Vec<usize>> = joints.iter().cloned().collect();
     joints.retain(|joint| {
         !joint.iter().enumerate().any(|(v, &m)| {

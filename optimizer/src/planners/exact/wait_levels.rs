@@ -1,23 +1,25 @@
-//! Waits that plans choose from, and the waits for which a bound counts them.
+//! Waits that plans choose from, and the intervals of waits that a bound counts.
 //!
-//! A wait is any number of seconds, and a program has a column for each. So where a bound is to hold for all of them, the levels
-//! cut them into intervals: a bound counts the shortest wait of an interval in the time of a path, and the longest in what a worker
-//! can do. The narrower the intervals, the nearer the bound; `exact/narrower.rs` narrows those that matter.
+//! A wait is any number of seconds, and a program has a column for each. So where a bound must hold for all of them,
+//! the levels divide them into intervals: a bound counts the shortest wait of an interval in the time of a path, and
+//! the longest in the capacity of a worker. The narrower the intervals, the closer the bound; `exact/narrow_waits.rs`
+//! narrows those that matter.
 use super::tuning::{LONGEST_WAIT, MOST_HALVED, SAME_WAIT};
 use crate::problem::Problem;
 
-/// Waits by worker class, each rising.
+/// Waits by worker class, each ascending.
 #[derive(Debug, Clone)]
 pub(super) struct WaitLevels {
     by_class: Vec<Vec<Option<f64>>>,
-    /// Whether a level stands for all waits between the one before and itself.
+    /// Whether a level covers all waits between the previous one and itself.
     pub(super) is_every: bool,
-    /// Waits that differ by less are one, in seconds.
+    /// Waits in seconds that differ by less are equal.
     same: f64,
 }
 
 impl WaitLevels {
-    /// Those of a problem; where `is_every`, with as long as a path may take, and with the longest for workers that no limit looks at.
+    /// The waits of a problem; with `is_every`, also the time of the longest path, and the longest wait for workers
+    /// without a limit.
     pub(super) fn of(problem: &Problem, is_every: bool) -> Self {
         let limits = &problem.limits;
         let longest = limits.latency.iter().map(|limit| limits.path_seconds(limit)).fold(0.0, f64::max);
@@ -41,13 +43,13 @@ impl WaitLevels {
         }
     }
 
-    /// No waits yet, for plans.
+    /// No waits, for plans.
     pub(super) fn none(problem: &Problem) -> Self {
         let levels = Self::of(problem, true);
         Self { by_class: vec![Vec::new(); problem.worker_classes.len()], is_every: false, ..levels }
     }
 
-    /// Waits of a class, each with the shortest that it stands for.
+    /// Waits of a class, each with the shortest that it covers.
     pub(super) fn of_class(&self, class: usize) -> impl Iterator<Item = (Option<f64>, Option<f64>)> + '_ {
         let levels = &self.by_class[class];
         levels.iter().enumerate().map(|(index, &wait)| match self.is_every {
@@ -56,7 +58,7 @@ impl WaitLevels {
         })
     }
 
-    /// Cuts an interval of a class in two; whether that tells more waits apart.
+    /// Splits an interval of a class; returns whether the level is new.
     pub(super) fn cut(&mut self, class: usize, wait: f64) -> bool {
         let levels = &mut self.by_class[class];
         let is_new = wait > self.same
@@ -69,7 +71,8 @@ impl WaitLevels {
         is_new
     }
 
-    /// Halves all intervals but the last, of workers that no limit looks at, as long as there are few; whether there are any.
+    /// Halves all intervals except the last, that of workers without a limit, while there are few; returns whether any
+    /// level is new.
     pub(super) fn halve(&mut self) -> bool {
         let mut is_new = false;
         let few: Vec<usize> =

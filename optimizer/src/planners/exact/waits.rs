@@ -1,9 +1,10 @@
-//! Which waits a plan may choose from, where nobody gives them, and a bound that holds for all waits.
+//! Chooses waits where the problem lists none, with a bound that holds for all waits.
 //!
-//! A program has a column for each wait, so there cannot be many. A few parts of the limit come first. Where the plan is no cheaper
-//! without a limit, that proves it. Otherwise the waits of given variants are told apart more and more finely (`exact/narrow_waits.rs`), with
-//! a bound for every wait. Where that does not close the gap, plans under looser limits are made, which are cheaper, or there at all; what
-//! their workers keep at least is often short enough for the limit itself, and the problem is planned once more with these waits.
+//! A program has a column for each wait, so there cannot be many. A few fractions of the limit come first. Where the
+//! plan is no cheaper without a limit, that proves it. Otherwise the waits of given variants are divided more and more
+//! finely (`exact/narrow_waits.rs`), with a bound for every wait. Where that does not close the gap, plans under looser
+//! limits are made, which are cheaper, or exist at all. The least waits of their workers are often short enough for the
+//! limit itself, and the problem is planned once more with these waits.
 use super::Asked;
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
@@ -11,32 +12,32 @@ use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
 use crate::waits::with_least_waits;
 
-/// Times what a limit leaves for a path under which plans show what waits they need.
+/// Factors of a limit's time for paths; plans under these looser limits show the waits that they need.
 const LOOSER: [f64; 4] = [2.5, 1.6, 1.25, 1.1];
-/// Times a wait that a plan needs: another in its place, without its batches, say, may need that much.
+/// Factor of a wait that a plan needs: another plan, for example without batches, may need that much.
 const LONGER: f64 = 1.15;
-/// How close to their cheapest plans under looser limits are searched, where they are to be cheaper.
+/// Gap of cheaper plans under looser limits.
 const LOOSE_GAP: f64 = 0.01;
-/// A gap that is no reason to look for other waits.
+/// A gap too small for a search for other waits.
 const NEAR_GAP: f64 = 0.001;
-/// A gap that everything keeps: any plan will do.
+/// A gap that every plan keeps: any plan will do.
 const ANY_PLAN: f64 = 1e6;
-/// A gap from which on somebody wants any plan.
+/// From this gap on the caller accepts any plan.
 const MOST_GAP: f64 = 1.0;
-/// The part of the time that is left that a bound for every wait may take.
+/// Share of the remaining time for a bound for every wait.
 const PART_FOR_BOUND: f64 = 0.2;
-/// The part of the time that is left that a plan under a looser limit may take.
+/// Share of the remaining time for a plan under a looser limit.
 const PART_OF_TIME: f64 = 0.2;
-/// Waits that differ by less than this part of them are one.
+/// Waits that differ by less than this part are equal.
 const RELATIVE: f64 = 0.05;
-/// Waits of looser plans at most: each takes a column of every model on every kind of worker.
+/// Most waits of looser plans: each takes a column of every model on every kind of worker.
 const MOST_WAITS: usize = 10;
-/// Halving a range gives a wait that is kept up to rounding.
+/// Relative rounding of a wait found by bisection.
 const ROUNDING: f64 = 1e-6;
-/// Costs that differ by a smaller part are equal.
+/// Costs that differ by less than this part are equal.
 const EQUAL_COST: f64 = 1e-9;
 
-/// Plans a problem with latency limits and without waits to choose from.
+/// Plans a problem with latency limits and without listed waits.
 pub(super) fn with_waits<F>(
     problem: &Problem,
     limits: &SearchLimits,
@@ -81,9 +82,9 @@ struct Waits<'a, F> {
     limits: &'a SearchLimits,
     planned: F,
     time: SearchTime,
-    /// No plan costs less, whatever its waits are; infinite: there is none.
+    /// No plan costs less, with any waits; infinite: there is none.
     bound: f64,
-    /// The time ended a search.
+    /// Whether time ended a search.
     is_cut: bool,
 }
 
@@ -97,7 +98,7 @@ where
         (self.planned)(&problem, limits, asked)
     }
 
-    /// Whether a plan is proven to be close enough to the cheapest, or none to be there.
+    /// Whether a plan is proven close enough to the cheapest, or proven not to exist.
     fn is_closed(&self, best: &Outcome) -> bool {
         match best.cost {
             Some(cost) => Outcome::gap_between(cost, self.bound.min(cost)) <= self.limits.gap + EQUAL_COST,
@@ -105,13 +106,13 @@ where
         }
     }
 
-    /// The same, nearly: so little is not worth a search for other waits.
+    /// Whether the gap is closed or too small to search for other waits.
     fn is_near(&self, best: &Outcome) -> bool {
         let gap = best.cost.map(|cost| Outcome::gap_between(cost, self.bound.min(cost)));
         gap.map_or(self.is_closed(best), |gap| gap <= NEAR_GAP.max(self.limits.gap + EQUAL_COST))
     }
 
-    /// What is said of the best plan: what is proven is proven for all waits.
+    /// The outcome of the best plan; its proofs hold for all waits.
     fn outcome(&self, best: Outcome) -> Outcome {
         let status = match (self.is_closed(&best), best.cost) {
             (true, Some(_)) => Status::Optimal,
@@ -135,7 +136,7 @@ where
         SearchLimits { wall_seconds: wall.map(|_| part * self.time.left_of(wall)), ..*self.limits }
     }
 
-    /// A search on the way: quick, and whether the time ended it counts for all that follows.
+    /// A quick intermediate search; if time ended it, that counts for the final outcome.
     fn quick(&mut self, problem: &Problem, gap: f64) -> Result<Outcome, PlannerError> {
         let limits = SearchLimits { more_accurate: false, gap, ..self.of_time(PART_OF_TIME) };
         let outcome = (self.planned)(problem, &limits, Asked::default())?;
@@ -143,7 +144,7 @@ where
         Ok(outcome)
     }
 
-    /// Bounds the cost by what a plan costs at least without a latency limit.
+    /// Bounds the cost by that of a plan without a latency limit.
     fn without_limit(&mut self, best: &Outcome) -> Result<(), PlannerError> {
         let mut free = self.problem.clone();
         free.limits.latency.clear();
@@ -153,7 +154,7 @@ where
         Ok(())
     }
 
-    /// What the workers of cheaper plans under looser limits keep at least; of any plans where there is none.
+    /// The least waits that workers of cheaper plans under looser limits keep; of any plans where there is none.
     fn of_looser_plans(&mut self, best: &Outcome, gap: f64) -> Result<Vec<f64>, PlannerError> {
         let mut waits: Vec<f64> = Vec::new();
         for times in LOOSER {
@@ -176,7 +177,7 @@ where
         Ok(waits)
     }
 
-    /// The better of two plans: the cheaper one; where both cost the same, the more accurate one, else the second.
+    /// The better of two plans: the cheaper one; at equal cost the more accurate one, else the second.
     fn better(&self, first: Outcome, second: Outcome) -> Outcome {
         let (nodes, has_asked_highs) =
             (first.nodes + second.nodes, first.has_asked_highs || second.has_asked_highs);
@@ -221,7 +222,7 @@ mod tests {
     use crate::planner::Planner;
     use crate::planners::exact::Exact;
 
-    /// Where none of the four parts of the level fits, the wait of a plan under a looser limit does.
+    /// Where none of the four fractions of the level fits, the wait of a plan under a looser limit does.
     #[test]
     fn a_wait_that_a_looser_plan_needs_makes_one_cheaper_or_possible() {
         let limits = SearchLimits::default();
@@ -250,7 +251,7 @@ mod tests {
         assert!(cheaper > 0 && more_possible > 0, "{cheaper}, {more_possible}");
     }
 
-    /// Searches that the time ends are no proof: with more time there would have been other waits.
+    /// Searches that time ended prove nothing: more time would have found other waits.
     #[test]
     fn what_the_time_ended_is_not_called_optimal() {
         let mut problem = crate::generator::small_problem_with_latency(1);

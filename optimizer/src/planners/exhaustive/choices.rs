@@ -1,9 +1,9 @@
-//! All choices of workers, and of what each of them may run.
+//! All choices of workers, and of the operators that each may run.
 use crate::problem::{Problem, ServiceMode};
 use crate::queueing::{decay_rate, effective_seconds};
 
-/// Load above which a worker does not run an operator: a millionth of the records would fill it, and the solver of linear
-/// programs loses its way among such numbers.
+/// Load above which a worker does not run an operator: a millionth of the records would fill it, and the solver of
+/// linear programs fails on such numbers.
 const MOST_LOAD: f64 = 1e6;
 
 /// Workers in use, each with the operators that it may run.
@@ -19,14 +19,14 @@ pub(super) struct ChosenWorker {
     pub(super) class: usize,
     /// Mode by operator; none: it does not run it.
     pub(super) modes: Vec<Option<usize>>,
-    /// Seconds that a record may wait for it; none where nothing bounds latency.
+    /// Seconds that a record may wait for it; none without latency limits.
     pub(super) wait: Option<f64>,
 }
 
 impl ChosenWorker {
-    /// Load of all records of an operator on this worker, as a part of what it may carry: by its time, and by the waiting
-    /// time that it has to keep. None where it does not run the operator or cannot keep the waiting time with more than
-    /// next to nothing of the records.
+    /// Load of all records of an operator on this worker, as a share of its capacity: by its time, and by the waiting
+    /// time that it must keep. None where it does not run the operator or could keep the waiting time only with a
+    /// negligible share of the records.
     pub(super) fn loads(&self, problem: &Problem, variants: &[usize], operator: usize) -> Option<(f64, f64)> {
         let mode = self.modes[operator]?;
         let facts = &problem.operators[operator];
@@ -37,15 +37,15 @@ impl ChosenWorker {
     }
 }
 
-/// Seconds per record that count for keeping a waiting time; 0 where nothing bounds latency.
+/// Seconds per record that count towards a waiting time; 0 without latency limits.
 fn seconds_that_keep(problem: &Problem, mode: &ServiceMode, wait: Option<f64>) -> Option<f64> {
     let Some(wait) = wait else { return Some(0.0) };
     let strictest = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
     effective_seconds(mode, decay_rate(wait, strictest))
 }
 
-/// All choices that could carry the rates, by rising price; none where they are more than `most`. Workers of a class are
-/// alike, so only one order of them is tried.
+/// All choices that could carry the rates, by ascending price; none where they are more than `most`. Workers of a class
+/// are identical, so only one order of them is tried.
 pub(super) fn worker_choices(problem: &Problem, variants: &[usize], most: usize) -> Option<Vec<Choice>> {
     let mut choices = vec![Choice { workers: Vec::new(), price: 0.0 }];
     for (class, of) in problem.worker_classes.iter().enumerate() {
@@ -69,7 +69,7 @@ pub(super) fn worker_choices(problem: &Problem, variants: &[usize], most: usize)
     Some(choices)
 }
 
-/// All multisets of up to `count` of `options` things, each in rising order.
+/// All multisets of up to `count` of `options` things, each ascending.
 fn multisets(options: usize, count: usize, most: usize) -> Option<Vec<Vec<usize>>> {
     let mut all = vec![Vec::new()];
     let mut longest: Vec<Vec<usize>> = vec![Vec::new()];
@@ -89,7 +89,7 @@ fn multisets(options: usize, count: usize, most: usize) -> Option<Vec<Vec<usize>
     Some(all)
 }
 
-/// What a worker of a class may run and how long records may wait for it, without options that are worse than another in
+/// The operators that a worker of a class may run and the waits for it, without options that are worse than another in
 /// everything.
 fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<ChosenWorker> {
     if problem.limits.latency.is_empty() {
@@ -149,7 +149,7 @@ fn options_with(problem: &Problem, variants: &[usize], class: usize, wait: Optio
     needed.map(|index| ChosenWorker { class, modes: options[index].clone(), wait }).collect()
 }
 
-/// Whether no operator that may not be spread may run on two workers.
+/// Whether no operator that needs one worker may run on two.
 fn keeps_together(problem: &Problem, choice: &Choice) -> bool {
     let of = |operator: usize| {
         choice.workers.iter().filter(move |worker| worker.modes[operator].is_some()).count()

@@ -1,4 +1,4 @@
-//! What routes pay at prices: the cheapest of them, what they say of other variants, and rows for programs of flows.
+//! Prices of routes: the cheapest route, bounds for other variants, and rows for programs of flows.
 use super::{Route, Routes, Slot};
 use crate::planners::exact::model::Model;
 use crate::planners::exact::prepared::Choice;
@@ -9,31 +9,31 @@ use crate::planners::exact::tuning::SCREENING;
 use crate::problem::Producer;
 use std::collections::BTreeMap;
 
-/// What a route has to pay for: a point of the dual of the relaxation.
+/// Prices of the parts of a route: a point of the dual of the relaxation.
 #[derive(Debug, Clone)]
 pub(in crate::planners::exact) struct Prices {
     /// Load, load of waiting.
     pub(super) slots: BTreeMap<Slot, [f64; 2]>,
-    /// By slot, by how much one worker costs more than it brings.
+    /// By slot, the cost of one worker above its return.
     pub(super) surplus: BTreeMap<Slot, f64>,
     /// By pair of locations with a bandwidth.
     pub(super) pairs: BTreeMap<(usize, usize), f64>,
     /// By origin and location.
     pub(super) origins: Vec<BTreeMap<usize, f64>>,
-    /// What the cheapest route pays; and what that and this make together no plan undercuts.
+    /// Price of the cheapest route; added to `rest` it is a lower bound of any plan.
     pub(super) key: f64,
     pub(super) rest: f64,
 }
 
 impl Prices {
-    /// What no plan with the variants of these prices undercuts.
+    /// Lower bound of any plan with the variants of these prices.
     pub(in crate::planners::exact) fn least(&self) -> f64 {
         self.key + self.rest
     }
 }
 
 impl Routes<'_, '_> {
-    /// What all keys pay at a choice; a slot that the prices do not know costs what its workers cost.
+    /// Price of all keys at a choice; a slot without a price costs as much as its workers.
     fn price_of(&self, prices: &Prices, operator: usize, choice: &Choice) -> f64 {
         let problem = self.prepared.problem;
         let mut price = choice.source_cost;
@@ -56,7 +56,7 @@ impl Routes<'_, '_> {
         price
     }
 
-    /// What so many bytes per second pay for scarce bandwidth.
+    /// Price of scarce bandwidth for this number of bytes per second.
     fn scarce(&self, prices: &Prices, from: usize, to: usize, bytes: f64) -> f64 {
         match prices.pairs.get(&(from, to)) {
             Some(&price) if price > 0.0 => price * bytes * self.of_bandwidth(from, to).unwrap_or(0.0),
@@ -64,20 +64,20 @@ impl Routes<'_, '_> {
         }
     }
 
-    /// What no plan with these variants undercuts, by the prices of other variants, if no key had to be in time.
+    /// Lower bound of plans with these variants, by the prices of other variants, ignoring times.
     pub(in crate::planners::exact) fn least_without_times(&self, prices: &Prices) -> f64 {
         let scarce = |from: usize, to: usize, bytes: f64| self.scarce(prices, from, to, bytes);
         self.search.least(&self.offers(prices), &scarce) + prices.rest
     }
 
-    /// What no plan with these variants undercuts, by the prices of other variants; none where that is not known, infinite
-    /// where it is `enough`.
+    /// Lower bound of plans with these variants, by the prices of other variants; none where it is not known, infinite
+    /// where it reaches `enough`.
     pub(in crate::planners::exact) fn least_by(&self, prices: &Prices, enough: f64) -> Option<f64> {
         let (found, is_whole) = self.look(prices, enough - prices.rest, SCREENING);
         is_whole.then(|| found.last().map_or(f64::INFINITY, |(paid, _)| paid + prices.rest))
     }
 
-    /// What nodes pay and take at these prices, by node and location, without what others beat in both.
+    /// Prices and times of nodes at these prices, by node and location, without choices that others beat in both.
     fn offers(&self, prices: &Prices) -> Vec<Vec<Offers>> {
         let mut offers: Vec<Vec<Offers>> = Vec::with_capacity(self.prepared.nodes());
         for (operator, open) in self.open.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Routes<'_, '_> {
         offers
     }
 
-    /// Routes that pay less than `most`, the cheapest last; whether there is no cheaper one.
+    /// Routes cheaper than `most`, the cheapest last, and whether there is no cheaper one.
     pub(super) fn look(&self, prices: &Prices, most: f64, effort: Look) -> (Vec<(f64, Route)>, bool) {
         let scarce = |from: usize, to: usize, bytes: f64| self.scarce(prices, from, to, bytes);
         let offers = self.offers(prices);
@@ -129,14 +129,14 @@ impl Routes<'_, '_> {
         (found.collect(), is_whole)
     }
 
-    /// Workers of a slot, beyond the fewest that the relaxation asked for, that any plan rents at most which is dearer than
-    /// the relaxation by less than `open`, by its prices.
+    /// Most workers of a slot, beyond the least number in the relaxation, in any plan that costs less than `open` above
+    /// the relaxation, by its prices.
     pub(in crate::planners::exact) fn most_workers(prices: &Prices, slot: Slot, open: f64) -> f64 {
         let surplus = prices.surplus.get(&slot).copied().unwrap_or(0.0);
         if surplus > 1e-9 { (open / surplus + 1e-6).floor().max(0.0) } else { f64::INFINITY }
     }
 
-    /// Adds to a program of flows what holds for routes: at these prices each of them pays at least what the cheapest pays.
+    /// Adds a row to a program of flows: at these prices each route pays at least as much as the cheapest.
     pub(in crate::planners::exact) fn add_row(&self, model: &mut Model, prices: &Prices) {
         let mut terms = Terms::new();
         let scarce = |from: usize, to: usize, bytes: f64| self.scarce(prices, from, to, bytes);
@@ -159,7 +159,7 @@ impl Routes<'_, '_> {
             shares.iter().map(|(at, share)| prices.get(at).copied().unwrap_or(0.0) * share).sum()
         };
         let of_origins: f64 = prices.origins.iter().zip(&self.prepared.origins).map(of_origin).sum();
-        // The most that a single route must pay: more than that of one column is not needed.
+        // The most that a single route must pay: one column needs no larger coefficient.
         let dearest = |of: &BTreeMap<usize, f64>| of.values().copied().fold(f64::NEG_INFINITY, f64::max);
         let most = prices.key + prices.origins.iter().map(dearest).sum::<f64>();
         model.program.real_costs_at_least(prices.key + of_origins, most, terms);
@@ -173,7 +173,7 @@ mod tests {
     use crate::planners::exact::prepared::{LatencyRule, MemoryRule, Prepared};
     use crate::planners::exact::variants::listed;
 
-    /// Looks at every route; what the cheapest that ends in time pays.
+    /// Price of the cheapest route that ends in time, among all routes.
     fn cheapest_of_all(routes: &Routes<'_, '_>, prices: &Prices) -> f64 {
         let mut least = f64::INFINITY;
         let mut origins: Vec<Vec<usize>> = vec![Vec::new()];
