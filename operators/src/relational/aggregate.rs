@@ -1,4 +1,4 @@
-//! What windows compute: count, sum, mean, min, max, each independent of the order of the rows.
+//! Aggregates of windows: count, sum, mean, min, max. Each is independent of the order of the rows.
 use super::exact_sum::ExactSum;
 use super::expression::Cell;
 use crate::record::METADATA_COLUMNS;
@@ -47,7 +47,7 @@ pub(crate) struct Aggregate {
 }
 
 impl Aggregate {
-    /// `column` is an int64 or float64 column, for `count` any or none.
+    /// Creates an aggregate of an int64 or float64 column; `count` takes any column or none.
     pub(crate) fn new(function: Function, column: Option<(usize, ColumnType)>) -> Self {
         Self { function, column }
     }
@@ -62,7 +62,7 @@ impl Aggregate {
         }
     }
 
-    /// The state before any row.
+    /// Returns the state before any row.
     pub(crate) fn start(&self) -> Accumulator {
         let float = self.column.as_ref().is_some_and(|(_, t)| *t == ColumnType::Float64);
         match (self.function, float) {
@@ -99,7 +99,7 @@ impl Aggregate {
         }
     }
 
-    /// Adds what another accumulator of this aggregate has seen.
+    /// Adds the rows of another accumulator of this aggregate.
     pub(crate) fn merge(&self, accumulator: &mut Accumulator, other: &Accumulator) {
         use Accumulator::{Count, Float, FloatSum, Int, IntSum};
         match (accumulator, other) {
@@ -125,7 +125,7 @@ impl Aggregate {
     }
 
     fn take_float(&self, best: &mut Option<f64>, value: f64) {
-        // One NaN for all, so that the total order has a single largest value.
+        // All NaN become one, so that the total order has a single largest value.
         let value = Some(value).filter(|v| !v.is_nan()).unwrap_or(f64::NAN.abs());
         let less = best.is_some_and(|b| value.total_cmp(&b).is_lt());
         let least = self.function == Function::Min;
@@ -134,10 +134,10 @@ impl Aggregate {
         }
     }
 
-    /// The result of a closed window.
+    /// Returns the result of a closed window.
     ///
     /// # Errors
-    /// A sum of int64 that does not fit, in words.
+    /// A message if a sum of int64 overflows.
     pub(crate) fn finish(&self, accumulator: &Accumulator) -> Result<Cell<'static>, String> {
         let mean = self.function == Function::Mean;
         Ok(match accumulator {
@@ -174,7 +174,7 @@ impl Accumulator {
         }
     }
 
-    /// Adds the state to bytes: a length, then the content.
+    /// Appends the state: its length, then the content.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let content = match self {
             Self::Count(count) => count.to_le_bytes().to_vec(),
@@ -187,7 +187,7 @@ impl Accumulator {
         bytes.extend(content);
     }
 
-    /// The state of the same kind as `self` at the front of `bytes`, which is cut off.
+    /// Reads a state of the same kind as `self` from the front of `bytes` and removes it there.
     pub(crate) fn decode(&self, bytes: &mut &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_at_checked(4)?;
         let length = u32::from_le_bytes(length.try_into().ok()?) as usize;

@@ -1,15 +1,15 @@
-//! Expressions evaluated a column at a time, where the language would look at every row.
+//! Evaluates expressions one column at a time, not row by row as the CEL interpreter does.
 //!
-//! An expression becomes a tree of closures, each of which turns a batch into one [`Lane`]. A lane never says *why* a
-//! row fails: rows on which an operator fails (overflow, division by zero, an empty value) are left *undecided*, and so
-//! is whatever depends on them. [`super::expression`] evaluates undecided rows on their own, so that the language alone
-//! decides what a failure is and what is told of it. A lane may leave more rows undecided than fail; it must never
-//! decide one differently.
+//! An expression becomes a tree of closures. Each turns a batch into one [`Lane`]. A lane never says *why* a row
+//! fails: rows on which an operator fails (overflow, division by zero, an empty value) are left *undecided*, and so
+//! is every value that depends on them. [`super::expression`] passes undecided rows to the CEL interpreter, which
+//! alone decides what a failure is and words its message. A lane may leave more rows undecided than fail; it must
+//! never decide one differently.
 //!
-//! The loops are written out here and not taken from arrow's compute kernels: those stop a whole batch at the first
-//! overflow, order floats totally (NaN above all numbers, -0.0 below 0.0) and spread empty values through `&&` and `||`.
-//! Expressions with something that has no loop (a pattern that is computed, a list that is not written out) have no
-//! lanes; all their rows are evaluated one by one.
+//! The loops are written out here because arrow's compute kernels stop a batch at the first overflow, order floats
+//! totally (NaN above all numbers, -0.0 below 0.0) and spread empty values through `&&` and `||`. Expressions with a
+//! part that has no loop (a computed pattern, a computed list) have no lanes; all their rows are evaluated one by
+//! one.
 mod texts;
 
 use super::{float_order, widening};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use texts::Texts;
 use tidemill_spec::types::{ColumnType, StreamType};
 
-/// Rows for which something holds; `None`: for none.
+/// Rows for which a condition holds; `None` stands for no rows.
 type Mask = Option<BooleanBuffer>;
 type Ints = ScalarBuffer<i64>;
 type Floats = ScalarBuffer<f64>;
@@ -32,7 +32,7 @@ type Bools = BooleanBuffer;
 
 /// The values of one node for the rows of a batch.
 struct Lane<T> {
-    /// Of every row; without meaning for rows that are null or undecided.
+    /// One value per row; meaningless for rows that are null or undecided.
     values: T,
     null: Mask,
     undecided: Mask,
@@ -45,7 +45,7 @@ enum Node {
     Int(Compute<Ints>),
     Float(Compute<Floats>),
     Bool(Compute<Bools>),
-    /// With the text, where all rows have the same.
+    /// The second field holds the text if all rows have the same.
     Text(Compute<Texts>, Option<Arc<str>>),
     Null,
 }
@@ -54,7 +54,7 @@ enum Node {
 pub(super) struct Columnar(Node);
 
 impl Columnar {
-    /// The closures for a typed expression over `input`; `None` if a part of it has to be evaluated row by row.
+    /// Compiles a typed expression over `input`; `None` if a part of it must be evaluated row by row.
     pub(super) fn compile(tree: &IdedExpr, input: &StreamType) -> Option<Self> {
         match compile(tree, input)? {
             Node::Null => None,
@@ -62,7 +62,7 @@ impl Columnar {
         }
     }
 
-    /// The values for a batch with metadata columns, and the rows that have to be evaluated on their own.
+    /// Returns the values for a batch with metadata columns, and the rows that must be evaluated one by one.
     pub(super) fn evaluate(&self, batch: &RecordBatch) -> (ArrayRef, Option<BooleanBuffer>) {
         fn valid(null: Mask) -> Option<NullBuffer> {
             null.map(|null| NullBuffer::new(!&null))
@@ -180,7 +180,7 @@ fn compile_call(call: &CallExpr, input: &StreamType) -> Option<Node> {
                 Lane { values: as_floats(&values), null, undecided }
             }))),
             ("int", Node::Float(a)) => Some(Node::Int(strict(a, |a, rows| {
-                // Neither end of the range: that is how the language converts.
+                // Both ends of the range are excluded, as in CEL.
                 let fits = |a: f64| a > i64::MIN as f64 && a < i64::MAX as f64;
                 let values = a.iter().map(|a| *a as i64).collect::<Vec<_>>().into();
                 (values, failing(rows, |row| !fits(a[row])))
@@ -247,12 +247,12 @@ fn bools(name: &str, a: Compute<Bools>, b: Compute<Bools>) -> Option<Node> {
     }))
 }
 
-/// `&&` (`wins` = false) and `||` (`wins` = true): the winning value on one side decides, whatever the other side is;
-/// the other value needs both sides.
+/// Evaluates `&&` (`wins` = false) and `||` (`wins` = true). The winning value on one side decides, even if the other
+/// side fails; the other value needs both sides.
 fn either_decides(a: Compute<Bools>, b: Compute<Bools>, wins: bool) -> Compute<Bools> {
     Box::new(move |batch| {
         let (a, b) = (a(batch), b(batch));
-        // The bits of rows that are null or undecided mean nothing.
+        // The bits of null or undecided rows are meaningless.
         let winning = |lane: &Lane<Bools>| {
             let bits = if wins { lane.values.clone() } else { !&lane.values };
             without(&without(&bits, &lane.null), &lane.undecided)
@@ -379,11 +379,12 @@ fn choose(condition: Node, yes: Node, no: Node) -> Option<Node> {
     })
 }
 
-/// What `?:` needs of the values of a lane.
+/// Operations on lane values that `?:` needs.
 trait Pick: Sized + 'static {
-    /// Values without meaning.
+    /// Returns meaningless values.
     fn blank(rows: usize) -> Self;
-    /// The values of `yes` where the condition holds, those of `no` elsewhere; rows that are left out.
+    /// Returns the values of `yes` where the condition holds and those of `no` elsewhere, and the rows that are left
+    /// out.
     fn pick(condition: &BooleanBuffer, yes: &Self, no: &Self) -> (Self, Mask);
 }
 
@@ -447,7 +448,7 @@ fn same<V: Copy + Send + Sync + 'static, T>(
     Box::new(move |batch| Lane { values: repeat(value, batch.num_rows()), null: None, undecided: None })
 }
 
-/// A function of one value that fails on an empty one; it gives the values and the rows on which it fails.
+/// Applies a function of one value that fails on an empty one. It returns the values and the rows on which it fails.
 fn strict<A: 'static, R>(
     a: Compute<A>,
     function: impl Fn(&A, usize) -> (R, Mask) + Send + Sync + 'static,
@@ -459,7 +460,7 @@ fn strict<A: 'static, R>(
     })
 }
 
-/// As [`strict`], of two values.
+/// Applies a function of two values, as [`strict`] does.
 fn strict_two<A: 'static, B: 'static, R>(
     a: Compute<A>,
     b: Compute<B>,
@@ -476,7 +477,7 @@ fn as_floats(values: &Ints) -> Floats {
     values.iter().map(|value| *value as f64).collect::<Vec<_>>().into()
 }
 
-/// Arithmetic of whole numbers; `function` says whether it failed.
+/// Arithmetic of whole numbers; `function` also returns whether it failed.
 fn checked(
     a: Compute<Ints>,
     b: Compute<Ints>,
@@ -494,7 +495,7 @@ fn checked(
     })
 }
 
-/// As [`checked`], of one value.
+/// Arithmetic of one whole number, as [`checked`].
 fn checked_one(
     a: Compute<Ints>,
     function: impl Fn(i64) -> (i64, bool) + Copy + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! `distinct`: how many different values a column has in windows of event time, also of rows that are taken back.
+//! `distinct`: counts the different values of a column in windows of event time. Rows may be retracted.
 //!
 //! ```yaml
 //! - id: per_minute
@@ -11,16 +11,18 @@
 //!     slide: 15s                   # default: as long as `size`, so that windows do not overlap
 //!     as: vehicles                 # default: distinct_vehicle
 //! ```
-//! A row lasts from `start` to `end`, columns of milliseconds since 1970, and counts in each window that it lasts into. One that
-//! lasts for more than 3,600 times `slide` is a dead letter, `bad_time`; no more windows than that overlap. Windows start at whole multiples of `slide` and end before their end. Rows whose `of` is empty do not count.
+//! A row lasts from `start` to `end`, columns of milliseconds since 1970, and counts in each window that it overlaps.
+//! A row that lasts longer than 3,600 times `slide` is a dead letter, `bad_time`; at most that many windows overlap.
+//! Windows start at whole multiples of `slide`; their end is exclusive. Rows whose `of` is empty do not count.
 //!
-//! The count of a window is sent when the watermark reaches its end. What comes later changes it: the operator takes the
-//! row back (`_change` = -1) and sends another; corrections of one epoch come together. A window is kept until `keep` after its end; what changes only
-//! windows that are gone is counted as a drop `late`, and that bounds the state. What stays when all is added up does not
-//! depend on the order of arrival or on how epochs are cut. Windows without rows have no count.
+//! The count of a window is sent when the watermark reaches its end. Later rows correct it: the operator retracts the
+//! row (`_change` = -1) and sends a new one; corrections of one epoch come together. A window is kept until `keep`
+//! after its end, which bounds the state; a row that changes only windows already removed is counted as a drop
+//! `late`. The sum of all changes does not depend on the order of arrival or on how epochs are cut. Windows without
+//! rows have no count.
 //!
-//! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the count. The event
-//! time of a count is the last microsecond of its window, of a correction at least the watermark.
+//! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the count.
+//! The event time of a count is the last microsecond of its window, of a correction at least the watermark.
 use super::distinct_state::{Running, Setup};
 use super::keys::is_key_type;
 use crate::api::{BoundOperator, Computation, Instance, Spread};
@@ -79,7 +81,7 @@ fn hour() -> TimeSpan {
     TimeSpan(3_600_000_000_000)
 }
 
-/// Windows that may overlap, and also how often a row may last for `slide`: it is in so many more.
+/// Most windows that may overlap, and the longest duration of a row in units of `slide`.
 pub(super) const MOST_WINDOWS: i64 = 3600;
 
 impl TypedOperatorKind for Distinct {
@@ -165,7 +167,7 @@ impl TypedOperatorKind for Distinct {
     }
 }
 
-/// Size and slide in milliseconds.
+/// Returns size and slide in milliseconds.
 fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
     let whole = |span: &Located<TimeSpan>| {
         let milliseconds = i64::try_from(span.value.0 / 1_000_000).unwrap_or(0);

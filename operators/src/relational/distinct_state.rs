@@ -1,4 +1,5 @@
-//! A running `distinct`: of each window that may still change, how many rows say each value, and what was said of it.
+//! A running `distinct`: per window that may still change, how many rows have each value, and the count that was
+//! sent.
 use super::distinct::MOST_WINDOWS;
 use super::keys::{Key, KeyPart, Keys};
 use super::snapshot;
@@ -17,10 +18,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"DIST0001";
-/// Rows after which an epoch gets no more counts: the rest goes into the next ones. Few in the tests of this crate.
+/// Rows after which an epoch gets no more counts; the rest waits for the next epochs. Few in the tests of this crate.
 const EPOCH_ROWS: usize = if cfg!(test) { 5 } else { 8192 };
 
-/// What all copies of one `distinct` share.
+/// Settings that all copies of one `distinct` share.
 pub(super) struct Setup {
     pub(super) operator: u64,
     /// Milliseconds, as all below.
@@ -36,7 +37,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Identity of the row that is sent as the `number`th of a window and group.
+    /// Identity of the `number`th row sent for a window and group.
     fn id(&self, start: i64, key: &Key, number: u32) -> RecordId {
         let mut bytes = b"distinct".to_vec();
         bytes.extend(self.operator.to_le_bytes());
@@ -48,7 +49,7 @@ impl Setup {
         hasher.digest128().to_le_bytes()
     }
 
-    /// The starts of the windows that a row lasts into; an error says why there are none.
+    /// Returns the starts of the windows that a row overlaps; an error says why there are none.
     fn windows(&self, from: i64, to: i64) -> Result<(i64, i64), String> {
         if to < from {
             return Err(format!("the row ends at {to} ms, before it begins at {from} ms"));
@@ -60,7 +61,7 @@ impl Setup {
                 self.slide
             ));
         }
-        // The first window that ends behind the start.
+        // The first window that ends after `from`.
         let first = from.checked_sub(self.size).ok_or_else(out_of_range)?.div_euclid(self.slide) + 1;
         let last = to.div_euclid(self.slide);
         let ends =
@@ -79,13 +80,13 @@ struct Group {
     source: u32,
     sequence: u64,
     class: u32,
-    /// Latest of all rows.
+    /// Latest intended time of all rows.
     intended: i64,
-    /// Rows by value. Those that are taken back before they come are below none.
+    /// Rows by value. A count is negative while a retraction has arrived before its row.
     values: BTreeMap<KeyPart, i64>,
-    /// The count that stands.
+    /// The count that was last sent.
     told: i64,
-    /// Rows that were sent.
+    /// Number of rows sent.
     sent: u32,
 }
 
@@ -154,11 +155,11 @@ struct Saved {
 pub(super) struct Running {
     setup: Arc<Setup>,
     watermark: EventTime,
-    /// The watermark up to which everything was told.
+    /// The watermark up to which all counts were sent.
     told: EventTime,
-    /// By start.
+    /// Groups by start of the window.
     windows: BTreeMap<i64, BTreeMap<Key, Group>>,
-    /// Groups whose count may be another than what was told.
+    /// Groups whose count may differ from the one that was sent.
     changed: BTreeSet<(i64, Key)>,
     bytes: usize,
 }
@@ -183,13 +184,13 @@ impl Running {
         Self { setup, watermark: EventTime::MIN, told: EventTime::MIN, windows, changed, bytes: 0 }
     }
 
-    /// Whether the window has come to its end so long ago, in milliseconds.
+    /// Whether the window ended at least `ago` milliseconds before the watermark.
     fn is_over(&self, start: i64, ago: i64) -> bool {
         self.watermark == EventTime::MAX
             || start.saturating_add(self.setup.size).saturating_add(ago) <= self.watermark.div_euclid(1000)
     }
 
-    /// Counts of windows that have come to their end and are not as they were told.
+    /// Counts of ended windows that differ from those that were sent.
     fn corrections(&mut self) -> Vec<Told> {
         let mut rows = Vec::new();
         while rows.len() < EPOCH_ROWS {
@@ -246,7 +247,7 @@ impl Running {
         Ok(())
     }
 
-    /// Windows that nothing corrects any more go.
+    /// Removes windows that no row can correct any more.
     fn forget(&mut self) {
         while let Some((start, _)) = self.windows.first_key_value() {
             if !self.is_over(*start, self.setup.keep) {
@@ -284,7 +285,7 @@ impl Running {
 }
 
 impl Running {
-    /// All groups, as a snapshot has them.
+    /// Returns all groups in their snapshot form.
     fn saved(&self) -> Vec<Saved> {
         let parts = |key: &[KeyPart]| key.iter().map(Part::from).collect();
         let groups = self.windows.iter().flat_map(|(start, groups)| {
@@ -364,7 +365,7 @@ impl Stateful for Running {
         let rows = self.corrections();
         self.send(&rows, output)?;
         if !self.has_more() {
-            // What comes next is not before what the output's watermark is now.
+            // Later rows do not precede the current output watermark.
             self.told = self.watermark;
             self.forget();
         }

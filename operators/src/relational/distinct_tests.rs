@@ -1,4 +1,4 @@
-//! Counts of different values, beside what all rows together say.
+//! Compares counts of different values with those computed from all rows together.
 use super::*;
 use crate::api::{Output, Stateful};
 use crate::record::text;
@@ -75,7 +75,7 @@ fn standing(output: &Output) -> BTreeSet<(i64, String, i64)> {
     counts.into_iter().filter(|(_, count)| *count == 1).map(|(row, _)| row).collect()
 }
 
-/// By definition, of the rows that stay.
+/// Counts by definition, of the rows that stay.
 fn expected(seen: &[Seen]) -> BTreeSet<(i64, String, i64)> {
     let mut windows: BTreeMap<(i64, String), BTreeSet<u8>> = BTreeMap::new();
     for (road, vehicle, from, to) in seen {
@@ -105,14 +105,14 @@ fn a_vehicle_counts_once_and_corrections_follow() {
     assert!(of_window(&output, 0).is_empty(), "the window is not over");
     running.advance(10_000, &mut output).unwrap();
     assert_eq!(of_window(&output, 0), [(2, 1)]);
-    // They are of the same vehicle after all.
+    // Both are of one vehicle after all.
     let mut output = Output::default();
     running.apply(0, &rows(3, &[((0, 2, 5, 6), -1), ((0, 1, 5, 6), 1)]), &mut output).unwrap();
     running.advance(11_000, &mut output).unwrap();
     assert_eq!(of_window(&output, 0), [(2, -1), (1, 1)]);
     let times = crate::record::Metadata::of(&output.batches[0]).times;
     assert!(times.iter().flatten().all(|time| time >= 10_000), "{times:?}");
-    // All are gone.
+    // All rows are retracted.
     let mut output = Output::default();
     let gone = [((0, 1, 1, 2), -1), ((0, 1, 5, 6), -1), ((0, 1, 3, 3), -1)];
     running.apply(0, &rows(5, &gone), &mut output).unwrap();
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// Where as many windows overlap as may, a row of a moment is in all of them, and a longer one in some more.
+/// With the most windows that may overlap, a momentary row is in all of them, and a longer one in some more.
 #[test]
 fn rows_count_however_many_windows_overlap() {
     for (size, slide, length, windows) in [

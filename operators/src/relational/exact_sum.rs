@@ -1,10 +1,10 @@
 //! Sums of floats that do not depend on the order of addition.
 //!
-//! Rows reach a window in any order within the out-of-order bound, in epochs cut anywhere, on any number of
-//! machines; `a + b + c` of floats depends on that order in the last bits. [`ExactSum`] is a fixed-point
-//! number wide enough for every finite `f64` (2 176 bits), so that additions are exact, hence associative and
-//! commutative; it is rounded once, to the nearest `f64` (ties to even), when the sum is asked for. One
-//! addition touches three words and costs about 5 ns; a sum takes 280 bytes.
+//! Rows reach a window in any order within the out-of-order bound, in epochs cut anywhere, on any number of machines,
+//! and the last bits of `a + b + c` of floats depend on that order. [`ExactSum`] is a fixed-point number wide enough
+//! for every finite `f64` (2 176 bits), so additions are exact, hence associative and commutative. It is rounded
+//! once, to the nearest `f64` (ties to even), when the sum is read. One addition touches three words and costs about
+//! 5 ns; a sum takes 280 bytes.
 //!
 //! ```
 //! use tidemill_operators::relational::exact_sum::ExactSum;
@@ -15,8 +15,8 @@
 //! assert_eq!(sum.value(), 1.0); // plain addition gives 0
 //! ```
 
-/// Words of the fixed-point number: bit 0 is 2^-1074, the largest finite float ends at bit 2 098, and the
-/// rest (77 bits and the sign) is room for carries, more than any stream has rows.
+/// Words of the fixed-point number. Bit 0 is 2^-1074, the largest finite float ends at bit 2 098; the other 77 bits
+/// and the sign hold the carries of more rows than any stream has.
 const WORDS: usize = 34;
 
 /// An exact sum of `f64` values. The default is the empty sum, 0.
@@ -35,7 +35,7 @@ impl Default for ExactSum {
 }
 
 impl ExactSum {
-    /// Adds a value; infinities and NaN are kept apart and decide the result as in IEEE arithmetic.
+    /// Adds a value. Infinities and NaN are kept apart and decide the result as in IEEE arithmetic.
     pub fn add(&mut self, value: f64) {
         if !value.is_finite() {
             let which = if value.is_nan() { 2 } else { usize::from(value < 0.0) };
@@ -103,19 +103,19 @@ impl ExactSum {
         }
     }
 
-    /// The sum, rounded once to the nearest float; an infinity when it is larger than every float.
+    /// Returns the sum, rounded once to the nearest float; an infinity if it exceeds every float.
     pub fn value(&self) -> f64 {
         self.rounded(|words| round(words, 0, false))
     }
 
-    /// The sum divided by the number of its values, rounded once to the nearest float: a mean of finite values is finite,
-    /// also where their sum is larger than every float. NaN for `values` 0.
+    /// Returns the sum divided by the number of its values, rounded once to the nearest float. The mean of finite
+    /// values is finite, even if their sum exceeds every float. NaN if `values` is 0.
     pub fn mean(&self, values: u64) -> f64 {
         if values == 0 {
             return f64::NAN;
         }
         self.rounded(|words| {
-            // One more word below, for what is behind the point of the smallest float.
+            // One more word at the low end, for the digits below the smallest float.
             let mut quotient = [0; WORDS + 1];
             let mut rest = 0;
             for (at, digit) in quotient.iter_mut().enumerate().rev() {
@@ -129,7 +129,7 @@ impl ExactSum {
         })
     }
 
-    /// What `round` makes of the magnitude, with the sign of the sum; infinities and NaN decide before that.
+    /// Applies `round` to the magnitude and restores the sign; infinities and NaN decide before that.
     fn rounded(&self, round: impl Fn(&[u64; WORDS]) -> f64) -> f64 {
         match self.special {
             [_, _, true] | [true, true, _] => return f64::NAN,
@@ -151,8 +151,8 @@ impl ExactSum {
         if negative { -magnitude } else { magnitude }
     }
 
-    /// The state in bytes: one byte of flags, the first word kept, then the words without the zeros around
-    /// them (for a negative sum: without the sign words at its upper end).
+    /// Encodes the state: one byte of flags, the first word kept, then the words without the zeros around them (for a
+    /// negative sum: without the sign words at its upper end).
     pub fn to_bytes(&self) -> Vec<u8> {
         let sign = if self.words[WORDS - 1] >> 63 == 1 { u64::MAX } else { 0 };
         let end = self.words.iter().rposition(|w| *w != sign).map_or(0, |last| last + 1);
@@ -166,7 +166,7 @@ impl ExactSum {
         bytes
     }
 
-    /// The sum that [`ExactSum::to_bytes`] wrote; `None` if the bytes are not of that form.
+    /// Decodes a sum that [`ExactSum::to_bytes`] wrote; `None` if the bytes are not of that form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let [flags, start, rest @ ..] = bytes else { return None };
         let start = usize::from(*start);
@@ -185,12 +185,12 @@ impl ExactSum {
     }
 }
 
-/// The float nearest to a non-negative fixed-point number whose bit `point` is 2^-1074. `more`: it is larger than its bits
-/// say, by less than the lowest one.
+/// Returns the float nearest to a non-negative fixed-point number whose bit `point` is 2^-1074. `more`: the number
+/// exceeds its bits by less than the lowest one.
 fn round(words: &[u64], point: usize, more: bool) -> f64 {
     let Some(top_word) = words.iter().rposition(|w| *w != 0) else { return 0.0 };
     let top = top_word * 64 + 63 - words[top_word].leading_zeros() as usize;
-    // The lowest bit that is kept: no float has bits below 2^-1074.
+    // The lowest bit kept: no float has bits below 2^-1074.
     let lowest = top.saturating_sub(52).max(point);
     let bit = |i: usize| words[i / 64] >> (i % 64) & 1;
     let (word, shift) = (lowest / 64, lowest % 64);
@@ -201,7 +201,7 @@ fn round(words: &[u64], point: usize, more: bool) -> f64 {
     mantissa &= (1 << 53) - 1;
     if lowest > 0 {
         let half = bit(lowest - 1) == 1;
-        // Whether anything is left below the half: in its own word, in a word further down, or behind them all.
+        // Whether any bit below the half is set, in its own word, in a lower one, or below all words.
         let (half_word, below) = ((lowest - 1) / 64, (lowest - 1) % 64);
         let sticky =
             more || words[half_word] & ((1 << below) - 1) != 0 || words[..half_word].iter().any(|w| *w != 0);
@@ -209,8 +209,8 @@ fn round(words: &[u64], point: usize, more: bool) -> f64 {
             mantissa += 1;
         }
     }
-    // The hidden bit counts one up in the exponent, and so does a mantissa that rounding made one bit longer: at the bottom
-    // of the range the bit pattern of a float is just the number.
+    // The hidden bit adds one to the exponent, and so does a mantissa that rounding made one bit longer. At the
+    // bottom of the range the bit pattern of a float is the number itself.
     let bits = ((lowest - point) as u64) << 52;
     f64::from_bits((bits + mantissa).min(f64::INFINITY.to_bits()))
 }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(mean(&[0.1; 10]), 0.1);
         assert_eq!(mean(&[1.0, 0.0, 0.0]), 1.0 / 3.0);
         assert_eq!(mean(&[-1.0, 0.0, 0.0]), -1.0 / 3.0);
-        // Below the smallest float: a tie goes to even, what is more goes up.
+        // Below the smallest float a tie goes to even, anything above the tie rounds up.
         let least = f64::from_bits(1);
         assert_eq!(mean(&[least, 0.0]).to_bits(), 0);
         assert_eq!(mean(&[least, least, 0.0]), least);
@@ -279,7 +279,8 @@ mod tests {
 
         #[test]
         fn a_mean_is_rounded_once(value in any_finite(), count in 1usize..40, others in 0usize..40) {
-            // Of the same values it is that value, beside zeros what the processor divides to: both are exact before rounding.
+            // The mean of equal values is that value; beside zeros it is the quotient that the processor computes,
+            // since both are exact before rounding.
             prop_assert_eq!(mean(&vec![value; count]).to_bits(), (value + 0.0).to_bits());
             let mut values = vec![0.0; others];
             values.push(value);

@@ -1,10 +1,10 @@
-//! Expressions over the columns of a row, in the Common Expression Language (CEL): what `filter` and `map` compute.
+//! Expressions over the columns of a row, in the Common Expression Language (CEL), for `filter` and `map`.
 //!
-//! An expression is parsed and typed once, at bind time, against the columns of the input: a column that does not
-//! exist, an operator that does not fit or a wrong result is an error before anything runs. CEL itself never mixes
-//! whole numbers and floats; here a whole number beside a float becomes a float, so that `temperature * 2` and
-//! `temperature > 20` work on a float64 column. Two whole numbers stay whole: `7 / 2` is 3, write `double(a) / 2`
-//! for 3.5.
+//! An expression is parsed and typed once, at bind time, against the columns of the input. An unknown column, an
+//! operator that does not fit or a wrong result type is an error before anything runs. CEL itself never mixes whole
+//! numbers and floats. Here a whole number beside a float becomes a float, so that `temperature * 2` and
+//! `temperature > 20` work on a float64 column. Two whole numbers stay whole: `7 / 2` is 3; write `double(a) / 2` for
+//! 3.5.
 //!
 //! | what | |
 //! |---|---|
@@ -14,16 +14,16 @@
 //! | numbers | `math.abs(x)`, `math.ceil(x)`, `math.floor(x)`, `math.round(x)` |
 //! | conversions | `int(x)`, `double(x)`, `string(x)`, `bool(t)` |
 //!
-//! Floats are compared as IEEE 754 has it: with NaN on a side `<`, `<=`, `>`, `>=` and `==` are false, `!=` is true.
+//! Floats compare as in IEEE 754: with NaN on a side `<`, `<=`, `>`, `>=` and `==` are false, `!=` is true.
 //!
-//! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed. It
-//! stays empty where a whole number becomes a float.
-//! A row on which the expression fails (division by zero, overflow, an empty value) is reported by the operator that
-//! uses it; it never stops the run. So is one for which a text would become longer than 8 MiB, on the way to the result
-//! too: `replace` and `+` can make much of little; and one with which the texts of its batch would come to more than 512 MiB.
+//! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed.
+//! It stays empty where a whole number becomes a float. The operator that uses an expression reports a row on which
+//! it fails (division by zero, overflow, an empty value); such a row never stops the run. A row also fails if one of
+//! its texts, including intermediate ones, would exceed 8 MiB, or the texts of its batch together 512 MiB: `replace`
+//! and `+` can make large texts from small ones.
 //!
-//! Batches are evaluated by column where all parts of the expression allow it (see `columnar.rs`), and the language
-//! itself is asked only about rows that this leaves undecided: those that fail. The results are the same.
+//! Batches are evaluated by column where all parts of the expression allow it (see `columnar.rs`). Only undecided
+//! rows, which are those that may fail, go through the CEL interpreter. The results are identical.
 //!
 //! ```
 //! use tidemill_operators::relational::expression::Expression;
@@ -52,11 +52,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use tidemill_spec::types::{ColumnType, StreamType};
 
-/// Longest expression, bytes. The parser works recursively; longer ones are no longer written by people.
+/// Longest expression, in bytes. The parser is recursive; people do not write longer ones.
 const MAX_LENGTH: usize = 8 * 1024;
 /// Deepest nesting of brackets, for the same reason.
 const MAX_NESTING: usize = 50;
-/// Most operators and brackets one after the other (`--------a`, `a in b in c`, `a[0][0]`), for the same reason.
+/// Most consecutive operators and brackets (`--------a`, `a in b in c`, `a[0][0]`), for the same reason.
 const MAX_OPERATORS: usize = 400;
 
 /// The functions that expressions may call.
@@ -72,7 +72,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(environment)
 });
 
-/// What sort of mistake an expression has.
+/// Kind of mistake in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// It names a column that the input does not have.
@@ -81,25 +81,25 @@ pub enum Mistake {
     Malformed,
 }
 
-/// Why an expression was refused at bind time.
+/// Error of an expression that was refused at bind time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExpressionError {
-    /// The sort of mistake.
+    /// Kind of mistake.
     pub mistake: Mistake,
-    /// What is wrong.
+    /// Message.
     pub message: String,
-    /// What to write instead.
+    /// Suggested correction.
     pub help: Option<String>,
 }
 
 impl ExpressionError {
-    /// An error without advice.
+    /// Creates an error without a suggestion.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { mistake: Mistake::Malformed, message: message.into(), help: None }
     }
 
-    /// Adds what to write instead.
+    /// Adds a suggestion.
     pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -113,7 +113,7 @@ pub struct Expression {
     kind: Kind,
     /// Used columns: name and position in the payload.
     columns: Arc<[(String, usize)]>,
-    /// `None` if rows have to be evaluated one by one.
+    /// `None` if rows must be evaluated one by one.
     pub(super) columnar: Option<Arc<Columnar>>,
 }
 
@@ -128,9 +128,9 @@ impl fmt::Debug for Expression {
 
 /// The values of an expression for the rows of a batch.
 pub(crate) struct Evaluated {
-    /// A value a row; null where the expression gives null and where it fails.
+    /// One value per row; null where the expression gives null and where it fails.
     pub(crate) column: ArrayRef,
-    /// The rows on which it fails, in order, and why.
+    /// The rows on which it fails, in order, with the reason.
     pub(crate) failed: Vec<(usize, String)>,
 }
 
@@ -168,7 +168,7 @@ impl Expression {
         self.kind.column_type()
     }
 
-    /// The column whose values these are, if they are those of a column as it is.
+    /// Returns the name of the column if the expression is just that column.
     pub(crate) fn column(&self) -> Option<&str> {
         match &self.tree.expr {
             Expr::Ident(name) => Some(name),
@@ -176,7 +176,8 @@ impl Expression {
         }
     }
 
-    /// The same expression over the same `input` with its whole-number result turned into a float; an empty one stays empty.
+    /// Returns the expression over the same `input` with its whole-number result turned into a float; an empty one
+    /// stays empty.
     pub(crate) fn into_float(self, input: &StreamType) -> Self {
         if self.kind != Kind::Int {
             return self;
@@ -187,7 +188,7 @@ impl Expression {
         Self { tree: Arc::new(tree), kind: Kind::Float, columnar, ..self }
     }
 
-    /// Evaluates the expression for every row of a batch with metadata columns, into a column of this type.
+    /// Evaluates the expression for every row of a batch with metadata columns, into a column of the given type.
     pub(crate) fn evaluate(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
         let Some(columnar) = &self.columnar else {
             return self.evaluate_row_by_row(batch, column_type);
@@ -203,12 +204,12 @@ impl Expression {
         }
     }
 
-    /// As [`Self::evaluate`], asking the language about every row.
+    /// Evaluates every row with the CEL interpreter; see [`Self::evaluate`].
     pub(super) fn evaluate_row_by_row(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
         self.collect(batch, column_type, |_| false, &Typed::Bool(&BooleanArray::new_null(0)))
     }
 
-    /// Takes the rows that are decided from `decided` and asks the language about the others.
+    /// Takes decided rows from `decided` and evaluates the others with the CEL interpreter.
     fn collect(
         &self,
         batch: &RecordBatch,
@@ -285,7 +286,7 @@ fn cell<'a>(value: &'a CowVal<'_, '_>) -> Result<Cell<'a>, String> {
     }
 }
 
-/// What went wrong with one row, in a sentence without the language's inner names.
+/// Describes the failure of one row, without CEL's internal names.
 fn explain(error: &cel::ExecutionError, row: &Row<'_>) -> String {
     use cel::ExecutionError as E;
     let index = row.row.load(Ordering::Relaxed);
@@ -340,7 +341,7 @@ impl Typed<'_> {
     }
 }
 
-/// The columns in use and the current row. The row number is atomic only because the language asks for `Sync`.
+/// The columns in use and the current row. The row number is atomic only because CEL requires `Sync`.
 struct Row<'a> {
     columns: Vec<(&'a str, Typed<'a>)>,
     row: AtomicUsize,
@@ -364,9 +365,9 @@ impl VariableResolver for Row<'_> {
     }
 }
 
-/// What is wrong with a text that does not parse; `what` and `place` are those of the parser.
+/// The error for a text that does not parse; `what` and `place` are those of the parser.
 fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
-    // Messages and advice are of one line; line breaks of an expression mean nothing.
+    // Messages and advice have one line; line breaks of an expression mean nothing.
     let text = &text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let text = text.trim_end();
     if let Some((ours, changes)) = super::slips::corrected(text)
@@ -379,7 +380,7 @@ fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
         return ExpressionError::new(format!("`{text}` is not an expression: {}", changes.join(", ")))
             .with_help(format!("write `{shown}`"));
     }
-    // The parser lists everything that could stand there, by inner names.
+    // The parser lists every token that could stand there, by internal names.
     let what = what.strip_prefix("Syntax error: ").unwrap_or(what);
     let what = what.split(" expecting {").next().unwrap_or(what);
     let found = match what.strip_prefix("mismatched input ").or(what.strip_prefix("extraneous input ")) {
@@ -420,7 +421,7 @@ fn check_size(text: &str) -> Result<(), ExpressionError> {
             _ => {}
         }
     }
-    // As with the signs above, those in texts count too: nobody has to know here where a text ends.
+    // Words inside text literals count as well, as with the signs above, so no literal has to be parsed here.
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     // A number ends where a letter follows that it cannot have: `1in` is two words.
     operators += words

@@ -33,7 +33,7 @@ fn results_of(text: &str, rows: &[serde_json::Value]) -> Vec<String> {
     all
 }
 
-/// The results for the rows as texts, those of rows that fail after a `!`.
+/// Returns the results as texts; failures have a leading `!`.
 fn shown(
     expression: &Expression,
     rows: &RecordBatch,
@@ -86,7 +86,7 @@ fn an_empty_whole_number_beside_a_float_stays_empty() {
         ("ok ? (ok ? null : 1) : t", ["null", "null", "3.0", "null"]),
         ("n in [3, 4.5]", ["false", "false", "true", "true"]),
         ("1.5 in [t, n]", ["true", "false", "false", "false"]),
-        // What needs a value fails as ever.
+        // An operator that needs a value fails on an empty one.
         ("n * t", [no_n, no_t, "9.0", no_t]),
         ("n < t", [no_n, no_t, "false", no_t]),
         ("(n == t ? n : 1) + 0.5", ["1.5", no_t, "3.5", "1.5"]),
@@ -130,7 +130,7 @@ fn nan_compares_as_in_ieee_754() {
         ("==", f64::eq),
         ("!=", f64::ne),
     ] {
-        // NaN comes out of the data and out of expressions, beside floats and whole numbers.
+        // NaN comes from the data and from expressions, beside floats and whole numbers.
         for (text, other) in [("1.5", 1.5), ("1", 1.0), ("(0.0 / 0.0)", f64::NAN)] {
             let expected = values.map(|value| compare(&value, &other));
             assert_eq!(found(&format!("v {sign} {text}")), expected, "v {sign} {text}");
@@ -153,7 +153,7 @@ fn text_functions() {
     assert_eq!(results("int(t)")[..2], ["20", "-1"]);
 }
 
-/// Five times 112 letters for one: 1.8e10.
+/// Replaces one letter by 112, five times: 1.8e10.
 #[test]
 fn texts_do_not_grow_without_bound() {
     let hundred = "x".repeat(112);
@@ -201,7 +201,7 @@ fn wrong_expressions_are_refused_with_advice() {
         assert!(error.message.contains(message), "{text}: {error}");
         assert!(error.help.clone().unwrap_or_default().contains(help), "{text}: {:?}", error.help);
     }
-    // An expression over several lines: its line is named, and the message stays on one.
+    // An expression over several lines: the message names the line and stays on one.
     for (text, message) in [
         ("n > 0 &&\n  b < 3\n", "there is no column `b` (in line 2 of the expression, `b < 3`)"),
         ("b < 3\n", "there is no column `b` (in `b < 3`)"),
@@ -242,7 +242,7 @@ proptest! {
         ]);
         // The builder of a column refuses values of another type.
         for result in shown(&expression, &rows, Expression::evaluate_row_by_row) {
-            // Well-typed rows without empty values fail only for the values they hold.
+            // Well-typed rows without empty values fail only because of their values.
             let fails = ["zero", "int64", "range", "parse"].iter().any(|word| result.contains(word));
             prop_assert!(fails || !result.starts_with('!') && result != "null", "{}: {}", text, result);
         }

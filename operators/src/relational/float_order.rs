@@ -1,10 +1,10 @@
-//! Comparisons of floats as IEEE 754 has them: with NaN on a side all are false. The language's own fail there, since
-//! NaN has no place in an order; typing an expression puts these in their place.
+//! Comparisons of floats as in IEEE 754: with NaN on a side all are false. CEL's own comparisons fail there, since
+//! NaN has no place in an order; typing replaces them by these.
 use cel::common::ast::operators as op;
 use cel::common::types::{CelBool, CelDouble};
 use cel::{DeclarationError, Env};
 
-/// The comparisons: as written and as computed. No expression can be written with the second name.
+/// The comparisons, as written and as computed. The second name cannot be written in an expression.
 const COMPARISONS: [(&str, &str); 4] = [
     (op::LESS, "< of floats"),
     (op::LESS_EQUALS, "<= of floats"),
@@ -21,12 +21,12 @@ pub(crate) fn functions(environment: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(environment, fn at_least: (CelDouble, CelDouble) -> CelBool, name = least_name)
 }
 
-/// The comparison to compute for one that was written.
+/// Returns the comparison to compute for one that was written.
 pub(crate) fn computed(written: &str) -> Option<&'static str> {
     COMPARISONS.iter().find(|(name, _)| *name == written).map(|(_, name)| *name)
 }
 
-/// The comparison that was written for one to compute.
+/// Returns the comparison that was written for one to compute.
 pub(crate) fn written(computed: &str) -> Option<&'static str> {
     COMPARISONS.iter().find(|(_, name)| *name == computed).map(|(name, _)| *name)
 }

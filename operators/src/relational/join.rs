@@ -108,7 +108,7 @@ impl TypedOperatorKind for Join {
                     keys[1].push(r);
                 }
                 (Ok((_, column)), Ok(_)) => {
-                    // The right side is named, because the left one decides what fits.
+                    // The message names the right side, because the left one decides which type fits.
                     let expected =
                         format!("{}, the type of `{left_name}` from `{}`", column.column_type, left.from);
                     let wanted = column.column_type.clone();
@@ -148,7 +148,7 @@ impl TypedOperatorKind for Join {
         let output = StreamType::new(columns);
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
-            // Times are whole microseconds: a difference of at most 1.5 us is one of at most 1 us.
+            // Times are whole microseconds, so a difference of at most 1.5 us is one of at most 1 us.
             within: i64::try_from(options.within.0 / 1000).unwrap_or(i64::MAX),
             keys,
             inputs: [record_schema(&left.stream), record_schema(&right.stream)],
@@ -166,7 +166,7 @@ impl TypedOperatorKind for Join {
     }
 }
 
-/// Both inputs send a column of this name, and only one of the two could be sent on.
+/// The error for a column of this name in both inputs: only one of them could be sent.
 fn same_name(context: &OperatorContext<'_>, right: &InputPort, name: &str) -> Diagnostic {
     let message =
         format!("both inputs of join `{}` send a column `{name}`; one of the two would be lost", context.id);

@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 /// Rows of one snapshot batch, at most.
 const CHUNK_ROWS: usize = 4096;
-/// Bytes of one batch that is put together, about; far below the 2 GiB that offsets of texts and images can count. Few in the
+/// Bytes of one assembled batch, about; far below the 2 GiB limit of offsets in text and image columns. Few in the
 /// tests of this crate.
 pub(super) const CHUNK_BYTES: usize = if cfg!(test) { 64 << 10 } else { 64 << 20 };
-/// Rows of one batch after compaction: few, so that they expire together.
+/// Rows of one batch after compaction; few, so that they expire together.
 const COMPACT_ROWS: usize = 256;
-/// Rows that lie side by side, on average, where a snapshot takes them as they lie.
+/// Average length of contiguous runs above which a snapshot writes the batches as they are.
 const RUN_ROWS: usize = 8;
-/// Rows that are kept beside twice those in state before compaction: small states are left alone.
+/// Rows kept beyond twice those in state before compaction, so that small states stay as they are.
 const SPARE_ROWS: usize = 64;
-/// Rows of a batch on average, with fewer of which batches are put together: each takes about two kilobytes beside its rows, and a
-/// paced source gives them one by one. A row is then copied that often while it is in state.
+/// Average rows per batch below which batches are merged. Each batch takes about two kilobytes beside its rows, and a
+/// paced source sends rows one by one. A row is then copied up to this number of times while it is in state.
 const LEAST_ROWS: usize = 4;
-/// Keys without rows that keep their memory for the next ones, beside as many as have rows.
+/// Keys without rows that keep their memory for reuse, in addition to as many as have rows.
 const SPARE_GROUPS: usize = 64;
 
 /// One row in state.
@@ -34,19 +34,19 @@ const SPARE_GROUPS: usize = 64;
 pub(super) struct Row {
     pub(super) time: EventTime,
     pub(super) id: RecordId,
-    /// Number of its batch, and its place there.
+    /// Number of its batch; the row's index there follows.
     pub(super) batch: u32,
     pub(super) row: u32,
-    /// What its columns take, as [`Sizes`] has it.
+    /// Bytes of its columns, see [`Sizes`].
     pub(super) bytes: u32,
     pub(super) matched: bool,
 }
 
-/// Bytes of the rows of a batch, each on its own: a picture may be much larger than the one beside it.
+/// Bytes of each row of a batch: one picture may be much larger than the next.
 pub(super) struct Sizes<'a> {
-    /// Of the columns whose values all take the same.
+    /// Bytes per row of the fixed-width columns.
     fixed: usize,
-    /// Of each other column where its values begin and end.
+    /// Offsets of the values of each other column.
     offsets: Vec<&'a [i32]>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// Bytes of a value of a type whose values all take the same.
+/// Bytes of a value of a fixed-width type.
 fn width(of: &DataType) -> usize {
     match of {
         DataType::FixedSizeBinary(bytes) => *bytes as usize,
@@ -78,7 +78,8 @@ fn width(of: &DataType) -> usize {
     }
 }
 
-/// How many rows, one after the other, go into each batch: at most `most`, and no more behind those that take `CHUNK_BYTES`.
+/// Returns how many consecutive rows go into each batch: at most `most`, and a batch ends once its rows reach
+/// `CHUNK_BYTES`.
 fn lengths<'a>(rows: impl Iterator<Item = &'a Row>, most: usize) -> Vec<usize> {
     let mut lengths = Vec::new();
     let (mut length, mut bytes) = (0, 0);
@@ -93,7 +94,7 @@ fn lengths<'a>(rows: impl Iterator<Item = &'a Row>, most: usize) -> Vec<usize> {
     lengths
 }
 
-/// The rows of one key, in the order of (time, id). Without rows it waits for the next key.
+/// The rows of one key, in the order of (time, id). A group without rows is reused for the next key.
 #[derive(Default)]
 struct Group {
     hash: u64,
@@ -101,7 +102,7 @@ struct Group {
     rows: VecDeque<Row>,
 }
 
-/// A batch of which rows are in state.
+/// A batch with rows in state.
 struct Stored {
     batch: RecordBatch,
     live: usize,
@@ -110,23 +111,23 @@ struct Stored {
 
 #[derive(Default)]
 pub(super) struct Side {
-    /// Numbers of the groups that have rows, by key.
+    /// Indices of the groups that have rows, by key.
     keys: HashTable<u32>,
     groups: Vec<Group>,
     /// Groups without rows.
     free: Vec<u32>,
-    /// Time and group of every row, the earliest on top: what expires next.
+    /// Time and group of every row, the earliest on top, which expires next.
     times: BinaryHeap<Reverse<(EventTime, u32)>>,
-    /// Batches from number `first` on; none where no row is left.
+    /// Batches from number `first` on; `None` where no row is left.
     batches: VecDeque<Option<Stored>>,
     first: u32,
     bytes: usize,
-    /// Rows in state, and rows that `batches` hold for them.
+    /// Rows in state; rows that `batches` hold for them.
     live: usize,
     held: usize,
 }
 
-/// Bytes that one row takes beside its columns.
+/// Returns the bytes of one row beside its columns.
 fn row_bytes(key: &[u8]) -> usize {
     size_of::<Row>() + size_of::<(EventTime, u32)>() + key.len()
 }
@@ -136,8 +137,7 @@ impl Side {
         self.bytes
     }
 
-    /// Number that the next stored batch gets. They come round after 2^32 batches; by then the first ones have long
-    /// expired.
+    /// Number of the next stored batch. It wraps after 2^32 batches; by then the first ones have long expired.
     pub(super) fn next(&self) -> u32 {
         self.first.wrapping_add(self.batches.len() as u32)
     }
@@ -148,7 +148,7 @@ impl Side {
         &stored.expect("rows in state keep their batch").batch
     }
 
-    /// The rows with a key, in the order of (time, id).
+    /// Returns the rows with a key, in the order of (time, id).
     pub(super) fn rows_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut VecDeque<Row>> {
         let number = *self.keys.find(hash, |number| self.groups[*number as usize].key == key)?;
         Some(&mut self.groups[number as usize].rows)
@@ -172,7 +172,7 @@ impl Side {
     fn new_group(&mut self, hash: u64, key: &[u8]) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.groups.push(Group::default());
-            // Each has a row in memory, so 2^32 do not fit.
+            // Each group has a row in memory, so 2^32 do not fit.
             (self.groups.len() - 1) as u32
         });
         let group = &mut self.groups[number as usize];
@@ -184,7 +184,7 @@ impl Side {
         number
     }
 
-    /// Keeps a batch of which `live` rows were inserted with the number that was [`Side::next`].
+    /// Stores a batch whose `live` rows were inserted with the number [`Side::next`].
     pub(super) fn store(&mut self, batch: RecordBatch, live: usize) {
         if live > 0 {
             let bytes = batch_bytes(&batch);
@@ -199,13 +199,13 @@ impl Side {
     pub(super) fn expire(&mut self, watermark: EventTime, within: i64) -> u64 {
         let mut unmatched = 0;
         while let Some(Reverse((time, number))) = self.times.peek().copied() {
-            // At the end of all streams no partner can come, whatever the times are.
+            // At the end of all streams no partner can come, at any time.
             if watermark != EventTime::MAX && watermark <= time.saturating_add(within) {
                 break;
             }
             self.times.pop();
             let group = &mut self.groups[number as usize];
-            // A group has an entry for each of its rows, so this is the one of its first row.
+            // A group has one entry per row, so this entry is that of its first row.
             let row = group.rows.pop_front().expect("every entry has a row");
             unmatched += u64::from(!row.matched);
             self.bytes -= row_bytes(&group.key);
@@ -228,7 +228,7 @@ impl Side {
         self.free.push(number);
     }
 
-    /// A row of a batch is no longer in state.
+    /// Records that a row of a batch is no longer in state.
     fn release(&mut self, number: u32) {
         let slot = &mut self.batches[number.wrapping_sub(self.first) as usize];
         let stored = slot.as_mut().expect("rows in state keep their batch");
@@ -245,10 +245,11 @@ impl Side {
         }
     }
 
-    /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state (one
-    /// late row must not keep a thousand pictures; it costs less than the expiry of those rows did), or where batches are small.
+    /// Copies the rows in state into batches of their own if most rows of the batches are no longer in state, or if
+    /// batches are small. One late row must not keep a thousand pictures in memory; the copy costs less than the
+    /// expiry of those rows did.
     pub(super) fn compact(&mut self) -> Result<(), OperatorError> {
-        // Batches that are large have few rows, and stay as they are.
+        // Large batches have few rows and stay as they are.
         let is_scattered =
             self.batches.len() > (self.live + SPARE_ROWS) / LEAST_ROWS + self.bytes / CHUNK_BYTES;
         if self.held <= 2 * self.live + SPARE_ROWS && !is_scattered {
@@ -283,7 +284,7 @@ impl Side {
         Ok(())
     }
 
-    /// All rows as they are now: a list of them, and the batches that they lie in, which nobody changes.
+    /// Returns the current rows: a list of them, and the batches they are in, which never change.
     pub(super) fn rows(&self) -> Rows {
         Rows {
             rows: self.groups.iter().flat_map(|group| &group.rows).copied().collect(),
@@ -297,7 +298,7 @@ impl Side {
     }
 }
 
-/// The rows that a side had at a moment.
+/// The rows of a side at one moment.
 pub(super) struct Rows {
     rows: Vec<Row>,
     /// From number `first` on, as in [`Side`].
@@ -311,7 +312,7 @@ impl Rows {
         batch.expect("rows in state keep their batch")
     }
 
-    /// In the order of (time, id), with their partner flag as one more column.
+    /// Returns batches in the order of (time, id), with the partner flag as an additional column.
     pub(super) fn into_batches(
         mut self,
         schema: &SchemaRef,
@@ -326,7 +327,7 @@ impl Rows {
                 .map(|batch| batches.push(batch))
                 .map_err(broken)
         };
-        // Most often whole epochs are in state: they are written from where they lie.
+        // Usually whole epochs are in state: they are written without being copied.
         let beside = |a: &Row, b: &Row| a.batch == b.batch && a.row + 1 == b.row;
         if rows.chunk_by(beside).count() * RUN_ROWS <= rows.len() {
             for run in rows.chunk_by(beside) {
@@ -353,23 +354,23 @@ pub(super) fn flagged(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Rows of several batches, in an order of their own.
+/// Rows of several batches, in any order.
 pub(super) struct Places<'a> {
-    /// The batches that have some of the rows.
+    /// The batches with these rows.
     pub(super) batches: Vec<&'a RecordBatch>,
-    /// Batch, as a place in `batches`, and row.
+    /// Index in `batches`, and row.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
 impl<'a> Places<'a> {
-    /// The rows at these places (batch number, row).
+    /// Collects the rows at these places (batch number, row).
     pub(super) fn of(
         places: impl Iterator<Item = (u32, u32)>,
         batch: impl Fn(u32) -> &'a RecordBatch,
     ) -> Self {
         let mut batches = Vec::new();
         let mut numbers: HashMap<u32, usize> = HashMap::new();
-        // Neighbours mostly lie in one batch.
+        // Neighbours are mostly in one batch.
         let mut last = None;
         let rows = places
             .map(|(number, row)| {
@@ -409,7 +410,7 @@ mod tests {
     use serde_json::json;
     use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-    /// The time of a row as its picture shows it.
+    /// The time of a row that its picture encodes.
     fn shown(batch: &RecordBatch, row: usize) -> i64 {
         let picture = batch.column(METADATA_COLUMNS).as_binary::<i32>().value(row);
         std::str::from_utf8(&picture[..4]).unwrap().parse().unwrap()
@@ -419,7 +420,7 @@ mod tests {
     fn batches_that_are_put_together_are_bounded_by_their_bytes() {
         let stream = StreamType::new([Column::new("picture", ColumnType::Image)]);
         let mut side = Side::default();
-        // Neighbours in time lie in different batches; some pictures are much larger than others.
+        // Neighbours in time are in different batches; some pictures are much larger than others.
         for half in 0..2 {
             let times = (0..200u64).map(|i| 2 * i + half);
             let rows: Vec<Record> = times
@@ -463,7 +464,7 @@ mod tests {
             assert_eq!(shown(side.batch(row.batch), row.row as usize), row.time);
         }
         check(&side, 300);
-        // They are not put together again and again.
+        // A second compaction changes nothing.
         let before = side.next();
         side.compact().unwrap();
         assert_eq!(side.next(), before);

@@ -1,4 +1,4 @@
-//! A running join: what each row finds on the other side.
+//! A running join: matches each row with rows of the other side.
 use super::join_side::{CHUNK_BYTES, Places, Row, Rows, Side, Sizes, flagged};
 use super::keys::Keys;
 use super::snapshot;
@@ -20,7 +20,7 @@ const CHUNK_ROWS: usize = 4096;
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"JOIN0001";
 
-/// What all copies of one join share.
+/// Settings that all copies of one join share.
 pub(super) struct Setup {
     pub(super) operator: u64,
     /// Microseconds.
@@ -42,7 +42,7 @@ pub(super) struct Running {
     setup: Arc<Setup>,
     sides: [Side; 2],
     watermark: EventTime,
-    /// Of the hashes of keys: unknown to who writes the records.
+    /// Seed of the key hashes, unknown to producers of records.
     seed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Running {
         Self { setup, sides: Default::default(), watermark: EventTime::MIN, seed }
     }
 
-    /// One output batch from pairs of (row of `batch`, row of the other side).
+    /// Builds one output batch from pairs of (row of `batch`, row of the other side).
     fn emit(
         &self,
         port: usize,
@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-/// A snapshot of these rows.
+/// Writes a snapshot of these rows.
 fn write(setup: &Setup, watermark: EventTime, sides: [Rows; 2]) -> Result<Vec<u8>, OperatorError> {
     let [left, right] = sides;
     let sections = [left.into_batches(&setup.inputs[0])?, right.into_batches(&setup.inputs[1])?];
@@ -178,7 +178,7 @@ impl Stateful for Running {
         Ok(())
     }
 
-    /// A pair depends on its two rows alone, and who is late on the watermark alone, which stays within an epoch.
+    /// A pair depends on its two rows alone, and lateness on the watermark alone, which is constant within an epoch.
     fn takes_rows_early(&self) -> bool {
         true
     }

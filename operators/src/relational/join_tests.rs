@@ -110,7 +110,7 @@ fn many_pairs_come_in_several_batches() {
     assert!(output.batches.iter().all(|b| b.num_rows() <= 4096 && b.num_rows() > 0));
 }
 
-/// A batch of pairs is bounded by what its pictures take, whichever side they come from and however unequal they are.
+/// The byte size of its pictures bounds a batch of pairs, whichever side they come from and however unequal they are.
 #[test]
 fn pairs_with_large_pictures_come_in_several_batches() {
     let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s\nsame_names: keep_first").unwrap();
@@ -144,12 +144,12 @@ fn rows_repeat(rows: &[(usize, Record)]) -> bool {
     records.len() < rows.len()
 }
 
-/// The identity of a pair: of the same two inputs, (a, b) and (b, a) are two results.
+/// The identity of a pair: (a, b) and (b, a) of the same two inputs are two results.
 fn pair_id(left: [u8; 16], right: [u8; 16]) -> [u8; 16] {
     derive_id(operator_number("op"), &[left, right], u32::from(left > right))
 }
 
-/// What an obviously right join gives: ids of all pairs, with event times.
+/// A plainly correct join: ids of all pairs, with event times.
 fn reference(rows: &[(usize, Record)], within: i64) -> BTreeMap<[u8; 16], i64> {
     let mut pairs = BTreeMap::new();
     for (_, l) in rows.iter().filter(|(port, _)| *port == 0) {
@@ -166,7 +166,7 @@ fn reference(rows: &[(usize, Record)], within: i64) -> BTreeMap<[u8; 16], i64> {
     pairs
 }
 
-/// The rows of an epoch in the order in which a sink writes them.
+/// The rows of an epoch in the order of the sinks.
 fn in_order(output: &Output) -> Option<RecordBatch> {
     let schema = output.batches.first()?.schema();
     let all = arrow_select::concat::concat_batches(&schema, &output.batches).unwrap();
@@ -177,7 +177,7 @@ fn in_order(output: &Output) -> Option<RecordBatch> {
     Some(arrow_select::take::take_record_batch(&all, &order).unwrap())
 }
 
-/// How many rows were dropped, by reason.
+/// Number of dropped rows, by reason.
 fn counted(output: Output) -> BTreeMap<String, u64> {
     output.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect()
 }
@@ -212,7 +212,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&found, &reference(&rows, within));
-        // Nothing gets lost unseen: every row is in a pair or counted.
+        // No row is lost silently: each is in a pair or counted.
         let paired = |port: usize, record: &Record| rows.iter().any(|(p, o)| *p != port
             && !o.payload["k"].is_null() && o.payload["k"] == record.payload["k"] && (o.time - record.time).abs() <= within);
         let alone = rows.iter().filter(|(port, record)| !paired(*port, record)).count() as u64;
@@ -298,7 +298,7 @@ fn one_row_does_not_keep_the_batch_that_it_came_with() {
     let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s\nsame_names: keep_first").unwrap();
     let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
     let mut output = Output::default();
-    // Of each thousand rows one comes from far ahead.
+    // One row of each thousand is far ahead.
     for epoch in 0..20 {
         let rows: Vec<Record> = (0..1000)
             .map(|i| {

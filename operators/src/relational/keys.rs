@@ -1,4 +1,4 @@
-//! Key values of rows: what joins compare and windows group by.
+//! Key values of rows, for joins and for the groups of windows.
 use crate::columns::ScalarBuilder;
 use crate::record::METADATA_COLUMNS;
 use crate::relational::expression::Cell;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use tidemill_spec::types::ColumnType;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One column of a key. The order is that of emission: empty, false, true, numbers, texts by bytes.
+/// One column of a key. The variants are in the order of emission: empty, false, true, numbers, texts by bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum KeyPart {
     Null,
@@ -42,7 +42,7 @@ impl KeyPart {
         builder.append_cell(cell).expect("key parts keep the type of their column");
     }
 
-    /// The part as a value to look at.
+    /// Returns the part as a printable value.
     pub(crate) fn shown(&self) -> Value {
         match self {
             KeyPart::Null => Value::Null,
@@ -52,7 +52,7 @@ impl KeyPart {
         }
     }
 
-    /// Adds the part to bytes from which no other sequence of parts is made.
+    /// Appends an encoding that no other sequence of parts has.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
             KeyPart::Null => bytes.push(0),
@@ -87,19 +87,19 @@ enum KeyColumn<'a> {
 /// The key columns of one batch.
 pub(crate) struct Keys<'a>(Vec<KeyColumn<'a>>);
 
-/// Of the hashes of keys in this process: unknown to who writes the records.
+/// Seed of the key hashes of this process, unknown to producers of records.
 fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| RandomState::new().hash_one(0))
 }
 
 impl<'a> Keys<'a> {
-    /// The payload columns `indices` of a batch with metadata.
+    /// Reads the payload columns `indices` of a batch with metadata.
     pub(crate) fn of(batch: &'a RecordBatch, indices: &[usize]) -> Self {
         Self::from_arrays(indices.iter().map(|index| batch.column(METADATA_COLUMNS + index)))
     }
 
-    /// These arrays.
+    /// Reads these arrays.
     pub(crate) fn from_arrays(arrays: impl Iterator<Item = &'a ArrayRef>) -> Self {
         Self(
             arrays
@@ -163,7 +163,7 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// Appends the key of a row, in bytes from which no other key of these columns is made; `false` if a part of it is
+    /// Appends an encoding of the key of a row that no other key of these columns has; `false` if a part of it is
     /// empty.
     pub(crate) fn encode(&self, row: usize, bytes: &mut Vec<u8>) -> bool {
         self.0.iter().all(|column| match column {

@@ -179,7 +179,7 @@ impl TypedOperatorKind for Map {
     }
 }
 
-/// Where an output column comes from.
+/// Origin of an output column.
 enum Origin {
     /// The column at this position of the batch.
     Kept(usize),
@@ -196,7 +196,7 @@ fn new_column(
     let (text, declared) = match &value.node {
         Node::Text(text) => (Located::new(text.value.clone(), value.span.clone()), None),
         Node::Integer(_) | Node::Float(_) | Node::Bool(_) => {
-            // `one: 1` is meant as the expression `1`.
+            // `one: 1` means the expression `1`.
             let text = value.span.text().map_or_else(|| format!("{value:?}"), ToString::to_string);
             (Located::new(text, value.span.clone()), None)
         }

@@ -86,12 +86,12 @@ pub(crate) mod test {
         kind.bind(&context, &ports, &options(yaml))
     }
 
-    /// Records cut into epochs, each with a watermark that no later record undercuts.
+    /// Records cut into epochs, each with a watermark that no later record precedes.
     pub(crate) struct Feed {
         pub(crate) epochs: Vec<(Vec<(usize, Record)>, i64)>,
     }
 
-    /// Shuffles records within an out-of-order bound (microseconds) and cuts them into epochs at random.
+    /// Shuffles records within an out-of-order bound (microseconds) and cuts them into random epochs.
     pub(crate) fn feed(rows: &[(usize, Record)], bound: i64, random: u64) -> Feed {
         let mut random = Random::of_seed(random);
         let mut arrival: Vec<(i64, usize, (usize, Record))> = rows
@@ -117,7 +117,7 @@ pub(crate) mod test {
         Feed { epochs }
     }
 
-    /// What two stages have of a state.
+    /// Splits a state between two stages.
     fn divided(snapshot: &[u8], make: impl Fn() -> Box<dyn Stateful>) -> [Vec<u8>; 2] {
         [0, 1].map(|half| {
             let mut part = make();
@@ -129,7 +129,7 @@ pub(crate) mod test {
         })
     }
 
-    /// Runs a stateful operator as the engine does; restarts it from snapshots now and then.
+    /// Runs a stateful operator as the engine does, with occasional restarts from snapshots.
     pub(crate) fn run_epochs(
         bound: &BoundOperator,
         inputs: &[StreamType],
@@ -157,7 +157,7 @@ pub(crate) mod test {
                 }
             }
             instance.advance(*watermark, &mut output).unwrap();
-            // A state that was captured is written while the operator goes on.
+            // A captured state is written while the operator continues.
             match captured.take() {
                 None => captured = Some((instance.capture().unwrap(), instance.snapshot().unwrap())),
                 Some((write, expected)) if random.below(2) == 0 => assert_eq!(write().unwrap(), expected),

@@ -1,10 +1,10 @@
-//! Where windows lie in time, and the panes that they share.
+//! Windows of event time, and the panes that they share.
 //!
-//! A window starts at every whole multiple of `slide` since 1970 and is `size` long, so a row stands in `size / slide`
-//! windows. Keeping it in each of them would cost that many updates a row. Instead time is cut at every start and
-//! every end of a window; a piece between two cuts is a pane, and a row stands in exactly one. A window is a run of
-//! whole panes, merged when it closes. There are at most two panes a slide (one where `slide` divides `size`), and a
-//! tumbling window is its own only pane.
+//! A window starts at every whole multiple of `slide` since 1970 and is `size` long, so a row is in `size / slide`
+//! windows. Keeping it in each would cost that many updates per row. Instead time is cut at every start and every end
+//! of a window. A piece between two cuts is a pane, and a row is in exactly one. A window is a run of whole panes,
+//! merged when it closes. There are at most two panes per slide (one if `slide` divides `size`); a tumbling window is
+//! its own only pane.
 //!
 //! ```text
 //! size 5, slide 2     0   2   4   6   8
@@ -16,19 +16,19 @@
 use crate::record::EventTime;
 use std::ops::Range;
 
-/// Windows of one length, equally far apart. All in microseconds.
+/// Windows of one length at equal distances. All values in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Windows {
-    /// Length, more than none.
+    /// Length, positive.
     pub(super) size: i64,
-    /// From one start to the next; more than none, at most `size`.
+    /// Distance from one start to the next; positive, at most `size`.
     pub(super) slide: i64,
-    /// How long after its end a window still takes rows, by the watermark.
+    /// Duration after its end for which a window still accepts rows, by the watermark.
     pub(super) lateness: i64,
 }
 
 impl Windows {
-    /// The pane of a time; `None` if one of its windows is beyond the range of times.
+    /// Returns the pane of a time; `None` if one of its windows exceeds the range of times.
     pub(super) fn pane(&self, time: EventTime) -> Option<Range<EventTime>> {
         let last = time.div_euclid(self.slide).checked_mul(self.slide)?;
         last.checked_add(self.size)?;
@@ -37,21 +37,21 @@ impl Windows {
         Some(if time < cut { last..cut } else { cut..last + self.slide })
     }
 
-    /// Start of the latest window that a pane or time is in.
+    /// Start of the latest window that contains a pane or time.
     pub(super) fn last(&self, time: EventTime) -> EventTime {
         time.div_euclid(self.slide) * self.slide
     }
 
-    /// Start of the earliest window that a pane is in.
+    /// Start of the earliest window that contains a pane.
     pub(super) fn first(&self, pane: EventTime) -> EventTime {
         let last = self.last(pane);
         let whole = self.size / self.slide;
         let cut = self.size % self.slide;
-        // The piece in front of the cut also ends a window that began one slide earlier.
+        // The piece before the cut also ends a window that started one slide earlier.
         last - if pane - last < cut { whole } else { whole - 1 } * self.slide
     }
 
-    /// Whether a window takes no more rows.
+    /// Whether a window no longer accepts rows.
     pub(super) fn is_closed(&self, start: EventTime, watermark: EventTime) -> bool {
         watermark >= (start + self.size).saturating_add(self.lateness) || watermark == EventTime::MAX
     }
@@ -62,7 +62,7 @@ impl Windows {
         before.div_euclid(self.slide).saturating_add(1).saturating_mul(self.slide)
     }
 
-    /// No result of a window that is still open has an earlier event time.
+    /// No result of an open window has an earlier event time.
     pub(super) fn output_watermark(&self, watermark: EventTime) -> EventTime {
         match watermark {
             EventTime::MAX => EventTime::MAX,
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// The windows that a time is in, by their definition.
+    /// The windows that contain a time, by definition.
     fn windows_of(w: &Windows, time: i64) -> BTreeSet<i64> {
         let multiples = (time - w.size..=time).filter(|start| start.rem_euclid(w.slide) == 0);
         multiples.filter(|start| *start <= time && time < start + w.size).collect()

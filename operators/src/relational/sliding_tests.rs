@@ -1,4 +1,4 @@
-//! Windows that overlap.
+//! Tests of overlapping windows.
 use super::super::window_state::EPOCH_ROWS;
 use super::tests::{ALL, make, readings, record, result, rows, rows_of};
 use super::*;
@@ -61,7 +61,7 @@ proptest! {
         let yaml = format!("size: {size}ms\nslide: {slide}ms\nallowed_lateness: {lateness}us{ALL}");
         let operator = bind(&Window, &[readings()], &yaml).unwrap();
         let mut epochs = feed(&rows, bound, random).epochs;
-        // Watermarks that run ahead of the rows make late ones.
+        // Watermarks ahead of the rows make late ones.
         let mut highest = i64::MIN;
         for (_, watermark) in &mut epochs {
             highest = highest.max(watermark.saturating_add(hurry));
@@ -102,7 +102,7 @@ fn a_row_counts_in_every_window_that_it_is_in() {
     let mut ids: Vec<_> = (0..5).map(|row| metadata.id(row)).collect();
     ids.dedup();
     assert_eq!(ids.len(), 5, "each result has an identity of its own");
-    // The third result goes back to the earlier row, the fourth to the later one.
+    // The third result takes its metadata from the earlier row, the fourth from the later one.
     assert_eq!(metadata.sequences.values()[2..4], [0, 1]);
 }
 
@@ -160,7 +160,7 @@ fn many_results_are_spread_over_epochs_and_keep_their_order() {
         if !window.has_more() {
             break;
         }
-        // Also what waits is part of the state.
+        // Waiting results are part of the state, too.
         let mut again = an_hour();
         again.restore(&window.snapshot().unwrap()).unwrap();
         window = again;

@@ -1,6 +1,6 @@
-//! What people write in expressions because other languages write it so, and what is written here.
+//! Common mistakes: constructs of other languages, and their counterparts in expressions.
 
-/// Words and signs of other languages, and those of this one.
+/// Words and signs of other languages, and their counterparts.
 const SIGNS: &[(&str, &str)] = &[
     ("and", "&&"),
     ("or", "||"),
@@ -21,7 +21,7 @@ const SIGNS: &[(&str, &str)] = &[
     ("null", "null"),
 ];
 
-/// Functions of other languages, and those of this one.
+/// Functions of other languages, and their counterparts.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("len", "size(x)"),
     ("length", "size(x)"),
@@ -42,13 +42,13 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("substr", "x.substring(from, to)"),
 ];
 
-/// What the function of that name is called here.
+/// Returns the name that a function of another language has here.
 pub(super) fn function(name: &str) -> Option<String> {
     let name = name.to_ascii_lowercase();
     FUNCTIONS.iter().find(|(other, _)| *other == name).map(|(_, ours)| format!("write `{ours}`"))
 }
 
-/// The constant that was probably meant by a name that is no column.
+/// Returns the constant probably meant by a name that is no column.
 pub(super) fn constant(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     let found = SIGNS.iter().find(|(other, ours)| *other == lower && ours.chars().all(char::is_alphabetic));
@@ -57,9 +57,9 @@ pub(super) fn constant(name: &str) -> Option<&'static str> {
 
 /// A piece of an expression.
 enum Piece<'a> {
-    /// A text in quotes, blanks, a number, a bracket: stays as it is.
+    /// A quoted text, blanks, a number or a bracket; kept as it is.
     Other(&'a str),
-    /// A word or a row of signs.
+    /// A word or a run of signs.
     Token(&'a str),
 }
 
@@ -87,8 +87,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
     all
 }
 
-/// For an expression that does not parse: what it is in this language, if that can be told, and which words were
-/// meant otherwise.
+/// Returns the correction of an expression that does not parse, if one is found, and the words that were replaced.
 pub(super) fn corrected(text: &str) -> Option<(String, Vec<(String, String)>)> {
     if let Some(choice) = choice(text) {
         return Some((choice, vec![("if ... then ... else".into(), "c ? a : b".into())]));
@@ -122,7 +121,7 @@ pub(super) fn corrected(text: &str) -> Option<(String, Vec<(String, String)>)> {
     (!changes.is_empty()).then_some((out, changes))
 }
 
-/// `if c then a else b` as `c ? a : b`.
+/// Turns `if c then a else b` into `c ? a : b`.
 fn choice(text: &str) -> Option<String> {
     let rest = text.trim().strip_prefix("if ")?;
     let (condition, rest) = rest.split_once(" then ")?;

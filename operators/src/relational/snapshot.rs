@@ -1,5 +1,5 @@
-//! The form of operator state in snapshots: a tag with the operator's format version, a small header as JSON, and
-//! record batches as Arrow IPC streams.
+//! Snapshot format of operator state: a tag with the operator's format version, a small JSON header, and record
+//! batches as Arrow IPC streams.
 use crate::api::OperatorError;
 use crate::record::batch_bytes;
 use arrow_array::RecordBatch;
@@ -9,10 +9,10 @@ use arrow_schema::SchemaRef;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// About what Arrow writes around the columns of a batch.
+/// Approximate size of Arrow's framing around the columns of a batch.
 const FRAME_BYTES: usize = 4096;
 
-/// Writes a snapshot: `tag` names operator kind and format version and has the same length in all versions.
+/// Writes a snapshot. `tag` names operator kind and format version and has one length in all versions.
 pub(crate) fn write<H: Serialize>(
     tag: [u8; 8],
     header: &H,

@@ -1,22 +1,22 @@
-//! A bound for the texts that expressions make, so that a short expression on a short text cannot take all memory.
+//! A limit on the texts that expressions build, so that a short expression on a short text cannot exhaust memory.
 //!
-//! Only `replace` and `+` give a text longer than those they take. The language's own have no bound; typing an
-//! expression puts these in their place.
+//! Only `replace` and `+` return a longer text than they take. CEL's own have no limit; typing replaces them by
+//! these.
 use cel::common::types::CelString;
 use cel::{DeclarationError, Env, ExecutionError};
 
-/// Longest text, bytes: as long as a line of a source may be.
+/// Longest text in bytes, equal to the longest line of a source.
 const MOST: usize = 8 << 20;
-/// Most bytes that the texts of one column of a batch take together, where they are made one by one: two such columns can be
-/// put together, whose offsets count 2 GiB. Few in the tests of this crate.
+/// Most bytes of the row-by-row texts in one column of a batch. Two such columns can be concatenated, whose offsets
+/// are limited to 2 GiB. Few in the tests of this crate.
 pub(super) const MOST_OF_A_BATCH: usize = if cfg!(test) { 40 << 20 } else { 512 << 20 };
-/// What is told of a row whose text would be too much beside those before it.
+/// Message for a row whose text does not fit beside those before it.
 pub(super) const TOO_MANY: &str = "the texts of its batch would come to more than 512 MiB";
-/// What is told of a row whose text would be longer.
+/// Message for a row whose text is too long.
 pub(crate) const TOO_LONG: &str = "a text of it would be longer than 8 MiB";
-/// `replace` with a bound. No expression can be written with this name.
+/// `replace` with a limit. The name cannot be written in an expression.
 pub(crate) const REPLACE: &str = "replace with a bound";
-/// `+` of two texts with a bound.
+/// `+` of two texts with a limit.
 pub(crate) const JOIN: &str = "+ with a bound";
 
 /// Declares the functions.
@@ -26,12 +26,12 @@ pub(crate) fn functions(environment: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(environment, fn join: (CelString, CelString) -> Result<CelString>, name = JOIN)
 }
 
-/// Whether an expression may make a text of that length; `None` is one beyond all numbers.
+/// Whether an expression may build a text of this length; `None` stands for an overflow.
 pub(super) fn fits(length: Option<usize>) -> bool {
     length.is_some_and(|length| length <= MOST)
 }
 
-/// A text with each `from` in it replaced; `None` if it would be too long.
+/// Replaces each `from` in a text; `None` if the result would be too long.
 pub(super) fn replaced(text: &str, from: &str, to: &str) -> Option<String> {
     if to.len() > from.len() {
         let added = text.matches(from).count().checked_mul(to.len() - from.len());

@@ -1,5 +1,5 @@
-//! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
-//! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
+//! Static types of expressions. Every node gets a type from the columns below it, and whole numbers beside floats are
+//! turned into floats in the tree: CEL has no such conversions and would fail at run time.
 use super::expression::{ExpressionError, Mistake};
 use super::{float_order, slips, text_length, widening};
 use cel::IdedExpr;
@@ -50,7 +50,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Turns a whole-number node into a float: a literal by its value, anything else by a conversion that leaves an empty
+/// Turns a whole-number node into a float: a literal by its value, any other by a conversion that keeps an empty
 /// value empty.
 pub(crate) fn widen(node: &mut IdedExpr) {
     if let Expr::Literal(LiteralValue::Int(value)) = &node.expr {
@@ -63,7 +63,7 @@ pub(crate) fn widen(node: &mut IdedExpr) {
     *node = IdedExpr { id, expr: Expr::Call(call) };
 }
 
-/// Functions by name: (arguments with the receiver first, result). A number argument takes both kinds.
+/// Functions by name: (arguments with the receiver first, result). A number argument accepts both kinds.
 const FUNCTIONS: &[(&str, &[Argument], Kind)] = {
     use Argument::{Any, Float, Int, Text};
     &[
@@ -89,7 +89,7 @@ const FUNCTIONS: &[(&str, &[Argument], Kind)] = {
     ]
 };
 
-/// Functions that are written with a dot after their first argument.
+/// Whether a function is written with a dot after its first argument.
 fn is_method(name: &str) -> bool {
     !matches!(name, "int" | "double" | "string" | "bool" | "math.ceil" | "math.floor" | "math.round")
 }
@@ -111,7 +111,7 @@ pub(crate) struct Typing<'a> {
     used: BTreeSet<usize>,
 }
 
-/// Where in an expression: as a character when it is not at its beginning, in a text of several lines as the line.
+/// Position in an expression: the character if it is not the first, the line if there are several.
 fn place(text: &str, start: usize) -> String {
     let text = text.trim_end();
     if text.contains('\n') {
@@ -142,7 +142,7 @@ impl<'a> Typing<'a> {
     }
 
     fn wrong_pattern(&self, here: &IdedExpr, pattern: &str, error: &regex::Error) -> ExpressionError {
-        // The library draws the place over several lines; the last one says what is wrong.
+        // The library draws the position over several lines; the last one has the message.
         let text = error.to_string();
         let why = text.lines().last().unwrap_or_default().trim();
         let why = why.strip_prefix("error: ").unwrap_or(why);
@@ -150,9 +150,9 @@ impl<'a> Typing<'a> {
             .with_help("a character that means itself has a backslash before it, as in `\\\\(` within quotes")
     }
 
-    /// Type of a node; inserts conversions below it.
+    /// Returns the type of a node; inserts conversions below it.
     pub(crate) fn check(&mut self, node: &mut IdedExpr) -> Result<Kind, ExpressionError> {
-        // The node is taken apart while errors still name it by its id.
+        // The node is taken apart, but errors still name it by its id.
         let here = IdedExpr { id: node.id, expr: Expr::Unspecified };
         match &mut node.expr {
             Expr::Literal(literal) => match literal {
@@ -377,7 +377,7 @@ impl<'a> Typing<'a> {
                 widen(value);
             }
             for element in &mut list.elements {
-                // Typed before; typing again does no harm and tells which ones are whole.
+                // Typed before; typing it once more is harmless and shows which ones are whole.
                 if self.check(element)? == Kind::Int {
                     widen(element);
                 }
@@ -421,7 +421,7 @@ impl<'a> Typing<'a> {
             let message = format!("`{name}` needs {count} argument{}", if count == 1 { "" } else { "s" });
             return Err(self.wrong(here, message));
         };
-        // `size` works both ways, all other functions in one way only.
+        // `size` can be written as function and as method, every other function in only one form.
         if name != "size" && is_method(&name) != as_method {
             let (wrong, right) = if as_method {
                 (format!("x.{name}()"), format!("{name}(x)"))
@@ -457,7 +457,7 @@ impl<'a> Typing<'a> {
             if *wanted == Argument::Float && kind == Kind::Int {
                 widen(argument);
             }
-            // The receiver is a column or the like; a pattern is nearly always written out.
+            // The receiver is usually a column; a pattern is nearly always a literal.
             if name == "matches"
                 && as_pattern
                 && let Expr::Literal(LiteralValue::String(pattern)) = &argument.expr
@@ -471,7 +471,7 @@ impl<'a> Typing<'a> {
     }
 }
 
-/// The function that stood in the text, where typing has put another one in its place.
+/// Returns the function as written, if typing has replaced it.
 fn asked(name: &str) -> &str {
     match name {
         text_length::REPLACE => "replace",
@@ -481,7 +481,7 @@ fn asked(name: &str) -> &str {
     }
 }
 
-/// An operator as people write it.
+/// Returns an operator as people write it.
 fn sign(name: &str) -> &str {
     name.trim_matches('_')
 }

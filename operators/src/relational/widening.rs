@@ -1,10 +1,9 @@
-//! Whole numbers that stand beside floats, as floats. The language's own `double` fails on an empty value; typing an
-//! expression puts this in its place where nobody wrote `double`, so that an empty value stays one and the operator
-//! around it decides what it makes of that.
+//! Conversion of whole numbers beside floats. CEL's own `double` fails on an empty value. Where typing adds a
+//! conversion, it uses this one, so that an empty value stays empty and the surrounding operator decides.
 use cel::common::types::{CelDouble, CelInt, CelNull};
 use cel::{DeclarationError, Env};
 
-/// The conversion. No expression can be written with this name.
+/// The conversion. Its name cannot be written in an expression.
 pub(crate) const WIDEN: &str = "double beside floats";
 
 /// Declares the function.

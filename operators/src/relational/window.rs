@@ -119,7 +119,7 @@ struct Listed {
     name: Option<Located<String>>,
 }
 
-/// Windows that a row may be in. One row can give that many results, when the stream ends.
+/// Most windows that contain a row. One row can give that many results when the stream ends.
 const MOST_WINDOWS: i64 = 3600;
 
 impl TypedOperatorKind for Window {
@@ -216,7 +216,7 @@ impl TypedOperatorKind for Window {
     }
 }
 
-/// Size and slide in microseconds.
+/// Returns size and slide in microseconds.
 fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
     let size = microseconds(&options.size, "a window of")?;
     let Some(written) = &options.slide else { return Ok((size, size)) };

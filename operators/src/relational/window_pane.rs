@@ -9,18 +9,18 @@ use std::sync::Arc;
 /// One group of one pane, or of a whole window.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
-    /// Time and id of the first row by (time, id), whatever came first: the result takes its metadata from it.
+    /// Time and id of the first row by (time, id), in any order of arrival; the result takes its metadata from it.
     pub(super) first: (EventTime, RecordId),
     pub(super) source: u32,
     pub(super) sequence: u64,
     pub(super) class: u32,
-    /// Latest of all rows.
+    /// Latest intended time of all rows.
     pub(super) intended: i64,
     pub(super) state: Vec<Accumulator>,
 }
 
 impl Group {
-    /// Takes in the same group of another pane.
+    /// Adds the same group of another pane.
     pub(super) fn merge(&mut self, other: &Self, aggregates: &[Aggregate]) {
         if other.first < self.first {
             (self.first, self.source, self.sequence, self.class) =
@@ -36,14 +36,14 @@ impl Group {
 /// The groups of one pane or window.
 #[derive(Clone, Default)]
 pub(super) struct Groups {
-    /// With the hash of each key.
+    /// Hash, key and group.
     pub(super) all: Vec<(u64, Key, Group)>,
-    /// Places in `all`, found by key.
+    /// Indices in `all`, by key.
     places: HashTable<usize>,
 }
 
 impl Groups {
-    /// The group of a key, which `make` gives with its group if it is new; and whether it is.
+    /// Returns the group of a key, created by `make` if it is new, and whether it is.
     pub(super) fn find(
         &mut self,
         hash: u64,
@@ -64,7 +64,7 @@ impl Groups {
         (key, group, is_new)
     }
 
-    /// In the order of their keys, whatever came first.
+    /// Returns the groups in the order of their keys.
     pub(super) fn sorted(&self) -> Vec<(&Key, &Group)> {
         let mut sorted: Vec<_> = self.all.iter().map(|(_, key, group)| (key, group)).collect();
         sorted.sort_unstable_by_key(|(key, _)| *key);
@@ -77,7 +77,7 @@ impl Groups {
     }
 }
 
-/// The groups of one pane. A snapshot that is being written may look at them, too: they are copied if they change meanwhile.
+/// The groups of one pane. A snapshot in progress may share them: they are copied if they change meanwhile.
 pub(super) enum Pane {
     Own(Groups),
     Shared(Arc<Groups>),
@@ -97,7 +97,7 @@ impl Pane {
         }
     }
 
-    /// To be changed.
+    /// Returns the groups for a change.
     pub(super) fn groups_mut(&mut self) -> &mut Groups {
         if let Self::Shared(groups) = self {
             *self = Self::Own(Arc::unwrap_or_clone(std::mem::take(groups)));
@@ -115,7 +115,7 @@ impl Pane {
         }
     }
 
-    /// As they are now.
+    /// Returns the current groups, shared.
     pub(super) fn share(&mut self) -> Arc<Groups> {
         let groups = match self {
             Self::Own(groups) => Arc::new(std::mem::take(groups)),

@@ -1,5 +1,5 @@
-//! The state of running windows: for every pane that an open window still needs (see `panes.rs`) and every
-//! group, its aggregates so far. Panes are merged when a window closes and forgotten with the last window they are in.
+//! State of running windows: the aggregates of every group in every pane that an open window still needs (see
+//! `panes.rs`). Panes are merged when a window closes and dropped with the last window that contains them.
 use super::aggregate::{Accumulator, Aggregate};
 use super::keys::{Key, KeyPart, Keys};
 use super::panes::Windows;
@@ -24,12 +24,13 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Rows of one output or snapshot batch, at most.
 const CHUNK_ROWS: usize = 4096;
-/// Rows after which an epoch gets no more windows: the rest goes into the next ones. Few in the tests of this crate.
+/// Rows after which an epoch gets no more windows; the rest waits for the next epochs. Few in the tests of this
+/// crate.
 pub(super) const EPOCH_ROWS: usize = if cfg!(test) { 12 } else { 2 * CHUNK_ROWS };
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"WINDOW02";
 
-/// What all copies of one window operator share.
+/// Settings that all copies of one window operator share.
 pub(super) struct Setup {
     pub(super) operator: u64,
     /// Size and slide are multiples of 1000.
@@ -42,7 +43,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Identity of the result of a window and group: the same after every replay.
+    /// Identity of the result of a window and group; stable across replays.
     fn id(&self, start: EventTime, key: &Key) -> RecordId {
         let mut bytes = b"window".to_vec();
         bytes.extend(self.operator.to_le_bytes());
@@ -53,7 +54,7 @@ impl Setup {
         hasher.digest128().to_le_bytes()
     }
 
-    /// Window and group, as they would stand in the result.
+    /// Window and group, as in the result.
     fn values(&self, start: EventTime, key: &Key) -> Values {
         let ends = [start, start + self.windows.size].map(|time| time.div_euclid(1000).into());
         let names = self.output.fields().iter().skip(METADATA_COLUMNS).map(|field| field.name().clone());
@@ -81,10 +82,10 @@ impl Setup {
 /// Running windows.
 pub(super) struct Running {
     setup: Arc<Setup>,
-    /// By start.
+    /// Panes by start.
     panes: BTreeMap<EventTime, Pane>,
     watermark: EventTime,
-    /// Start of the first window that is closed and did not fit into the epochs so far.
+    /// Start of the first closed window that did not fit into the epochs so far.
     waiting: Option<EventTime>,
     bytes: usize,
 }
@@ -105,7 +106,7 @@ impl Running {
         Self { setup, panes: BTreeMap::new(), watermark: EventTime::MIN, waiting: None, bytes: 0 }
     }
 
-    /// Gives the results of the closed windows that start at `next` or later; after `most` rows the others wait.
+    /// Emits the results of the closed windows that start at `next` or later; after `most` rows the others wait.
     fn give(&mut self, mut next: EventTime, most: usize, output: &mut Output) -> Result<(), OperatorError> {
         let windows = self.setup.windows;
         self.waiting = None;
@@ -133,7 +134,8 @@ impl Running {
         self.emit(&rows, output)
     }
 
-    /// The groups of a window that closes, by key, all earlier ones being closed. Panes that no later window needs go.
+    /// Returns the groups of a closing window by key; all earlier windows are closed. Removes panes that no later
+    /// window needs.
     fn close(&mut self, start: EventTime) -> Vec<(Key, Group)> {
         let Windows { size, slide, .. } = self.setup.windows;
         let aggregates = &self.setup.aggregates;
@@ -166,7 +168,7 @@ impl Running {
         merged.into_sorted()
     }
 
-    /// Result rows of closed windows.
+    /// Emits result rows of closed windows.
     fn emit(&self, rows: &[(EventTime, Key, Group)], output: &mut Output) -> Result<(), OperatorError> {
         let setup = &self.setup;
         let mut kept: Vec<&(EventTime, Key, Group)> = Vec::with_capacity(rows.len());
@@ -221,7 +223,7 @@ impl Running {
     }
 }
 
-/// A snapshot of these panes, by start. `place`: watermark, and the first window that waits.
+/// Writes a snapshot of these panes. `place`: watermark, and the first window that waits.
 fn write<'a>(
     setup: &Setup,
     place: (EventTime, Option<EventTime>),
@@ -267,7 +269,7 @@ impl Stateful for Running {
         let metadata = Metadata::of(batch);
         let keys = Keys::of(batch, &setup.group_by);
         let mut late = 0;
-        // The pane of the row before, and whether all its windows are closed: the next row is mostly in the same.
+        // The pane of the previous row, and whether all its windows are closed: the next row is mostly in the same.
         let mut current = (0..0, false);
         for row in 0..batch.num_rows() {
             let time = metadata.times.value(row);
@@ -277,7 +279,7 @@ impl Stateful for Running {
                     output.dead_letters.push(super::dead_row(batch, row, "bad_time", detail));
                     continue;
                 };
-                // As long as one of its windows is open, the row counts in that one.
+                // The row counts as long as one of its windows is open.
                 let is_closed = setup.windows.is_closed(setup.windows.last(pane.start), self.watermark);
                 current = (pane, is_closed);
             }
@@ -286,7 +288,7 @@ impl Stateful for Running {
                 late += 1;
                 continue;
             }
-            // A closed window that waits does not take the row any more, so it must not wait for longer.
+            // A closed window must not get rows that arrive after its close, so its results are emitted now.
             if let Some(waiting) = self.waiting
                 && setup.windows.first(pane) < setup.windows.first_open(self.watermark)
             {
@@ -317,7 +319,7 @@ impl Stateful for Running {
     }
 
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError> {
-        // What was closed before gave its results then; rows that came later went into other windows only.
+        // Windows closed earlier gave their results then; rows that came later are in other windows only.
         let next = self.waiting.unwrap_or_else(|| self.setup.windows.first_open(self.watermark));
         self.watermark = self.watermark.max(watermark);
         self.give(next, EPOCH_ROWS, output)
@@ -384,7 +386,7 @@ impl Stateful for Running {
 }
 
 impl Running {
-    /// Adds groups of a snapshot, of which it has none yet.
+    /// Adds groups of a snapshot, each of them new.
     fn add(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
         let damaged =
             || OperatorError::new("window: the snapshot is damaged: start the run from the beginning");

@@ -151,7 +151,7 @@ fn wrong_options() {
     }
 }
 
-/// What an obviously right window operator gives.
+/// A plainly correct window operator.
 fn reference(rows: &[(usize, Record)]) -> Vec<Json> {
     let mut groups: BTreeMap<(i64, Option<String>), Vec<&Record>> = BTreeMap::new();
     for (_, row) in rows {
@@ -161,11 +161,11 @@ fn reference(rows: &[(usize, Record)]) -> Vec<Json> {
     groups.into_iter().map(|((start, colour), rows)| result(start, start + 1, colour, &rows)).collect()
 }
 
-/// The result of a window (milliseconds) and group that has these rows.
+/// The result of a window (milliseconds) and group with these rows.
 pub(super) fn result(start: i64, end: i64, colour: Option<String>, rows: &[&Record]) -> Json {
     let ints: Vec<i64> = rows.iter().filter_map(|r| r.payload["n"].as_i64()).collect();
     let floats: Vec<f64> = rows.iter().filter_map(|r| r.payload["v"].as_f64()).collect();
-    // The values are multiples of 2^-20 below 2^20: plain arithmetic on them is exact.
+    // The values are multiples of 2^-20 below 2^20, so plain arithmetic on them is exact.
     let (int_sum, float_sum) = (ints.iter().sum::<i64>(), floats.iter().sum::<f64>());
     let or_null = |empty: bool, value: Json| if empty { Json::Null } else { value };
     json!({

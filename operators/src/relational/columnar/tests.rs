@@ -50,7 +50,7 @@ fn input() -> StreamType {
     ])
 }
 
-/// Rows with the values that the bytes choose; every eighth byte an empty one.
+/// Rows with the values that the bytes choose; every eighth byte gives an empty one.
 fn rows(choices: &[[u8; 8]], offset: usize) -> RecordBatch {
     let plain = batch(&input(), &vec![json!({}); choices.len()]);
     let long = "long ä ".repeat(3000);
@@ -212,7 +212,7 @@ impl Writer<'_> {
     }
 }
 
-/// Values and failures, row by row. One NaN is as good as another; -0.0 is not 0.0.
+/// Returns values and failures, row by row. All NaN are equal; -0.0 is not 0.0.
 fn shown(evaluated: &Evaluated) -> Vec<String> {
     let column = &evaluated.column;
     let mut all: Vec<String> = (0..column.len())
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// Every operator on every pair of edge values, the empty one among them.
+/// Applies every operator to every pair of edge values, including the empty one.
 #[test]
 fn all_pairs_of_edge_values() {
     let mut values = Vec::new();
@@ -324,7 +324,7 @@ fn what_has_no_loop_is_evaluated_by_row() {
     }
 }
 
-/// Texts of one lane take no more memory than is allowed; what is beyond is made text by text.
+/// The texts of one lane have a memory limit; texts above it are computed row by row.
 #[test]
 fn many_long_texts_are_made_one_by_one() {
     let plain = rows(&[[9; 8]; 12], 0);
@@ -333,7 +333,7 @@ fn many_long_texts_are_made_one_by_one() {
     let rows = RecordBatch::try_new(plain.schema(), columns).unwrap();
     compare("size(t + t)", &rows).unwrap();
     compare("size(t + t + t)", &rows).unwrap();
-    // Nine of one lane, one more one by one; then the column is full.
+    // Nine rows fit into one lane, one more is computed row by row; then the column is full.
     compare("t + ''", &rows).unwrap();
     let joined = Expression::compile("t + ''", &input()).unwrap();
     let failed = joined.evaluate(&rows, &ColumnType::Text).failed;

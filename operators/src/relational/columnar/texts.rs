@@ -9,8 +9,8 @@ use regex::Regex;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Most bytes that the texts of one lane take together; rows beyond are left to be evaluated one by one, which holds one
-/// text at a time.
+/// Most bytes that the texts of one lane take together. Further rows are evaluated one by one, which holds one text
+/// at a time.
 const MOST_OF_A_LANE: usize = 32 << 20;
 
 /// The texts of a lane; cheap to clone.
@@ -55,7 +55,7 @@ impl Pick for Texts {
     }
 }
 
-/// Texts one after the other: `each` appends that of a row, or gives `None` where it fails.
+/// Builds texts one after the other: `each` appends the text of a row, or returns `None` where it fails.
 fn make(rows: usize, mut each: impl FnMut(usize, &mut String) -> Option<()>) -> (Texts, Mask) {
     let mut text = String::new();
     let mut offsets = Vec::with_capacity(rows + 1);
@@ -85,7 +85,7 @@ pub(super) fn constant(text: &str) -> Node {
     Node::Text(Box::new(compute), Some(text))
 }
 
-/// A function with a text among its arguments, the receiver first; `None` if it has no loop.
+/// Compiles a function with a text among its arguments, the receiver first; `None` if it has no loop.
 pub(super) fn compile(name: &str, arguments: [Option<Node>; 3]) -> Option<Node> {
     use Node::{Bool, Float, Int, Text};
     Some(match (name, arguments) {
@@ -152,7 +152,7 @@ pub(super) fn compile(name: &str, arguments: [Option<Node>; 3]) -> Option<Node> 
     })
 }
 
-/// `known`: the second text, where all rows have the same.
+/// `known` is the second text if all rows have the same.
 fn two_texts(name: &str, a: Compute<Texts>, b: Compute<Texts>, known: Option<Arc<str>>) -> Option<Node> {
     Some(match (name, known) {
         (op::EQUALS | op::NOT_EQUALS, _) => Node::Bool(equal(name, a, b, |a, b, rows| {
@@ -228,7 +228,7 @@ fn shown<T: 'static>(
     Node::Text(strict(a, move |a, rows| make(rows, |row, out| write(a, row, out).ok())), None)
 }
 
-/// The characters `from..to` of a text, where it has them.
+/// Returns the characters `from..to` of a text, if it has them.
 fn part(text: &str, from: i64, to: Option<i64>) -> Option<&str> {
     let from = usize::try_from(from).ok()?;
     let mut places = text.char_indices().map(|(at, _)| at).chain([text.len()]);
