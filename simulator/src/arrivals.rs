@@ -1,4 +1,4 @@
-//! When records come: evenly, at random, or as a trace says.
+//! Arrival times of records: even, random, or from a trace.
 mod levels;
 mod schedule;
 mod trace;
@@ -8,28 +8,28 @@ pub use levels::{Division, Levels, LoadBin, Price, cheapest_levels, coarsened, d
 pub use schedule::{LevelUse, Schedule, Spell, Switching};
 pub use trace::{Trace, TraceError};
 
-/// How the records of a source follow one another.
+/// Spacing of the records of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Spacing {
     /// Evenly: record `i` is due `i` intervals after the start, as open-loop sources of the engine emit.
     #[default]
     Constant,
-    /// At random: a Poisson process of the same rate. Sources whose records meet in a join share one process, because
-    /// what belongs together comes together.
+    /// At random: a Poisson process of equal rate. Sources whose records meet in a join share one process, so that
+    /// partners arrive together.
     Poisson,
 }
 
-/// When the sources emit.
+/// The emission times of the sources.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
-    /// How records follow one another.
+    /// Spacing of the records.
     pub spacing: Spacing,
-    /// Rates over time; none: those of the problem, all the time.
+    /// Rates over time; none: constantly those of the problem.
     pub trace: Option<Trace>,
 }
 
 impl Arrivals {
-    /// Seconds at the rates of the problem in which as much comes as from one time to a later one.
+    /// Seconds at the rates of the problem that bring as many records as an interval.
     pub(crate) fn nominal_seconds(&self, from: Nanoseconds, to: Nanoseconds) -> f64 {
         let at = |time: Nanoseconds| {
             let seconds = time as f64 / 1e9;

@@ -1,18 +1,18 @@
-//! What happens when.
+//! The event queue.
 use crate::network::Nanoseconds;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Something that happens.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The next record of a group of sources is due.
     Due(u32),
-    /// The next record or message of progress comes out of a link.
+    /// The next record or progress message leaves a link.
     Arrives(u32),
-    /// A worker ends a call: worker, which of its calls.
+    /// A worker ends a call: worker, index of its call.
     Ends(u32, u32),
-    /// A batch of a stage has waited as long as it may.
+    /// A batch of a stage has waited for its whole budget.
     Fills(u32),
 }
 
@@ -35,7 +35,7 @@ impl PartialOrd for Entry {
     }
 }
 
-/// Events in order of time; those of the same time in the order in which they were entered.
+/// Events in order of time; at equal times in the order of entry.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
     entries: BinaryHeap<Reverse<Entry>>,
@@ -48,7 +48,7 @@ impl Calendar {
         self.entered += 1;
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     pub(crate) fn time(&self) -> Option<Nanoseconds> {
         self.entries.peek().map(|Reverse(entry)| entry.time)
     }

@@ -1,4 +1,4 @@
-//! Groups of sources and when their next records are due.
+//! Groups of sources and the due times of their next records.
 
 use crate::arrivals::{Arrivals, Spacing};
 use crate::frontier::{Epoch, EpochCounts};
@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 use tidemill_random::{Random, mixed};
 use tidemill_spec::emission::offset;
 
-/// Records that are counted one by one where they are due and were not emitted.
+/// Most due but unemitted records to count one by one.
 const MOST_COUNTED: u64 = 20_000_000;
 
-/// Sources whose records meet, and what they have emitted.
+/// Sources whose records meet, and their emissions.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) sources: Vec<Emitter>,
-    /// Records on the way, by epoch.
+    /// Records in flight, by epoch.
     pub(crate) on_the_way: EpochCounts,
     /// The next record is due and has to wait.
     pub(crate) is_held_back: bool,
-    /// Records are emitted late, since then.
+    /// Start of the present delay of records.
     pub(crate) late_since: Option<Nanoseconds>,
     schedule: Schedule,
 }
@@ -31,20 +31,20 @@ pub(crate) struct Emitter {
     rate: f64,
     /// Number of the next record, which is the number of those emitted.
     pub(crate) number: u64,
-    /// Records that were due before counting began.
+    /// Records that were due before the counted time.
     pub(crate) early: u64,
-    /// When the next record is due; none: there will be none.
+    /// Due time of the next record; none: there is no further one.
     pub(crate) due: Option<Nanoseconds>,
     /// Its key.
     pub(crate) key: u64,
 }
 
-/// From the number of a record to the time at which it is due.
+/// Maps the number of a record to its due time.
 #[derive(Debug)]
 struct Schedule {
     /// Keys per second: the rate of the slowest source.
     rate: f64,
-    /// Seconds at which the first key begins.
+    /// Seconds at which the first key is due.
     phase: f64,
     /// Of a Poisson process: times of keys from `first` on, in seconds at the nominal rate.
     points: VecDeque<f64>,
@@ -78,7 +78,7 @@ impl Schedule {
 }
 
 impl Group {
-    /// Of sources (position in the problem, rate); `number` tells it from the others of the same seed.
+    /// Creates a group of sources (position in the problem, rate); `number` distinguishes groups with one seed.
     pub(crate) fn new(sources: &[(usize, f64)], number: u64, seed: u64, aligned: bool) -> Self {
         let rate = sources.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
         let mut random = Random::of_seed(mixed(seed).wrapping_add(mixed(number ^ 0x5EED)));
@@ -100,7 +100,7 @@ impl Group {
         }
     }
 
-    /// When record `number` of a source (position in the group) is due, and its key.
+    /// Due time and key of record `number` of a source (position in the group).
     fn due(&mut self, position: usize, number: u64, arrivals: &Arrivals) -> (Nanoseconds, u64) {
         let rate = self.sources[position].rate;
         let (nominal, key) = self.schedule.nominal(number, rate, arrivals.spacing);
@@ -114,8 +114,8 @@ impl Group {
         (due, key)
     }
 
-    /// When the last of the records is due that have the event time of the next one, where `together` follow each other with
-    /// the same; none: it is the last one itself.
+    /// Due time of the last record with the event time of the next one, where `together` consecutive records share it;
+    /// none: it is the last one itself.
     pub(crate) fn last_of_time(
         &mut self,
         position: usize,
@@ -127,7 +127,7 @@ impl Group {
         (last > next).then(|| self.due(position, last, arrivals).0)
     }
 
-    /// Works out when the next record of a source (position in the group) is due; not at or after `end`.
+    /// Computes the due time of the next record of a source (position in the group); none at or after `end`.
     pub(crate) fn plan_next(&mut self, position: usize, arrivals: &Arrivals, end: Nanoseconds) {
         let (due, key) = self.due(position, self.sources[position].number, arrivals);
         let emitter = &mut self.sources[position];
@@ -140,8 +140,8 @@ impl Group {
         }
     }
 
-    /// Records of a source that were due before `until` and have not been emitted; those before `from` are noted. Nothing can be
-    /// emitted after this. Beyond some millions, which only rates beyond all plans leave, as many are added as come on average.
+    /// Counts the records of a source that were due before `until` and not emitted, and notes those before `from`.
+    /// Nothing can be emitted afterwards. Beyond some millions, which only extreme rates leave, the average is added.
     pub(crate) fn missed(
         &mut self,
         position: usize,
@@ -166,13 +166,13 @@ impl Group {
         }
     }
 
-    /// The source whose record is due first, and when.
+    /// The source whose record is due first, with the time.
     pub(crate) fn next(&self) -> Option<(usize, Nanoseconds)> {
         let due = self.sources.iter().enumerate().filter_map(|(index, emitter)| Some((emitter.due?, index)));
         due.min().map(|(due, index)| (index, due))
     }
 
-    /// Whether a record of an epoch has to wait, because sources would be too far ahead of what is on the way.
+    /// Whether a record of an epoch has to wait because sources would be too far ahead of the records in flight.
     pub(crate) fn must_wait(&self, epoch: Epoch, lead: Epoch) -> bool {
         self.on_the_way.first().is_some_and(|oldest| epoch > oldest.saturating_add(lead))
     }
@@ -204,14 +204,14 @@ mod tests {
         assert_eq!(all, expected);
     }
 
-    /// 328 / 40 times 1e9 lies below 8.2e9 in floats: cut off, the record would be of the tick before.
+    /// 328 / 40 times 1e9 is below 8.2e9 in floating point: truncated, the record would fall into the previous tick.
     #[test]
     fn a_record_that_is_due_on_a_tick_belongs_to_it() {
         let all = times(Spacing::Constant, &[40.0], 400_000);
         assert!(all.iter().zip(0u64..).all(|((_, due, _), n)| (due * 1e9).round() as u64 == n * 25_000_000));
     }
 
-    /// More than are counted one by one: so many as the rate says.
+    /// Beyond the counting limit the number follows from the rate.
     #[test]
     fn very_many_missed_records_are_not_counted_one_by_one() {
         let arrivals = Arrivals { spacing: Spacing::Poisson, trace: None };

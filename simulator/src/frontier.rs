@@ -1,10 +1,10 @@
 //! Epochs and frontiers: when a stateful stage may take an epoch and a sink may publish it, as in the engine.
 //!
-//! The frontier of a stage is the lowest epoch of which records may still leave it: the lowest of what it holds, of what
-//! is on the way to it, and of the frontiers that those before it have said to have. A source's is the epoch of its next
-//! record. Each says its frontier to every stage that it gives records: at once where no link lies between, else in a
-//! message that travels over the link, after the records that were sent before it. So a stage or sink has an epoch only when
-//! the last of those before it has said so, also if none of its records came from there.
+//! The frontier of a stage is the lowest epoch whose records may still leave it: the minimum over the records that it
+//! holds, those in flight to it, and the reported frontiers of its predecessors. A source's frontier is the epoch of
+//! its next record. Each reports its frontier to every stage that it sends records: at once without a link between
+//! them, else in a message over the link, after the records sent before it. So a stage or sink completes an epoch only
+//! when the last predecessor has reported it, even if none of its records came from there.
 use crate::network::{Network, Way, is_join};
 use crate::options::Sink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,16 +14,16 @@ use tidemill_optimizer::solution::Solution;
 /// A tick of the sources.
 pub(crate) type Epoch = u64;
 
-/// The frontier of what has ended.
+/// The frontier of an ended node.
 pub(crate) const CLOSED: Epoch = Epoch::MAX;
 
-/// How many records there are of each epoch.
+/// Numbers of records by epoch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EpochCounts(VecDeque<(Epoch, u32)>);
 
 impl EpochCounts {
     pub(crate) fn add(&mut self, epoch: Epoch) {
-        // New records are of the newest epochs.
+        // New records belong to the newest epochs.
         for (index, (of, count)) in self.0.iter_mut().enumerate().rev() {
             if *of == epoch {
                 *count += 1;
@@ -37,7 +37,7 @@ impl EpochCounts {
         self.0.push_front((epoch, 1));
     }
 
-    /// Takes a record out; true if the lowest epoch changed by that.
+    /// Removes a record; true if that changes the lowest epoch.
     pub(crate) fn remove(&mut self, epoch: Epoch) -> bool {
         let Some(index) = self.0.iter().position(|(of, _)| *of == epoch) else { return false };
         self.0[index].1 -= 1;
@@ -53,49 +53,50 @@ impl EpochCounts {
     }
 }
 
-/// From a node to one that it gives records.
+/// A connection from a node to one that it sends records.
 #[derive(Debug)]
 struct Channel {
     to: u32,
-    /// The link that it leads over.
+    /// Its link.
     link: Option<u32>,
     /// The frontier of its sender, as the receiver knows it.
     known: Epoch,
 }
 
-/// What a node says to another over a link: its frontier.
+/// A node's report of its frontier to another over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) channel: u32,
     pub(crate) epoch: Epoch,
     pub(crate) link: usize,
-    /// The stage that it goes to.
+    /// The receiving stage.
     pub(crate) to: usize,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Lowest epoch of which records may still leave it.
+    /// Lowest epoch whose records may still leave it.
     out: Epoch,
-    /// Lowest of those before it, as it knows them, and how many of the channels to it have it.
+    /// Lowest frontier of its predecessors, as known to it, and the number of its channels with it.
     before_out: Epoch,
     at_before_out: usize,
     /// Channels to it and from it.
     before: Vec<u32>,
     behind: Vec<u32>,
-    /// Records on the way to it.
+    /// Records in flight to it.
     coming: EpochCounts,
-    /// Lowest epoch of which records may still come to it.
+    /// Lowest epoch whose records may still arrive.
     input: Epoch,
-    /// Records in it; of sources: their next records.
+    /// Records in it; for sources: their next records.
     held: EpochCounts,
     is_source: bool,
     is_tracked: bool,
     is_dirty: bool,
 }
 
-/// Frontiers of all stages that stand before a stateful one or a sink, or are one. Stages come first, then the sources:
-/// those that feed the same stages over the same links are one node, whose messages count as one. The sinks are last.
+/// Frontiers of all stages that are stateful or precede a stateful stage or a sink. Stages come first, then the
+/// sources: sources that feed the same stages over the same links are one node, whose messages count as one. The sinks
+/// are last.
 #[derive(Debug)]
 pub(crate) struct Frontiers {
     nodes: Vec<Node>,
@@ -162,7 +163,7 @@ impl Frontiers {
         let first_sink = nodes.len();
         for (node, sink) in (first_sink..).zip(sinks) {
             nodes.push(Node { is_tracked: true, ..Node::default() });
-            // Results are where they are made: what goes to a sink crosses no link.
+            // Results stay where they are made: records for a sink cross no link.
             channels.extend(solution.classes.iter().map(|class| (class.hostings[sink.operator], node, None)));
         }
         let channels = channels.into_iter().zip(0u32..).map(|((from, to, link), number)| {
@@ -177,24 +178,24 @@ impl Frontiers {
         Self { nodes, channels, of_source, first_sink, dirty: Vec::new() }
     }
 
-    /// The sink that a node is, by its position in the options.
+    /// Position in the options of a node's sink.
     pub(crate) fn sink(&self, node: usize) -> Option<usize> {
         node.checked_sub(self.first_sink)
     }
 
-    /// All epochs before it are complete at the stage or sink.
+    /// All earlier epochs are complete at the stage or sink.
     pub(crate) fn input(&self, stage: usize) -> Epoch {
         self.nodes[stage].input
     }
 
-    /// A record is on the way to a stage.
+    /// A record is in flight to a stage.
     pub(crate) fn comes(&mut self, stage: usize, epoch: Epoch) {
         if self.nodes[stage].is_tracked {
             self.nodes[stage].coming.add(epoch);
         }
     }
 
-    /// A record that was on the way to a stage is in it.
+    /// A record in flight arrives at a stage.
     pub(crate) fn arrives(&mut self, stage: usize, epoch: Epoch) {
         let node = &mut self.nodes[stage];
         if node.is_tracked {
@@ -239,8 +240,8 @@ impl Frontiers {
         }
     }
 
-    /// Moves one frontier on. A stage or sink to which no more records of an epoch will come by that is added to `advanced`,
-    /// what has to be said over links to `said`; false if there is nothing to do any more.
+    /// Advances one frontier. Adds each stage or sink that thereby completes an epoch to `advanced`, and messages over
+    /// links to `said`; false if nothing is left to do.
     pub(crate) fn step(&mut self, advanced: &mut Vec<usize>, said: &mut Vec<Progress>) -> bool {
         let Some(index) = self.dirty.pop() else { return false };
         let node = &mut self.nodes[index as usize];
@@ -273,12 +274,12 @@ impl Frontiers {
         true
     }
 
-    /// A message has come out of its link.
+    /// A message has left its link.
     pub(crate) fn comes_to_know(&mut self, progress: Progress) {
         self.knows(progress.channel, progress.epoch);
     }
 
-    /// The receiver of a channel knows the frontier of its sender.
+    /// The receiver of a channel learns the frontier of its sender.
     fn knows(&mut self, channel: u32, epoch: Epoch) {
         let Channel { to, known, .. } = &mut self.channels[channel as usize];
         let (stage, old) = (*to, std::mem::replace(known, epoch));

@@ -1,21 +1,21 @@
-//! Simulates plans by discrete events: a plan runs in seconds, on no machine but this one, for hours or days of its own
-//! time. What it would achieve is counted: rates, latencies, queues, utilisation, traffic and cost.
+//! Simulates plans by discrete events: hours or days of plan time in seconds, on this machine only. The results are
+//! rates, latencies, queues, utilisation, traffic and cost.
 //!
-//! What is simulated is what the engine does: sources with intended emission times that wait when they are too far
-//! ahead, route classes, adaptive batching, joins that wait for complete epochs before that of a pair, workers that serve
-//! one call after the other, links that send one record after the other and progress after them. Service times are drawn from
-//! measured distributions.
+//! The model follows the engine: sources with intended emission times that wait when they are too far ahead, route
+//! classes, adaptive batching, joins that wait for complete epochs before that of a pair, workers that serve one call
+//! after the other, links that send records and then progress in order. Service times are drawn from measured
+//! distributions.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `arrivals` | when records come: [`Arrivals`], [`Trace`]; levels of a load that changes, and when to switch: [`Schedule`] |
+//! | `arrivals` | arrival times: [`Arrivals`], [`Trace`]; levels of a changing load, and switches: [`Schedule`] |
 //! | `times` | service times: [`Times`], [`Distribution`] |
 //! | `options` | settings: [`Options`] |
-//! | `network` | the plan, made ready |
+//! | `network` | the prepared plan |
 //! | `emission` | sources |
 //! | `frontier` | epochs and frontiers |
 //! | `world` | the simulation itself |
-//! | `simulation` | what was found: [`Simulation`] |
+//! | `simulation` | the results: [`Simulation`] |
 //!
 //! ```
 //! use tidemill_problems::{PublishedSetting, published_vqa_problem};
@@ -60,34 +60,34 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
 use world::World;
 
-/// Events and emitted records between two looks at whoever watches.
+/// Events and emitted records between two calls of the observer.
 const WORK_BETWEEN_LOOKS: u64 = 1 << 15;
 
 /// Why a plan cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SimulationError {
-    /// The plan does not fit the problem, or sends records where no route leads.
+    /// The plan does not fit the problem, or sends records without a route.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// A position names nothing.
+    /// A position out of range.
     #[error("{0} does not fit the problem")]
     Position(&'static str),
     /// A source whose rate is not above 0.
     #[error("a source has no rate")]
     Rate,
-    /// A length of time that is none.
+    /// A simulated time that is not above 0.
     #[error("the simulated time is not above 0")]
     Time,
 }
 
-/// How far a simulation is.
+/// Progress of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Seconds of plan time up to now.
+    /// Plan time so far, in seconds.
     pub seconds: f64,
-    /// Seconds of plan time altogether.
+    /// Total plan time, in seconds.
     pub of: f64,
-    /// Events up to now.
+    /// Events so far.
     pub events: u64,
 }
 
@@ -105,8 +105,8 @@ pub fn simulate(
     simulate_watched(problem, solution, times, arrivals, options, &mut |_| true)
 }
 
-/// Simulates a plan; `watch` is asked every few ten thousand events and records, and ends it by `false`. What was seen so
-/// far is then the result.
+/// Simulates a plan. Calls `watch` every few ten thousand events and records; `false` ends the simulation, and the
+/// result covers the time so far.
 ///
 /// # Errors
 /// A solution that does not fit the problem.

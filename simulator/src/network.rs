@@ -1,4 +1,4 @@
-//! What is simulated, made of a problem and a solution once: stages, ways between them, sources, classes.
+//! The simulated network, built once from a problem and a solution: stages, links, sources, classes.
 use crate::SimulationError;
 use crate::options::Options;
 use crate::times::{EngineTimes, ServiceTimes, Times, slot_of};
@@ -12,15 +12,15 @@ use tidemill_spec::routing::{ClassTable, position_after};
 /// Nanoseconds of plan time.
 pub(crate) type Nanoseconds = u64;
 
-/// Everything that does not change.
+/// The fixed part of a simulation.
 #[derive(Debug)]
 pub(crate) struct Network<'a> {
     pub(crate) stages: Vec<Stage<'a>>,
-    /// Calls that each worker makes at once.
+    /// Number of workers.
     pub(crate) workers: usize,
     pub(crate) links: Vec<Link>,
     pub(crate) sources: Vec<Source>,
-    /// Sources by group: those whose records meet in joins are one group.
+    /// Sources by group; sources whose records meet in joins are one group.
     pub(crate) groups: Vec<Vec<usize>>,
     classes: ClassTable,
     pub(crate) operators: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Network<'a> {
     /// Location by class and source.
     origins: Vec<u32>,
     locations: usize,
-    /// Way between two locations.
+    /// Connection between two locations.
     ways: Vec<Way>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Network<'a> {
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) worker: Option<usize>,
-    /// On which thread it is.
+    /// Its thread.
     pub(crate) slot: Slot,
-    /// What the engine takes until it has a record; none: nothing.
+    /// The engine's overhead until it has a record; none: zero.
     pub(crate) engine: Option<&'a EngineTimes>,
     /// None: it takes no time.
     pub(crate) times: Option<&'a ServiceTimes>,
@@ -49,16 +49,16 @@ pub(crate) struct Stage<'a> {
     pub(crate) is_stateful: bool,
     /// They also wait for the last record of their event time.
     pub(crate) follows_event_time: bool,
-    /// Number of inputs of a join; 0 for everything else.
+    /// Number of inputs of a join; 0 for others.
     pub(crate) joins: usize,
-    /// Records that are served per record that comes in (of a join: per group of partners).
+    /// Records served per arriving record (for a join: per group of partners).
     pub(crate) gain: f64,
     pub(crate) outs: Vec<Out>,
-    /// Position in [`Options::sinks`] of those behind it, with the records that come there per record.
+    /// Position in [`Options::sinks`] of the sinks it feeds, with the records per record.
     pub(crate) sinks: Vec<(usize, f64)>,
 }
 
-/// Where something runs: a place, and a worker there; none: a device of sources.
+/// A thread: a worker at a location; none: a device of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) location: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Out {
     pub(crate) bytes: f64,
 }
 
-/// A way between two locations that takes time.
+/// A connection between two locations that takes time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) from: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Link {
     pub(crate) delay: Nanoseconds,
 }
 
-/// How records get from a location to another.
+/// The connection between locations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// At once.
@@ -113,7 +113,7 @@ impl<'a> Network<'a> {
         times: &'a Times,
         options: &Options,
     ) -> Result<Self, SimulationError> {
-        // Positions and routes are right where there is a cost.
+        // Positions and routes are valid where there is a cost.
         cost(problem, solution)?;
         check(problem, solution)?;
         let locations = problem.locations.len();
@@ -230,19 +230,19 @@ impl<'a> Network<'a> {
         self.classes.class_at(position_after(mixed(group as u64 + 1), number)) as u32
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub(crate) fn classes(&self) -> usize {
         self.classes.classes()
     }
 
-    /// Where a source's records of each class are, and the stage of the operator that they go to.
+    /// Location of a source's records of each class, and the stage of the operator that receives them.
     pub(crate) fn ways_from(&self, source: usize, operator: usize) -> impl Iterator<Item = (usize, usize)> {
         let classes = 0..self.classes() as u32;
         classes.map(move |class| (self.origin(class, source), self.stage(class, operator)))
     }
 }
 
-/// What [`cost`] does not look at.
+/// Checks the parts that [`cost`] does not.
 fn check(problem: &Problem, solution: &Solution) -> Result<(), SimulationError> {
     let position = |what| Err(SimulationError::Position(what));
     if solution.classes.is_empty() {
@@ -268,8 +268,8 @@ fn check(problem: &Problem, solution: &Solution) -> Result<(), SimulationError> 
     Ok(())
 }
 
-/// Whether an operator makes one record of one of each of its inputs: it has several, and holds them for its ticks or
-/// serves fewer records than come. Others with several inputs take every record by itself.
+/// Whether an operator makes one record from one of each of its inputs: it has several, and holds them for its ticks or
+/// serves fewer records than arrive. Others with several inputs take every record by itself.
 pub(crate) fn is_join(problem: &Problem, operator: usize) -> bool {
     let inputs = problem.inputs_of(operator);
     let arriving: f64 = inputs.iter().map(|edge| problem.edges[*edge].rate).sum();
@@ -277,7 +277,7 @@ pub(crate) fn is_join(problem: &Problem, operator: usize) -> bool {
     inputs.len() > 1 && (of.stateful || of.rate < 0.999 * arriving)
 }
 
-/// Sources whose records meet in a join, over any number of operators, are one group.
+/// Groups sources whose records meet in a join, over any number of operators.
 fn groups(problem: &Problem) -> Vec<Vec<usize>> {
     let mut group: Vec<usize> = (0..problem.sources.len()).collect();
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
@@ -293,7 +293,7 @@ fn groups(problem: &Problem) -> Vec<Vec<usize>> {
         reaching.sort_unstable();
         reaching.dedup();
         if is_join(problem, index) {
-            // The lowest number of all of them is that of the group.
+            // The lowest number becomes that of the group.
             let least = reaching.iter().map(|source| group[*source]).min().unwrap_or_default();
             let joined: Vec<usize> = reaching.iter().map(|source| group[*source]).collect();
             for of in &mut group {

@@ -1,45 +1,44 @@
-//! What a simulation may be told.
+//! Options of a simulation.
 use tidemill_optimizer::problem::Problem;
 use tidemill_spec::publication::Publication;
 
 /// Settings of a simulation. All times are plan time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Seconds for which the sources emit; what is on the way then is still followed to its end. Default: 600.
+    /// Seconds for which the sources emit; records in flight then are still followed to their end. Default: 600.
     pub seconds: f64,
-    /// Seconds at the beginning that count for nothing. Default: 0.
+    /// Initial seconds that are not counted. Default: 0.
     pub warm_up: f64,
-    /// All random numbers follow from it. Default: 1.
+    /// Seed of all random numbers. Default: 1.
     pub seed: u64,
-    /// Where latencies are counted. Default: behind each operator that nothing follows, published with each epoch.
+    /// Sinks that count latencies. Default: after each operator without a consumer, published with each epoch.
     pub sinks: Vec<Sink>,
-    /// Whether all sources begin at 0, as in the engine. If not, each begins at a random time within its interval.
+    /// Whether all sources start at 0, as in the engine. If not, each starts at a random time within its interval.
     /// Default: true.
     pub aligned: bool,
-    /// Calls that a worker makes at once. Default: 1, because service times are measured on a worker that does nothing
-    /// else.
+    /// Concurrent calls of a worker. Default: 1, because service times are measured on an otherwise idle worker.
     pub calls_at_once: u32,
-    /// How many ticks a source may be ahead of its oldest record that is on the way; then it waits, and its records are
-    /// late. Default: 40, two checkpoint intervals, as in the engine.
+    /// Ticks that a source may be ahead of its oldest record in flight; beyond that it waits, and its records are late.
+    /// Default: 40, two checkpoint intervals, as in the engine.
     pub lead_ticks: u32,
-    /// Ticks from one checkpoint to the next: sinks that publish with them do so then. Default: 20, as in the engine.
+    /// Ticks from one checkpoint to the next, with which some sinks publish. Default: 20, as in the engine.
     pub checkpoint_every: u32,
-    /// The simulation ends early after so many events, messages of progress not counted. Default: none.
+    /// Limit on events, excluding progress messages, that ends the simulation early. Default: none.
     pub most_events: Option<u64>,
-    /// The simulation ends early when so many records are on the way. Default: 10 million, less than 1 GB.
+    /// Limit on records in flight that ends the simulation early. Default: 10 million, less than 1 GB.
     pub most_records: u64,
 }
 
-/// Where latencies are counted.
+/// A sink that counts latencies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sink {
-    /// Name for reports.
+    /// Name in reports.
     pub name: String,
-    /// Operator of the problem that it stands behind.
+    /// Operator of the problem that feeds it.
     pub operator: usize,
-    /// Records that come to it per record that the operator serves: 1 where each gives one.
+    /// Records that it receives per record that the operator serves: 1 where each gives one.
     pub ratio: f64,
-    /// When readers see what has come.
+    /// When readers see its records.
     pub publication: Publication,
 }
 

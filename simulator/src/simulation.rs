@@ -1,4 +1,4 @@
-//! What a simulation has found.
+//! Results of a simulation.
 use crate::network::{Nanoseconds, is_join, nanoseconds};
 use crate::statistics::Distributed;
 use crate::world::World;
@@ -7,19 +7,19 @@ use tidemill_optimizer::problem::{LatencyLimit, Problem, Producer};
 use tidemill_optimizer::solution::Solution;
 use tidemill_spec::publication::Publication;
 
-/// A number of records that lies further from the expected one, in standard deviations, is not explained by chance.
+/// A number of records further from the expected one, in standard deviations, is not explained by chance.
 const MOST_DEVIATIONS: f64 = 4.0;
 
-/// What a simulation has found. All times are plan time, in seconds.
+/// Results of a simulation. All times are plan time, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// Why it ended.
     pub ended: Ended,
-    /// Seconds of the plan that were simulated: less than asked for if it ended early.
+    /// Simulated seconds of the plan: fewer than requested if it ended early.
     pub seconds: f64,
-    /// Seconds that count: without the warm-up.
+    /// Counted seconds, without the warm-up.
     pub counted_seconds: f64,
-    /// Events that were simulated.
+    /// Simulated events.
     pub events: u64,
     /// By source of the problem.
     pub sources: Vec<SourceOutcome>,
@@ -29,17 +29,17 @@ pub struct Simulation {
     pub stages: Vec<StageOutcome>,
     /// By worker of the solution.
     pub workers: Vec<WorkerOutcome>,
-    /// Ways between locations that take time and that records took.
+    /// Connections between locations that take time and carried records.
     pub links: Vec<LinkOutcome>,
-    /// Cost at the rates that were simulated, by [`cost`].
+    /// Cost at the simulated rates, by [`cost`].
     pub cost: Cost,
     /// Seconds in which at least one source was held back: records were due that the plan could not take.
     pub late_seconds: f64,
     /// Records that never met a partner in a join.
     pub unmatched: u64,
-    /// Records on the way when it ended: 0 unless it ended early.
+    /// Records in flight at the end: 0 unless it ended early.
     pub on_the_way: u64,
-    /// Most records that were on the way at once.
+    /// Most records in flight at once.
     pub most_on_the_way: u64,
 }
 
@@ -48,11 +48,11 @@ pub struct Simulation {
 pub enum Ended {
     /// The time was over and all records had arrived.
     Complete,
-    /// So many events as were allowed.
+    /// The limit on events.
     Events,
-    /// So many records on the way as were allowed.
+    /// The limit on records in flight.
     Records,
-    /// Whoever watched it wanted it to.
+    /// The observer ended it.
     Interrupted,
 }
 
@@ -61,7 +61,7 @@ pub enum Ended {
 pub struct SourceOutcome {
     /// Records that it emitted.
     pub records: u64,
-    /// Records that were due: more, if it was held back at the end.
+    /// Records that were due: more than emitted, if it was held back at the end.
     pub due: u64,
 }
 
@@ -70,28 +70,28 @@ pub struct SourceOutcome {
 pub struct SinkOutcome {
     /// Its name.
     pub name: String,
-    /// Operator of the problem that it stands behind.
+    /// Operator of the problem that feeds it.
     pub operator: usize,
-    /// Records that came, those after the sources ended included.
+    /// Received records, including those after the sources ended.
     pub records: u64,
-    /// Records that came in the counted time.
+    /// Records received in the counted time.
     pub in_time: u64,
-    /// Records per second of the counted time that came, beside those that were due: as many as are naturally on the way at its
-    /// begin and its end do not count as missing.
+    /// Received records per second of the counted time, relative to the due ones: records naturally in flight at its
+    /// start and end do not count as missing.
     pub rate: f64,
-    /// Records per second of the counted time that would have come if everything that was due had come at once.
+    /// Records per second of the counted time that would have arrived if every due record had arrived at once.
     pub due_rate: f64,
-    /// Standard deviation of the number of records by chance alone, as a part of those that were due: 0 where each record gives as
-    /// many as any other, otherwise that of a Poisson number, `1 / sqrt(due)`.
+    /// Standard deviation of the number of records by chance alone, as a share of those due: 0 where each record gives
+    /// equally many, otherwise that of a Poisson number, `1 / sqrt(due)`.
     pub sampling: f64,
-    /// From when a record was due at its source until readers of the sink can see it; of pairs, since the latest of its
-    /// records was due. Of a sink that publishes at the end of the run there are none.
+    /// From the time that a record was due at its source until readers of the sink can see it; for pairs, from the
+    /// latest due time of its records. Empty for a sink that publishes at the end of the run.
     pub latency: Latency,
-    /// Until the record arrives at the sink, before it is published.
+    /// Until the record arrives at the sink, before publication.
     pub arrival: Latency,
-    /// Until readers can see a record, by route class, of those with records; classes from the 256th on are put together.
+    /// Until readers can see a record, by route class, for classes with records; classes from the 256th on are merged.
     pub classes: Vec<(usize, Latency)>,
-    /// How well each limit of the problem that holds here was kept.
+    /// Each latency limit of the problem that applies here, with its outcome.
     pub limits: Vec<LimitOutcome>,
 }
 
@@ -104,8 +104,8 @@ pub struct Latency {
     pub mean: f64,
     /// Median.
     pub p50: f64,
-    /// 45th and 55th percentile: far apart where the latencies have two peaks and the median lies between them, as where half
-    /// of the records wait for their tick.
+    /// 45th and 55th percentile: far apart where the latencies have two peaks and the median lies between them, for
+    /// example where half of the records wait for their tick.
     pub middle: (f64, f64),
     /// 90th percentile.
     pub p90: f64,
@@ -115,16 +115,16 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// How well a limit on latency was kept.
+/// Outcome of a latency limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitOutcome {
     /// Percentile that is bounded, in percent.
     pub percentile: f64,
     /// The bound in seconds.
     pub limit: f64,
-    /// The percentile in seconds; infinite for a sink that publishes at the end of the run, however long that is.
+    /// The percentile in seconds; infinite for a sink that publishes at the end of the run.
     pub seconds: f64,
-    /// Share of the records that took longer than the bound.
+    /// Share of the records above the bound.
     pub over: f64,
 }
 
@@ -138,21 +138,21 @@ impl LimitOutcome {
 /// A stage: one operator on one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StageOutcome {
-    /// Records that it took.
+    /// Records taken.
     pub records: u64,
-    /// Calls that it began.
+    /// Calls started.
     pub calls: u64,
     /// Records of these calls.
     pub called: u64,
-    /// Records that waited to be served, on average over time.
+    /// Mean number of records waiting to be served, over time.
     pub queue_mean: f64,
-    /// Most records that waited.
+    /// Most records waiting.
     pub queue_max: u64,
     /// Mean seconds that a record waited to be served.
     pub waiting: f64,
     /// Mean seconds that a record waited for its epoch, and partners, to be complete.
     pub held: f64,
-    /// Part of the time of its worker.
+    /// Share of the time of its worker.
     pub utilization: f64,
 }
 
@@ -166,41 +166,41 @@ impl StageOutcome {
 /// A worker.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WorkerOutcome {
-    /// Part of its time that it was busy.
+    /// Busy share of its time.
     pub utilization: f64,
 }
 
-/// A way between two locations.
+/// A connection between two locations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkOutcome {
     /// Sending location of the problem.
     pub from: usize,
     /// Receiving location.
     pub to: usize,
-    /// Records that it took.
+    /// Records carried.
     pub records: u64,
     /// Their bytes.
     pub bytes: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Part of its bandwidth; none: that has no bound.
+    /// Used share of its bandwidth; none: unlimited.
     pub utilization: Option<f64>,
-    /// Longest that a record waited for those before it, in seconds.
+    /// Longest wait of a record for earlier ones, in seconds.
     pub longest_wait: f64,
 }
 
 impl Simulation {
-    /// The records per second that came, as a part of those that were due, at the sink where it is least. Where chance decides how
-    /// many records an operator gives, those that were drawn are those that were due, unless that number is further from the
-    /// expected one than chance explains (four standard deviations of a Poisson number, [`SinkOutcome::sampling`]).
+    /// Returns the rate of arriving records as a share of the due rate, at the worst sink. Where chance decides how
+    /// many records an operator gives, the drawn number counts as due, unless it is further from the expected one than
+    /// chance explains (four standard deviations of a Poisson number, [`SinkOutcome::sampling`]).
     pub fn achieved(&self) -> f64 {
         let parts =
             self.sinks.iter().filter(|sink| sink.due_rate > 0.0).map(|sink| sink.rate / sink.due_rate);
         parts.fold(1.0, f64::min)
     }
 
-    /// Whether it was too short to tell whether records come at the rate at which they are due: at some sink none came in the
-    /// counted time, which may be because it ended before one could; none had to wait at a source.
+    /// Whether it was too short to judge the achieved rate: at some sink no record arrived in the counted time, which
+    /// may be because it ended before one could, and none had to wait at a source.
     pub fn is_too_short(&self) -> bool {
         let waits = self.late_seconds > 0.0 || self.sources.iter().any(|source| source.due > source.records);
         let is_open = |sink: &SinkOutcome| {
@@ -222,13 +222,13 @@ impl Simulation {
             _ => world.now.clamp(from, to),
         };
         let counted = (end - from) as f64 / 1e9;
-        // What has begun counts up to its end, which a simulation that ended early has not seen.
+        // A started call counts up to its end, which a simulation that ended early has not reached.
         let most = if ended == Ended::Complete { f64::INFINITY } else { 1.0 };
         let part = |busy: u64| if end > from { (busy as f64 / (end - from) as f64).min(most) } else { 0.0 };
         let late_seconds = world.late_time() as f64 / 1e9;
         let mut sources = vec![SourceOutcome { records: 0, due: 0 }; problem.sources.len()];
         let arrivals = world.arrivals;
-        // What was due in the counted time.
+        // Records due in the counted time.
         let mut all_due = 0;
         for group in &mut world.groups {
             for position in 0..group.sources.len() {
@@ -240,16 +240,16 @@ impl Simulation {
         }
         let held_back: u64 = sources.iter().map(|source| source.due - source.records).sum();
         let missing = if all_due > 0 { (held_back as f64 / all_due as f64).min(1.0) } else { 0.0 };
-        // What was due over what comes on average: 1 without a trace, but for chance.
+        // Due records over the average: 1 without a trace, except for chance.
         let seconds = end as f64 / 1e9;
         let expected: f64 = problem.sources.iter().map(|source| source.rate * counted).sum();
         let load = if expected > 0.0 { all_due as f64 / expected } else { 0.0 };
         let sinks = world.options.sinks.iter().zip(&world.sinks).map(|(sink, counts)| {
             let rate = problem.operators[sink.operator].rate * sink.ratio;
             let due = rate * load * counted;
-            // A record takes some time even where none waits. What was due so long before the begin comes in the counted time,
-            // what was due so long before the end comes after it. Of latencies only what cannot be a queue counts: joins and
-            // windows wait for the end of a tick.
+            // A record takes some time even without queues. Records due this long before the start arrive in the
+            // counted time, those due this long before the end arrive after it. Only the part of latencies that cannot
+            // be a queue counts: joins and windows wait for the end of a tick.
             let natural = counts.arrival.at(50.0).min(counts.arrival.smallest() + 2.0 * world.tick_seconds());
             let before = |time: Nanoseconds| {
                 arrivals.nominal_seconds(time.saturating_sub(nanoseconds(natural)), time) * rate
@@ -258,16 +258,16 @@ impl Simulation {
                 true => 1.0 / due.sqrt(),
                 false => 0.0,
             };
-            // As many records as were drawn are due: how many that is says nothing of the plan. A number that chance does not
-            // explain does.
+            // The drawn number of records is due: it says nothing about the plan, unless chance does not explain it.
             let came = counts.arrival.count() as f64;
             let drawn = if missing < 1.0 { came / (1.0 - missing) } else { due };
             let is_chance = (drawn - due).abs() <= MOST_DEVIATIONS * sampling * due;
-            // Of a sink that few records reach, none may have come.
+            // A sink that few records reach may have received none.
             let may_be_few = came > 0.0 || !is_whole(sink.ratio);
             let due = if ended == Ended::Complete && may_be_few && is_chance { drawn } else { due };
             let to_come = due + before(from) - before(end).min(due);
-            // Where everything may still be on the way, what the sources could not send is all that is known to be missing.
+            // Where every record may still be in flight, only those that the sources could not send are known to be
+            // missing.
             let part = if to_come > 0.0 { counts.records as f64 / to_come } else { 1.0 - missing };
             let holds = |limit: &&LatencyLimit| limit.sink.is_none_or(|operator| operator == sink.operator);
             let at_end = sink.publication == Publication::AtEnd;
@@ -350,7 +350,8 @@ fn is_whole(ratio: f64) -> bool {
     (ratio - ratio.round()).abs() < 1e-9
 }
 
-/// Whether chance decides how many records come behind an operator: somewhere before it a record gives one or more, or none.
+/// Whether chance decides the number of records after an operator: somewhere before it a record gives a random number
+/// of records.
 fn is_drawn(problem: &Problem, operator: usize) -> bool {
     let mut arriving = 0.0;
     for edge in problem.inputs_of(operator) {

@@ -1,10 +1,10 @@
-//! What is counted while a simulation goes on, in bounded memory.
+//! Counters of a running simulation, in bounded memory.
 use crate::network::Nanoseconds;
 use hdrhistogram::Histogram;
 
 /// Unit of the histograms, in nanoseconds.
 const UNIT: u64 = 100;
-/// Largest latency that is told apart: ten hours, in units.
+/// Largest distinguishable latency: ten hours, in units.
 const LARGEST: u64 = 360_000_000_000;
 
 /// A distribution of times: a histogram, with the exact mean and largest value.
@@ -17,7 +17,7 @@ pub(crate) struct Distributed {
 }
 
 impl Distributed {
-    /// With so many significant digits, 1 to 4.
+    /// Creates one with this number of significant digits, 1 to 4.
     pub(crate) fn new(digits: u8) -> Self {
         let mut histogram = Histogram::new(digits).expect("the digits are in range");
         histogram.auto(true);
@@ -25,7 +25,7 @@ impl Distributed {
     }
 
     pub(crate) fn record(&mut self, time: Nanoseconds) {
-        // It grows as far as the largest value needs.
+        // It grows up to the largest value.
         let _ = self.histogram.record((time / UNIT).min(LARGEST));
         self.sum += time as f64;
         self.smallest = self.smallest.min(time);
@@ -51,13 +51,13 @@ impl Distributed {
         self.largest as f64 / 1e9
     }
 
-    /// Seconds that this percentage of the times do not exceed.
+    /// Seconds at a percentile.
     pub(crate) fn at(&self, percentile: f64) -> f64 {
         let value = self.histogram.value_at_percentile(percentile) * UNIT;
         (value as f64 / 1e9).min(self.largest())
     }
 
-    /// Share of the times above so many seconds.
+    /// Share of the times above this number of seconds.
     pub(crate) fn above(&self, seconds: f64) -> f64 {
         if self.count() == 0 {
             return 0.0;
@@ -78,7 +78,7 @@ pub(crate) struct OverTime {
 }
 
 impl OverTime {
-    /// The value changes by so much at `now`; what counts lies between `from` and `to`.
+    /// Changes the value at `now`; the time between `from` and `to` counts.
     pub(crate) fn change(&mut self, by: i64, now: Nanoseconds, (from, to): (Nanoseconds, Nanoseconds)) {
         let (begin, end) = (self.since.clamp(from, to), now.clamp(from, to));
         self.area += self.value as f64 * (end - begin) as f64;
@@ -89,7 +89,7 @@ impl OverTime {
         }
     }
 
-    /// Its mean between `from` and `to`, when nothing changes any more.
+    /// Its mean between `from` and `to`, after the last change.
     pub(crate) fn mean(mut self, (from, to): (Nanoseconds, Nanoseconds)) -> f64 {
         self.change(0, to.max(self.since), (from, to));
         if to > from { self.area / (to - from) as f64 } else { 0.0 }

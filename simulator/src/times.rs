@@ -6,20 +6,20 @@ use tidemill_optimizer::problem::{Problem, ServiceMode};
 use tidemill_optimizer::solution::{Hosting, Solution, UsedWorker};
 use tidemill_spec::overheads::Overheads;
 
-/// Service times of all stages of a solution, by position of its hostings; none for what costs no time.
+/// Service times of all stages of a solution, by position of its hostings; none for a hosting that takes no time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
     by_hosting: Vec<Option<ServiceTimes>>,
-    /// By hosting, what the engine takes on its worker; empty: nothing is known of any.
+    /// The engine's overheads on the worker, by hosting; empty: none are known.
     engine: Vec<Option<EngineTimes>>,
 }
 
-/// What the engine itself takes until a stage has a record: drawn for each.
+/// The engine's overheads until a stage has a record, drawn for each.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EngineTimes {
-    /// From when it is due until its source has given it.
+    /// From its due time until its source has emitted it.
     pub(crate) source: Distribution,
-    /// From another slot, at the same place and over a link.
+    /// From another slot, at one location and over a link.
     pub(crate) hand_over: Distribution,
     pub(crate) frame: Distribution,
     pub(crate) seconds_per_byte: f64,
@@ -40,13 +40,13 @@ impl EngineTimes {
 }
 
 impl Times {
-    /// One for each hosting of the solution, in its order.
+    /// Creates times, one for each hosting of the solution in order.
     pub fn new(by_hosting: Vec<Option<ServiceTimes>>) -> Self {
         Self { by_hosting, engine: Vec::new() }
     }
 
-    /// From the problem alone: the samples of each mode, else its mean. Calls with fewer records than the mode's batch
-    /// take what smaller modes of the same backend take; where there is none, as long as a full one.
+    /// Derives times from the problem alone: the samples of each mode, else its mean. Calls with fewer records than the
+    /// mode's batch take as long as smaller modes of its backend; without such modes, as long as a full one.
     pub fn of_modes(problem: &Problem, solution: &Solution) -> Self {
         let of = |hosting: &Hosting| {
             let (modes, chosen) = modes_of(problem, solution, hosting)?;
@@ -57,8 +57,8 @@ impl Times {
         Self::new(solution.hostings.iter().map(of).collect())
     }
 
-    /// From the profile: for each stage the distributions that were measured for its variant, backend and type of worker,
-    /// of calls with up to its largest batch.
+    /// Takes times from the profile: for each stage the distributions measured for its variant, backend and type of
+    /// worker, for calls up to its largest batch.
     pub fn measured(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> Self {
         let problem = &assembly.problem;
         let of = |hosting: &Hosting| {
@@ -89,29 +89,30 @@ impl Times {
         }
     }
 
-    /// What the engine takes until a hosting has a record; none: not known.
+    /// The engine's overheads until a hosting has a record; none: not known.
     pub(crate) fn engine(&self, hosting: usize) -> Option<&EngineTimes> {
         self.engine.get(hosting)?.as_ref()
     }
 
-    /// Whether it is known of every hosting what the engine itself takes there.
+    /// Whether the engine's overheads are known for every hosting.
     pub fn knows_engine(&self) -> bool {
         self.engine.len() == self.by_hosting.len() && self.engine.iter().all(Option::is_some)
     }
 
-    /// That of a hosting.
+    /// Returns the service times of a hosting.
     pub fn of(&self, hosting: usize) -> Option<&ServiceTimes> {
         self.by_hosting.get(hosting)?.as_ref()
     }
 
-    /// What is known of each hosting that takes time.
+    /// Returns the origin of the times of each hosting that takes time.
     pub fn knowledge(&self) -> impl Iterator<Item = (usize, Knowledge)> {
         let all = self.by_hosting.iter().enumerate();
         all.filter_map(|(hosting, times)| Some((hosting, times.as_ref()?.knowledge())))
     }
 }
 
-/// The worker on whose thread a hosting is: what takes no time runs with the first one of its place. None: on a device.
+/// The worker whose thread runs a hosting; one that takes no time runs with the first worker of its location. None: on
+/// a device.
 pub(crate) fn slot_of(problem: &Problem, solution: &Solution, hosting: &Hosting) -> Option<usize> {
     let there = |worker: &UsedWorker| problem.worker_classes[worker.class].location == hosting.location;
     hosting.worker.or_else(|| solution.workers.iter().position(there))
@@ -122,7 +123,7 @@ fn of_mode(mode: &ServiceMode) -> Distribution {
         .unwrap_or(Distribution::Mean(mode.mean_call_seconds))
 }
 
-/// The ways in which a hosting could run its variant where it is, and the chosen one.
+/// The modes of a hosting's variant on its worker, and the chosen one.
 fn modes_of<'a>(
     problem: &'a Problem,
     solution: &Solution,

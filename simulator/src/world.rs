@@ -1,4 +1,4 @@
-//! The simulation itself: what changes, and what happens at each event.
+//! The simulation itself: its state and its events.
 mod counts;
 mod join;
 mod service;
@@ -19,29 +19,29 @@ use tidemill_optimizer::solution::Solution;
 use tidemill_random::{Random, mixed};
 use tidemill_spec::emission;
 
-/// Records that a group emits in one event at most: between events the limits are looked at.
+/// Most records that a group emits in one event: limits are checked between events.
 const MOST_AT_ONCE: u64 = 1 << 12;
 
-/// Bytes of a message that says a frontier: the header of its frame, and the watermark of one epoch.
+/// Bytes of a progress message: the header of its frame, and the watermark of one epoch.
 const PROGRESS_BYTES: f64 = 88.0;
 
-/// A record on its way.
+/// A record in flight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Record {
-    /// When it was due at its source; of a pair: the latest of its records.
+    /// Due time at its source; for a pair: the latest of its records.
     born: Nanoseconds,
     key: u64,
     group: u32,
     class: u32,
     epoch: Epoch,
-    /// A random number, from which follows whether an operator makes records of it: two operators that see the same
-    /// record and make as many records make them of the same ones, so that these can meet again.
+    /// A random number that decides whether an operator makes records of it: two operators that receive the record and
+    /// make equally many records make them from the same ones, so that these can meet again.
     chance: u32,
-    /// In how many epochs the last record of its event time comes.
+    /// Epochs until the last record of its event time.
     ahead: u32,
 }
 
-/// What is on a way that takes time.
+/// An item on a connection that takes time.
 #[derive(Debug)]
 enum OnTheWay {
     /// A record, to an input of a stage.
@@ -49,7 +49,7 @@ enum OnTheWay {
     Progress(Progress),
 }
 
-/// What is on a way that takes time, or on its way through the engine to one stage: one comes after the other.
+/// State of a connection that takes time, or of the engine's path to one stage: items stay in order.
 #[derive(Debug, Default)]
 pub(crate) struct LinkState {
     waiting: VecDeque<(Nanoseconds, OnTheWay)>,
@@ -60,46 +60,46 @@ pub(crate) struct LinkState {
     pub(crate) longest_wait: Nanoseconds,
 }
 
-/// Everything that changes.
+/// The mutable state.
 pub(crate) struct World<'a> {
     pub(crate) network: &'a Network<'a>,
     pub(crate) options: &'a Options,
     pub(crate) arrivals: &'a Arrivals,
     tick: Nanoseconds,
-    /// From when to when is counted.
+    /// The counted time.
     pub(crate) window: (Nanoseconds, Nanoseconds),
     pub(crate) now: Nanoseconds,
-    /// Messages of progress do not count: a plan with many classes has the expectation of one with few.
+    /// Without progress messages: a plan with many classes is expected to have as many as one with few.
     pub(crate) events: u64,
-    /// All events and emitted records: what takes time.
+    /// All events and emitted records, as a measure of computing time.
     pub(crate) work: u64,
     calendar: Calendar,
-    /// Stages that may have a batch to start when all of this time has happened: an engine's stage too looks at what
-    /// came together, not at the first of it.
+    /// Stages that may start a batch once all events of this time are processed: like the engine's, they consider all
+    /// records that arrived together, not only the first.
     ready: Vec<usize>,
     pub(crate) groups: Vec<Group>,
     frontiers: Frontiers,
     pub(crate) stages: Vec<StageState>,
     pub(crate) workers: Vec<Worker>,
-    /// Ways between locations, then one to each stage without a link.
+    /// Connections between locations, then one to each stage without a link.
     pub(crate) links: Vec<LinkState>,
     pub(crate) sinks: Vec<SinkCounts>,
     /// Records by edge.
     pub(crate) sent: Vec<u64>,
-    /// Records on the way, and the most that there were.
+    /// Records in flight, and their maximum.
     pub(crate) on_the_way: u64,
     pub(crate) most_on_the_way: u64,
-    /// Groups that are late, since when at least one is, and how long altogether.
+    /// Number of late groups, the time since when one is, and the total late time.
     late_groups: u32,
     late_since: Nanoseconds,
     pub(crate) late: Nanoseconds,
     /// Records that never met a partner.
     pub(crate) unmatched: u64,
-    /// Joins keep records without a partner for so many ticks.
+    /// Ticks for which joins keep records without a partner.
     patience: Epoch,
     chances: Random,
     draws: Random,
-    /// What the engine takes for messages of progress: apart, so that calls take as long with them as without.
+    /// Draws for progress messages: separate, so that they do not change the times of calls.
     progress_draws: Random,
 }
 
@@ -118,7 +118,7 @@ impl<'a> World<'a> {
                 sources.iter().map(|source| (*source, network.sources[*source].rate)).collect();
             Group::new(&sources, number, options.seed, options.aligned)
         });
-        // Records of sources with different rates share a key as long as the slower one takes for a record.
+        // Records of sources with different rates share a key for the interval of the slower one.
         let spans = network.groups.iter().map(|sources| {
             let rates = sources.iter().map(|source| network.sources[*source].rate);
             let slowest = rates.clone().fold(f64::INFINITY, f64::min);
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
         emission::epoch(time, self.tick)
     }
 
-    /// Goes on to the next event; false if there is none.
+    /// Processes the next event; false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         let Some((time, event)) = self.calendar.next() else { return false };
         self.now = time;
@@ -211,8 +211,8 @@ impl<'a> World<'a> {
         true
     }
 
-    /// Lets frontiers go as far as they can; stateful stages take the epochs that are complete by that, sinks publish them.
-    /// What is to be said over links is sent then, after the records that all of this gave.
+    /// Advances frontiers as far as possible; stateful stages take the epochs that this completes, sinks publish them.
+    /// Messages over links are sent afterwards, following the records that this produced.
     fn settle(&mut self) {
         let (mut advanced, mut said) = (Vec::new(), Vec::new());
         while self.frontiers.step(&mut advanced, &mut said) {
@@ -224,7 +224,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // Of a frontier that moved several times, the last place is said.
+        // Only the last position of a frontier that moved several times is sent.
         said.sort_unstable_by_key(|progress| (progress.channel, Reverse(progress.epoch)));
         said.dedup_by_key(|progress| progress.channel);
         for progress in said {
@@ -232,7 +232,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Sends a message of progress over its link: as the engine does, with the bandwidth and the delay of the records.
+    /// Sends a progress message over its link: as in the engine, with the bandwidth and the delay of the records.
     fn say(&mut self, progress: Progress) {
         let engine = self.network.stages[progress.to].engine;
         let frame = engine.map_or(0.0, |engine| engine.frame.at(self.progress_draws.unit()));
@@ -240,7 +240,7 @@ impl<'a> World<'a> {
         self.will_arrive(progress.link, arrival + nanoseconds(frame), OnTheWay::Progress(progress));
     }
 
-    /// Emits what is due of a group of sources.
+    /// Emits the due records of a group of sources.
     fn emit(&mut self, index: usize) {
         let begin = self.work;
         loop {
@@ -253,7 +253,7 @@ impl<'a> World<'a> {
                 self.calendar.enter(due, Event::Due(index as u32));
                 return;
             }
-            // At a rate beyond all plans there is no end to what is due at one time.
+            // At extreme rates an unlimited number is due at one time.
             if self.work - begin >= MOST_AT_ONCE || self.on_the_way >= self.options.most_records {
                 self.calendar.enter(self.now, Event::Due(index as u32));
                 return;
@@ -298,12 +298,12 @@ impl<'a> World<'a> {
             }
             let next = next.map(|due| self.epoch(due));
             self.frontiers.source_moves(source, Some(epoch), next);
-            // What stands behind may be free again before the next of several records of one time.
+            // A later stage may be free again before the next of several records of one time.
             self.settle();
         }
     }
 
-    /// A group that waits at the end of the simulation emits nothing any more.
+    /// Ends a group that waits at the end of the simulation: it emits nothing more.
     fn end_sources(&mut self, index: usize) {
         for position in 0..self.groups[index].sources.len() {
             let emitter = &mut self.groups[index].sources[position];
@@ -329,12 +329,12 @@ impl<'a> World<'a> {
         self.late + if goes_on { self.now.min(self.window.1).saturating_sub(since) } else { 0 }
     }
 
-    /// Records of one key have the same chance at all sources, or those of a join would not meet.
+    /// Records of one key have equal chances at all sources, as otherwise partners in a join would not meet.
     fn chance_of(&self, group: usize, key: u64) -> u32 {
         (mixed(key ^ mixed(self.options.seed ^ ((group as u64) << 32))) >> 32) as u32
     }
 
-    /// Sends copies of a record along an edge, as many as the edge has records per record.
+    /// Sends copies of a record along an edge, by the edge's ratio.
     fn send(&mut self, from: Slot, is_source: bool, out: &Out, record: Record) {
         let network = self.network;
         let to = network.stage(record.class, out.to);
@@ -368,7 +368,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What the engine itself takes until the stage `to` has a record and, where it has a model, can call it.
+    /// The engine's overhead until the stage `to` has a record and, with a model, can call it.
     fn engine_time(&mut self, from: Slot, is_source: bool, to: usize, bytes: f64, way: Way) -> Nanoseconds {
         let stage = &self.network.stages[to];
         let Some(engine) = stage.engine else { return 0 };
@@ -393,7 +393,7 @@ impl<'a> World<'a> {
         self.will_arrive(index, arrival + engine, OnTheWay::Record(to as u32, out.input, record));
     }
 
-    /// A link sends so many bytes, after all that it was given before: when they arrive, and for how long they wait.
+    /// Occupies a link with a number of bytes, after earlier ones; returns the arrival time and the wait.
     fn occupy(&mut self, index: usize, bytes: f64) -> (Nanoseconds, Nanoseconds) {
         let facts = &self.network.links[index];
         let link = &mut self.links[index];
@@ -404,7 +404,7 @@ impl<'a> World<'a> {
         (link.free_at + facts.delay, begin - self.now)
     }
 
-    /// Something comes to a stage at this time, but not before what was sent before it.
+    /// Schedules an arrival at a stage, not before earlier items.
     fn will_arrive(&mut self, index: usize, arrival: Nanoseconds, arriving: OnTheWay) {
         let waiting = &mut self.links[index].waiting;
         let arrival = waiting.back().map_or(arrival, |(before, _)| arrival.max(*before));
@@ -430,7 +430,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A record has come to a stage.
+    /// A record arrives at a stage.
     fn deliver(&mut self, stage: usize, input: u8, record: Record) {
         if self.network.stages[stage].is_stateful {
             self.wait_for_epoch(stage, input, record);
@@ -439,7 +439,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How many records become of one, and what is left of its chance.
+    /// Number of records made from one, and the remainder of its chance.
     fn copies(&self, mut record: Record, ratio: f64) -> (u32, Record) {
         let whole = (ratio + 1e-9).floor();
         let part = ratio - whole;
@@ -448,13 +448,13 @@ impl<'a> World<'a> {
         }
         let chance = f64::from(record.chance) / 2f64.powi(32);
         let more = chance < part;
-        // What is left is again evenly distributed.
+        // The remainder is again uniformly distributed.
         let left = if more { chance / part } else { (chance - part) / (1.0 - part) };
         record.chance = (left * 2f64.powi(32)) as u32;
         (whole as u32 + u32::from(more), record)
     }
 
-    /// A record is on the way.
+    /// A record enters the system.
     fn begin(&mut self, record: &Record) {
         self.on_the_way += 1;
         self.most_on_the_way = self.most_on_the_way.max(self.on_the_way);
@@ -478,7 +478,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether what happens now counts.
+    /// Whether the present time is counted.
     fn counts(&self) -> bool {
         (self.window.0..self.window.1).contains(&self.now)
     }

@@ -1,10 +1,10 @@
 //! Integer programs solved by [HiGHS](https://highs.dev), whose library is loaded at run time.
 //!
 //! Nothing is compiled: the library is the one in the `highspy` package of the Python package index
-//! (`scripts/fetch-library.sh highs`), or any other build of HiGHS 1.7 or newer with its C interface. The crate has two parts: the C
-//! functions (`library.rs`, the only unsafe code) and a [`Program`] that is checked before they see it.
+//! (`scripts/fetch-library.sh highs`), or any other build of HiGHS 1.7 or newer with its C interface. The crate has two
+//! parts: the C functions (`library.rs`, the only unsafe code) and a [`Program`] that is checked before they get it.
 //!
-//! A solve uses one thread and HiGHS' own fixed seed, so that the same program gives the same answer.
+//! A solve uses one thread and HiGHS' own fixed seed, so that answers are reproducible.
 //!
 //! ```no_run
 //! use tidemill_highs::{Highs, Program, Settings, Status};
@@ -36,10 +36,10 @@ pub enum HighsError {
     Load {
         /// The file.
         path: PathBuf,
-        /// What the system said, or what is missing in it.
+        /// The system's error, or the missing part.
         reason: String,
     },
-    /// HiGHS did not take something, or ended with an internal error.
+    /// HiGHS rejected an input, or ended with an internal error.
     #[error("HiGHS refused {0}")]
     Refused(&'static str),
 }
@@ -57,7 +57,7 @@ impl PartialEq for Highs {
 impl Eq for Highs {}
 
 impl Highs {
-    /// Loads the library of this file; a second call with the same file gives the same handle.
+    /// Loads the library of this file; a second call with the same file returns the same handle.
     ///
     /// # Errors
     /// When it cannot be loaded, lacks a function or was built with 64-bit indices.
@@ -65,12 +65,12 @@ impl Highs {
         library::open(path).map(Self).map_err(|reason| HighsError::Load { path: path.to_owned(), reason })
     }
 
-    /// Its version, such as `1.15.1`.
+    /// Returns its version, such as `1.15.1`.
     pub fn version(self) -> &'static str {
         self.0.version()
     }
 
-    /// The file it was loaded from.
+    /// Returns the file it was loaded from.
     pub fn path(self) -> &'static Path {
         self.0.path()
     }
@@ -78,7 +78,7 @@ impl Highs {
     /// Minimises the program.
     ///
     /// # Errors
-    /// When HiGHS refuses a number or ends with an internal error; what is known then is nothing.
+    /// When HiGHS rejects a number or ends with an internal error; nothing is known then.
     pub fn solve(self, program: &Program, settings: &Settings<'_>) -> Result<Solved, HighsError> {
         if !program.is_sound() {
             return Err(HighsError::Refused(
@@ -89,18 +89,18 @@ impl Highs {
     }
 }
 
-/// How to solve.
+/// Settings of a solve.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
-    /// Stop at a point that is proven to cost at most this part more than any other. Default: 1e-6.
+    /// Stop at a point that is proven to cost at most this share more than any other. Default: 1e-6.
     pub relative_gap: f64,
-    /// By how much an integer may miss a whole number. Default: 1e-8.
+    /// Largest distance of an integer from a whole number. Default: 1e-8.
     pub integer_tolerance: f64,
     /// Seconds of wall clock; default: no limit.
     pub seconds: f64,
     /// Nodes of the search tree; default: no limit.
     pub nodes: Option<u64>,
-    /// A point to begin with, one value a column; a hint only.
+    /// An initial point, one value per column; a hint only.
     pub start: Option<&'a [f64]>,
 }
 
@@ -110,27 +110,27 @@ impl Default for Settings<'_> {
     }
 }
 
-/// How a solve ended.
+/// Outcome of a solve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The point is proven to be the best within the gap.
     Optimal,
     /// There is no point.
     Infeasible,
-    /// The clock ended it.
+    /// The time limit ended the search.
     TimeLimit,
-    /// The number of nodes (or another count) ended it.
+    /// The node limit (or another count) ended the search.
     NodeLimit,
-    /// Anything else: unbounded, or HiGHS could not tell.
+    /// Anything else: unbounded, or unknown to HiGHS.
     Unknown,
 }
 
-/// What is known after a solve.
+/// Result of a solve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solved {
     /// How it ended.
     pub status: Status,
-    /// The best point found, one value a column; none where there is none.
+    /// The best point found, one value per column.
     pub values: Option<Vec<f64>>,
     /// Its cost; 0 without a point.
     pub objective: f64,

@@ -1,6 +1,6 @@
 //! The C functions of the library. All unsafe code of the crate is here.
 //!
-//! Types follow `highs_c_api.h` of HiGHS 1.15 with `HighsInt` of 32 bits, which is asked when the library is opened.
+//! Types follow `highs_c_api.h` of HiGHS 1.15 with `HighsInt` of 32 bits, which is checked when the library is opened.
 #![expect(unsafe_code, reason = "functions of a C library")]
 use crate::{HighsError, Program, Settings, Solved, Status};
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};
@@ -85,7 +85,7 @@ pub(crate) fn open(path: &Path) -> Result<&'static Library, String> {
     if let Some(known) = open.iter().find(|known| known.path == path) {
         return Ok(known);
     }
-    // Never unloaded: libraries in C++ do not like that, and a process loads it once.
+    // Never unloaded: unloading C++ libraries is unsafe, and a process loads it once.
     let library: &'static Library = Box::leak(Box::new(Library::load(path)?));
     open.push(library);
     Ok(library)
@@ -93,11 +93,11 @@ pub(crate) fn open(path: &Path) -> Result<&'static Library, String> {
 
 impl Library {
     fn load(path: PathBuf) -> Result<Self, String> {
-        // SAFETY: loading runs the initialisers of the file's static objects. Those of HiGHS need nothing of ours; that
-        // the file is HiGHS is what whoever names it says, and the functions that it must have are looked up next.
+        // SAFETY: loading runs the initialisers of the file's static objects. Those of HiGHS need nothing of ours; the
+        // caller vouches that the file is HiGHS, and its required functions are looked up next.
         let loaded = unsafe { libloading::Library::new(&path) }.map_err(|error| error.to_string())?;
         let functions = Functions::of(&loaded)?;
-        // SAFETY: takes nothing and gives a static string that ends with a zero.
+        // SAFETY: takes no arguments and returns a static string that ends with a zero.
         let version = unsafe { CStr::from_ptr((functions.version)()) }.to_string_lossy().into_owned();
         let library = Self { path, functions, version, _loaded: loaded };
         let model = Owned::new(&library)?;
@@ -121,7 +121,7 @@ impl Library {
     pub(crate) fn solve(&self, program: &Program, settings: &Settings<'_>) -> Result<Solved, HighsError> {
         let model = Owned::new(self).map_err(|_| HighsError::Refused("a new model"))?;
         model.set_bool(c"output_flag", false)?;
-        // Several threads would make the answer depend on their luck.
+        // With several threads the answer would depend on their timing.
         model.set_int(c"threads", 1)?;
         model.set_double(c"mip_rel_gap", settings.relative_gap)?;
         model.set_double(c"mip_abs_gap", 0.0)?;
@@ -153,7 +153,7 @@ impl Drop for Owned<'_> {
 
 impl<'a> Owned<'a> {
     fn new(library: &'a Library) -> Result<Self, String> {
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         let model = unsafe { (library.functions.create)() };
         match model.is_null() {
             true => Err("it gives no model".to_owned()),
@@ -209,8 +209,8 @@ impl<'a> Owned<'a> {
 
     /// One value for each column.
     fn start(&self, values: &[f64]) {
-        // SAFETY: one value for each column of the model; the other arrays may be null. A point that does not fit is
-        // refused, which is no failure: it is a hint.
+        // SAFETY: one value for each column of the model; the other arrays may be null. Rejection of a point that does
+        // not fit is no failure, because it is a hint.
         unsafe { (self.1.set_solution)(self.0, values.as_ptr(), null(), null(), null()) };
     }
 
@@ -251,7 +251,7 @@ impl<'a> Owned<'a> {
     fn values(&self, program: &Program) -> Vec<f64> {
         let (mut values, mut column_duals) = (vec![0.0; program.columns()], vec![0.0; program.columns()]);
         let (mut activities, mut row_duals) = (vec![0.0; program.rows()], vec![0.0; program.rows()]);
-        // SAFETY: the first two arrays have one place a column, the others one a row.
+        // SAFETY: the first two arrays have one entry per column, the others one per row.
         unsafe {
             (self.1.solution)(
                 self.0,
@@ -286,7 +286,7 @@ impl<'a> Owned<'a> {
     }
 }
 
-/// Warnings are taken: a time limit is one.
+/// Accepts warnings: a time limit is one.
 fn accepted(status: c_int, what: &'static str) -> Result<(), HighsError> {
     if status == STATUS_ERROR { Err(HighsError::Refused(what)) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
-//! A program as HiGHS takes it: minimise a linear cost, each row between two numbers, some columns integer.
+//! A program for HiGHS: minimise a linear cost, each row between two numbers, some columns integer.
 
 /// Position of a column.
 pub type Column = usize;
 
-/// The program. Columns and rows are numbered in the order in which they were added.
+/// The program. Columns and rows are numbered in the order of their addition.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     pub(crate) costs: Vec<f64>,
@@ -12,7 +12,7 @@ pub struct Program {
     pub(crate) integer: Vec<i32>,
     pub(crate) row_low: Vec<f64>,
     pub(crate) row_high: Vec<f64>,
-    /// Where each row begins in `indices` and `coefficients`.
+    /// Start of each row in `indices` and `coefficients`.
     pub(crate) starts: Vec<i32>,
     pub(crate) indices: Vec<i32>,
     pub(crate) coefficients: Vec<f64>,
@@ -56,7 +56,7 @@ impl Program {
         self.starts.len()
     }
 
-    /// Whether every number is one: HiGHS takes what is not, and answers nonsense.
+    /// Whether every number is valid: HiGHS accepts invalid ones and gives meaningless answers.
     pub(crate) fn is_sound(&self) -> bool {
         let bounds = [&self.column_low, &self.column_high, &self.row_low, &self.row_high];
         let finite = [&self.costs, &self.coefficients];
@@ -70,7 +70,7 @@ impl Program {
     }
 }
 
-/// HiGHS counts with 32 bits.
+/// Converts a position to the 32 bits of HiGHS.
 fn index(position: usize) -> i32 {
     i32::try_from(position).expect("a program of fewer than 2^31 numbers")
 }

@@ -1,4 +1,4 @@
-//! With the library that `make setup` fetches.
+//! Tests with the library from `make setup`.
 use super::*;
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ fn a_limit_of_nodes_ends_a_search_with_a_bound() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against all combinations; the relaxation is a bound; a start changes nothing; nor does a second solve.
+    /// Agrees with all combinations; the relaxation is a bound; neither a start nor a second solve changes the answer.
     #[test]
     fn the_best_of_all_combinations(
         items in prop::collection::vec((0.1f64..10.0, 0.5f64..5.0, 0u32..4), 1..5),

@@ -1,5 +1,5 @@
-//! Random workflows of relational operators and trackers, with machines and figures for them, as files: whatever plan is made of them,
-//! a run gives what a run without a plan gives.
+//! Random workflows of relational operators and trackers, with machines and figures for them, as files. A run with any
+//! plan of them gives the same results as a run without a plan.
 use std::fmt::Write;
 use tidemill_random::Random;
 
@@ -23,16 +23,16 @@ pub struct Files {
     pub outputs: Vec<String>,
 }
 
-/// What flows out of a source or an operator.
+/// The output of a source or an operator.
 #[derive(Debug, Clone)]
 struct Stream {
     id: String,
     /// Text and int64 columns.
     keys: Vec<&'static str>,
     has_boxes: bool,
-    /// Rows may be taken back, which only sinks take here.
+    /// Rows may be revised, which only sinks accept here.
     is_revised: bool,
-    /// It has pairs: a join of these would have as many as nobody can look at.
+    /// It has pairs: a join of these would have too many to check.
     has_pairs: bool,
     is_read: bool,
 }
@@ -285,7 +285,7 @@ impl Draw<'_> {
     }
 }
 
-/// Boxes that move, of some cameras at some sites; those of a frame have one time.
+/// Boxes that move, of some cameras at some sites; the boxes of a frame have one time.
 fn rows(random: &mut Random) -> String {
     let mut text = "camera,site,n,at,v,frame,left,top,width,height,score\n".to_owned();
     let (cameras, sites) = (2 + random.below(9), 1 + random.below(4));

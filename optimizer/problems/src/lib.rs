@@ -1,4 +1,4 @@
-//! Random planning problems for tests and benchmarks, the same on every machine; nothing that ships depends on them.
+//! Random planning problems for tests and benchmarks, reproducible on every machine; no product code depends on them.
 mod files;
 mod published;
 mod small;
@@ -38,7 +38,7 @@ impl Size {
     pub const HUGE: Self = Self { operators: 50, variants: 5, types: 15, tiers: 4, workers: 200 };
 }
 
-/// A worker type in the making.
+/// A worker type under construction.
 struct WorkerType {
     tier: usize,
     is_accelerator: bool,
@@ -48,9 +48,9 @@ struct WorkerType {
     count: u32,
 }
 
-/// A workflow of joins over tiers of ever faster and dearer workers, the last type of each tier above the lowest an
-/// accelerator. Accuracy is additive, its limit at 60 % of what can be reached; utilisation up to 0.8; the rate takes
-/// 45 % of all workers with the middle variants. Traffic up costs 0.05 to 0.2 $/GiB, down ten times that.
+/// Returns a workflow of joins over tiers of increasingly fast and expensive workers; the last type of each tier above
+/// the lowest is an accelerator. Accuracy is additive, its limit at 60 % of the maximum; utilisation up to 0.8; the
+/// rate takes 45 % of all workers with the middle variants. Traffic up costs 0.05 to 0.2 $/GiB, down ten times that.
 pub fn workflow_problem(size: Size, seed: u64) -> Problem {
     let mut random = Random::of_seed(seed);
     let types = worker_types(size, &mut random);
@@ -172,11 +172,11 @@ fn operator(index: usize, size: Size, types: &[WorkerType], random: &mut Random)
     (operator, accuracy)
 }
 
-/// Seconds of the slowest path of a generated workflow on its fastest machines and ways: what latency limits of
-/// benchmarks are multiples of.
+/// Returns the seconds of the slowest path of a generated workflow on its fastest machines and routes: the unit of
+/// benchmarks' latency limits.
 ///
-/// Each operator takes 1.3 times the service time of its middle variant and 20 ms of waiting at the location where
-/// it ends soonest; none where an operator cannot be reached.
+/// Each operator takes 1.3 times the service time of its middle variant and 20 ms of waiting at the location where it
+/// ends first; none where an operator cannot be reached.
 pub fn fastest_path_seconds(problem: &Problem) -> Option<f64> {
     let locations = 0..problem.locations.len();
     let mut ends: Vec<Vec<f64>> = Vec::new(); // by operator and location
@@ -210,7 +210,7 @@ pub fn fastest_path_seconds(problem: &Problem) -> Option<f64> {
     slowest.is_finite().then_some(slowest)
 }
 
-/// Each source feeds an operator; later ones take one or two of those shortly before; loose ends join in the last.
+/// Each source feeds an operator; later operators read one or two of the preceding ones; loose ends join in the last.
 fn edges(size: Size, sources: usize, random: &mut Random) -> Vec<Edge> {
     let mut edges = Vec::new();
     let mut is_read = vec![false; size.operators];

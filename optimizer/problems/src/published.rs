@@ -78,10 +78,10 @@ const ACCURACIES: [(usize, usize, f64); 10] = [
     (4, 1, 58.33),
 ];
 
-/// Limits under which the published case is planned.
+/// Settings for planning the published case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishedSetting {
-    /// A worker runs one operator, no traffic to a lower tier: the source's own rules.
+    /// A worker runs one operator, no traffic to a lower tier: the original rules.
     OneOperatorPerWorker,
     /// Operators share workers, no traffic to a lower tier.
     Shared,
@@ -90,7 +90,7 @@ pub enum PublishedSetting {
 }
 
 impl PublishedSetting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 3] = [Self::OneOperatorPerWorker, Self::Shared, Self::SharedWithReturnTraffic];
 
     /// Name in tables.
@@ -103,8 +103,8 @@ impl PublishedSetting {
     }
 }
 
-/// The published case at a rate of questions per second, with a least accuracy in percent. Workers may be busy all the
-/// time, as in the source.
+/// Returns the published case at a rate of questions per second, with a least accuracy in percent. Workers may be busy
+/// all the time, as in the original.
 pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting) -> Problem {
     let variants = |operator: &str| -> Vec<Variant> {
         let rows = LATENCIES.iter().filter(|(of, _, _)| *of == operator);

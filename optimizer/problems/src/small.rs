@@ -18,7 +18,7 @@ const SHAPES: &[&[&[i32]]] = &[
     &[&[-1], &[0], &[0], &[1, 2]],
     // A source that two operators read, joined.
     &[&[-1], &[-1], &[0, 1]],
-    // The same, and the second source is joined late.
+    // As before, with the second source joined late.
     &[&[-1], &[0], &[-2], &[1, 2]],
     // A tree with two ends.
     &[&[-1], &[0], &[0]],
@@ -37,7 +37,7 @@ pub fn small_problem(seed: u64) -> Problem {
     let mut operators: Vec<Operator> =
         shape.iter().enumerate().map(|(index, _)| operator(index, &classes, &mut random)).collect();
     if shape.len() == 4 && shape[3].len() == 2 && random.chance(0.15) {
-        // A join without work of its own.
+        // A weightless join.
         let join = &mut operators[3];
         join.weightless = true;
         join.variants = vec![Variant { id: "join".into(), modes: Vec::new() }];
@@ -72,8 +72,8 @@ pub fn small_problem(seed: u64) -> Problem {
     problem
 }
 
-/// As [`small_problem`], with rates that depend on the variants of some operators: what one gives counts in everything
-/// behind it. (At least two of the operators' variants differ in nearly all of them.)
+/// As [`small_problem`], with rates that depend on the variants of some operators: an operator's output affects
+/// everything after it. (At least two of the operators' variants differ in nearly all of them.)
 pub fn small_problem_with_rates(seed: u64) -> Problem {
     let problem = small_problem(seed);
     let mut random = Random::of_seed(seed ^ 0x5241_5445);
@@ -121,8 +121,8 @@ pub fn small_problem_with_rates(seed: u64) -> Problem {
     problem
 }
 
-/// As [`small_problem`], with a latency limit between hopeless and loose, two waiting times to choose from, no more than 4
-/// workers, and without narrow links or little memory.
+/// As [`small_problem`], with a latency limit from infeasible to loose, two waiting times to choose from, no more than
+/// 4 workers, and without narrow links or little memory.
 pub fn small_problem_with_latency(seed: u64) -> Problem {
     let mut problem = small_problem(seed);
     let mut random = Random::of_seed(seed ^ 0x4C41_5445);
@@ -135,7 +135,7 @@ pub fn small_problem_with_latency(seed: u64) -> Problem {
     }
     let mut calls: Vec<f64> = Vec::new();
     for operator in &mut problem.operators {
-        // Fewer records, or nobody could keep a short wait.
+        // Fewer records, as otherwise no worker keeps a short wait.
         operator.rate *= 0.6;
         operator.stateful = random.chance(0.1);
         let modes = operator.variants.iter().flat_map(|variant| variant.modes.iter().flatten());
@@ -289,7 +289,7 @@ fn edges(shape: &[&[i32]], operators: &[Operator], rate: f64, random: &mut Rando
     edges
 }
 
-/// Position of the source that a negative producer means.
+/// Position of the source for a negative producer.
 fn source_of(producer: i32) -> usize {
     (producer.unsigned_abs() as usize).saturating_sub(1)
 }

@@ -14,7 +14,7 @@ use tidemill_optimizer::solution::{Outcome, Status};
 use tidemill_problems::{small_problem, small_problem_with_latency, small_problem_with_rates};
 use tidemill_random::Random;
 
-/// Relative to costs of some $/h.
+/// Absolute, for costs of some $/h.
 const TOLERANCE: f64 = 1e-6;
 
 fn cases(default: u64) -> u64 {
@@ -23,7 +23,7 @@ fn cases(default: u64) -> u64 {
 }
 
 fn plan(planner: &dyn Planner, problem: &Problem) -> Outcome {
-    // No wall-clock guard: what is found does not depend on how busy the machine is.
+    // No wall-clock guard: results must not depend on the load of the machine.
     let limits = SearchLimits { gap: 0.0, wall_seconds: None, ..SearchLimits::default() };
     let outcome = planner.plan(problem, &limits);
     let outcome = outcome.unwrap_or_else(|error| panic!("{}, {}: {error}", problem.name, planner.name()));
@@ -63,14 +63,15 @@ fn exact_and_exhaustive_agree() {
             (least, found) => panic!("seed {seed}: exact finds {found:?}, exhaustive {least:?}"),
         }
     }
-    // The generator makes both kinds, or the test says little.
+    // The test is meaningful only if the generator makes both kinds.
     assert!(
         feasible * 4 > infeasible && infeasible * 20 > feasible,
         "{feasible} feasible, {infeasible} infeasible"
     );
 }
 
-/// The same where a variant decides how many records follow; a plan made for the most of any variants would be dearer.
+/// The planners agree where a variant determines the rate after it; a plan for the largest rates would be more
+/// expensive.
 #[test]
 fn exact_and_exhaustive_agree_where_rates_depend_on_variants() {
     let beam = Beam::default();
@@ -112,7 +113,8 @@ fn exact_and_exhaustive_agree_where_rates_depend_on_variants() {
     assert!(solved_by_beam * 10 >= feasible * 8, "{solved_by_beam} of {feasible}");
 }
 
-/// The same where all records of one operator, or of two, must meet on one worker; that makes some plans dearer.
+/// The planners agree where all records of one or two operators must meet on one worker, which makes some plans more
+/// expensive.
 #[test]
 fn exact_and_exhaustive_agree_where_an_operator_may_not_be_spread() {
     let beam = Beam::default();
@@ -153,7 +155,8 @@ fn exact_and_exhaustive_agree_where_an_operator_may_not_be_spread() {
     assert!(feasible > 100 && dearer * 20 > feasible, "{feasible} feasible, {dearer} dearer");
 }
 
-/// A heuristic's plan keeps all limits and costs no less than what is proven; what is proven to have no plan has none.
+/// A heuristic's plan keeps all limits and costs no less than the proven bound; a problem proven infeasible has no
+/// plan.
 #[test]
 fn no_heuristic_is_better_than_the_proven_bound() {
     let beam = Beam::default();
@@ -187,7 +190,7 @@ fn no_heuristic_is_better_than_the_proven_bound() {
     assert!(found.iter().all(|&found| found > 0), "{found:?}");
 }
 
-/// The workers get the shares that the plan says, within 1 % of all keys; shares that are no parts of the whole are seen.
+/// The workers get the planned shares, within 1 % of all keys; wrong shares are detected.
 #[test]
 fn keys_spread_as_planned() {
     for seed in 1..=cases(20).min(200) {
@@ -206,8 +209,7 @@ fn keys_spread_as_planned() {
 }
 
 /// Under latency limits the exact planner plans with a budget per operator, so a plan that pairs slow workers with fast
-/// ones may be cheaper than its own; what it says to be proven holds for every plan. Of the seeds up to 1200, those
-/// where that was once found wrong are always looked at.
+/// ones may be cheaper; its proofs hold for every plan. The seeds up to 1200 that once failed are always tested.
 #[test]
 fn what_is_proven_under_latency_limits_holds_for_every_plan() {
     let beam = Beam::default();
@@ -250,7 +252,7 @@ fn what_is_proven_under_latency_limits_holds_for_every_plan() {
     );
 }
 
-/// The same where not all models fit into the memory of a worker: its cheapest plans keep both limits.
+/// Proofs hold where not all models fit into the memory of a worker: its cheapest plans keep both limits.
 #[test]
 fn what_is_proven_under_latency_limits_holds_where_memory_binds() {
     let (mut feasible, mut equal, mut bound_by_memory) = (0, 0, 0);

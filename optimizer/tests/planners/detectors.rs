@@ -1,5 +1,6 @@
-//! A detector whose models find different numbers of objects, from files to the optimum: against costs that are computed here
-//! from the numbers in the files, by trying all models and numbers of workers and all corners of what may be shared.
+//! A detector whose models find different numbers of objects, from files to the optimum: compared with costs that are
+//! computed here from the numbers in the files, by trying all models and numbers of workers and all corners of the
+//! shares.
 use proptest::prelude::*;
 use std::fmt::Write;
 use tidemill_optimizer::assemble::{Inputs, Model, Models, Options, assemble};
@@ -12,22 +13,22 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::workflow::Workflow;
 
-/// Most of its time that a worker may be busy.
+/// Largest busy share of a worker's time.
 const BUSY: f64 = 0.85;
 
-/// A detector at frames per second, and a model that looks at each object.
+/// A detector at frames per second, and a model that processes each object.
 #[derive(Debug, Clone)]
 struct Case {
     frames: u32,
     /// Thousandths of objects per frame, by detector.
     objects: [u32; 3],
-    /// Microseconds of a call at the edge, and of one in the cloud, by model.
+    /// Microseconds of a call at the edge and in the cloud, by model.
     detectors: [[u32; 2]; 3],
     embeddings: [[u32; 2]; 2],
     /// Bytes of a frame, and of an object by detector.
     frame: u32,
     object: [u32; 3],
-    /// Tenths of a percent, by detector and embedding; and what is wanted.
+    /// Tenths of a percent, by detector and embedding; and the limit.
     accuracy: [[u32; 2]; 3],
     wanted: u32,
     /// Number of workers, and thousandths of $/h, at the edge and in the cloud.
@@ -142,7 +143,7 @@ impl Case {
         )
     }
 
-    /// The least cost in $/h, with the detector of the plan that has it.
+    /// The least cost in $/h, with the detector of that plan.
     fn least(&self) -> Option<f64> {
         let mut least: Option<f64> = None;
         for detector in 0..3 {
@@ -165,8 +166,9 @@ impl Case {
         least
     }
 
-    /// The least cost of traffic with so many workers: a linear program of two shares, `x` of the frames and `y` of the
-    /// objects that are looked at at the edge, `y` at most `x`, because nothing comes back. Its optimum is in a corner.
+    /// The least cost of traffic with these numbers of workers: a linear program of two shares, `x` of the frames and
+    /// `y` of the objects that are processed at the edge, `y` at most `x`, because nothing comes back. Its optimum is
+    /// in a corner.
     fn traffic_cost(&self, detector: usize, embedding: usize, near: u32, far: u32) -> Option<f64> {
         let frames = f64::from(self.frames);
         let objects = frames * f64::from(self.objects[detector]) / 1e3;
@@ -232,7 +234,7 @@ proptest! {
                 prop_assert_eq!(outcome.status, Status::Optimal);
                 let solution = outcome.solution.expect("a plan with a cost");
                 prop_assert_eq!(check(&problem, &solution), []);
-                // What follows the detector is planned with what this detector finds.
+                // The operators after the detector are planned with the detector's number of objects.
                 let objects = f64::from(case.objects[solution.variants[0]]) / 1e3 * f64::from(case.frames);
                 prop_assert!((problem.at(&solution.variants).operators[1].rate - objects).abs() < 1e-6 * objects);
             }

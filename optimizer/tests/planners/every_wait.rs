@@ -1,4 +1,4 @@
-//! Latency limits without waits to choose from: what is proven is proven for every wait.
+//! Latency limits without listed waits: proofs hold for every wait.
 use tidemill_optimizer::check::check;
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::explain::{with_accuracy, with_latency, with_rate};
@@ -15,7 +15,7 @@ use tidemill_optimizer::waits::with_least_waits;
 use tidemill_problems::small_problem_with_latency;
 use tidemill_random::Random;
 
-/// Milliseconds of a call: mean, deviation, the guaranteed percentile; of so many records.
+/// Records of a call, and its milliseconds: mean, deviation, the guaranteed percentile.
 type Call = (u32, f64, f64, f64);
 
 fn mode((batch, mean, deviation, percentile): Call) -> ServiceMode {
@@ -31,7 +31,7 @@ fn mode((batch, mean, deviation, percentile): Call) -> ServiceMode {
     }
 }
 
-/// Two operators after each other on two kinds of machines, the source beside the first kind; `calls[operator][variant][class]`.
+/// Two consecutive operators on two kinds of machines, the source at the first kind; `calls[operator][variant][class]`.
 fn two_operators(
     rate: f64,
     calls: [Vec<[Vec<Call>; 2]>; 2],
@@ -90,7 +90,7 @@ fn two_operators(
     }
 }
 
-/// One machine beside the source and one behind a link that is expensive for what the source sends.
+/// One machine at the source and one across a link that is expensive for the source's records.
 fn expensive_link() -> Problem {
     let constant = |seconds: [f64; 2]| seconds.map(|seconds| vec![(1, seconds, 0.0, seconds)]);
     let mut problem = two_operators(
@@ -107,7 +107,7 @@ fn expensive_link() -> Problem {
     problem
 }
 
-/// Four machines that are all needed, each with a wait of its own.
+/// Four machines that are all needed, each with its own wait.
 fn four_machines(milliseconds: f64) -> Problem {
     let mut problem = two_operators(
         5.0,
@@ -192,7 +192,7 @@ fn planned(problem: &Problem) -> Outcome {
     outcome
 }
 
-/// The work shared out by hand: a part of the first operator on the near machine, all else on the far one.
+/// A manual plan: a share of the first operator on the near machine, all else on the far one.
 fn by_hand(problem: &Problem, near: f64) -> Solution {
     let hosting = |operator, worker, share| Hosting {
         operator,
@@ -214,7 +214,7 @@ fn by_hand(problem: &Problem, near: f64) -> Solution {
     with_least_waits(problem, &solution)
 }
 
-/// What is proven is near enough to be of use, and is never above a plan that somebody has.
+/// The bound is close enough to be useful, and never above the cost of a known plan.
 #[test]
 fn a_plan_with_waits_of_its_own_is_not_beneath_the_bound() {
     let problem = expensive_link();
@@ -246,14 +246,14 @@ fn a_looser_level_keeps_a_plan_on_four_machines() {
     }
 }
 
-/// A random small problem whose waits nobody gives.
+/// A random small problem without listed waits.
 fn without_levels(seed: u64) -> Problem {
     let mut problem = small_problem_with_latency(seed);
     problem.limits.wait_levels.clear();
     problem
 }
 
-/// Plans with random waits to choose from are by another planner, which shares no code with the exact one.
+/// Plans with random waits come from another planner, which shares no code with the exact one.
 #[test]
 fn no_plan_with_random_waits_is_beneath_the_bound() {
     let limits = SearchLimits { wall_seconds: Some(2.0), ..SearchLimits::default() };
@@ -278,7 +278,7 @@ fn no_plan_with_random_waits_is_beneath_the_bound() {
     assert!(compared >= 6, "{compared}");
 }
 
-/// A plan of a stricter level keeps a looser one: that is never proven to have none, or to cost more.
+/// A plan for a stricter level keeps a looser one, which is therefore never proven infeasible or more expensive.
 #[test]
 fn a_looser_level_is_never_proven_worse() {
     let limits = SearchLimits { wall_seconds: Some(1.0), ..SearchLimits::default() };
@@ -320,7 +320,7 @@ fn few_waits_prove_nothing() {
     assert_eq!((found.status, found.bound, found.gap), (Status::Feasible, None, None));
 }
 
-/// At another rate workers keep other waits: the room up to the level on latency is what these leave.
+/// At another rate workers keep other waits, which determine the headroom of the latency level.
 #[test]
 fn a_level_on_latency_leaves_room_for_more_records() {
     let mut problem = expensive_link();

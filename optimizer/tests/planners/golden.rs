@@ -7,7 +7,7 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Status};
 use tidemill_problems::{PublishedSetting, published_vqa_problem};
 
-/// Plans without a wall-clock limit, looks at the plan from all sides, and compares its cost to four decimals.
+/// Plans without a wall-clock limit, runs all checks on the plan, and compares its cost to four decimals.
 fn plan(problem: &Problem, expected: f64) -> Outcome {
     let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
     let outcome = Exact.plan(problem, &limits).unwrap_or_else(|error| panic!("{error}"));
@@ -44,7 +44,7 @@ fn shared_workers_and_return_traffic() {
     plan(&medium(40.0, 56.0), 5.3296);
 }
 
-/// The same problem twice, and once with its machines in reverse order, gives the same cost.
+/// One problem planned twice, and once with its machines in reverse order, gives equal costs.
 #[test]
 fn plans_are_reproducible() {
     let problem = medium(40.0, 56.0);

@@ -1,4 +1,4 @@
-//! All planners against each other and against what is known from elsewhere.
+//! All planners against each other and against known results.
 mod agreement;
 mod detectors;
 mod every_wait;

@@ -1,4 +1,4 @@
-//! Planners on the published case (medium setup of JellyBean's VQA), against what is known of it.
+//! Planners on the published case (medium setup of JellyBean's VQA), against known results.
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{
@@ -43,7 +43,8 @@ fn the_table_in_the_code_is_the_published_one() {
     }
 }
 
-/// The source's algorithm gives 7.5088 $/h here; with one operator per worker and free routing 7.4850 is the proven optimum.
+/// The original algorithm gives 7.5088 $/h here; with one operator per worker and free routing 7.4850 is the proven
+/// optimum.
 #[test]
 fn beam_is_as_good_as_the_published_plan() {
     let problem = published_vqa_problem(40.0, 56.0, PublishedSetting::OneOperatorPerWorker);
@@ -57,7 +58,7 @@ fn beam_is_as_good_as_the_published_plan() {
 fn exhaustive_finds_the_published_optima() {
     let known = [7.485018, 7.011478, 5.329642];
     for (setting, known) in PublishedSetting::ALL.into_iter().zip(known) {
-        // The variants of the accuracy limit alone would make no difference, but a long test.
+        // All variants within the accuracy limit would only make the test longer.
         let mut problem = published_vqa_problem(40.0, 56.0, setting);
         keep_variants(&mut problem, &[0, 1, 0]);
         if setting == PublishedSetting::OneOperatorPerWorker {
@@ -82,7 +83,7 @@ fn keep_variants(problem: &mut Problem, variants: &[usize]) {
     problem.limits.accuracy = None;
 }
 
-/// The source finds no plan by best fit and first fit beyond 51 questions per second (its section 5.6.3).
+/// The original finds no plan by best fit and first fit beyond 51 questions per second (its section 5.6.3).
 #[test]
 fn baselines_cost_more_and_give_up_early() {
     let setting = PublishedSetting::OneOperatorPerWorker;

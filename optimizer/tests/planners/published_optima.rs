@@ -1,4 +1,4 @@
-//! The exact planner on the published case, against optima that another solver found with another model.
+//! The exact planner on the published case, against optima of another solver with another model.
 //!
 //! `published_vqa_optima.csv` comes from `scripts/oracle_published_vqa.py`: HiGHS, worker by worker.
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -66,7 +66,7 @@ fn exact_meets_the_table_with_return_traffic() {
     exact_meets_the_table(PublishedSetting::SharedWithReturnTraffic);
 }
 
-/// Figure 5.7 of the source: its algorithm is near the least cost wherever there is a plan.
+/// Figure 5.7 of the original: its algorithm is near the least cost wherever there is a plan.
 #[test]
 fn beam_stays_near_the_table() {
     let (mut ratios, mut missed) = (Vec::new(), 0);

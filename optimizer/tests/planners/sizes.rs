@@ -1,5 +1,5 @@
-//! Records whose size depends on models before the sender: a plan costs what its own models send, against costs that are
-//! computed here, and against each joint choice of models planned by itself.
+//! Records whose size depends on models before the sender: a plan costs as much as its own models' sizes, against costs
+//! that are computed here, and against each joint choice of models planned by itself.
 use proptest::prelude::*;
 use tidemill_optimizer::assemble::{Inputs, Model, Models, Options, assemble};
 use tidemill_optimizer::check::check;
@@ -23,7 +23,7 @@ fn limits() -> SearchLimits {
     SearchLimits { gap: 0.0, wall_seconds: None, ..SearchLimits::default() }
 }
 
-/// How many times as large records of an edge are: `factors[edge][operator][variant]`, of the operators before the edge.
+/// Size factors of an edge's records: `factors[edge][operator][variant]`, of the operators before the edge.
 type Factors = Vec<Vec<Vec<f64>>>;
 
 /// A small problem whose sizes depend on variants before the sender: without factors, the factors, and with them.
@@ -47,11 +47,11 @@ fn with_factors(seed: u64) -> (Problem, Factors, Problem) {
     let mut random = Random::of_seed(seed ^ 0x5349_5A45);
     let mut plain = plain;
     for edge in &mut plain.edges {
-        // Large enough to weigh beside the workers.
+        // Large enough to matter next to the workers.
         let larger = 10f64.powf(random.uniform(0.0, 2.5));
         edge.bytes.iter_mut().for_each(|bytes| *bytes *= larger);
     }
-    // The last operator is mostly elsewhere, or sizes would hardly matter.
+    // The last operator is usually elsewhere, as otherwise sizes would hardly matter.
     let first = plain.worker_classes[0].location;
     let last = plain.operators.len() - 1;
     let is_elsewhere = random.chance(0.8);
@@ -63,7 +63,7 @@ fn with_factors(seed: u64) -> (Problem, Factors, Problem) {
         }
     }
     if seed % 3 == 2 && random.chance(0.5) {
-        // Wide enough for the largest, but not so wide that their time is nothing.
+        // Wide enough for the largest, but narrow enough for transfer times to matter.
         let most: f64 =
             plain.edges.iter().map(|edge| edge.rate * edge.bytes.iter().copied().fold(0.0, f64::max)).sum();
         let wide = most * random.uniform(1.0, 10.0);
@@ -180,7 +180,7 @@ proptest! {
         let planners: [&dyn Planner; 5] = [&Exact, &Exhaustive, &beam, &BestFit, &FirstFit];
         for planner in planners {
             let outcome = planned(planner, &sized);
-            // Under latency limits the exact planner may say that it has not proven its answer.
+            // Under latency limits the exact planner may report an unproven answer.
             let must_prove = planner.name() == "exhaustive" || planner.name() == "exact" && sized.limits.latency.is_empty();
             let proves = must_prove || planner.name() == "exact" && outcome.status != Status::Feasible;
             if let (Some(cost), Some(solution)) = (outcome.cost, &outcome.solution) {
@@ -200,7 +200,7 @@ proptest! {
     }
 }
 
-/// What is left out by bounds is left out for a reason: of many plans some are cheaper than with the largest sizes.
+/// Bounds make a difference: many plans are cheaper than with the largest sizes.
 #[test]
 fn plans_are_not_made_for_the_largest_sizes() {
     let (mut depend, mut cheaper) = (0, 0);
@@ -254,8 +254,8 @@ messages:
   - {from: follow, to: count, variants: {find: many}, bytes_per_record: 1MB}
 ";
 
-/// With a detector that finds few things the lists behind the tracker are short: 0.51 $/h of workers and 10 x 1 kB/s at
-/// 0.1 $/GiB, where those of the other are 1 MB.
+/// With a detector that finds few things the lists after the tracker are short: 0.51 $/h of workers and 10 x 1 kB/s at
+/// 0.1 $/GiB, where the other detector's lists are 1 MB.
 #[test]
 fn the_list_behind_a_tracker_is_as_long_as_its_detector_finds() {
     let traffic = |bytes: f64| 0.51 + 10.0 * bytes * 3600.0 * 0.1 / f64::from(1 << 30);
@@ -294,8 +294,8 @@ fn the_list_behind_a_tracker_is_as_long_as_its_detector_finds() {
     }
 }
 
-/// The example that follows vehicles, on published machines: what its tracks weigh depends on two models before them. Each pair of
-/// models by itself has nothing that depends on others, so the cheapest of these is the optimum.
+/// The vehicle example on published machines: the size of its tracks depends on two models before them. A single pair
+/// of models has no such dependence, so the cheapest pair is the optimum.
 #[test]
 fn vehicles_cost_what_their_own_models_send() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/aicity");
@@ -340,7 +340,7 @@ fn vehicles_cost_what_their_own_models_send() {
         let cost = outcome.cost.expect("a plan");
         assert!((cost - least).abs() <= 1e-6 * least, "{setup}: {cost} instead of {least}");
         assert_eq!(outcome.status, Status::Optimal, "{setup}");
-        // Equal where nothing crosses a link whose size depends on both models.
+        // Equal where no records cross a link whose size depends on both models.
         assert!(
             for_largest.is_some_and(|largest| largest >= cost * (1.0 - 1e-6)),
             "{setup}: {for_largest:?} and {cost}"

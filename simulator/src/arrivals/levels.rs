@@ -1,8 +1,8 @@
-//! Levels of a load that changes: a histogram of its factors is divided into few levels, each with one plan.
+//! Levels of a changing load: a histogram of its factors is divided into few levels, each with one plan.
 //!
-//! Which plan serves which load is decided by dynamic programming over the sorted load (the segmentation of Bellman 1961):
-//! the least cost of the first `j` bins in `n` levels is the least over `i` of that of the first `i` bins in `n - 1` levels
-//! and of bins `i + 1` to `j` with the plan for bin `j`.
+//! Dynamic programming over the sorted load assigns plans to loads (the segmentation of Bellman 1961): the least cost
+//! of the first `j` bins in `n` levels is the least over `i` of that of the first `i` bins in `n - 1` levels and of
+//! bins `i + 1` to `j` with the plan for bin `j`.
 use super::{Schedule, Switching, Trace};
 
 /// Time that a load spends in a range of factors.
@@ -12,36 +12,37 @@ pub struct LoadBin {
     pub factor: f64,
     /// Seconds at these factors.
     pub seconds: f64,
-    /// Sum of factor times seconds: what comes, in seconds of the nominal rate.
+    /// Sum of factor times seconds: the load in seconds of the nominal rate.
     pub nominal: f64,
 }
 
-/// What a plan costs for as long as it is used. Any unit of cost will do.
+/// Cost of using a plan, in any unit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Price {
-    /// For each second.
+    /// Per second.
     pub of_time: f64,
-    /// For what comes in each second at the nominal rate.
+    /// Per second's load at the nominal rate.
     pub of_load: f64,
 }
 
 impl Price {
-    /// For so many seconds with so much load.
+    /// Returns the cost of this time with this load.
     pub fn of(&self, seconds: f64, nominal: f64) -> f64 {
         self.of_time * seconds + self.of_load * nominal
     }
 }
 
-/// Bins put together to levels.
+/// Bins grouped into levels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Division {
-    /// Last bin of each level, rising; the last one is the last bin.
+    /// Last bin of each level, ascending; the last one is the last bin.
     pub lasts: Vec<usize>,
-    /// What it costs.
+    /// Its cost.
     pub cost: f64,
 }
 
-/// Factors of a trace in at most so many bins of even width, empty ones left out. Time without load counts to the lowest.
+/// Returns the factors of a trace in at most `most` bins of even width, without empty ones. Time without load counts to
+/// the lowest.
 pub fn histogram(trace: &Trace, most: usize) -> Vec<LoadBin> {
     let most = most.max(1);
     let largest = trace.largest_factor();
@@ -61,7 +62,7 @@ pub fn histogram(trace: &Trace, most: usize) -> Vec<LoadBin> {
     bins
 }
 
-/// The bins put together to at most so many, with the least sum over time of what a bin's largest factor is above the load.
+/// Merges bins to at most `most`, with the least sum over time of the excess of a bin's largest factor over the load.
 pub fn coarsened(bins: &[LoadBin], most: usize) -> Vec<LoadBin> {
     let prices: Vec<Option<Price>> =
         bins.iter().map(|bin| Some(Price { of_time: bin.factor, of_load: 0.0 })).collect();
@@ -79,8 +80,8 @@ pub fn coarsened(bins: &[LoadBin], most: usize) -> Vec<LoadBin> {
     levels.collect()
 }
 
-/// The cheapest division into one level, into at most two, and so on up to `most`. The plan of a level is that of its last
-/// bin; a bin without a price has none. Empty where the last bin has no price.
+/// Returns the cheapest division into one level, into at most two, and so on up to `most`. The plan of a level is that
+/// of its last bin; a bin without a price has none. Empty where the last bin has no price.
 pub fn divisions(bins: &[LoadBin], prices: &[Option<Price>], most: usize) -> Vec<Division> {
     let count = bins.len();
     let mut seconds = vec![0.0];
@@ -93,12 +94,12 @@ pub fn divisions(bins: &[LoadBin], prices: &[Option<Price>], most: usize) -> Vec
         Some(price) => price.of(seconds[last + 1] - seconds[first], nominal[last + 1] - nominal[first]),
         None => f64::INFINITY,
     };
-    // Cheapest cost of the first bins up to `last`, and where its last level begins.
+    // Cheapest cost of the first bins up to `last`, and the first bin of the last level.
     let mut layers: Vec<Vec<(f64, usize)>> = vec![(0..count).map(|last| (cost(0, last), 0)).collect()];
     for level in 1..most.min(count) {
         let before = &layers[level - 1];
         let layer = (0..count).map(|last| {
-            // As few levels as are as cheap.
+            // The fewest levels at equal cost.
             (1..=last).fold(before[last], |best, first| {
                 let sum = before[first - 1].0 + cost(first, last);
                 if sum < best.0 { (sum, first) } else { best }
@@ -114,23 +115,23 @@ pub fn divisions(bins: &[LoadBin], prices: &[Option<Price>], most: usize) -> Vec
     found.collect()
 }
 
-/// Levels with the schedule that follows a trace with them.
+/// Levels with the schedule that follows a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Levels {
-    /// Last bin of each level, rising: its plan is the level's.
+    /// Last bin of each level, ascending: its plan is the level's.
     pub lasts: Vec<usize>,
-    /// Which level serves when.
+    /// The level in service over time.
     pub schedule: Schedule,
-    /// What that costs over the trace.
+    /// Cost over the trace.
     pub cost: f64,
 }
 
-/// More levels than this part cheaper are worth it.
+/// More levels must be cheaper by this share.
 const WORTH: f64 = 1e-3;
 
-/// Of the divisions into up to `most` levels, the one whose schedule costs least; of those that cost about as much, the one
-/// with the fewest levels. A division knows nothing of dwell times, so that is not always the one with most levels. `missed`
-/// is the cost of what exceeds a level. None where the last bin has no price.
+/// Returns the division into up to `most` levels whose schedule costs least; at about equal cost, the one with the
+/// fewest levels. A division ignores dwell times, so more levels are not always cheaper. `missed` is the cost of load
+/// above a level. None where the last bin has no price.
 pub fn cheapest_levels(
     trace: &Trace,
     bins: &[LoadBin],
@@ -160,7 +161,7 @@ fn lasts(layers: &[Vec<(f64, usize)>]) -> Vec<usize> {
     let mut last = layers[0].len() - 1;
     let mut layer = layers.len() - 1;
     loop {
-        // What costs no more with one level less is taken over from there.
+        // At equal cost, use the division with one level less.
         while layer > 0 && layers[layer][last].0 == layers[layer - 1][last].0 {
             layer -= 1;
         }

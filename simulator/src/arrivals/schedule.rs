@@ -1,23 +1,23 @@
-//! When to switch between levels of a load, and what that means for the load.
+//! Switches between levels of a load, and their effect on the load.
 use super::Trace;
 
-/// A load this much above a level, as a part of it, still fits: dust of adding floats.
+/// A load above a level by at most this share still fits: rounding errors.
 const TOLERANCE: f64 = 1e-9;
 
-/// How a change of the load is followed.
+/// Rules for following a change of the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Switching {
-    /// Seconds between two switches at least; and the load has to have fitted into a lower level for as long before that
-    /// is taken.
+    /// Least seconds between two switches, and the time that the load must have fitted into a lower level before a
+    /// switch down.
     pub dwell: f64,
-    /// Seconds from a change of the load until another level can serve it: seeing it, starting workers, loading models.
+    /// Seconds from a change of the load until another level can serve it: detection, starting workers, loading models.
     pub reaction: f64,
 }
 
-/// A time at one level.
+/// A period at one level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spell {
-    /// Begin in seconds.
+    /// Start in seconds.
     pub begin: f64,
     /// End in seconds.
     pub end: f64,
@@ -25,25 +25,25 @@ pub struct Spell {
     pub level: usize,
 }
 
-/// What a level has to do with a load.
+/// Usage of a level by a load.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LevelUse {
-    /// Seconds in which the load is one for this level.
+    /// Seconds in which the load needs this level.
     pub needed: f64,
     /// Seconds at this level.
     pub seconds: f64,
-    /// What comes meanwhile and does not exceed the level, in seconds of the nominal rate.
+    /// Load meanwhile within the level, in seconds of the nominal rate.
     pub served: f64,
-    /// Seconds at this level with more load than it is for.
+    /// Seconds at this level with a higher load.
     pub over_seconds: f64,
-    /// What comes in excess of it, in seconds of the nominal rate.
+    /// Load in excess of it, in seconds of the nominal rate.
     pub over: f64,
 }
 
-/// Which level serves a load when, over one round of its trace.
+/// The level in service over time, over one round of the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// From the begin of the trace to its end, one after the other.
+    /// From the start of the trace to its end, one after the other.
     pub spells: Vec<Spell>,
     /// By level.
     pub levels: Vec<LevelUse>,
@@ -54,11 +54,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Follows a trace. `tops` are the largest factors of the levels, rising; what exceeds the last one is served by it.
+    /// Follows a trace. `tops` are the largest factors of the levels, ascending; the last level also serves higher
+    /// loads.
     ///
-    /// A higher level is taken as soon as the load needs it, a lower one when the load has fitted into it for the dwell time;
-    /// neither before the dwell time after the last switch. What is told is a round after others like it, because a
-    /// trace begins anew.
+    /// Switches up as soon as the load needs it, and down once the load has fitted into the lower level for the dwell
+    /// time; never before the dwell time after the last switch. The result is for a round after others, because a trace
+    /// repeats.
     pub fn new(trace: &Trace, tops: &[f64], switching: Switching) -> Self {
         let length = trace.seconds();
         let Switching { dwell, reaction } = switching;
@@ -68,7 +69,7 @@ impl Schedule {
             let fits = tops.iter().position(|top| factor <= top * (1.0 + TOLERANCE));
             fits.unwrap_or(tops.len().saturating_sub(1))
         };
-        // When which level is seen to be needed.
+        // Changes of the needed level, with the time of detection.
         let mut changes: Vec<(f64, usize)> = Vec::new();
         let first_round = -(reaction / length).ceil() - 1.0;
         for round in 0..(rounds - first_round) as usize + 1 {
@@ -76,7 +77,7 @@ impl Schedule {
             for (begin, _, factor) in trace.parts() {
                 let (at, level) = (offset + begin, level_of(factor));
                 match changes.last_mut() {
-                    // Only the last one before the begin counts.
+                    // Only the last one before the start counts.
                     Some(last) if at <= 0.0 => *last = (0.0, level),
                     Some((_, before)) if *before == level => {}
                     _ => changes.push((at.max(0.0), level)),
@@ -89,7 +90,7 @@ impl Schedule {
         Self::told(trace, tops, &switches, window, level_of)
     }
 
-    /// What the switches mean for the trace within a window of one round.
+    /// The effect of the switches on the trace within a window of one round.
     fn told(
         trace: &Trace,
         tops: &[f64],
@@ -129,17 +130,17 @@ impl Schedule {
         Self { spells, levels, switches: counted, seconds: trace.seconds() }
     }
 
-    /// Switches in a day.
+    /// Returns the switches per day.
     pub fn switches_per_day(&self) -> f64 {
         self.switches as f64 * 86_400.0 / self.seconds
     }
 
-    /// Part of the time in which the load exceeds its level.
+    /// Returns the share of the time in which the load exceeds its level.
     pub fn over_time(&self) -> f64 {
         self.levels.iter().map(|level| level.over_seconds).sum::<f64>() / self.seconds
     }
 
-    /// Part of what comes that is in excess of its level.
+    /// Returns the share of the load in excess of its level.
     pub fn over_load(&self) -> f64 {
         let over: f64 = self.levels.iter().map(|level| level.over).sum();
         let served: f64 = self.levels.iter().map(|level| level.served).sum();
@@ -147,12 +148,12 @@ impl Schedule {
     }
 }
 
-/// Times and levels of all switches; the first is where it begins.
+/// Times and levels of all switches; the first is the initial level.
 fn followed(changes: &[(f64, usize)], end: f64, dwell: f64, count: usize) -> Vec<(f64, usize)> {
     let Some((_, mut level)) = changes.first().copied() else { return vec![(0.0, 0)] };
     let mut switches = vec![(0.0, level)];
     let mut free_from = 0.0_f64;
-    // When the load last stopped to exceed each level.
+    // Time at which the load last stopped exceeding each level.
     let mut exceeded_until = vec![f64::NEG_INFINITY; count];
     for (index, (from, needed)) in changes.iter().enumerate() {
         let until = changes.get(index + 1).map_or(end, |(next, _)| *next);
@@ -219,7 +220,7 @@ mod tests {
     fn a_rise_soon_after_a_switch_is_missed_for_the_dwell_time() {
         let trace = trace(&[1.0, 1.0, 1.0, 1.0, 1.5, 4.0, 4.0, 1.0, 1.0, 1.0]);
         let schedule = Schedule::new(&trace, &TOPS, Switching { dwell: 100.0, reaction: 0.0 });
-        // Up to level 1 at 240 s, so level 2 has to wait from 300 s to 340 s.
+        // Switches to level 1 at 240 s, so level 2 has to wait from 300 s to 340 s.
         assert_eq!(
             spells(&schedule),
             [(0.0, 240.0, 0), (240.0, 340.0, 1), (340.0, 520.0, 2), (520.0, 600.0, 0)]

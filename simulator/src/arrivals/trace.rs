@@ -1,13 +1,13 @@
-//! A trace of rates: a table with a time and a rate, or a factor on the rates of the problem, in each line.
+//! A trace of rates: a table with a time and a rate, or a factor on the rates of the problem, per line.
 use tidemill_spec::units::{Rate, TimeSpan};
 
-/// The latest time in a trace, in seconds: a hundred years. Two of them, in nanoseconds, still are a number of 64 bits.
+/// The latest time in a trace, in seconds: a hundred years. Twice that in nanoseconds still fits into 64 bits.
 const LATEST: f64 = 36_525.0 * 86_400.0;
 /// The largest factor.
 const LARGEST_FACTOR: f64 = 1e9;
 
-/// Rates over time as factors on the rates of the problem. Each line holds until the next; after the last one, which
-/// holds as long as the one before it, the trace begins anew.
+/// Rates over time as factors on the rates of the problem. Each line holds until the next. The last one holds as long
+/// as the one before it; then the trace repeats.
 ///
 /// ```
 /// use tidemill_simulator::Trace;
@@ -17,15 +17,15 @@ const LARGEST_FACTOR: f64 = 1e9;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Begin in seconds and factor of each part; the first begins at 0.
+    /// Start in seconds and factor of each part; the first starts at 0.
     parts: Vec<(f64, f64)>,
-    /// Where it begins anew, in seconds.
+    /// Length until it repeats, in seconds.
     length: f64,
-    /// Sum of factor times seconds up to the begin of each part, and to the end.
+    /// Sum of factor times seconds up to the start of each part, and to the end.
     sums: Vec<f64>,
 }
 
-/// What is wrong with a trace.
+/// An error in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The first line names other columns.
@@ -33,7 +33,7 @@ pub enum TraceError {
     Header {
         /// Its number, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// A line is not two values.
@@ -41,14 +41,14 @@ pub enum TraceError {
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
         /// Name of the second column.
         column: &'static str,
-        /// A line that is right.
+        /// A valid line.
         example: &'static str,
     },
-    /// A time that is not later than the one before.
+    /// A time that is not later than the previous one.
     #[error("line {line}: {text} is not after the time before it: times rise, and the first is 0s")]
     Order {
         /// Its number, from 1.
@@ -56,7 +56,7 @@ pub enum TraceError {
         /// The time.
         text: String,
     },
-    /// A time beyond all plans.
+    /// A time out of range.
     #[error("line {line}: {text} is too late: write a time of at most {}d, a hundred years", LATEST / 86_400.0)]
     Late {
         /// Its number, from 1.
@@ -64,7 +64,7 @@ pub enum TraceError {
         /// The time and its value.
         text: String,
     },
-    /// A factor beyond all plans.
+    /// A factor out of range.
     #[error("line {line}: {text} is too much: write at most {LARGEST_FACTOR} times the rate of the plan")]
     Much {
         /// Its number, from 1.
@@ -72,12 +72,12 @@ pub enum TraceError {
         /// The time and its value.
         text: String,
     },
-    /// A part that was not read from a file, counted from 0.
+    /// An invalid part that was not read from a file, counted from 0.
     #[error(
         "part {0} of the trace is wrong: times rise from 0 to {LATEST} s at most, factors lie from 0 to {LARGEST_FACTOR}"
     )]
     Part(usize),
-    /// No lines, or no record ever.
+    /// No lines, or no record at any time.
     #[error("the trace has no part with records: write at least one line with a value above 0")]
     Empty,
 }
@@ -85,12 +85,12 @@ pub enum TraceError {
 impl Trace {
     /// Reads a table of comma-separated values. Its first line is `time,factor` or `time,rate`; a time is a number of
     /// seconds or has a unit (`10s`, `5min`, `2h`), a rate is a number of records per second or has a unit (`40/s`).
-    /// Empty lines and those that begin with `#` do not count. `nominal` is the rate that stands for the factor 1.
+    /// Empty lines and lines with a leading `#` are ignored. `nominal` is the rate of factor 1.
     ///
     /// # Errors
     /// See [`TraceError`].
     pub fn parse(text: &str, nominal: f64) -> Result<Self, TraceError> {
-        // Spreadsheets begin a file with a byte order mark.
+        // Spreadsheets put a byte order mark at the start of a file.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let mut content = lines.by_ref().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -126,10 +126,10 @@ impl Trace {
         Self::new(parts)
     }
 
-    /// Of parts (begin in seconds, factor) that rise from 0.
+    /// Creates a trace of parts (start in seconds, factor) that ascend from 0.
     ///
     /// # Errors
-    /// [`TraceError::Part`] for one that is not as it must be, [`TraceError::Empty`] where no factor is above 0.
+    /// [`TraceError::Part`] for an invalid one, [`TraceError::Empty`] where no factor is above 0.
     pub fn new(parts: Vec<(f64, f64)>) -> Result<Self, TraceError> {
         let mut before = None;
         for (index, (time, factor)) in parts.iter().enumerate() {
@@ -156,12 +156,12 @@ impl Trace {
         Ok(Self { parts, length: last, sums })
     }
 
-    /// Its length in seconds; then it begins anew.
+    /// Returns its length in seconds, after which it repeats.
     pub fn seconds(&self) -> f64 {
         self.length
     }
 
-    /// Its parts: begin and end in seconds, and the factor between them.
+    /// Returns its parts: start and end in seconds, and the factor between them.
     pub fn parts(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         self.parts.iter().enumerate().map(|(index, (begin, factor))| {
             let end = self.parts.get(index + 1).map_or(self.length, |(end, _)| *end);
@@ -169,24 +169,24 @@ impl Trace {
         })
     }
 
-    /// The largest factor.
+    /// Returns the largest factor.
     pub fn largest_factor(&self) -> f64 {
         self.parts.iter().map(|(_, factor)| *factor).fold(0.0, f64::max)
     }
 
-    /// The factor at a time in seconds.
+    /// Returns the factor at a time in seconds.
     pub fn factor_at(&self, time: f64) -> f64 {
         let within = time.rem_euclid(self.length);
         let after = self.parts.partition_point(|(begin, _)| *begin <= within);
         self.parts[after.saturating_sub(1)].1
     }
 
-    /// The mean factor over all of it.
+    /// Returns the mean factor.
     pub fn mean_factor(&self) -> f64 {
         self.sums[self.parts.len()] / self.length
     }
 
-    /// The seconds at the factor 1 in which as much comes as up to a time in seconds.
+    /// Seconds at factor 1 with the load up to a time in seconds.
     pub(crate) fn nominal_at(&self, time: f64) -> f64 {
         let rounds = (time / self.length).floor();
         let within = (time - rounds * self.length).max(0.0);
@@ -195,8 +195,8 @@ impl Trace {
         rounds * self.sums[self.parts.len()] + self.sums[part] + (within - begin) * factor
     }
 
-    /// The time at which as much has come as comes in `nominal` seconds at the factor 1, in seconds; infinite where factors
-    /// are so small that it never comes.
+    /// Time in seconds by which the load of `nominal` seconds at factor 1 has arrived; infinite where factors are too
+    /// small for it.
     pub(crate) fn time_of(&self, nominal: f64) -> f64 {
         let whole = self.sums[self.parts.len()];
         let rounds = (nominal / whole).floor();
@@ -204,7 +204,7 @@ impl Trace {
             return f64::INFINITY;
         }
         let rest = (nominal - rounds * whole).clamp(0.0, whole);
-        // The last part that begins at or below the rest: parts without records are passed over.
+        // The last part that starts at or below the rest: skips parts without records.
         let after = self.sums[..self.parts.len()].partition_point(|sum| *sum <= rest);
         let part = after.saturating_sub(1);
         let (begin, factor) = self.parts[part];
@@ -234,7 +234,7 @@ mod tests {
         let trace = Trace::parse("# a day\ntime,factor\n0,1\n10s,0\n20s,2\n", 40.0).unwrap();
         assert_eq!(trace.seconds(), 30.0);
         let times: Vec<f64> = [0.0, 5.0, 10.0, 12.0, 29.0, 30.0, 35.0].map(|n| trace.time_of(n)).to_vec();
-        // Nothing comes from 10 s to 20 s; after 30 s it begins anew.
+        // Nothing arrives from 10 s to 20 s; after 30 s it repeats.
         assert_eq!(times, [0.0, 5.0, 20.0, 21.0, 29.5, 30.0, 35.0]);
         assert_eq!(trace.mean_factor(), 1.0);
         let nominal: Vec<f64> =
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(nominal, [0.0, 5.0, 10.0, 10.0, 12.0, 30.0, 35.0]);
     }
 
-    /// Factors so small that a record never comes: infinitely late, not at once.
+    /// With tiny factors a record is infinitely late, not due at once.
     #[test]
     fn what_never_comes_is_not_due_at_once() {
         let trace = Trace::parse("time,factor\n0,1e-310\n", 40.0).unwrap();

@@ -1,4 +1,4 @@
-//! What is counted of stages and sinks.
+//! Counters of stages and sinks.
 use crate::frontier::{CLOSED, Epoch};
 use crate::network::Nanoseconds;
 use crate::options::{Options, Sink};
@@ -9,20 +9,20 @@ use tidemill_spec::publication::Publication;
 /// Route classes with a histogram of their own; the others share the last one.
 const CLASSES: usize = 256;
 
-/// What is known of a sink.
+/// Counters of a sink.
 #[derive(Debug)]
 pub(crate) struct SinkCounts {
-    /// Latencies by route class, where a record came.
+    /// Latencies by route class, for classes with records.
     pub(crate) by_class: Vec<Option<Distributed>>,
     /// Until readers see a record.
     pub(crate) visible: Distributed,
-    /// Until it comes.
+    /// Until it arrives.
     pub(crate) arrival: Distributed,
-    /// Records that came in the window.
+    /// Records that arrived in the window.
     pub(crate) records: u64,
-    /// Epochs that are published together; none: readers see nothing before the end of the run.
+    /// Number of epochs that are published together; none: readers see nothing before the end of the run.
     together: Option<Epoch>,
-    /// Records that readers do not see yet, as due and class, by the first of the epochs that are published together.
+    /// Records not yet visible, as due time and class, by the first of the epochs that are published together.
     waiting: BTreeMap<Epoch, Vec<(Nanoseconds, u32)>>,
 }
 
@@ -42,7 +42,7 @@ impl SinkCounts {
         }
     }
 
-    /// A record of an epoch came at `now` that was due at `born`.
+    /// A record of an epoch, due at `born`, arrives at `now`.
     pub(crate) fn record(
         &mut self,
         (born, class, epoch): (Nanoseconds, u32, Epoch),
@@ -58,8 +58,8 @@ impl SinkCounts {
         self.records += u64::from((from..=to).contains(&now));
     }
 
-    /// No record of an epoch before the frontier comes any more: as the engine's sinks, it commits up to the last boundary
-    /// that the frontier has reached.
+    /// All epochs before the frontier are complete: like the engine's sinks, commits up to the last boundary that the
+    /// frontier has reached.
     pub(crate) fn publish(&mut self, frontier: Epoch, now: Nanoseconds) {
         let Some(together) = self.together else { return };
         let complete = if frontier == CLOSED { CLOSED } else { frontier / together };
@@ -92,7 +92,7 @@ impl Wait {
     }
 }
 
-/// What is known of a stage.
+/// Counters of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct StageCounts {
     pub(crate) taken: u64,
@@ -102,9 +102,9 @@ pub(crate) struct StageCounts {
     pub(crate) called: u64,
     /// Records that wait to be served.
     pub(crate) queue: OverTime,
-    /// Time from when a record could be served to the begin of its call.
+    /// Time from when a record could be served to the start of its call.
     pub(crate) waiting: Wait,
-    /// Time that records waited for their epoch to be complete, partners included.
+    /// Time that records waited for their epoch to be complete, including partners.
     pub(crate) held: Wait,
     /// Worker time.
     pub(crate) busy: Nanoseconds,

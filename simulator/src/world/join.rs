@@ -1,11 +1,11 @@
-//! Stateful stages: records wait until their epoch is complete; those of a join only until the epochs before are, then for
-//! their partners.
+//! Stateful stages: records wait until their epoch is complete; records of a join wait until earlier epochs are, then
+//! for their partners.
 use super::{Record, World};
 use crate::frontier::{CLOSED, Epoch};
 use crate::network::Nanoseconds;
 
 impl World<'_> {
-    /// A record has come to a stateful stage.
+    /// A record arrives at a stateful stage.
     pub(super) fn wait_for_epoch(&mut self, stage: usize, input: u8, record: Record) {
         let now = self.now;
         let record = self.with_its_time(stage, record);
@@ -16,7 +16,8 @@ impl World<'_> {
         }
     }
 
-    /// The record as a stage has it that takes what is complete by event time: it counts to the epoch in which that is.
+    /// The record as a stage that follows event time has it: it counts to the epoch in which its event time is
+    /// complete.
     fn with_its_time(&mut self, stage: usize, record: Record) -> Record {
         if record.ahead == 0 || !self.network.stages[stage].follows_event_time {
             return record;
@@ -28,7 +29,7 @@ impl World<'_> {
         later
     }
 
-    /// Takes all epochs that are complete, and what a join has of the first that is not.
+    /// Takes all complete epochs, and for a join the records of the first incomplete one.
     pub(super) fn take_epochs(&mut self, stage: usize) {
         let frontier = self.frontiers.input(stage);
         let is_join = self.network.stages[stage].joins > 0;
@@ -61,7 +62,7 @@ impl World<'_> {
         }
     }
 
-    /// For records that have been alone for too long when `epoch` begins no partner will come.
+    /// Drops records that have been alone for too long when `epoch` starts: no partner will arrive.
     fn give_up_before(&mut self, stage: usize, epoch: Epoch) {
         let (patience, unmatched) = (self.patience, &mut self.unmatched);
         self.stages[stage].alone.retain(|_, records| {
@@ -72,7 +73,7 @@ impl World<'_> {
         });
     }
 
-    /// One record of each input with the same key become one; the first of an input meets the first of the others.
+    /// Merges one record of each input with equal keys; the first of an input meets the first of the others.
     fn meet(&mut self, stage: usize, input: u8, came: Nanoseconds, record: Record) {
         self.note_held(stage, came);
         let inputs = self.network.stages[stage].joins;
@@ -81,7 +82,7 @@ impl World<'_> {
         let others = (0..inputs).filter(|other| *other != usize::from(input));
         let Some(mut partners) = others.map(partner).collect::<Option<Vec<usize>>>() else {
             alone.push((input, record));
-            // It is not on the way while it waits alone; the pair will be.
+            // It does not count as in flight while it waits alone; the pair will.
             self.release(stage, &record);
             return;
         };

@@ -12,16 +12,16 @@ use tidemill_spec::quota::Quota;
 #[derive(Debug)]
 pub(crate) struct StageState {
     batching: Batching,
-    /// When the stage looks again.
+    /// Time of the next check.
     pub(super) wakes_at: Option<Nanoseconds>,
     is_ready: bool,
-    /// Records with the time at which they came.
+    /// Records with their time of arrival.
     queue: VecDeque<(Nanoseconds, Record)>,
     /// Batches with the worker.
     running: usize,
-    /// Records that wait for their epoch, with their input and the time at which they came.
+    /// Records that wait for their epoch, with their input and time of arrival.
     pub(super) pending: BTreeMap<Epoch, Vec<(u8, Nanoseconds, Record)>>,
-    /// Records taken whose partners have not come, by group and key, with their input.
+    /// Records taken whose partners are missing, by group and key, with their input.
     pub(super) alone: BTreeMap<(u32, u64), Vec<(u8, Record)>>,
     pub(crate) counts: StageCounts,
 }
@@ -53,15 +53,15 @@ struct Call {
 #[derive(Debug)]
 pub(crate) struct Worker {
     queue: VecDeque<Call>,
-    /// The calls that it makes at once.
+    /// Its concurrent calls.
     calls: Vec<Option<Call>>,
     pub(crate) busy: Nanoseconds,
     quota: Quota,
-    /// Until when its quota is taken by the calls that began, as if it came evenly.
+    /// Time until which its quota is used by the started calls, as if it were granted evenly.
     quota_until: Nanoseconds,
-    /// The stage of the newest call, and when it ended or will.
+    /// The stage of the newest call, and its end.
     newest: Option<(usize, Nanoseconds)>,
-    /// Lists that are empty again.
+    /// Empty lists for reuse.
     spare: Vec<Vec<(Nanoseconds, Record)>>,
 }
 
@@ -80,7 +80,7 @@ impl Worker {
 }
 
 impl World<'_> {
-    /// A record may be served now: a filter before the operator leaves some out.
+    /// A record may be served now: a filter before the operator drops some.
     pub(super) fn take(&mut self, index: usize, record: Record) {
         let gain = self.network.stages[index].gain;
         let (copies, record) = self.copies(record, gain);
@@ -113,14 +113,14 @@ impl World<'_> {
         self.look_at(index);
     }
 
-    /// Something has changed for a stage: it may have a batch to start.
+    /// Marks a stage that may have a batch to start.
     pub(super) fn look_at(&mut self, index: usize) {
         if !std::mem::replace(&mut self.stages[index].is_ready, true) {
             self.ready.push(index);
         }
     }
 
-    /// Has the stages that were looked at start their batches.
+    /// Starts batches of the marked stages.
     pub(super) fn start_batches(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         for index in ready.drain(..) {
@@ -164,7 +164,7 @@ impl World<'_> {
         }
     }
 
-    /// Begins as many waiting calls as the worker can make.
+    /// Starts waiting calls, up to the worker's limit.
     fn begin_calls(&mut self, index: usize) {
         loop {
             let worker = &mut self.workers[index];
@@ -174,7 +174,7 @@ impl World<'_> {
             let size = call.records.len();
             let part = self.draws.unit();
             let times = self.network.stages[call.stage].times;
-            // Another stage's call, or none, came before: the processor has to find its data again.
+            // After another stage's call or a pause the processor's caches are cold.
             let follows = worker.newest == Some((call.stage, self.now));
             let pause = if follows { 0.0 } else { times.map_or(0.0, |times| times.longer_after_pause(part)) };
             let needed = nanoseconds(times.map_or(0.0, |times| times.at(size as u32, part)) + pause);
@@ -186,7 +186,7 @@ impl World<'_> {
                 }
                 Some(share) => {
                     let end = worker.quota.end(self.now as i64, needed as i64, share) as Nanoseconds;
-                    // The part of the quota that it takes: what a short call leaves of a period is not lost.
+                    // The used part of the quota: a short call leaves the rest of a period usable.
                     let begin = worker.quota_until.max(self.now);
                     worker.quota_until = begin + (needed as f64 / share) as Nanoseconds;
                     (end, worker.quota_until.clamp(from, to) - begin.clamp(from, to))
@@ -213,7 +213,7 @@ impl World<'_> {
         let state = &mut self.stages[call.stage];
         state.running -= 1;
         state.batching.served(call.lasts as i64);
-        // The next one is with the worker already.
+        // The next one is already with the worker.
         self.begin_calls(worker);
         if self.counts() {
             self.stages[call.stage].counts.served += call.records.len() as u64;
@@ -225,7 +225,7 @@ impl World<'_> {
         self.look_at(call.stage);
     }
 
-    /// A record has been served: it goes to sinks and to what follows.
+    /// A record has been served: forwards it to sinks and later stages.
     fn leave(&mut self, index: usize, record: Record) {
         let network = self.network;
         let stage = &network.stages[index];

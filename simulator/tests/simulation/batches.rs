@@ -23,7 +23,7 @@ fn a_light_load_has_batches_of_one() {
 
 #[test]
 fn a_load_beyond_single_calls_fills_batches_and_is_served() {
-    // One by one 100/s would be all.
+    // Single calls would reach 100/s.
     let simulation = batched(400.0).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     assert!((simulation.sinks[0].rate - 400.0).abs() < 1.0);
     assert!(simulation.stages[0].batch() > 4.0, "{}", simulation.stages[0].batch());

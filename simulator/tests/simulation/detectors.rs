@@ -1,4 +1,4 @@
-//! A detector whose models find different numbers of objects: what follows has as much to do as its model says.
+//! A detector whose models find different numbers of objects: the rate of the next operators follows its model.
 use crate::plans::chain;
 use tidemill_optimizer::problem::{RateCase, Rates, Route, Sizes};
 use tidemill_simulator::{Arrivals, Distribution};
@@ -36,7 +36,7 @@ fn what_follows_a_detector_follows_its_model() {
     }
 }
 
-/// What a tracker sends is as long as the detector before it makes it.
+/// The detector before a tracker determines the size of the tracker's records.
 #[test]
 fn a_link_carries_what_the_models_before_its_sender_make_of_it() {
     let case =
@@ -49,7 +49,7 @@ fn a_link_carries_what_the_models_before_its_sender_make_of_it() {
     let sizes = Sizes::of(2, vec![0], &[OBJECTS.len(), 1, 1], |joint| bytes(joint[0]));
     case.problem = case.problem.with_sizes(vec![sizes]);
     case.problem.check().unwrap();
-    // The tracker is beside the detector.
+    // The tracker is with the detector.
     (case.solution.workers[1].class, case.solution.hostings[1].location) = (0, 0);
     for model in 0..OBJECTS.len() {
         case.solution.variants[0] = model;

@@ -1,10 +1,11 @@
-//! What is taken when the last record of its event time has come, as a tracker takes the frames of several cameras.
+//! Stages that take records when the last of their event time has arrived, as a tracker takes the frames of several
+//! cameras.
 use crate::plans::{Case, chain};
 use tidemill_simulator::{Arrivals, Distribution};
 
 const RATE: f64 = 40.0;
 
-/// Frames of four cameras, a detector that takes next to nothing, and a stateful operator behind it.
+/// Frames of four cameras, a detector that takes next to no time, and a stateful operator after it.
 fn cameras(follows_event_time: bool) -> Case {
     let mut case = chain(RATE, &[Distribution::Mean(1e-6), Distribution::Mean(1e-6)]);
     case.problem.sources[0].at_one_time = 4;
@@ -14,8 +15,8 @@ fn cameras(follows_event_time: bool) -> Case {
     case
 }
 
-/// Two frames are due in each tick of 50 ms, at its begin and in its middle, and the tick is over when the second is there: that
-/// is 25 and 0 ms. With the last of four frames it is 75, 50, 25 and 0 ms.
+/// Two frames are due in each tick of 50 ms, at its start and in its middle, and the tick is over when the second
+/// arrives: they wait 25 and 0 ms. With the last of four frames it is 75, 50, 25 and 0 ms.
 #[test]
 fn frames_wait_for_the_last_camera() {
     let run = |follows| cameras(follows).simulate(&Arrivals::constant(), |options| options.seconds = 100.0);

@@ -1,4 +1,4 @@
-//! What a planner counts on, the simulation of the same figures carries.
+//! The simulation carries the load that the planner assumes, with equal figures.
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::{Inputs, Options as Wishes, assemble};
@@ -25,7 +25,7 @@ name: one
 tiers: [{id: edge, workers: [{type: half, count: 1, price: 0.02 $/h}]}]
 ";
 
-/// Times of a half and of the whole of the same processor.
+/// Times on half of a processor and on the whole.
 fn profile(half: &str, whole: &str) -> Profile {
     let text = format!(
         "
@@ -43,7 +43,7 @@ messages: [{{from: rows, to: work, bytes_per_record: 100B}}]
     Profile::parse(&text, "profile.yaml").unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The part of what the planner takes for the most that comes, and the seconds of a record that it counts with.
+/// The achieved share of the largest load by the planner, and its seconds per record.
 fn carried(profile: &Profile) -> (f64, f64) {
     let workflow = Workflow::parse(WORKFLOW, "w").unwrap_or_else(|errors| panic!("{errors}"));
     let infrastructure =
@@ -64,7 +64,7 @@ fn carried(profile: &Profile) -> (f64, f64) {
     (found.achieved(), counted)
 }
 
-/// Nine calls of half a processor, most of them short, and two hundred of a whole one that say something else.
+/// Nine calls of half a processor, most of them short, and two hundred of a whole one that contradict them.
 #[test]
 fn few_skewed_calls_do_not_promise_more_than_is_carried() {
     let few = "samples: 9, mean: 2.2ms, deviation: 2.4ms, p50: 1ms, p75: 1.2ms, p90: 6ms, \
@@ -73,7 +73,7 @@ fn few_skewed_calls_do_not_promise_more_than_is_carried() {
     let (part, counted) = carried(&profile(few, many));
     assert!(part > 0.98, "{part}");
     assert!((counted - 0.0032).abs() < 1e-9, "{counted}");
-    // Where the half was measured to be slower than half of the whole, that counts.
+    // A half that was measured slower than half of the whole counts.
     let (part, counted) = carried(&profile("mean: 5ms, p75: 4ms", many));
     assert!(part > 0.98 && (counted - 0.005).abs() < 1e-9, "{part} {counted}");
 }
@@ -81,7 +81,7 @@ fn few_skewed_calls_do_not_promise_more_than_is_carried() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever few calls were measured, with a mean or without.
+    /// Any few measured calls, with a mean or without.
     #[test]
     fn the_planner_counts_on_no_more_than_is_simulated(
         mut half in prop::collection::vec(200u32..20_000, 3..10),

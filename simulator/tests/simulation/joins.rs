@@ -18,8 +18,8 @@ fn a_pair_leaves_before_its_epoch_is_complete() {
     assert_eq!(simulation.unmatched, 0);
 }
 
-/// Ticks as long as the gap between records: features has the next record while speech is at the one before. It waits until
-/// that one has come, not for the rest of its own tick.
+/// Ticks as long as the interval of records: features has the next record while speech processes the previous one. It
+/// waits until that one has arrived, not for the rest of its own tick.
 #[test]
 fn an_epoch_waits_for_those_before_it() {
     let mut case = pair([32.0, 32.0], [0.002, 0.004, 0.001]);
@@ -32,10 +32,10 @@ fn an_epoch_waits_for_those_before_it() {
     let case = case.with_route(route);
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     assert_eq!(simulation.unmatched, 0);
-    // Speech comes 50 + 4 + 50 ms after its record was due; the three epochs before are complete by then.
+    // Speech arrives 50 + 4 + 50 ms after its record was due; the three epochs before are complete by then.
     let latency = simulation.sinks[0].arrival;
     assert!((latency.max - 0.105).abs() < 1e-6, "{}", latency.max);
-    // Features waits 102 ms less a period of 31.25 ms until it is taken, speech not at all.
+    // Features waits 102 ms minus a period of 31.25 ms until it is taken, speech not at all.
     let held = simulation.stages[2].held;
     assert!((held - 0.035375).abs() < 0.001, "{held}");
 }
@@ -57,12 +57,12 @@ fn partners_come_together_under_poisson_arrivals() {
     let simulation = case.simulate(&Arrivals::poisson(), |options| options.seconds = 300.0);
     assert_eq!(simulation.sinks[0].records, simulation.sources[0].records);
     assert_eq!(simulation.unmatched, 0);
-    // Only where speech is still at records of the tick before.
+    // Only where speech still processes records of the tick before.
     let held = simulation.stages[2].held;
     assert!(held > 0.0 && held < 0.005, "{held}");
 }
 
-/// Operators that keep half of the records of the same source keep the same half.
+/// Operators that keep half of the records of one source keep the same half.
 #[test]
 fn filtered_records_meet_again() {
     let mut case = pair([40.0, 40.0], [0.002, 0.004, 0.001]);
@@ -74,7 +74,7 @@ fn filtered_records_meet_again() {
     assert_eq!(simulation.unmatched, 0);
 }
 
-/// Records that an operator leaves out leave their partners alone: those are dropped and counted, not kept.
+/// Records that an operator drops leave their partners alone, which are dropped and counted, not kept.
 #[test]
 fn partners_that_never_come_are_counted() {
     let mut case = pair([40.0, 40.0], [0.002, 0.004, 0.001]);
@@ -101,7 +101,7 @@ fn keys_follow_the_shares_of_classes() {
     );
 }
 
-/// What is on a link holds up the join at its end as much as what is in a stage.
+/// Records on a link delay the join at its end as much as records in a stage.
 #[test]
 fn a_join_waits_for_what_is_on_a_link() {
     let mut case = pair([40.0, 40.0], [0.002, 0.004, 0.001]);

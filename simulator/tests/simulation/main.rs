@@ -1,4 +1,4 @@
-//! Simulations against theory and against what must always hold.
+//! Simulations against theory and invariants.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod batches;
 mod detectors;

@@ -12,12 +12,12 @@ fn a_saturated_worker_gives_its_capacity() {
     assert!((sink.due_rate - 100.0).abs() < 0.1, "{}", sink.due_rate);
     assert!((simulation.achieved() - 0.5).abs() < 0.01);
     assert!(simulation.workers[0].utilization > 0.999);
-    // Nearly all the time: until the sources may not be further ahead, nobody is late.
+    // Nearly all the time: no source is late until it reaches its lead limit.
     assert!(simulation.late_seconds > 110.0, "{}", simulation.late_seconds);
     let source = simulation.sources[0];
     assert_eq!(source.due, 12_000);
     assert!(source.records < 6_400);
-    // The queue is full of what sources may be ahead, and no fuller: 40 ticks of 50 ms at 100/s.
+    // The queue holds exactly the lead of the sources: 40 ticks of 50 ms at 100/s.
     let most = simulation.stages[0].queue_max;
     assert!((190..=215).contains(&most), "{most}");
     assert!(simulation.sinks[0].arrival.max > 50.0);
@@ -50,7 +50,7 @@ fn a_burst_is_late_and_is_caught_up_with() {
     // 30 s at 25/s, 10 s at 125/s, 40 s at 25/s.
     assert_eq!((simulation.sources[0].records, simulation.sources[0].due), (3000, 3000));
     assert_eq!(sink.records, 3000);
-    // 25/s more come than are served for 10 s: the last ones wait for 2.5 s.
+    // For 10 s arrivals exceed the capacity by 25/s: the last ones wait for 2.5 s.
     assert!((sink.arrival.max - 2.5).abs() < 0.1, "{}", sink.arrival.max);
     assert!((0.1..6.0).contains(&simulation.late_seconds), "{}", simulation.late_seconds);
 }

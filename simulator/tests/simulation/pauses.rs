@@ -22,8 +22,8 @@ fn a_call_after_a_pause_takes_longer() {
     assert!((simulation.workers[0].utilization - 0.15).abs() < 1e-3);
 }
 
-/// Welch 1964, a queue whose first customer after an idle time is served otherwise: idle are
-/// `(1 - rate * next) / (1 + rate * (first - next))` of the time.
+/// Welch 1964, a queue whose first customer after an idle time has another service time: the idle share is `(1 - rate *
+/// next) / (1 + rate * (first - next))`.
 #[test]
 fn only_the_first_call_of_a_busy_time_takes_longer() {
     let arrivals = Arrivals { spacing: Spacing::Poisson, ..Arrivals::constant() };
@@ -36,7 +36,7 @@ fn only_the_first_call_of_a_busy_time_takes_longer() {
 #[test]
 fn a_share_of_a_processor_serves_so_much_of_every_period() {
     let half = |seconds| ServiceTimes::of_any_batch(Distribution::Mean(seconds)).of_share(Some(0.5));
-    // Records come at the beginning of periods: 5 ms there, the rest in the next one.
+    // Records arrive at the start of periods: 5 ms there, the rest in the next one.
     for (needed, takes, busy) in [(0.004, 0.004, 0.08), (0.008, 0.013, 0.16)] {
         let simulation =
             case(10.0, half(needed)).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);

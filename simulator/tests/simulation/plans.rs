@@ -82,8 +82,8 @@ fn problem(operators: Vec<Operator>, edges: Vec<Edge>, sources: Vec<Source>) -> 
     problem
 }
 
-/// Operators one after the other, each on a worker of its own: the first at the edge, the others in the cloud. Messages
-/// have 1000 bytes.
+/// Consecutive operators, each on its own worker: the first at the edge, the others in the cloud. Messages have 1000
+/// bytes.
 pub(crate) fn chain(rate: f64, distributions: &[Distribution]) -> Case {
     let mut edges = vec![Edge { from: Producer::Source(0), to: 0, input: 0, rate, bytes: vec![1000.0] }];
     edges.extend((1..distributions.len()).map(|to| Edge {
@@ -117,7 +117,7 @@ pub(crate) fn chain(rate: f64, distributions: &[Distribution]) -> Case {
     Case { problem, solution, times: Times::new(times) }
 }
 
-/// Two sources, an operator behind each, and a join of both with a service time, each on a worker of its own.
+/// Two sources, an operator after each, and a join of both with a service time, each on its own worker.
 pub(crate) fn pair(rates: [f64; 2], seconds: [f64; 3]) -> Case {
     let sources = ["images", "questions"];
     let sources = sources.into_iter().zip(rates).map(|(id, rate)| Source {

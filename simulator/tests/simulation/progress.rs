@@ -1,7 +1,7 @@
-//! When a plan publishes in which one route class crosses a slow link and another does not: at the arrival of the last
-//! message of progress, computed by hand.
+//! Publication time of a plan in which one route class crosses a slow link and another does not: the arrival of the
+//! last progress message, computed by hand.
 //!
-//! A record comes every 25 ms, in an epoch of its own: it is due when its epoch begins, and its source knows then that
+//! A record comes every 25 ms, in an epoch of its own: it is due when its epoch starts, and its source then knows that
 //! the next one is of the next epoch. A call takes 1 ms.
 use crate::plans::{Case, chain};
 use proptest::prelude::*;
@@ -10,12 +10,12 @@ use tidemill_optimizer::solution::RouteClass;
 use tidemill_simulator::{Arrivals, Distribution, ServiceTimes, Times};
 
 const CALL: f64 = 0.001;
-/// Bytes of a record and of a message of progress.
+/// Bytes of a record and of a progress message.
 const RECORD: f64 = 1000.0;
 const PROGRESS: f64 = 88.0;
 
 /// A chain of operators with two classes of half of the records each, with these places (0: edge, 1: cloud) of each
-/// operator. Where both have the same place, they share the stage.
+/// operator. Where both classes have one place, they share the stage.
 fn classes(places: &[[usize; 2]], there: Route, back: Route) -> Case {
     let mut case = chain(40.0, &vec![Distribution::Mean(CALL); places.len()]);
     case.problem.limits.tick_seconds = 0.025;
@@ -50,7 +50,7 @@ fn delay(seconds: f64) -> Route {
     Route { price: 0.0, bandwidth: None, delay: seconds }
 }
 
-/// Every record of both classes takes as long until it is published and, in the mean of both, until it arrives.
+/// Every record of a class takes this long until it is published and, in the mean of both, until it arrives.
 fn assert_latencies(case: &Case, published: [f64; 2], arrived: [f64; 2]) {
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     let sink = &simulation.sinks[0];
@@ -73,11 +73,11 @@ fn assert_latencies(case: &Case, published: [f64; 2], arrived: [f64; 2]) {
 #[test]
 fn records_that_cross_no_link_wait_for_word_from_those_who_do() {
     for d in [0.002, 0.012, 0.060] {
-        // What is not in the cloud is published when the cloud knows that nothing of the epoch comes there.
+        // Records outside the cloud are published when the cloud has reported that it expects none of the epoch.
         let case = classes(&[[0, 1]], delay(d), Route::default());
         assert_latencies(&case, [d, d + CALL], [CALL, d + CALL]);
     }
-    // Without delay nobody waits for anybody.
+    // Without delay there is no waiting.
     let case = classes(&[[0, 1]], Route::default(), Route::default());
     assert_latencies(&case, [CALL, CALL], [CALL, CALL]);
 }
@@ -88,7 +88,7 @@ fn progress_is_sent_behind_the_records_at_the_bandwidth() {
     let route = Route { price: 0.0, bandwidth: Some(bandwidth), delay: d };
     let case = classes(&[[0, 1]], route, Route::default());
     let (record, progress) = (RECORD / bandwidth, PROGRESS / bandwidth);
-    // The message comes 0.8 ms after the record, which is served in 1 ms.
+    // The message arrives 0.8 ms after the record, which is served in 1 ms.
     assert_latencies(&case, [progress + d, record + d + CALL], [CALL, record + d + CALL]);
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     let link = &simulation.links[0];
@@ -103,9 +103,9 @@ fn progress_takes_every_hop_of_the_plan() {
     // Over the edge, then over both places, then back to the edge, where one stage takes both.
     let case = classes(&[[0, 0], [0, 1], [0, 0]], delay(d), delay(2.0 * d));
     let (here, there) = (3.0 * CALL, 3.0 * CALL + 3.0 * d);
-    // The cloud has said that it has nothing one call and both delays after the record is due.
+    // The cloud has reported the epoch complete one call and both delays after the record is due.
     assert_latencies(&case, [(CALL + 3.0 * d).max(here), there], [here, there]);
-    // A stage that waits for complete epochs waits for that, and serves the record then.
+    // A stage that waits for complete epochs waits for that, and then serves the record.
     let mut case = case;
     case.problem.operators[2].stateful = true;
     let waits = CALL + 3.0 * d + CALL;
@@ -115,8 +115,8 @@ fn progress_takes_every_hop_of_the_plan() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the link: arrivals do not depend on progress, nothing is published before it arrived, and nothing before
-    /// the link's delay.
+    /// With any link, arrivals do not depend on progress; nothing is published before it arrived or before the link's
+    /// delay.
     #[test]
     fn nothing_is_published_before_its_epoch_can_be_known(
         d in 0.0f64..0.1,

@@ -1,4 +1,4 @@
-//! What holds of every simulation.
+//! Invariants of every simulation.
 use crate::plans::{pair, shared};
 use proptest::prelude::*;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -9,7 +9,7 @@ use tidemill_simulator::{Arrivals, Ended, Options, Spacing, Times, simulate};
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing is lost, nothing is made, and nobody works more than all the time.
+    /// No record is lost or created, and no worker is busy for more than all the time.
     #[test]
     fn what_goes_in_comes_out(
         rate in 1.0f64..200.0,
@@ -41,7 +41,7 @@ proptest! {
         prop_assert!(latency.count == 0 || latency.mean >= least * 0.999_999);
     }
 
-    /// No more is served than the workers can, and as much of it as comes.
+    /// Served records are limited by the workers' capacity, and otherwise equal the arrivals.
     #[test]
     fn the_rate_is_that_of_the_sources_or_the_capacity(
         rate in 20.0f64..400.0,
@@ -55,7 +55,7 @@ proptest! {
             "{} instead of {expected}", simulation.sinks[0].rate);
     }
 
-    /// The same seed gives the same, another seed something else.
+    /// Equal seeds give equal results, different seeds different ones.
     #[test]
     fn the_seed_decides(seed in 0u64..1000) {
         let case = pair([50.0, 50.0], [0.01, 0.005, 0.002]);
@@ -65,7 +65,7 @@ proptest! {
     }
 }
 
-/// Plans of the exact planner keep their rate, and workers are as busy as planned, whatever the shape of the problem.
+/// Plans of the exact planner keep their rate, and workers are as busy as planned, for any shape of the problem.
 #[test]
 fn planned_problems_keep_their_rate() {
     let (mut simulated, mut even) = (0, 0);
@@ -74,12 +74,12 @@ fn planned_problems_keep_their_rate() {
         let outcome = Exact.plan(&problem, &SearchLimits::default()).unwrap();
         let Some(solution) = outcome.solution else { continue };
         let times = Times::of_modes(&problem, &solution);
-        // Some links are so slow that sources would have to wait for what is on them.
+        // Some links are too slow for the default lead of sources.
         let options = Options { seconds: 120.0, lead_ticks: u32::MAX, ..Options::of(&problem) };
         let simulation = simulate(&problem, &solution, &times, &Arrivals::constant(), &options).unwrap();
         simulated += 1;
         assert_eq!((simulation.ended, simulation.on_the_way), (Ended::Complete, 0), "seed {seed}");
-        // Where operators make other numbers of records of one, a join meets fewer partners than the lower of its rates.
+        // Where operators change the number of records, a join meets fewer partners than the lower of its rates.
         let rate = problem.operators[0].rate;
         if problem.operators.iter().all(|operator| (operator.rate / rate - 1.0).abs() < 1e-9) {
             even += 1;

@@ -1,12 +1,12 @@
 //! Latency counts to the moment at which readers of a sink can see a record, as in the engine
-//! (`runtime/engine/tests/engine/latency.rs` has the same case).
+//! (`runtime/engine/tests/engine/latency.rs` has this case too).
 use crate::plans::chain;
 use proptest::prelude::*;
 use tidemill_optimizer::problem::LatencyLimit;
 use tidemill_simulator::{Arrivals, Distribution, SinkOutcome};
 use tidemill_spec::publication::Publication;
 
-/// A record a millisecond, epochs of 10 ms, a checkpoint every 50 ms; each record takes 0.1 ms.
+/// A record per millisecond, epochs of 10 ms, a checkpoint every 50 ms; each record takes 0.1 ms.
 fn sink(publication: Publication) -> SinkOutcome {
     let mut case = chain(1000.0, &[Distribution::Mean(1e-4)]);
     case.problem.limits.tick_seconds = 0.01;
@@ -36,8 +36,8 @@ fn records_wait_for_the_checkpoint_the_epoch_or_the_end() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// The bound that plans are made with: no record waits longer than from one checkpoint to the next, beside the slowest
-    /// of all records.
+    /// The planners' bound: no record waits longer than from one checkpoint to the next, plus the slowest record's
+    /// time.
     #[test]
     fn no_record_waits_longer_than_the_bound(
         rate in 5.0f64..200.0,

@@ -4,7 +4,7 @@ use tidemill_optimizer::problem::Route;
 use tidemill_random::Random;
 use tidemill_simulator::{Arrivals, Distribution};
 
-/// Mean waiting time in front of one server with Poisson arrivals (Pollaczek 1930, Khinchine 1932), in seconds.
+/// Mean waiting time at one server with Poisson arrivals (Pollaczek 1930, Khinchine 1932), in seconds.
 fn pollaczek_khinchine(rate: f64, mean: f64, variance: f64) -> f64 {
     rate * (mean * mean + variance) / (2.0 * (1.0 - rate * mean))
 }
@@ -63,7 +63,7 @@ fn percentiles_are_those_of_an_m_m_1_queue() {
     }
 }
 
-/// What leaves an M/M/1 queue is a Poisson process (Burke 1956): the second queue waits like the first.
+/// The output of an M/M/1 queue is a Poisson process (Burke 1956): the second queue waits like the first.
 #[test]
 fn a_tandem_of_exponential_servers_waits_twice() {
     let case = chain(60.0, &[Distribution::Exponential(0.01), Distribution::Exponential(0.01)]);
@@ -74,7 +74,7 @@ fn a_tandem_of_exponential_servers_waits_twice() {
     for stage in &simulation.stages {
         assert!((stage.waiting / expected - 1.0).abs() < 0.05, "{} instead of {expected}", stage.waiting);
     }
-    // Little's law: records that wait = rate x time that they wait.
+    // Little's law: waiting records = rate x waiting time.
     let first = &simulation.stages[0];
     assert!((first.queue_mean / (60.0 * first.waiting) - 1.0).abs() < 0.01);
 }
@@ -91,7 +91,7 @@ fn a_link_takes_its_delay_and_the_time_of_the_bytes() {
     }
     let link = &simulation.links[0];
     assert_eq!((link.from, link.to, link.records, link.bytes), (0, 1, 300, 300_000.0));
-    // A message of progress of 80 bytes comes after each record.
+    // A progress message of 80 bytes follows each record.
     assert!((link.utilization.unwrap() - 0.54).abs() < 0.01);
 }
 
@@ -100,7 +100,7 @@ fn a_link_takes_its_delay_and_the_time_of_the_bytes() {
 fn a_link_is_a_server_with_a_queue() {
     let route = Route { price: 0.0, bandwidth: Some(100_000.0), delay: 0.0 };
     let mut case = chain(70.0, &[Distribution::Mean(1e-6), Distribution::Mean(1e-6)]).with_route(route);
-    // Messages of progress would take bandwidth, too.
+    // Progress messages would take bandwidth, too.
     case.problem.limits.tick_seconds = 1000.0;
     let simulation = case.simulate(&Arrivals::poisson(), |options| {
         (options.seconds, options.lead_ticks) = (10_000.0, u32::MAX);
@@ -110,14 +110,14 @@ fn a_link_is_a_server_with_a_queue() {
     assert!((found / expected - 1.0).abs() < 0.03, "{found} instead of {expected}");
 }
 
-/// Seconds at a quantile of a function that is straight between points (part, seconds).
+/// Seconds at a quantile of a piecewise linear function of points (part, seconds).
 fn between(points: &[(f64, f64)], part: f64) -> f64 {
     let at = points.windows(2).find(|pair| part <= pair[1].0).unwrap();
     at[0].1 + (part - at[0].0) / (at[1].0 - at[0].0) * (at[1].1 - at[0].1)
 }
 
 /// Mean, median and 90th percentile of the time in a queue with constant arrivals and these service times, by the
-/// recursion of Lindley (1952): the next one waits for what is left of this one's wait and service.
+/// recursion of Lindley (1952): the next one waits for the rest of this one's wait and service.
 fn lindley(interval: f64, points: &[(f64, f64)]) -> [f64; 3] {
     let (mut random, mut wait) = (Random::of_seed(99), 0.0f64);
     let mut times: Vec<f64> = (0..400_000)
@@ -133,12 +133,12 @@ fn lindley(interval: f64, points: &[(f64, f64)]) -> [f64; 3] {
     [times.iter().sum::<f64>() / times.len() as f64, at(0.5), at(0.9)]
 }
 
-/// Constant arrivals queue where calls take different times, as the profile says, and a worker is busy for the mean.
+/// Constant arrivals queue where service times vary, as in the profile, and a worker is busy for the mean.
 #[test]
 fn constant_arrivals_wait_for_calls_that_take_longer_than_others() {
     let quantiles = [4.0, 6.0, 8.0, 10.0, 22.0].map(|time| time * 1e-3);
     let even = [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().zip(quantiles).collect::<Vec<_>>();
-    // Named percentiles: level beyond the last, and below the first so that the mean is kept.
+    // Named percentiles: constant beyond the last, and below the first so that the mean is kept.
     let named = [(0.5, 9e-3), (0.75, 12e-3), (0.9, 16e-3)];
     let known = vec![(0.0, 4.4e-3), named[0], named[1], named[2], (1.0, 16e-3)];
     for (distribution, points) in [

@@ -1,4 +1,4 @@
-//! What is counted, of long and of very short times.
+//! The counted time, for long and very short runs.
 use crate::plans::{chain, pair};
 use tidemill_optimizer::problem::Route;
 use tidemill_simulator::{Arrivals, Distribution, Ended, ServiceTimes, Times, Trace};
@@ -7,7 +7,7 @@ fn with_trace(text: &str, nominal: f64) -> Arrivals {
     Arrivals { trace: Some(Trace::parse(text, nominal).unwrap()), ..Arrivals::constant() }
 }
 
-/// Nothing for 300 s, then more than the worker can take: what was due in the counted time is what counts.
+/// Nothing for 300 s, then more than the worker's capacity: only records due in the counted time count.
 #[test]
 fn a_quiet_beginning_does_not_hide_a_miss() {
     let case = chain(110.0, &[Distribution::Mean(0.015)]);
@@ -17,13 +17,13 @@ fn a_quiet_beginning_does_not_hide_a_miss() {
     assert!((simulation.achieved() - capacity / 110.0).abs() < 0.002, "{}", simulation.achieved());
     let sink = &simulation.sinks[0];
     assert!((sink.due_rate - 55.0).abs() < 0.01 && (sink.rate - capacity / 2.0).abs() < 0.1, "{sink:?}");
-    // With a warm-up that ends when the records begin, it is the whole rate.
+    // With a warm-up that ends when the records start, it is the whole rate.
     let simulation = case.simulate(&arrivals, |o| (o.seconds, o.warm_up) = (600.0, 300.0));
     let sink = &simulation.sinks[0];
     assert!((sink.due_rate - 110.0).abs() < 0.01 && (sink.rate - capacity).abs() < 0.2, "{sink:?}");
 }
 
-/// What is on a long way at the end is not missing.
+/// Records on a long link at the end are not missing.
 #[test]
 fn records_that_are_naturally_on_the_way_do_not_miss() {
     let mut case = chain(40.0, &[Distribution::Mean(0.001), Distribution::Mean(0.001)]);
@@ -35,7 +35,7 @@ fn records_that_are_naturally_on_the_way_do_not_miss() {
         assert!((simulation.achieved() - 1.0).abs() < 0.005, "{seconds}: {}", simulation.achieved());
         assert!((simulation.sinks[0].rate - 40.0).abs() < 0.2, "{}", simulation.sinks[0].rate);
     }
-    // Joins wait for the ticks before.
+    // Joins wait for earlier ticks.
     let case = pair([40.0, 40.0], [0.002, 0.004, 0.001]);
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 10.0);
     assert!(simulation.achieved() > 0.99, "{}", simulation.achieved());
@@ -69,7 +69,7 @@ fn nobody_is_busy_for_more_than_all_the_time() {
     }
 }
 
-/// Records that still wait at the end are of no call.
+/// Records that still wait at the end belong to no call.
 #[test]
 fn a_batch_is_no_larger_than_the_largest() {
     let mut case = chain(600.0, &[Distribution::Mean(0.010)]);
@@ -85,7 +85,7 @@ fn a_batch_is_no_larger_than_the_largest() {
     }
 }
 
-/// A rate beyond all plans: limits end it, also where it never gets to another time.
+/// At extreme rates the limits end the simulation, even where time never advances.
 #[test]
 fn limits_hold_where_all_is_due_at_once() {
     let case = chain(40.0, &[Distribution::Mean(0.01)]);
@@ -93,7 +93,7 @@ fn limits_hold_where_all_is_due_at_once() {
     let simulation = case.simulate(&arrivals, |options| options.most_records = 100_000);
     assert_eq!((simulation.ended, simulation.on_the_way), (Ended::Records, 100_000));
     let mut case = case;
-    // Operators that cost nothing: no record is ever on the way.
+    // Operators that cost nothing: no record is ever in flight.
     case.solution.hostings[0].worker = None;
     case.solution.workers.clear();
     case.problem.operators[0].weightless = true;
@@ -114,8 +114,8 @@ fn limits_hold_where_all_is_due_at_once() {
     assert_eq!(simulation.unwrap().ended, Ended::Interrupted);
 }
 
-/// A record that is due on a tick belongs to it, however long it goes on: the 99th percentile of a join does not depend on
-/// how long is simulated.
+/// A record due on a tick belongs to it at any time: the 99th percentile of a join does not depend on the simulated
+/// time.
 #[test]
 fn the_99th_percentile_does_not_depend_on_the_length() {
     for rate in [39.9, 40.0, 41.0] {

@@ -8,7 +8,7 @@ use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_problems::small_problem;
 
-/// Times in microseconds; a start is a call that begins, with its records.
+/// Times in microseconds; a start is the start of a call, with its records.
 #[derive(serde::Deserialize)]
 struct BatchCase {
     name: String,
@@ -21,7 +21,7 @@ struct BatchCase {
 
 const US: Nanoseconds = 1000;
 
-/// Calls of one stage that records come to: when each begins, and with how many of them.
+/// Calls of one stage with these arrivals: the start of each, and its number of records.
 fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
     let problem = small_problem(1);
     let solution = Exact.plan(&problem, &SearchLimits::default()).unwrap().solution.unwrap();
@@ -46,7 +46,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
     network.stages[stage] = alone;
     let arrivals = Arrivals::constant();
     let mut world = World::new(&problem, &solution, &network, &arrivals, &options);
-    // Nothing comes but the records of the case.
+    // Only the records of the case arrive.
     world.calendar = Calendar::default();
     world.groups.iter_mut().flat_map(|group| &mut group.sources).for_each(|source| source.due = None);
     let mut starts = Vec::new();
@@ -76,7 +76,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
     }
 }
 
-/// The engine's test of the same name reads the same file: both give the model the same batches at the same times.
+/// The engine's test of this name reads the same file: both give the model equal batches at equal times.
 #[test]
 fn batches_start_alike_in_engine_and_simulator() {
     let text = include_str!("../../../../tests/data/batches.json");
