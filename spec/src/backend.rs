@@ -1,7 +1,6 @@
-//! Names of inference backends: what runs a model.
+//! Names of inference backends, which run models.
 //!
-//! Which there are is known to the program that registers them, so a file with an unknown one is found wrong there and
-//! not here.
+//! The program that registers backends knows them, so it rejects unknown ones; this crate does not.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,7 +32,7 @@ impl BackendChoice {
     /// The choice that leaves it to a short measurement.
     pub const AUTO: &str = "auto";
 
-    /// The backend, where one is named.
+    /// Returns the backend, where one is named.
     pub fn named(&self) -> Option<&str> {
         (self.0 != Self::AUTO).then_some(self.0.as_str())
     }

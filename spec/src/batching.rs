@@ -1,21 +1,21 @@
-//! When a stage gives its model a batch, and with how many records: the same in a run and in a simulation.
+//! When a stage gives its model a batch, and of what size: shared by runs and simulations.
 //!
-//! A free model takes what waits as soon as it is as much as arrives during one call, so a light load is never delayed
-//! and a heavy one fills its batches; it waits for more at most the batching budget that the plan gives. All times are
-//! nanoseconds of one clock.
+//! A free model takes the waiting records as soon as they are as many as arrive during one call, so a light load is
+//! never delayed and a heavy one fills its batches. It waits for more at most the batching budget of the plan. All
+//! times are nanoseconds of one clock.
 
-/// Part of a new value in a smoothed one.
+/// Weight of a new value in a smoothed one.
 const SMOOTHING: f64 = 0.2;
 
-/// Work that full batches may be ahead of a model, nanoseconds: one wake-up of the stage serves so much.
+/// Work of full batches that may be ahead of a model, nanoseconds: one wake-up of the stage serves this much.
 const WORK_AHEAD: f64 = 1e6;
 
-/// What a stage knows of its load.
+/// A stage's estimate of its load.
 #[derive(Debug, Clone, Copy)]
 pub struct Batching {
     max_batch: usize,
     budget: i64,
-    /// Smoothed time between records that arrive; infinite before the first ones.
+    /// Smoothed time between arriving records; infinite before the first ones.
     interval: f64,
     /// Smoothed time of a call; 0 before the first one.
     service: f64,
@@ -27,58 +27,58 @@ pub struct Batching {
 struct Arrival {
     at: i64,
     records: usize,
-    /// Time since those before them.
+    /// Time since the previous ones.
     gap: f64,
     /// The smoothed interval without them.
     before: f64,
 }
 
-/// What waits at a stage and what its model has.
+/// The queue of a stage and the work of its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Records that wait.
+    /// Waiting records.
     pub waiting: usize,
-    /// When the first of them came.
+    /// Arrival of the first of them.
     pub since: i64,
-    /// Batches of which no result is known.
+    /// Batches without a known result.
     pub running: usize,
-    /// Batches that were given to the model and are not done with: those that run, and results that wait for
-    /// earlier ones.
+    /// Batches given to the model and not finished: running ones, and results that wait for earlier ones.
     pub in_flight: usize,
-    /// Calls that the model makes at once.
+    /// Concurrent calls of the model.
     pub copies: usize,
 }
 
-/// What to do now.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Give the model so many records.
+    /// Give the model this number of records.
     Start(usize),
-    /// Look again then.
+    /// Look again at this time.
     Wait(i64),
-    /// Nothing until something happens.
+    /// Wait for an event.
     Nothing,
 }
 
 impl Batching {
-    /// Of a stage with batches of at most `max_batch` records that wait at most `budget` nanoseconds for more.
+    /// Creates the state of a stage with batches of at most `max_batch` records that wait at most `budget` nanoseconds
+    /// for more.
     pub fn new(max_batch: usize, budget: i64) -> Self {
         let arrival = Arrival { at: 0, records: 0, gap: 0.0, before: f64::INFINITY };
         Self { max_batch: max_batch.max(1), budget, interval: f64::INFINITY, service: 0.0, arrival }
     }
 
-    /// Of a stage whose load is known: time between records and of a call, nanoseconds.
+    /// Creates the state for a known load: time between records and of a call, nanoseconds.
     #[must_use]
     pub fn under_load(self, interval: f64, service: f64) -> Self {
         Self { interval, service, ..self }
     }
 
-    /// The largest batch.
+    /// Returns the largest batch.
     pub fn max_batch(&self) -> usize {
         self.max_batch
     }
 
-    /// Records have arrived. Those of one time are one arrival, whether they are told together or one by one.
+    /// Records arrivals. Records of one time are one arrival, whether reported together or singly.
     pub fn arrived(&mut self, now: i64, records: usize) {
         if self.arrival.records == 0 || now > self.arrival.at {
             let gap = (now - self.arrival.at).max(1) as f64;
@@ -90,13 +90,13 @@ impl Batching {
         self.interval = if before.is_finite() { (1.0 - SMOOTHING) * before + SMOOTHING * each } else { each };
     }
 
-    /// A call has taken so long, nanoseconds.
+    /// Records the time of a call, nanoseconds.
     pub fn served(&mut self, call: i64) {
         let smooth = if self.service == 0.0 { 1.0 } else { SMOOTHING };
         self.service += smooth * (call as f64 - self.service);
     }
 
-    /// How many waiting records make a batch worth starting now.
+    /// Number of waiting records that justify starting a batch now.
     fn target(&self, copies: usize) -> usize {
         if self.budget == 0 {
             return 1;
@@ -104,13 +104,14 @@ impl Batching {
         ((self.service / self.interval / copies as f64) as usize).clamp(1, self.max_batch)
     }
 
-    /// How many full batches may be with the model: one beside the one that runs in each copy, and more of a quick model.
+    /// Returns the number of full batches that may be with the model: one next to the running one of each copy, and
+    /// more for a quick model.
     pub fn ahead(&self, copies: usize) -> usize {
         let ahead = if self.service == 0.0 { 2 } else { ((WORK_AHEAD / self.service) as usize).clamp(2, 64) };
         ahead * copies.max(1)
     }
 
-    /// What to do under a load.
+    /// Returns the next step under a load.
     pub fn step(&self, load: Load, now: i64) -> Step {
         let copies = load.copies.max(1);
         if load.waiting == 0 {
@@ -123,8 +124,8 @@ impl Batching {
                 false => Step::Wait(due),
             };
         }
-        // Batches wait with the model only when they are full anyway: then nothing is lost by not waiting, and the
-        // model never idles while the stage wakes up.
+        // Only full batches wait with the model: waiting longer would gain nothing, and the model never idles while the
+        // stage wakes up.
         match load.waiting >= self.max_batch && load.in_flight < self.ahead(copies) {
             true => Step::Start(self.max_batch),
             false => Step::Nothing,
@@ -191,8 +192,7 @@ mod tests {
     }
 
     proptest! {
-        /// Eight records that come at once are as far from each other as their part of the gap before them, in
-        /// whatever portions they are told.
+        /// Eight records that arrive at once each count with an eighth of the gap before them, in any portions.
         #[test]
         fn records_of_one_time_are_one_arrival(
             arrivals in prop::collection::vec((1i64..100, 1usize..9), 1..40),

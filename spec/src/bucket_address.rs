@@ -22,35 +22,35 @@ pub struct Address {
 /// Why a text is no address of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It begins with something else than `s3://`.
+    /// The scheme is not `s3://`.
     #[error("it does not begin with `s3://`")]
     Scheme,
-    /// The bucket's name has other characters than those that S3 knows, or is too short or long.
+    /// The bucket's name has characters that S3 does not allow, or is too short or long.
     #[error(
         "the name of the bucket is 3 to 63 small letters, digits, `-` and `.`; a login belongs into AWS_ACCESS_KEY_ID \
          and AWS_SECRET_ACCESS_KEY"
     )]
     Bucket,
-    /// The prefix has empty parts, or characters that cannot be told from others.
+    /// The prefix has empty parts, or ambiguous characters.
     #[error("the parts behind the bucket are letters, digits, `-`, `_`, `.` and `=`, with `/` between them")]
     Prefix,
 }
 
-/// What every address begins with.
+/// The scheme of every address.
 const SCHEME: &str = "s3://";
 
 impl Address {
-    /// Whether a text is meant as an address of a bucket, right or wrong: everything else is a folder.
+    /// Whether a text is meant as a bucket address, valid or not: everything else is a folder.
     pub fn is_meant(text: &str) -> bool {
         text.get(..SCHEME.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(SCHEME))
     }
 
-    /// The bucket.
+    /// Returns the bucket.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// What all names in the bucket begin with, without `/` at the end; may be empty.
+    /// Returns the prefix of all names in the bucket, without `/` at the end; may be empty.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

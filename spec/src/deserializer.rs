@@ -1,7 +1,7 @@
-//! From a [`Value`] to the types of the program, with every error at its place.
+//! Converts a [`Value`] to the types of the program, with every error at its place.
 //!
-//! Serde stops at the first error. `deserialize_recovering` notes the error, leaves the offending node out and
-//! tries again, until nothing is left to complain about; so one run reports all of them.
+//! Serde stops at the first error. `deserialize_recovering` records the error, leaves the offending node out and tries
+//! again until no error is left, so one run reports all of them.
 mod failure;
 mod places;
 
@@ -17,7 +17,7 @@ use serde::de::{
 };
 use std::collections::HashSet;
 
-/// More errors than this are not looked for: the file is of another kind.
+/// Errors after which the search stops: the file is of another kind.
 const MOST_ERRORS: usize = 32;
 
 /// Identity of a node while its tree is borrowed: its address.
@@ -57,7 +57,7 @@ pub(crate) fn deserialize_partly<T: DeserializeOwned>(value: &Value) -> (Option<
     (None, found)
 }
 
-/// Nodes that were complained about already.
+/// Nodes with reported errors.
 #[derive(Default)]
 struct LeftOut {
     nodes: HashSet<NodeId>,
@@ -76,7 +76,7 @@ impl LeftOut {
         self.nodes.contains(&id_of(value))
     }
 
-    /// True if a failure at `node` only follows from what was left out below it.
+    /// Whether a failure at `node` only follows from nodes left out below it.
     fn explains(&self, root: &Value, node: NodeId, missing: Option<&str>) -> bool {
         if self.nodes.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what to write instead.
+//! Findings about files: the problem, its place, and a correction.
 //!
 //! Codes are stable: `E01xx` syntax and values, `E02xx` workflow graph, `E03xx` infrastructure, `E04xx` plan,
 //! `E05xx` model manifest, `E06xx` types of connected ports.
@@ -24,16 +24,16 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Checks stop after this many findings: nobody reads more, and looking for suggestions takes time.
+/// Checks stop after this many findings: more are not read, and suggestions take time.
 pub(crate) const ENOUGH: usize = 100;
 
-/// How bad a diagnostic is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used; something in it is probably not meant so.
+    /// The file can be used; something in it is probably a mistake.
     Warning,
 }
 
@@ -44,20 +44,20 @@ pub struct Diagnostic {
     pub code: &'static str,
     /// Error or warning.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// Where.
+    /// Its place.
     pub span: Span,
     /// A few words written under the underlined text; may be empty.
     pub label: String,
-    /// Other places that matter, each with a few words.
+    /// Other relevant places, each with a few words.
     pub related: Vec<(Span, String)>,
-    /// What to write instead.
+    /// The correction.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error that is nowhere yet; see [`Diagnostic::at`].
+    /// Creates an error without a place; see [`Diagnostic::at`].
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -70,7 +70,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning that is nowhere yet.
+    /// Creates a warning without a place.
     pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
@@ -89,41 +89,41 @@ impl Diagnostic {
         self
     }
 
-    /// Adds what to write instead.
+    /// Adds a correction.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds another place that matters, with a few words about it.
+    /// Adds another relevant place, with a few words about it.
     #[must_use]
     pub fn with_related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related.push((span, label.into()));
         self
     }
 
-    /// Name of the file, where known.
+    /// Returns the name of the file, where known.
     pub fn file(&self) -> Option<&str> {
         self.span.source().map(|source| source.name())
     }
 
-    /// Line, counted from 1.
+    /// Returns the line, counted from 1.
     pub fn line(&self) -> Option<usize> {
         self.span.line()
     }
 
-    /// Column in characters, counted from 1.
+    /// Returns the column in characters, counted from 1.
     pub fn column(&self) -> Option<usize> {
         self.span.column()
     }
 
-    /// The offending line of the file.
+    /// Returns the offending line of the file.
     pub fn snippet(&self) -> Option<&str> {
         self.span.line_text()
     }
 
-    /// The rustc-style text, without a line break at the end.
+    /// Returns the rustc-style text, without a line break at the end.
     pub fn render(&self, colour: bool) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
@@ -169,7 +169,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The shape of `--output json`: code, severity, message, file, line, column, snippet, help.
+/// The form of `--output json`: code, severity, message, file, line, column, snippet, help.
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Diagnostic", 8)?;
@@ -185,13 +185,13 @@ impl Serialize for Diagnostic {
     }
 }
 
-/// Everything that was found, in the order of finding. An error type: `Result<T, Diagnostics>`.
+/// All findings, in order. An error type: `Result<T, Diagnostics>`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Nothing found yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
@@ -206,27 +206,27 @@ impl Diagnostics {
         self.0.extend(other.0);
     }
 
-    /// True if nothing was found, not even a warning.
+    /// Whether there are no findings, not even warnings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Number of findings, warnings included.
+    /// Returns the number of findings, including warnings.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is at least one error.
+    /// Whether there is at least one error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// The findings.
+    /// Iterates over the findings.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
     }
 
-    /// The value, unless there is an error; warnings are lost then (print them before).
+    /// Returns the value, unless there is an error; drops warnings (print them before).
     pub fn into_result<T>(self, value: T) -> Result<T, Diagnostics> {
         if self.has_errors() { Err(self) } else { Ok(value) }
     }
@@ -239,7 +239,7 @@ impl Diagnostics {
         });
     }
 
-    /// All findings as rustc-style text, with an empty line between them.
+    /// Returns all findings as rustc-style text, with an empty line between them.
     pub fn render(&self, colour: bool) -> String {
         let texts: Vec<String> = self.0.iter().map(|d| d.render(colour)).collect();
         texts.join("\n\n")
@@ -288,7 +288,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// The nearest of `candidates` to `word`, if it is near enough to be what was meant: the same word in other case first.
+/// Returns the nearest of `candidates` to `word`, if it is similar enough; a difference in case only comes first.
 ///
 /// ```
 /// use tidemill_spec::diagnostic::nearest;
@@ -297,7 +297,7 @@ impl std::error::Error for Diagnostics {}
 /// assert_eq!(nearest("colour", ["name", "rate"]), None);
 /// ```
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Long words come only from broken files; the distance is quadratic in their length.
+    // Long words come only from broken files, and the distance is quadratic in their length.
     if word.len() > 256 {
         return None;
     }
@@ -317,7 +317,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Help for a word that is none of `candidates`: the nearest one, else all of them.
+/// Returns help for a word that is not in `candidates`: the nearest one, else all of them.
 pub fn suggestion<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str> + Clone,

@@ -1,8 +1,8 @@
-//! Digests by which files, models and workflows are told apart.
+//! Digests that identify files, models and workflows.
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// SHA-256 of some bytes, in hexadecimal, as `sha256sum` prints it.
+/// Returns the SHA-256 of some bytes in hexadecimal, as `sha256sum` prints it.
 ///
 /// ```
 /// assert!(tidemill_spec::digest::sha256(b"").starts_with("e3b0c44298fc1c149afbf4c8996fb924"));

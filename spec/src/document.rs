@@ -1,4 +1,4 @@
-//! What all specification files have in common: read, parse, convert, check.
+//! Steps of loading any specification file: read, parse, convert, check.
 use crate::deserializer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::{SourceFile, Span};
@@ -28,7 +28,7 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
     if let Some(other) = other_kind(&value, what) {
         return Err(other.into());
     }
-    // Files of another version may differ everywhere: only the version is reported then.
+    // Files of another version may differ everywhere, so only the version is reported.
     if let Some(version) = value.get("version")
         && version.node != Node::Integer(1)
     {
@@ -41,7 +41,7 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
     Ok(value)
 }
 
-/// Kinds of files, and keys that tell them from all others.
+/// Kinds of files, with keys that distinguish them.
 const KINDS: &[(&str, &[&str])] = &[
     ("workflow", &["operators", "sinks", "slo", "run"]),
     ("infrastructure", &["tiers", "links"]),
@@ -50,7 +50,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ("model manifest", &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder"]),
 ];
 
-/// What to say where a file is clearly of another kind than is needed: it has keys of that kind, and none of the right one.
+/// Returns an error where a file is clearly of another kind: it has keys of that kind, and none of the right one.
 fn other_kind(value: &Value, what: &str) -> Option<Diagnostic> {
     let keys_of = |keys: &[&'static str]| keys.iter().filter_map(|key| value.entry(key)).collect::<Vec<_>>();
     let (_, right) = KINDS.iter().find(|(kind, _)| *kind == what)?;
@@ -84,11 +84,10 @@ pub(crate) fn convert<T: DeserializeOwned>(
     })
 }
 
-/// Codes of errors that leave the rest of a file as it was meant: a key too many, a value without its unit.
+/// Codes of errors that leave the rest of a file valid: an unknown key, a value without its unit.
 const HARMLESS: &[&str] = &["E0103", "E0106"];
 
-/// As [`convert`]; where only keys were unknown and units wrong, gives the rest of the file too, in which others can
-/// look for more.
+/// As [`convert`]; where only keys were unknown or units wrong, returns the rest of the file too, for further checks.
 pub(crate) fn convert_partly<T: DeserializeOwned>(
     tree: &Value,
     check: impl FnOnce(&T) -> Diagnostics,

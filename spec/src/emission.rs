@@ -1,24 +1,23 @@
-//! When the records of a source with an even rate are due, and which epoch they belong to: the same in a run and in a
-//! simulation.
+//! Due times and epochs of the records of a source with an even rate: shared by runs and simulations.
 //!
 //! ```
 //! assert_eq!(tidemill_spec::emission::offset(328, 40.0), 8_200_000_000);
 //! ```
 
-/// Nanoseconds from the first record to the record `sequence`, the nearest whole number. Where a record is due on a tick it
-/// belongs to the epoch that begins there, so nothing may be lost on the way: a rate is a whole number times a power of
-/// two, and with whole numbers the division is exact.
+/// Returns the nanoseconds from the first record to the record `sequence`, rounded. A record due on a tick belongs to
+/// the epoch that starts there, so the result must be exact: a rate is a whole number times a power of two, and with
+/// whole numbers the division is exact.
 pub fn offset(sequence: u64, rate: f64) -> u64 {
     exact_offset(sequence, rate).unwrap_or_else(|| (sequence as f64 / rate * 1e9).round() as u64)
 }
 
-/// Epoch of a record that is due so many nanoseconds after the source's beginning: a tick is an epoch, and the record that
-/// is due when a tick begins belongs to it.
+/// Returns the epoch of a record that is due this many nanoseconds after the source's start: a tick is an epoch, and a
+/// record due at the start of a tick belongs to it.
 pub fn epoch(offset: u64, tick: u64) -> u64 {
     offset / tick.max(1)
 }
 
-/// None beyond 128 bits: after some decades, or below one record in hours.
+/// Returns none beyond 128 bits: after some decades, or below one record in hours.
 fn exact_offset(sequence: u64, rate: f64) -> Option<u64> {
     const SIGNIFICAND_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     let bits = rate.to_bits();
@@ -58,7 +57,7 @@ mod tests {
         assert_eq!((offset(0, 10.0 / 3600.0), offset(10, 10.0 / 3600.0)), (0, 3_600_000_000_000));
     }
 
-    /// Every second and every tick at 40/s, for ten days: none falls into the tick before.
+    /// Every second and every tick at 40/s, for ten days: none falls into the previous tick.
     #[test]
     fn a_record_that_is_due_on_a_tick_belongs_to_it() {
         let tick = 50_000_000;
@@ -67,12 +66,12 @@ mod tests {
     }
 
     proptest! {
-        /// What a later record is due is never earlier, and the nearest nanosecond to what floats say.
+        /// Later records are never due earlier, and offsets are within rounding of the floating-point result.
         #[test]
         fn offsets_rise_and_are_near(sequence in 0u64..1 << 36, rate in 0.01f64..1e6) {
             let due = offset(sequence, rate);
             prop_assert!(offset(sequence + 1, rate) >= due);
-            // 584 years are the most that can be told.
+            // 584 years are the largest value.
             let floats = (sequence as f64 / rate * 1e9).min(u64::MAX as f64);
             prop_assert!((due as f64 - floats).abs() <= 0.5 + floats * 4.0 * f64::EPSILON);
         }

@@ -1,15 +1,15 @@
-//! What an id may look like. Ids name state, metrics and files, so they are plain and stable.
+//! Syntax of ids. Ids name state, metrics and files, so they are plain and stable.
 use crate::diagnostic::Diagnostic;
 use crate::span::Located;
 
-/// Checks an id against `^[a-z][a-z0-9_-]*$`; `more` lists further characters that may follow the first.
-/// Gives `E0115` at the id, with the nearest id that would do.
+/// Checks an id against `^[a-z][a-z0-9_-]*$`; `more` lists further characters that may follow the first. Reports
+/// `E0115` at the id, with the nearest valid id.
 pub(crate) fn check(id: &Located<String>, more: &str) -> Option<Diagnostic> {
     let (message, help) = wrong(&id.value, more)?;
     Some(Diagnostic::error("E0115", message).at(id.span.clone()).with_help(help))
 }
 
-/// Message and help for an id that does not fit.
+/// Returns message and help for an invalid id.
 pub(crate) fn wrong(id: &str, more: &str) -> Option<(String, String)> {
     let follows =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c) || more.contains(c);

@@ -163,17 +163,17 @@ fn one() -> Located<u32> {
 }
 
 impl Infrastructure {
-    /// The tier of that id.
+    /// Returns the tier with this id.
     pub fn tier(&self, id: &str) -> Option<&Tier> {
         self.tiers.iter().find(|tier| tier.id.value == id)
     }
 
-    /// Where a source is, if it is listed.
+    /// Returns the place of a source, if it is listed.
     pub fn source(&self, id: &str) -> Option<&SourcePlace> {
         self.sources.iter().find(|source| source.id.value == id)
     }
 
-    /// The link that carries traffic from one tier to another, if there is one.
+    /// Returns the link that carries traffic from one tier to another.
     pub fn link(&self, from: &str, to: &str) -> Option<&Link> {
         let leads = |link: &&Link| {
             let forward = link.from.value == from && link.to.value == to;
@@ -192,7 +192,7 @@ impl WorkerType {
 }
 
 impl Tier {
-    /// The machines of that type.
+    /// Returns the machines of this type.
     pub fn worker_type(&self, name: &str) -> Option<&WorkerType> {
         self.workers.iter().find(|worker| worker.worker_type.value == name)
     }

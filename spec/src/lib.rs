@@ -1,4 +1,4 @@
-//! What users and programs write down: workflow, infrastructure, model, plan and profile files.
+//! The files of users and programs: workflow, infrastructure, model, plan and profile.
 //!
 //! | file | type | errors |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | model manifests | [`manifest::Manifest`] | `E05xx` |
 //! | `profile.yaml` | [`profile::Profile`], [`profile::ProfileFile`] | `E08xx` |
 //!
-//! `E06xx` is kept for the types of connected ports, which the operators check. A file goes the same way always: text
-//! with limits, a tree in which every node knows its place ([`value::Value`]), variables filled in, converted to
-//! types, checked. Each step reports all it finds as [`diagnostic::Diagnostics`].
+//! `E06xx` is reserved for the types of connected ports, which the operators check. Every file takes these steps: text
+//! with limits, a tree in which every node has its place ([`value::Value`]), variables filled in, converted to types,
+//! checked. Each step reports all its findings as [`diagnostic::Diagnostics`].
 //!
 //! ```
 //! use tidemill_spec::diagnostic::Diagnostic;

@@ -1,5 +1,5 @@
-//! What the engine itself takes on a type of worker, beside the calls of operators: measured once, with an engine that runs
-//! operators that do nothing. Planners and simulators add it to service and transfer times.
+//! Overheads of the engine on a type of worker, in addition to the calls of operators: measured once, with an engine
+//! that runs idle operators. Planners and simulators add them to service and transfer times.
 use crate::service_times::Distribution;
 use crate::units::{Percentile, TimeSpan};
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ pub struct OverheadTime {
 }
 
 impl OverheadTime {
-    /// As it is drawn: between the percentiles on a straight line, stretched to the mean.
+    /// Returns the distribution to draw from: linear between the percentiles, scaled to the mean.
     pub fn distribution(&self) -> Distribution {
         let seconds = |span: TimeSpan| span.0 as f64 / 1e9;
         let known = [(0.5, seconds(self.p50)), (0.9, seconds(self.p90)), (0.99, seconds(self.p99))];
@@ -44,30 +44,30 @@ impl OverheadTime {
         Distribution::of_percentiles(&known, Some(mean)).unwrap_or(Distribution::Mean(mean))
     }
 
-    /// Seconds at a percentile.
+    /// Returns the seconds at a percentile.
     pub fn at(&self, percentile: Percentile) -> f64 {
         self.distribution().at(percentile.0 / 100.0)
     }
 
-    /// With each figure changed.
+    /// Changes each figure.
     pub fn map(&self, change: impl Fn(TimeSpan) -> TimeSpan) -> Self {
         let [mean, p50, p90, p99] = [self.mean, self.p50, self.p90, self.p99].map(change);
         Self { mean, p50, p90, p99 }
     }
 
-    /// Whether the percentiles grow.
+    /// Whether the percentiles ascend.
     pub fn is_in_order(&self) -> bool {
         self.p50 <= self.p90 && self.p90 <= self.p99
     }
 }
 
 impl Overheads {
-    /// The times by their keys.
+    /// Returns the times by their keys.
     pub fn times(&self) -> [(&'static str, OverheadTime); 4] {
         [("source", self.source), ("hand_over", self.hand_over), ("frame", self.frame), ("call", self.call)]
     }
 
-    /// With each figure changed.
+    /// Changes each figure.
     pub fn map(&self, change: impl Fn(TimeSpan) -> TimeSpan) -> Self {
         Self {
             source: self.source.map(&change),
@@ -78,7 +78,7 @@ impl Overheads {
         }
     }
 
-    /// Seconds that a record of so many bytes takes longer as a frame than an empty one.
+    /// Returns the additional seconds of a record with this number of bytes as a frame, compared with an empty one.
     pub fn of_bytes(&self, bytes: f64) -> f64 {
         self.frame_per_mebibyte.0 as f64 / 1e9 * bytes / f64::from(1 << 20)
     }

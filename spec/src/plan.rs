@@ -1,5 +1,5 @@
-//! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
-//! deployment and cluster (`docs/architecture.md`).
+//! The physical plan, `plan.yaml` version 1: the only contract between optimizer, engine, simulator, deployment and
+//! cluster (`docs/architecture.md`).
 //!
 //! ```
 //! use tidemill_spec::{plan::Plan, units::TimeSpan};
@@ -68,7 +68,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan for a workflow, with nothing in it and the defaults of everything else.
+    /// Creates an empty plan for a workflow, with defaults.
     pub fn new(workflow: PlanWorkflow) -> Self {
         Self {
             version: 1,
@@ -163,7 +163,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// All of an operator on a worker, with the defaults of everything else.
+    /// Creates a stage with all of an operator on a worker, with defaults.
     pub fn new(id: impl Into<String>, operator: impl Into<String>, worker: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -182,7 +182,7 @@ impl Stage {
         }
     }
 
-    /// The stage whose classes it takes: its own, or that which it stands in for.
+    /// Returns the stage whose classes it takes: its own, or the one that it replaces.
     pub fn answers_for(&self) -> &str {
         self.stands_in_for.as_deref().unwrap_or(&self.id)
     }
@@ -252,7 +252,7 @@ pub struct PlanEdge {
 }
 
 impl PlanEdge {
-    /// From a stage to an input of another, with the defaults of everything else.
+    /// Creates an edge from a stage to an input of another, with defaults.
     pub fn new(from: impl Into<String>, to: impl Into<String>, input: u32) -> Self {
         Self {
             from: from.into(),
@@ -339,17 +339,17 @@ fn first_plan() -> u64 {
     1
 }
 
-/// The tick of a plan that names none: 50ms.
+/// Returns the default tick of a plan: 50ms.
 pub fn default_tick() -> TimeSpan {
     TimeSpan(50_000_000)
 }
 
-/// Ticks between checkpoints of a plan that names none: 20.
+/// Returns the default number of ticks between checkpoints: 20.
 pub fn default_checkpoint_every() -> u64 {
     20
 }
 
-/// Percentile of service time of a plan that names none: p75.
+/// Returns the default percentile of service time: p75.
 pub fn default_percentile() -> Percentile {
     Percentile(75.0)
 }
@@ -366,7 +366,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// Bytes that may wait in a slot whose stage names none: 64MiB.
+/// Returns the default limit on bytes waiting in a slot: 64MiB.
 fn default_byte_budget() -> Bytes {
     Bytes(64 << 20)
 }

@@ -232,7 +232,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Variants by operator that it holds for, its own included.
+    /// Returns the variants by operator that it holds for, including its own.
     pub fn holds_for(&self) -> BTreeMap<String, String> {
         let mut all = self.variants.clone();
         if let Some(variant) = &self.variant {

@@ -1,5 +1,5 @@
-//! What a share of a processor does: so much processor time in every 10 ms, as control groups give it to machines with
-//! less than one processor. Who has used it up waits for the next period.
+//! A share of a processor: a quota of processor time in every 10 ms, as control groups grant it on machines with less
+//! than one processor. A process that has used it up waits for the next period.
 //!
 //! ```
 //! use tidemill_spec::quota::Quota;
@@ -12,17 +12,17 @@
 /// Length of a period, nanoseconds.
 pub const PERIOD: i64 = 10_000_000;
 
-/// What was used of a quota. Calls come one after the other.
+/// The used part of a quota. Calls come one after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// The period that was used last, and the processor time that was used in it.
+    /// The last used period, and the processor time used in it.
     period: i64,
     used: i64,
 }
 
 impl Quota {
-    /// When a call ends that begins at `start` and needs so much processor time, with `share` of a processor; all times in
-    /// nanoseconds.
+    /// Returns the end of a call that starts at `start` and needs this processor time, with `share` of a processor; all
+    /// times in nanoseconds.
     pub fn end(&mut self, start: i64, processor: i64, share: f64) -> i64 {
         let budget = ((PERIOD as f64 * share) as i64).max(1);
         let (mut now, mut left) = (start, processor);

@@ -1,8 +1,8 @@
-//! Which route class a key has: the same when the engine routes, the simulator simulates and the checker counts.
+//! The route class of a key: shared by engine, simulator and checker.
 //!
-//! Keys that end in a number (`camera-7`, `000123`, 42) are spread by the golden-ratio sequence, whose share in
-//! any interval of n consecutive numbers deviates by O(log n / n) instead of a hash's O(1 / sqrt n); so short runs
-//! already follow the plan's shares. Other keys are hashed.
+//! Keys with a number at the end (`camera-7`, `000123`, 42) are spread by the golden-ratio sequence, whose share in any
+//! interval of n consecutive numbers deviates by O(log n / n) instead of a hash's O(1 / sqrt n), so short runs already
+//! follow the plan's shares. Other keys are hashed.
 //!
 //! ```
 //! use tidemill_spec::routing::{ClassTable, key_position};
@@ -15,10 +15,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio: Knuth, TAOCP vol. 3, section 6.4 (Fibonacci hashing)
 
-/// Digits at the end of a key that count as a number.
+/// Most digits at the end of a key that count as a number.
 const NUMBER_DIGITS: usize = 18;
 
-/// Position of a key in [0, 1) as a fraction of 2^64.
+/// Returns the position of a key in [0, 1) as a fraction of 2^64.
 pub fn key_position(key: &[u8]) -> u64 {
     let digits = key.iter().rev().take(NUMBER_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
     let (prefix, number) = key.split_at(key.len() - digits);
@@ -29,14 +29,14 @@ pub fn key_position(key: &[u8]) -> u64 {
     position_after(xxh3_64(prefix), number)
 }
 
-/// Position of the key that ends in `number`, where `start` is that of its prefix with the number 0.
+/// Returns the position of the key that ends in `number`, where `start` is that of its prefix with the number 0.
 pub fn position_after(start: u64, number: u64) -> u64 {
     start.wrapping_add(number.wrapping_mul(GOLDEN))
 }
 
-/// Position of a whole number as a key: that of its decimal digits.
+/// Returns the position of a whole number as a key: that of its decimal digits.
 pub fn number_position(number: i128) -> u64 {
-    /// Position of no prefix.
+    /// Position of the empty prefix.
     static BARE: LazyLock<u64> = LazyLock::new(|| xxh3_64(b""));
     static MINUS: LazyLock<u64> = LazyLock::new(|| xxh3_64(b"-"));
     let digits = number.unsigned_abs();
@@ -46,15 +46,16 @@ pub fn number_position(number: i128) -> u64 {
     position_after(if number < 0 { *MINUS } else { *BARE }, digits as u64)
 }
 
-/// The parts of the key space that belong to shares: class and lane of a position.
+/// The parts of the key space for given shares: class and lane of a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassTable {
-    /// Cumulated shares as fractions of 2^64.
+    /// Cumulative shares as fractions of 2^64.
     ends: Vec<u64>,
 }
 
 impl ClassTable {
-    /// A table of classes 0.. with these shares, which need not add up to 1; without shares, one class has all keys.
+    /// Creates a table of classes 0.. with these shares, which need not add up to 1; without shares, one class has all
+    /// keys.
     pub fn new(shares: &[f64]) -> Self {
         let total: f64 = shares.iter().sum();
         let mut sum = 0.0;
@@ -69,22 +70,24 @@ impl ClassTable {
         Self { ends }
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.ends.len()
     }
 
-    /// The class of a position.
+    /// Returns the class of a position.
     pub fn class_at(&self, position: u64) -> usize {
         self.ends.partition_point(|end| *end <= position).min(self.ends.len() - 1)
     }
 
-    /// The positions of a class: the first one, and the first beyond it; the last class takes the last position too.
+    /// Returns the positions of a class: the first one, and the first beyond it; the last class takes the last position
+    /// too.
     pub fn part(&self, class: usize) -> (u64, u64) {
         (if class == 0 { 0 } else { self.ends[class - 1] }, self.ends[class])
     }
 
-    /// The `_class` value of a position: class in the low 16 bits, lane (position within the class) in the high.
+    /// Returns the `_class` value of a position: class in the low 16 bits, lane (position within the class) in the
+    /// high.
     pub fn value_at(&self, position: u64) -> u32 {
         let class = self.class_at(position);
         let (start, end) = self.part(class);
@@ -108,7 +111,7 @@ mod tests {
             }
         }
 
-        /// The value of a position names its class and a lane within it, and the parts lie side by side.
+        /// The value of a position names its class and a lane within it, and the parts are adjacent.
         #[test]
         fn values_and_parts_agree(shares in prop::collection::vec(0.001f64..1.0, 1..8), position in any::<u64>()) {
             let table = ClassTable::new(&shares);

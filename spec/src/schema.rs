@@ -1,7 +1,7 @@
-//! JSON Schema (2020-12) of all files, made from the types, for editors.
+//! JSON Schema (2020-12) of all files, generated from the types, for editors.
 //!
-//! The committed files are `spec/schemas/*.schema.json`. The workflow's schema is completed with the options of the
-//! operator kinds by the program that knows them:
+//! The committed files are `spec/schemas/*.schema.json`. The program that knows the operator kinds adds their options
+//! to the workflow's schema:
 //!
 //! ```
 //! use tidemill_spec::schema::{self, Section};
@@ -43,8 +43,8 @@ impl Section {
     }
 }
 
-/// All schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`. The workflow's is without
-/// the options of any kind.
+/// Returns all schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`. The
+/// workflow's is without the options of any kind.
 pub fn all() -> Vec<(&'static str, Schema)> {
     vec![
         ("workflow", workflow(&[])),
@@ -55,7 +55,7 @@ pub fn all() -> Vec<(&'static str, Schema)> {
     ]
 }
 
-/// The text of a schema file.
+/// Returns the text of a schema file.
 pub fn to_text(schema: &Schema) -> String {
     // `{:#}` of a JSON value is its indented form, with the keys in the order of the types.
     format!("{:#}\n", schema.as_value())
@@ -70,7 +70,7 @@ fn document<T: JsonSchema>(title: &str) -> Schema {
     schema
 }
 
-/// Has the schema of workflows or models say which backends there are: their names, each with what it is.
+/// Adds the names and descriptions of the backends to the schema of workflows or models.
 pub fn name_backends(schema: &mut Schema, backends: &[(&str, &str)]) {
     const AUTO: (&str, &str) = (
         BackendChoice::AUTO,
@@ -86,7 +86,8 @@ pub fn name_backends(schema: &mut Schema, backends: &[(&str, &str)]) {
     }
 }
 
-/// The schema of workflows, with the options of these kinds. Once a section has a kind, others are refused there.
+/// Returns the schema of workflows, with the options of these kinds. Once a section has a kind, others are rejected
+/// there.
 pub fn workflow(options: &[(Section, &str, Schema)]) -> Schema {
     let mut schema = document::<Workflow>("A Tidemill workflow");
     if let Some(operator) = schema.pointer_mut("/$defs/Operator").and_then(Value::as_object_mut) {
@@ -139,7 +140,7 @@ fn push(map: &mut Map<String, Value>, key: &str, item: Value) {
     }
 }
 
-/// Definitions of several kinds live side by side, so each gets the kind's prefix.
+/// Definitions of several kinds share one object, so each gets the kind's prefix.
 fn move_references(value: &mut Value, prefix: &str) {
     match value {
         Value::Object(map) => {

@@ -1,6 +1,6 @@
 //! Credentials: never printed, never logged.
 //!
-//! Written as `{secret_file: path}`, or as a text that takes a variable, `${PASSWORD}`.
+//! Written as `{secret_file: path}`, or as a text with a variable, `${PASSWORD}`.
 //!
 //! ```
 //! use tidemill_spec::{secret::Secret, span::SourceFile, yaml};
@@ -30,7 +30,7 @@ enum Kept {
     File(PathBuf),
 }
 
-/// Why a secret cannot be had.
+/// Why a secret is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -50,17 +50,17 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// A secret that is this text.
+    /// Creates a secret from this text.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(Kept::Text(text.into()))
     }
 
-    /// A secret that is the content of a file.
+    /// Creates a secret from the content of a file.
     pub fn from_file(path: impl Into<PathBuf>) -> Self {
         Self(Kept::File(path.into()))
     }
 
-    /// The credential itself, without a line break at the end; a relative file is looked for in `directory`.
+    /// Returns the credential itself, without a line break at the end; a relative file is looked up in `directory`.
     ///
     /// # Errors
     /// If the file cannot be read, is not UTF-8 or is larger than 64 KiB.
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Secret {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Secret, E> {
                 Ok(Secret::from_text(text))
             }
-            // Numbers get their own refusal: the standard one would show the value.
+            // Numbers get their own error: the standard one would show the value.
             fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Secret, E> {
                 Err(E::custom(quotes()))
             }

@@ -1,4 +1,4 @@
-//! Where something stands in a file: [`SourceFile`], [`Span`] and [`Located`].
+//! Positions in a file: [`SourceFile`], [`Span`] and [`Located`].
 //!
 //! ```
 //! use tidemill_spec::span::{Located, SourceFile, Span};
@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A file's name and text, shared by everything that was read from it.
+/// A file's name and text, shared by everything read from it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SourceFile {
     name: String,
@@ -22,25 +22,25 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// A source; `name` is what people see (usually the path as they gave it).
+    /// Creates a source; `name` is shown to users (usually the path as they gave it).
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { name: name.into(), text: text.into() })
     }
 
-    /// The name shown in diagnostics.
+    /// Returns the name shown in diagnostics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// A range of bytes of a [`SourceFile`], or "nowhere" for things made by a program.
+/// A range of bytes of a [`SourceFile`], or "nowhere" for values made by a program.
 ///
-/// Two spans are always equal: positions never decide whether two specifications are the same.
+/// Two spans are always equal: positions never affect the equality of specifications.
 #[derive(Clone, Default)]
 pub struct Span {
     source: Option<Arc<SourceFile>>,
@@ -49,47 +49,47 @@ pub struct Span {
 }
 
 impl Span {
-    /// The bytes `start..end` of a source; clamped to the text and to character borders.
+    /// Creates the span `start..end` of a source; clamped to the text and to character borders.
     pub fn new(source: &Arc<SourceFile>, start: usize, end: usize) -> Self {
         let start = source.text.floor_char_boundary(start);
         let end = source.text.floor_char_boundary(end).max(start);
         Self { source: Some(Arc::clone(source)), start, end }
     }
 
-    /// Nowhere: the thing was not read from a file.
+    /// Creates a span without a file.
     pub fn nowhere() -> Self {
         Self::default()
     }
 
-    /// The source, unless the span is nowhere.
+    /// Returns the source, unless the span is nowhere.
     pub fn source(&self) -> Option<&Arc<SourceFile>> {
         self.source.as_ref()
     }
 
-    /// Byte offsets in the source.
+    /// Returns the byte offsets in the source.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.start..self.end
     }
 
-    /// The covered text.
+    /// Returns the covered text.
     pub fn text(&self) -> Option<&str> {
         self.source.as_ref()?.text.get(self.start..self.end)
     }
 
-    /// Line, counted from 1.
+    /// Returns the line, counted from 1.
     pub fn line(&self) -> Option<usize> {
         let before = self.source.as_ref()?.text.get(..self.start)?;
         Some(before.matches('\n').count() + 1)
     }
 
-    /// Column in characters, counted from 1.
+    /// Returns the column in characters, counted from 1.
     pub fn column(&self) -> Option<usize> {
         let before = self.source.as_ref()?.text.get(..self.start)?;
         let line = before.rfind('\n').map_or(before, |newline| &before[newline + 1..]);
         Some(line.chars().count() + 1)
     }
 
-    /// The whole line on which the span starts, without the line break.
+    /// Returns the whole line on which the span starts, without the line break.
     pub fn line_text(&self) -> Option<&str> {
         let text = self.source.as_ref()?.text.as_str();
         let start = text.get(..self.start)?.rfind('\n').map_or(0, |newline| newline + 1);
@@ -115,17 +115,17 @@ impl fmt::Debug for Span {
     }
 }
 
-/// A value and where it stands. Behaves like the value (`Deref`, `Display`, comparison, serde).
+/// A value with its position. Behaves like the value (`Deref`, `Display`, comparison, serde).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
 impl<T> Located<T> {
-    /// A value with its position.
+    /// Creates a value with its position.
     pub fn new(value: T, span: Span) -> Self {
         Self { value, span }
     }

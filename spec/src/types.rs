@@ -1,4 +1,4 @@
-//! What flows on an edge: named, typed columns.
+//! Types of streams: named, typed columns.
 //!
 //! ```
 //! use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -88,7 +88,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column.
+    /// Creates a column.
     pub fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
         Self { name: name.into(), column_type }
     }
@@ -106,23 +106,23 @@ pub struct StreamType {
 }
 
 impl StreamType {
-    /// A stream type of these columns.
+    /// Creates a stream type of these columns.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self { columns: columns.into_iter().collect(), revised: false }
     }
 
-    /// The same columns in a stream whose rows may be taken back, or not.
+    /// Sets whether rows of the stream may be revised.
     #[must_use]
     pub fn with_revisions(self, revised: bool) -> Self {
         Self { revised, ..self }
     }
 
-    /// The column of that name.
+    /// Returns the column with this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|c| c.name == name)
     }
 
-    /// Position of the column of that name.
+    /// Returns the position of the column with this name.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
     }

@@ -1,8 +1,8 @@
-//! Values with units, as people write them: `40/s`, `250ms`, `0.096 $/h`, `0.1 $/GiB`, `10Mbps`, `0.3GiB`, `56.0%`,
+//! Values with units, as users write them: `40/s`, `250ms`, `0.096 $/h`, `0.1 $/GiB`, `10Mbps`, `0.3GiB`, `56.0%`,
 //! `p99`.
 //!
-//! `GB` is 10^9 bytes, `GiB` is 2^30. A number without a unit is refused, with what to write instead. `Display` gives
-//! the shortest exact form; parsing it gives the same value.
+//! `GB` is 10^9 bytes, `GiB` is 2^30. A number without a unit is rejected, with a correction. `Display` gives the
+//! shortest exact form; parsing it gives an equal value.
 //!
 //! ```
 //! use tidemill_spec::units::{Bytes, Rate, TimeSpan};
@@ -58,8 +58,8 @@ pub struct Percentile(pub f64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct UnitError {
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to write instead.
+    /// The correction.
     pub help: String,
 }

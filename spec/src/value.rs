@@ -1,4 +1,4 @@
-//! A YAML document as a tree in which every node knows its place.
+//! A YAML document as a tree in which every node has its place.
 //!
 //! ```
 //! use serde::Deserialize;
@@ -21,16 +21,16 @@ use std::fmt;
 /// One node of a document.
 #[derive(Clone, Default, PartialEq)]
 pub struct Value {
-    /// What it is.
+    /// Its content.
     pub node: Node,
-    /// Where it stands.
+    /// Its place.
     pub span: Span,
 }
 
-/// What a [`Value`] is.
+/// The content of a [`Value`].
 #[derive(Clone, Default, PartialEq)]
 pub enum Node {
-    /// Nothing (an empty value, `null`, `~`).
+    /// An empty value (`null`, `~`).
     #[default]
     Null,
     /// `true` or `false`.
@@ -52,7 +52,7 @@ pub enum Node {
 pub struct Text {
     /// The text to use, with variables filled in.
     pub value: String,
-    /// The text as written, where it differs (`${VAR}`): what is printed and logged, so that credentials stay out.
+    /// The text as written, where it differs (`${VAR}`), for printing and logging, so that credentials stay out.
     pub written: Option<String>,
 }
 
@@ -72,12 +72,12 @@ pub struct Entry {
 }
 
 impl Value {
-    /// A map without entries; the value of `options` that are not written.
+    /// Returns a map without entries: the default of `options`.
     pub fn empty_map() -> Self {
         Node::Map(Vec::new()).into()
     }
 
-    /// The entry of that key, if this is a map that has it.
+    /// Returns the entry with this key, if this is a map that has it.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.node {
             Node::Map(entries) => entries.iter().find(|entry| entry.key.value == key),
@@ -85,17 +85,17 @@ impl Value {
         }
     }
 
-    /// The value of that key, if this is a map that has it.
+    /// Returns the value with this key, if this is a map that has it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    /// The item at that position, if this is a list that has it.
+    /// Returns the item at this position, if this is a list that has it.
     pub fn item(&self, index: usize) -> Option<&Value> {
         self.as_list()?.get(index)
     }
 
-    /// The items, if this is a list.
+    /// Returns the items, if this is a list.
     pub fn as_list(&self) -> Option<&[Value]> {
         match &self.node {
             Node::List(items) => Some(items),
@@ -103,7 +103,7 @@ impl Value {
         }
     }
 
-    /// The text, if this is text.
+    /// Returns the text, if this is text.
     pub fn as_str(&self) -> Option<&str> {
         match &self.node {
             Node::Text(text) => Some(&text.value),
@@ -111,12 +111,12 @@ impl Value {
         }
     }
 
-    /// True for an empty value.
+    /// Whether the value is empty.
     pub fn is_null(&self) -> bool {
         self.node == Node::Null
     }
 
-    /// What this is, in words: `a list`, `text`, ...
+    /// Returns its type in words: `a list`, `text`, ...
     pub fn kind(&self) -> &'static str {
         match &self.node {
             Node::Null => "nothing",
@@ -129,12 +129,12 @@ impl Value {
         }
     }
 
-    /// Span of the value at that path of keys (see [`Value::at`]), else of the deepest ancestor there is.
+    /// Returns the span of the value at this path (see [`Value::at`]), else of its deepest existing ancestor.
     pub fn span_at(&self, path: &[Step<'_>]) -> Span {
         self.at(path).span.clone()
     }
 
-    /// The value at that path, else its deepest ancestor that exists.
+    /// Returns the value at this path, else its deepest existing ancestor.
     pub fn at(&self, path: &[Step<'_>]) -> &Value {
         let mut here = self;
         for step in path {
@@ -150,7 +150,7 @@ impl Value {
         here
     }
 
-    /// An error at this value's place.
+    /// Creates an error at this value's place.
     pub fn error(&self, code: &'static str, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, message).at(self.span.clone())
     }

@@ -1,6 +1,6 @@
 //! Environment variables in texts: `${VAR}` and `${VAR:-default}`; `$${` is a plain `${`.
 //!
-//! Ids, kinds, references and keys never take variables: the graph must not depend on the machine.
+//! Ids, kinds, references and keys never contain variables: the graph must not depend on the machine.
 //!
 //! ```
 //! use tidemill_spec::{span::SourceFile, variables, yaml};
@@ -11,10 +11,10 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::value::{Node, Value};
 
-/// Where variables come from: the environment, or a table in tests.
+/// Source of variables: the environment, or a table in tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The environment of this process.
+/// Looks up a variable in the environment of this process.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -25,8 +25,8 @@ const FIXED: &[&str] = &["id", "kind", "input", "inputs", "from", "to", "name", 
 /// Fills in all variables of a tree.
 ///
 /// # Errors
-/// `E0110` for a variable that is not set and has no default, `E0111` for a reference that is not well formed,
-/// `E0112` for a variable where none may stand.
+/// `E0110` for a variable that is not set and has no default, `E0111` for a malformed reference, `E0112` for a variable
+/// where none is allowed.
 pub fn fill_in(tree: &mut Value, lookup: Lookup<'_>) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::new();
     walk(tree, false, lookup, &mut errors);
@@ -52,7 +52,7 @@ fn walk(value: &mut Value, fixed: bool, lookup: Lookup<'_>, errors: &mut Diagnos
                 if entry.key.value.contains("${") {
                     errors.push(misplaced("a key").at(entry.key.span.clone()));
                 }
-                // `options` hold what the kind decides; there, `name` or `from` may well be ordinary texts.
+                // The kind decides about `options`; there, `name` or `from` may be ordinary texts.
                 let fixed = FIXED.contains(&entry.key.value.as_str());
                 if entry.key.value == "options" {
                     fill_options(&mut entry.value, lookup, errors);
@@ -85,7 +85,7 @@ fn misplaced(place: &str) -> Diagnostic {
         .with_help("write the text itself; `$${` stands for a plain `${` where texts are free")
 }
 
-/// A text with its variables filled in.
+/// Fills in the variables of a text.
 ///
 /// # Errors
 /// `E0110` and `E0111`, as [`fill_in`].
@@ -135,7 +135,7 @@ pub fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Box<Diagnostic>>
     Ok(out)
 }
 
-/// A text in which nothing is taken for a variable: what the parser turns back into `text`.
+/// Escapes a text so that the parser restores it without filling in variables.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }

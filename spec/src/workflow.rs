@@ -70,7 +70,7 @@ pub struct Workflow {
     pub directory: WorkflowDirectory,
 }
 
-/// The folder of a workflow file. Two are always equal: where a workflow lies does not change what it says.
+/// The folder of a workflow file. Two are always equal: the location of a workflow does not change its meaning.
 #[derive(Debug, Clone, Default)]
 pub struct WorkflowDirectory(pub PathBuf);
 
@@ -123,12 +123,12 @@ impl Journal {
     /// The least `size`.
     pub const LEAST_SIZE: Bytes = Bytes(64 << 20);
 
-    /// Bytes that it may take on the disk.
+    /// Returns the limit on bytes on the disk.
     pub fn size(&self) -> Bytes {
         self.size.as_ref().map_or(Bytes(1 << 30), |size| size.value)
     }
 
-    /// How long the stream is read on while no checkpoint can be written.
+    /// Returns how long the stream is read while no checkpoint can be written.
     pub fn keep(&self) -> TimeSpan {
         self.keep.as_ref().map_or(TimeSpan(600_000_000_000), |keep| keep.value)
     }
@@ -161,7 +161,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// The inference backend, where one is named.
+    /// Returns the inference backend, where one is named.
     pub fn named_backend(&self) -> Option<&str> {
         self.backend.as_ref()?.value.named()
     }
@@ -274,7 +274,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// True if no level is named.
+    /// Whether no level is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -352,7 +352,7 @@ pub struct CheckpointOptions {
 }
 
 impl CheckpointOptions {
-    /// True if nothing is said.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

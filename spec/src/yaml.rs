@@ -1,4 +1,4 @@
-//! The only module that knows which YAML library is used: text to [`Value`], program types to text.
+//! Converts text to [`Value`] and program types to text; the only module that depends on the YAML library.
 //!
 //! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
 //! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
@@ -27,7 +27,7 @@ pub use print::{print, print_in_rows};
 pub const LARGEST_FILE: u64 = 4 << 20;
 /// Most levels of nesting.
 const DEEPEST: usize = 64;
-/// Most values, beginnings and ends of lists and maps that all aliases together repeat.
+/// Most values, starts and ends of lists and maps that all aliases together repeat.
 const MOST_REPEATED: usize = 100_000;
 
 /// Reads a file.
@@ -64,7 +64,7 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
         return Err(too_large(&name, size).into());
     }
     let mut bytes = Vec::new();
-    // The limit holds for things without a size too (pipes, devices).
+    // The limit also holds for files without a size (pipes, devices).
     file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(too_large(&name, bytes.len() as u64).into());
@@ -76,7 +76,7 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
     Ok(SourceFile::new(name, text))
 }
 
-/// Why a file cannot be opened, and what to do.
+/// Why a file cannot be opened, with a correction.
 fn unopened(path: &Path, error: &std::io::Error) -> Diagnostic {
     let name = path.display();
     match error.kind() {
@@ -94,7 +94,7 @@ fn unopened(path: &Path, error: &std::io::Error) -> Diagnostic {
     }
 }
 
-/// A file or folder that exists and whose name is near to that of `path`, in the same folder.
+/// Returns an existing file or folder with a similar name, in the folder of `path`.
 ///
 /// ```
 /// let folder = tempfile::tempdir()?;
@@ -112,7 +112,7 @@ pub fn similar_file(path: &Path) -> Option<PathBuf> {
     nearest(wanted, names.iter().map(String::as_str)).map(|name| path.with_file_name(name))
 }
 
-/// Which part of a path is missing.
+/// The missing part of a path.
 fn missing_part(path: &Path) -> String {
     let missing = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     match missing.filter(|folder| !folder.exists()).last() {
@@ -153,7 +153,7 @@ fn too_large(name: &str, size: u64) -> Diagnostic {
 /// Parses one document.
 ///
 /// # Errors
-/// `E0101` for text that is not YAML, `E0105` for numbers that are not finite, `E0107` for a key given twice, `E0108` for
+/// `E0101` for text that is not YAML, `E0105` for numbers that are not finite, `E0107` for a duplicate key, `E0108` for
 /// too much text, `E0109` for other limits.
 pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
     if source.text().len() as u64 > LARGEST_FILE {
@@ -168,7 +168,7 @@ pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
             max_anchors: 1_000,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_REPEATED },
-        // `not_finite` says it with the key.
+        // `not_finite` reports it with the key.
         non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,
         with_snippet: false,
@@ -188,10 +188,10 @@ pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
     }
 }
 
-/// A text of YAML as JSON, without places: for who looks for names in files of any kind.
+/// Converts YAML text to JSON, without places, to search files of any kind for names.
 ///
 /// # Errors
-/// It is no YAML, and why.
+/// The text is no YAML, with the reason.
 pub fn to_json(text: &str) -> Result<serde_json::Value, String> {
     serde_saphyr::from_str(text).map_err(|error: serde_saphyr::Error| error.to_string())
 }
@@ -209,7 +209,7 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
             Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
                 .with_help("keep one of the two")
         }
-        // Only names are read as texts, whatever stands there.
+        // Only names are read as texts regardless of their content.
         serde_saphyr::Error::NullIntoString { .. } => {
             let written = match span.text().map(str::trim) {
                 Some("") | None => return empty_name().at(span),
@@ -245,7 +245,7 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
     .at(span)
 }
 
-/// The rule of YAML that a text breaks; none where it breaks another.
+/// The YAML rule that a text breaks; none for other errors.
 fn slip(error: &serde_saphyr::Error) -> Option<&Slip> {
     match error {
         serde_saphyr::Error::UnknownAnchor { .. } => Some(&Slip::UnknownAnchor),
@@ -257,7 +257,7 @@ fn slip(error: &serde_saphyr::Error) -> Option<&Slip> {
     }
 }
 
-/// The library's words; the place is shown by our own snippet.
+/// The library's words; our own snippet shows the place.
 struct WithoutPlace;
 
 impl Localizer for WithoutPlace {
@@ -276,8 +276,8 @@ fn too_deep() -> Diagnostic {
         .with_help("is a bracket left open? Files need some ten levels")
 }
 
-/// Numbers that are none (`.nan`) or that no 64-bit float holds (`.inf`, `1e999`): nothing here can be either. `key` is
-/// the one that the value belongs to.
+/// Reports numbers that are none (`.nan`) or that no 64-bit float holds (`.inf`, `1e999`): no value here can be either.
+/// `key` is that of the value.
 fn not_finite(value: &Value, key: Option<&str>, found: &mut Diagnostics) {
     match &value.node {
         Node::Float(number) if !number.is_finite() && found.len() < ENOUGH => {
@@ -324,7 +324,7 @@ fn at(location: Location, source: &Arc<SourceFile>) -> Span {
     }
 }
 
-/// A node as the library gives it.
+/// A node from the library.
 enum Raw {
     Null,
     Bool(bool),
@@ -418,7 +418,7 @@ fn positioned(raw: Spanned<Raw>, source: &Arc<SourceFile>) -> Value {
     Value { node, span }
 }
 
-/// A text of which the library took the first word for a tag.
+/// A text whose first word the library took for a tag.
 fn tag(value: &Value) -> Option<Diagnostic> {
     match &value.node {
         Node::List(items) => items.iter().find_map(tag),
@@ -427,14 +427,14 @@ fn tag(value: &Value) -> Option<Diagnostic> {
     }
 }
 
-/// The library ends a block of text (`|`, `>`) where the next key begins.
+/// The library ends a block of text (`|`, `>`) at the start of the next key.
 fn without_end(span: &Span) -> Span {
     let (Some(source), Some(text)) = (span.source(), span.text()) else { return span.clone() };
     let start = span.range().start;
     Span::new(source, start, start + text.trim_end().len())
 }
 
-/// A list or map is shown by its first line: the whole of it would bury the message.
+/// A list or map is shown by its first line: all of it would bury the message.
 fn first_line(span: &Span) -> Span {
     let Some(source) = span.source() else { return span.clone() };
     let start = span.range().start;

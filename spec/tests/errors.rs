@@ -12,7 +12,7 @@ const PLAN: &str = include_str!("golden/plan-two-workers.yaml");
 const MODEL: &str = include_str!("golden/model.yaml");
 const PROFILE: &str = include_str!("golden/profile.yaml");
 
-/// Changes of a right file, the codes that they give in order, and words of the message or help.
+/// Changes of a valid file, the resulting codes in order, and words of the message or help.
 type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
 
 /// Replaces text that must be there, so that a case cannot become empty unnoticed.
@@ -192,7 +192,7 @@ fn empty_workflows() {
     assert_eq!(places, [Some(29), Some(44)], "at the two keys: {found}");
 }
 
-/// What no file can mean, with the key that it stands at.
+/// Invalid in any file, reported with the key.
 #[test]
 fn numbers_that_are_not_finite() {
     for (written, words) in [
@@ -231,7 +231,7 @@ fn what_goes_beyond_the_limits() {
     assert!(said(&bomb).contains("aliases of this file repeat more than 100000 values"), "{}", said(&bomb));
 }
 
-/// A block of text ends with its last line, not where the next key begins.
+/// A block of text ends with its last line, not at the start of the next key.
 #[test]
 fn blocks_of_text_are_shown_alone() {
     let text = "version: 1\nname: |\n  Two\n  lines\n\nsources: []\nsinks: []\n";
@@ -376,7 +376,7 @@ fn plan() {
     }
 }
 
-/// An operator that no class routes at all.
+/// An operator that no class routes.
 #[test]
 fn plan_without_an_operator() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
@@ -397,7 +397,7 @@ fn plan_without_an_operator() {
     expect(&file.validate_against(&workflow), &["E0412", "E0405", "E0405"], "did you mean `pair`?");
 }
 
-/// Of a plan for something else one thing is said, not everything that follows from it.
+/// A plan for another workflow gives one error, not all that follow from it.
 #[test]
 fn a_plan_of_another_workflow_is_one_error() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));

@@ -1,4 +1,4 @@
-//! Files that are made to make the program panic or hang are refused with errors. Those that are changed blindly: `tests/fuzzing`.
+//! Files made to crash or block the program are rejected with errors. Random changes: `tests/fuzzing`.
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml::LARGEST_FILE;

@@ -1,4 +1,4 @@
-//! What is printed is read back as the same value.
+//! Printed values are read back equal.
 use proptest::prelude::*;
 use tidemill_spec::infrastructure::{
     Accelerator, Architecture, Direction, Host, Infrastructure, Link, SourcePlace, Tier, WorkerType,
@@ -24,7 +24,7 @@ fn whole() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Numbers that are not negative.
+/// Non-negative numbers.
 fn real() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..1e12, 0.0..1.0, (0..100_000u32).prop_map(|n| f64::from(n) / 1000.0)]
 }
@@ -105,7 +105,7 @@ proptest! {
         }
     }
 
-    /// No text makes a unit panic, and refusals always say what to write.
+    /// No text makes a unit panic, and errors always have a correction.
     #[test]
     fn any_text_as_unit(text in prop_oneof![text(), "[-$]?[0-9]{0,40}[.]?[0-9]{0,40} ?[$/a-zA-Z%]{0,6}"]) {
         let refusals = [
@@ -128,7 +128,7 @@ proptest! {
     #[test]
     fn workflow(ids in prop::collection::hash_set(id(), 6), tick in 1..u64::MAX, rate in real(), path in text(),
                 freshness in freshness(), when_cut in when_cut(), options in map(), batch in 1..1000u32) {
-        // A buffer keeps what a freshness drops.
+        // A buffer contradicts a freshness policy that drops records.
         let is_meant = |cut: &WhenCut| cut.kept().is_none() || freshness.is_none();
         let when_cut = when_cut.filter(is_meant).map(Located::from);
         let mut ids = ids.into_iter();
@@ -264,7 +264,7 @@ proptest! {
         prop_assume!(matches!(value.node, Node::Map(_)));
         let printed = yaml::print_in_rows(&value).expect("prints");
         let again = yaml::parse(&SourceFile::new("printed", printed.as_str()));
-        // A float without a fraction is printed as a whole number: compare what it is, not how it is written.
+        // A float without a fraction is printed as a whole number: compares values, not their text.
         let plain = |value: &Value| numbers(serde_json::to_value(value).expect("is data"));
         prop_assert_eq!(again.as_ref().map(plain), Ok(plain(&value)), "{}", printed);
     }

@@ -1,7 +1,7 @@
-//! The committed schemas are those of the types. `UPDATE_SCHEMAS=1` rewrites them.
+//! The committed schemas match the types. `UPDATE_SCHEMAS=1` rewrites them.
 //!
-//! `workflow.schema.json` and `model.schema.json` are not looked at here: they also hold the options of all operator kinds
-//! and the names of all backends, which this crate does not know.
+//! `workflow.schema.json` and `model.schema.json` are tested elsewhere: they also hold the options of all operator
+//! kinds and the names of all backends, which this crate does not know.
 use std::path::Path;
 use tidemill_spec::schema::{self, Section};
 

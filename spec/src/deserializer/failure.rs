@@ -1,4 +1,4 @@
-//! What goes wrong while a tree is converted, in the words of the file instead of those of Rust.
+//! Errors of converting a tree, in the words of the file instead of those of Rust.
 use super::NodeId;
 use crate::diagnostic::suggestion;
 use crate::span::Span;
@@ -7,10 +7,10 @@ use serde::de;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// So many possible values are listed beside the nearest one.
+/// Most possible values to list in addition to the nearest one.
 const FEW: usize = 8;
 
-/// What was wrong at one node.
+/// An error at one node.
 #[derive(Debug)]
 pub(super) struct Failure(Box<Details>);
 
@@ -20,11 +20,11 @@ pub(super) struct Details {
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) help: Option<String>,
-    /// The key that is missing, if that is the failure.
+    /// The missing key, if that is the failure.
     pub(super) missing: Option<&'static str>,
-    /// What was expected in place of another type.
+    /// The expected type.
     expected: Option<String>,
-    /// The innermost node that fails.
+    /// The innermost failing node.
     pub(super) place: Option<(NodeId, Span)>,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
         failure
     }
 
-    /// A whole number beyond those that the type, by serde's name, has.
+    /// A whole number out of the range of the type, by serde's name.
     fn too_large(unexpected: de::Unexpected<'_>, expected: &str, found: &str) -> Option<Self> {
         let (least, most) = whole_numbers(expected)?;
         let beyond = match unexpected {
@@ -68,7 +68,7 @@ impl Failure {
         beyond.then(|| Self::mismatch(range.clone(), found, format!("write {range} here")))
     }
 
-    /// Fixes the place unless an inner node has done so already.
+    /// Sets the place unless an inner node has set it.
     pub(super) fn at(mut self, node: NodeId, span: &Span) -> Self {
         self.place.get_or_insert_with(|| (node, span.clone()));
         self
@@ -76,7 +76,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// Leaves the value out of the message: what comes from the environment may be a credential.
+    /// Removes the value from the message: a value from the environment may be a credential.
     pub(super) fn without_value(mut self, written: &str) -> Self {
         self.message = match &self.expected {
             Some(expected) => format!("expected {expected}, `{written}` gives something else"),
@@ -105,7 +105,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Text of an error that types of this crate raise through serde: code, message and help in one string.
+/// Returns the text of an error that types of this crate raise through serde: code, message and help in one string.
 ///
 /// ```
 /// let text = tidemill_spec::deserializer::coded("E0106", "`40` has no unit", "write `40/s`");
@@ -167,7 +167,7 @@ impl de::Error for Failure {
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let mut help = suggestion(variant, expected.iter().copied(), "possible values");
-        // The nearest word may be far from what was meant.
+        // The nearest word may be unrelated to the intended one.
         if help.starts_with("did you mean") && expected.len() <= FEW {
             let all: Vec<String> = expected.iter().map(|value| format!("`{value}`")).collect();
             help = format!("{help} possible values: {}", all.join(", "));
@@ -202,8 +202,7 @@ fn in_words(unexpected: de::Unexpected<'_>) -> String {
     }
 }
 
-/// The least and the largest number of a type of whole numbers that files can write: they have no more than 64 bits, one of
-/// which is the sign.
+/// The range of a type of whole numbers, limited to the signed 64 bits that files can write.
 fn whole_numbers(expected: &str) -> Option<(i128, i128)> {
     let most = i128::from(i64::MAX);
     Some(match expected {
@@ -217,7 +216,7 @@ fn whole_numbers(expected: &str) -> Option<(i128, i128)> {
     })
 }
 
-/// Serde's words for Rust types in the words of YAML.
+/// Translates serde's words for Rust types into those of YAML.
 fn plainly(expected: &str) -> String {
     match expected {
         "a string" | "string" => "text".to_string(),

@@ -1,4 +1,4 @@
-//! How places get through serde: [`Located`] and [`Value`] ask for themselves by a name that the deserializer knows.
+//! Positions through serde: [`Located`] and [`Value`] request themselves by a name that the deserializer knows.
 use super::deserialize_recovering;
 use crate::diagnostic::Diagnostics;
 use crate::span::{Located, Span};
@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer};
 use std::cell::RefCell;
 use std::fmt;
 
-/// Name by which [`Located`] asks for its position.
+/// Name by which [`Located`] requests its position.
 pub(super) const LOCATED: &str = "__tidemill_located";
-/// Name by which [`Value`] asks for itself.
+/// Name by which [`Value`] requests itself.
 pub(super) const VALUE: &str = "__tidemill_value";
 
 thread_local! {
-    // Serde's data model has no room for positions, so they are handed over here, between two adjacent calls.
+    // Serde's data model has no room for positions, so they are passed here, between two adjacent calls.
     pub(super) static SPAN: RefCell<Option<Span>> = const { RefCell::new(None) };
     pub(super) static TREE: RefCell<Option<Value>> = const { RefCell::new(None) };
 }
@@ -31,7 +31,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
                 self,
                 deserializer: D,
             ) -> Result<Located<T>, D::Error> {
-                // The value's own deserializer has put the position aside just before this call.
+                // The value's own deserializer has stored the position just before this call.
                 let span = SPAN.take().unwrap_or_default();
                 Ok(Located { value: T::deserialize(deserializer)?, span })
             }
@@ -64,8 +64,8 @@ impl<'de> Deserialize<'de> for Value {
 }
 
 impl Value {
-    /// Converts into a type of the program. Unknown keys (the type says `deny_unknown_fields`), missing keys and
-    /// wrong values are errors at their place; as many as possible are found in one go.
+    /// Converts into a type of the program. Unknown keys (for types with `deny_unknown_fields`), missing keys and wrong
+    /// values are errors at their place; as many as possible are found at once.
     pub fn deserialize_into<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
         deserialize_recovering(self)
     }

@@ -1,4 +1,4 @@
-//! What must hold in an infrastructure beyond its shape.
+//! Checks of an infrastructure beyond its syntax.
 use super::{Direction, Infrastructure, Link, Tier, WorkerType};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -6,7 +6,7 @@ use crate::span::Located;
 use std::collections::{HashMap, HashSet};
 
 impl Infrastructure {
-    /// Everything that is wrong with it; empty for what [`Infrastructure::load`] returned.
+    /// Returns all findings; no errors after [`Infrastructure::load`].
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         if self.tiers.is_empty() {
@@ -35,7 +35,7 @@ impl Infrastructure {
         found
     }
 
-    /// Profiles belong to worker types, so a type must mean the same machine everywhere (its price may differ).
+    /// Profiles belong to worker types, so a type must be the same machine everywhere (its price may differ).
     fn check_same_types(&self, found: &mut Diagnostics) {
         let mut firsts: HashMap<&str, &WorkerType> = HashMap::new();
         for worker in self.tiers.iter().flat_map(|tier| tier.workers.iter()) {
@@ -43,7 +43,7 @@ impl Infrastructure {
             if found.len() >= ENOUGH {
                 return;
             }
-            // Machines with names are told apart: what is left of their memory may differ.
+            // Machines with names are distinct: their remaining memory may differ.
             let told_apart = !first.names.is_empty() && !worker.names.is_empty();
             let memory = |w: &WorkerType| w.memory.clone().filter(|_| !told_apart);
             let facts = |w: &WorkerType| (w.vcpu.clone(), memory(w), w.accelerators.clone());
@@ -61,7 +61,7 @@ impl Infrastructure {
         }
     }
 
-    /// Names of machines are those of workers in plans.
+    /// Names of machines are names of workers in plans.
     fn check_names(&self, found: &mut Diagnostics) {
         let mut names: HashMap<&str, &Located<String>> = HashMap::new();
         for tier in &self.tiers {
@@ -210,7 +210,7 @@ impl Tier {
                     );
                 }
             }
-            // Others are told apart by their names.
+            // Types with names are distinct by these.
             if worker.names.is_empty()
                 && let Some(first) = types.insert(worker.worker_type.as_str(), &worker.worker_type)
             {

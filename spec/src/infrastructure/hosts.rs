@@ -1,4 +1,4 @@
-//! The machines that the sites of tiers are.
+//! The machines of the sites of tiers.
 use super::Infrastructure;
 use super::check::twice;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
@@ -42,7 +42,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// As it is written in files and in the names of platforms of images.
+    /// Returns the name in files and in platforms of images.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Amd64 => "amd64",
@@ -51,10 +51,10 @@ impl Architecture {
     }
 }
 
-/// `ssh://USER@HOST:PORT` in its parts.
+/// The parts of `ssh://USER@HOST:PORT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshAddress<'a> {
-    /// Who logs in; none: as ssh is configured.
+    /// The user; none: as ssh is configured.
     pub user: Option<&'a str>,
     /// Name or address of the machine, IPv6 without brackets.
     pub machine: &'a str,
@@ -63,7 +63,7 @@ pub struct SshAddress<'a> {
 }
 
 impl<'a> SshAddress<'a> {
-    /// Takes a text apart.
+    /// Parses a text.
     ///
     /// ```
     /// use tidemill_spec::infrastructure::SshAddress;
@@ -102,7 +102,7 @@ impl<'a> SshAddress<'a> {
     }
 }
 
-/// Whether it is a word of letters, digits and these that does not begin with a dash.
+/// Whether it is a word of letters, digits and `more`, without a dash at the start.
 fn is_plain(text: &str, more: &str) -> bool {
     !text.is_empty()
         && text.len() <= 255
@@ -116,7 +116,7 @@ fn is_machine(text: &str) -> bool {
 }
 
 impl Host {
-    /// Name or address by which the others reach it, if it is known.
+    /// Returns the name or address for the other machines, if it is known.
     pub fn reached_at(&self) -> Option<&str> {
         let own = self.address.as_ref().map(|address| address.as_str());
         let of_ssh = || self.host.as_ref().and_then(|host| Some(SshAddress::parse(&host.value)?.machine));
@@ -125,7 +125,7 @@ impl Host {
 }
 
 impl Infrastructure {
-    /// The machine that a site is, if it is listed.
+    /// Returns the machine of a site, if it is listed.
     pub fn host(&self, tier: &str, location: Option<&str>) -> Option<&Host> {
         let is_it = |host: &&Host| {
             host.tier.value == tier && host.location.as_ref().map(|location| location.as_str()) == location

@@ -11,12 +11,12 @@ impl Infrastructure {
     /// Reads and checks an infrastructure file.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E03xx`.
+    /// All findings, `E01xx` and `E03xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         Self::load_with(path, &variables::environment)
     }
 
-    /// As [`Infrastructure::load`], with variables from elsewhere than the environment.
+    /// As [`Infrastructure::load`], with variables from `lookup`.
     ///
     /// # Errors
     /// As [`Infrastructure::load`].
@@ -27,7 +27,7 @@ impl Infrastructure {
     /// Parses and checks the text of an infrastructure file; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E03xx`.
+    /// All findings, `E01xx` and `E03xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         Self::from_source(&SourceFile::new(file_name, text), &variables::environment)
     }
@@ -38,7 +38,7 @@ impl Infrastructure {
         document::convert(&tree, Self::check)
     }
 
-    /// As YAML; parsing it gives the same infrastructure.
+    /// Returns the YAML text; parsing it gives an equal infrastructure.
     ///
     /// # Errors
     /// None for anything that was parsed; see [`yaml::print`].

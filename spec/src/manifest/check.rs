@@ -1,4 +1,4 @@
-//! What must hold in a manifest beyond its shape.
+//! Checks of a manifest beyond its syntax.
 use super::{BoxDecoding, BoxScores, Postprocess, Preprocess, TextDecoding};
 use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
@@ -11,26 +11,26 @@ use std::collections::HashMap;
 
 mod steps;
 
-/// What `tidemill models inspect --manifest` writes where only the maker of a model knows.
+/// Placeholder of `tidemill models inspect --manifest` for the description, which only the maker of a model knows.
 pub const BLANK_DESCRIPTION: &str = "WHAT IT DOES IN ONE SENTENCE";
-/// The same of the licence.
+/// Placeholder for the licence.
 pub const BLANK_LICENCE: &str = "SPDX-IDENTIFIER";
-/// The same of where it comes from.
+/// Placeholder for the origin.
 pub const BLANK_ORIGIN: &str = "FROM WHERE";
-/// How names of columns begin that are to be filled in.
+/// Start of placeholders for names of columns.
 pub const BLANK_COLUMN: &str = "COLUMN";
 
-/// Whether a column is still to be named: `COLUMN`, or `COLUMN-` and what the model calls it.
+/// Whether a column is still a placeholder: `COLUMN`, or `COLUMN-` and the model's name.
 fn is_blank(column: &str) -> bool {
     column.strip_prefix(BLANK_COLUMN).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 impl Manifest {
-    /// Everything that is wrong with it; empty for what [`Manifest::load`] returned.
+    /// Returns all findings; no errors after [`Manifest::load`].
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         found.extend(identifier::check(&self.id, "."));
-        // Of a model that is not here there is nothing to name.
+        // A model without a file has nothing to name.
         let is_here = self.origin.kind != OriginKind::Published;
         for (key, text) in [("file", &self.file), ("sha256", &self.sha256)] {
             if text.is_empty() && is_here {
@@ -67,7 +67,7 @@ impl Manifest {
         found
     }
 
-    /// What is still to be filled in of what `tidemill models inspect --manifest` wrote: what only the maker of the model knows.
+    /// Returns an error for each placeholder of `tidemill models inspect --manifest` that is not filled in.
     pub fn blanks(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         let mut blank = |text: &str, span: &Span, key: &str, what: &str| {
@@ -77,7 +77,7 @@ impl Manifest {
                     .with_help(format!("write {what} as `{key}`")),
             );
         };
-        // These two do not know where they stand: it is looked up in the text that they were read from.
+        // These two have no position, so it is looked up in the source text.
         let tree = self.id.span.source().and_then(|source| yaml::parse(source).ok());
         let place =
             |key: &str| tree.as_ref().map_or_else(|| self.id.span.clone(), |tree| tree.span_at(&[Key(key)]));
@@ -107,7 +107,7 @@ impl Manifest {
         found
     }
 
-    /// Whether a loop or decoder gives a text besides the outputs.
+    /// Whether a loop or decoder outputs a text.
     fn gives_text(&self) -> bool {
         self.repeat.is_some() || self.decoder.is_some()
     }
@@ -139,7 +139,7 @@ impl Manifest {
         }
     }
 
-    /// A loop may feed tensors that are described nowhere else, so only names that clash are wrong.
+    /// A loop may feed tensors that are described nowhere else, so only clashing names are wrong.
     fn check_loop(&self, found: &mut Diagnostics) {
         let Some(repeat) = &self.repeat else { return };
         if repeat.max_steps.value == 0 {
@@ -218,7 +218,7 @@ impl Origin {
     }
 }
 
-/// The values of a record are counted with 32 bits.
+/// Checks that the values of a record can be counted with 32 bits.
 fn is_countable(shape: &Located<Vec<Dimension>>, found: &mut Diagnostics) {
     let sizes = shape.iter().map(|dimension| match dimension {
         Dimension::Fixed(size) => *size,
@@ -244,7 +244,7 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a Located<String>>, foun
             return;
         }
         if let Some(first) = firsts.insert(name.as_str(), name) {
-            // The same pair is met again when the loop's names are looked at together with the others.
+            // The pair is found again when the loop's names are checked together with the others.
             let diagnostic = Diagnostic::error("E0508", format!("{what} `{name}` is given twice"))
                 .at(name.span.clone())
                 .with_related(first.span.clone(), "the first one")

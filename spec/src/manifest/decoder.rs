@@ -1,4 +1,4 @@
-//! The second half of an encoder-decoder: it writes a text token by token from what the encoder gives.
+//! The second half of an encoder-decoder: writes a text token by token from the encoder's output.
 //!
 //! ```
 //! use tidemill_spec::manifest::Manifest;

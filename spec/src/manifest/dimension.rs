@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Dimension {
     /// The number of records in the batch.
     Batch,
-    /// This many.
+    /// A fixed size.
     Fixed(u32),
     /// As many as the record has.
     Any,
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Dimension {
                 match text {
                     "batch" => Ok(Dimension::Batch),
                     "any" => Ok(Dimension::Any),
-                    // What `tidemill models inspect --manifest` writes for a size that the file leaves open.
+                    // Placeholder of `tidemill models inspect --manifest` for a size that the file leaves open.
                     blank if blank.starts_with("SIZE") => Err(E::custom(coded(
                         "E0105",
                         format!("`{blank}` is still to be filled in"),

@@ -10,7 +10,7 @@ impl Manifest {
     /// Reads and checks a manifest file.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E05xx`.
+    /// All findings, `E01xx` and `E05xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         Self::from_source(&yaml::read(path.as_ref())?)
     }
@@ -18,7 +18,7 @@ impl Manifest {
     /// Parses and checks the text of a manifest; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E05xx`.
+    /// All findings, `E01xx` and `E05xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         Self::from_source(&SourceFile::new(file_name, text))
     }
@@ -28,13 +28,13 @@ impl Manifest {
         document::convert(&tree, Self::check)
     }
 
-    /// Names of all files that it speaks of, relative to its own folder.
+    /// Returns the names of all its files, relative to its own folder.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let decoder = self.decoder.iter().flat_map(|decoder| [&decoder.file, &decoder.tokenizer.file]);
         std::iter::once(&self.file).chain(decoder).map(|file| file.value.as_str())
     }
 
-    /// As YAML; parsing it gives the same manifest.
+    /// Returns the YAML text; parsing it gives an equal manifest.
     ///
     /// # Errors
     /// None for anything that was parsed; see [`yaml::print`].

@@ -1,4 +1,4 @@
-//! What must hold in a plan, alone and together with its workflow.
+//! Checks of a plan, alone and together with its workflow.
 use super::{Plan, RouteClass, Stage};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -9,11 +9,11 @@ use crate::value::{
 use crate::workflow::{Operator, Workflow};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Shares are written by hand with a few digits; sums of them are compared this loosely.
+/// Tolerance for sums of shares, which are written by hand with a few digits.
 const LOOSE: f64 = 1e-6;
 
 impl Plan {
-    /// Everything that is wrong with the plan by itself. `tree` gives the positions, where the plan came from a file.
+    /// Returns all findings about the plan alone. `tree` has the positions, where the plan came from a file.
     pub fn check(&self, tree: Option<&Value>) -> Diagnostics {
         let mut check = Check::new(tree);
         check.numbers(self);
@@ -24,7 +24,7 @@ impl Plan {
         check.found
     }
 
-    /// Everything that is wrong with the plan for this workflow; see [`super::PlanFile`] for positions.
+    /// Returns all findings about the plan with this workflow; see [`super::PlanFile`] for positions.
     pub fn validate_against(&self, workflow: &Workflow) -> Diagnostics {
         self.check_against(workflow, None)
     }
@@ -226,7 +226,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A stage takes exactly what the classes send to it.
+    /// A stage takes exactly the share that the classes send to it.
     fn shares(&mut self, plan: &Plan) {
         if self.found.has_errors() {
             return; // sums of wrong numbers tell nothing new
@@ -286,8 +286,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Reports another workflow, or another state of it; whether it makes sense to look at the parts. Where a plan was made
-    /// for something else, all that its parts lack follows from that.
+    /// Reports another workflow, or another state of it; returns whether its parts are worth checking. Errors of a plan
+    /// for another workflow would only follow from that.
     fn same_workflow(&mut self, plan: &Plan, workflow: &Workflow) -> bool {
         let changed = plan.workflow.digest.as_ref().is_some_and(|digest| *digest != workflow.digest());
         let renamed = workflow.name != plan.workflow.name.as_str();
@@ -375,7 +375,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Every hop of every class has its edge, and every edge connects what the workflow connects.
+    /// Every hop of every class has its edge, and every edge is one of the workflow.
     fn hops(&mut self, plan: &Plan, workflow: &Workflow) {
         if self.found.has_errors() {
             return; // routes with holes would only repeat what was said
@@ -433,17 +433,17 @@ fn by_id(plan: &Plan) -> HashMap<&str, &Stage> {
     plan.stages.iter().map(|stage| (stage.id.as_str(), stage)).collect()
 }
 
-/// Everything of a workflow that a plan places, in the order of the workflow.
+/// All parts of a workflow that a plan places, in the order of the workflow.
 fn items(workflow: &Workflow) -> Vec<&str> {
     let sources = workflow.sources.iter().map(|source| source.id.as_str());
     let operators = workflow.operators.iter().map(|operator| operator.id.as_str());
     sources.chain(operators).chain(workflow.sinks.iter().map(|sink| sink.id.as_str())).collect()
 }
 
-/// Names that a message lists.
+/// Most names in a message.
 const LISTED: usize = 6;
 
-/// What a plan lacks of a workflow and what it has beside it, in words; none where both have the same parts.
+/// The parts that a plan lacks, and those that it has in addition, as text; none where the parts agree.
 fn differing_parts(plan: &Plan, workflow: &Workflow) -> Option<String> {
     let own = items(workflow);
     let mut planned: Vec<&str> = plan.stages.iter().map(|stage| stage.operator.as_str()).collect();
@@ -480,7 +480,7 @@ fn connections(workflow: &Workflow) -> Vec<(&str, &str, u32)> {
     all
 }
 
-/// Without the dust of adding floats.
+/// Rounds off errors of sums.
 fn rounded(share: f64) -> f64 {
     (share * 1e9).round() / 1e9
 }

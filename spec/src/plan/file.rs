@@ -1,4 +1,4 @@
-//! A plan together with the file it came from, for errors with positions.
+//! A plan with the file it came from, for errors with positions.
 use super::Plan;
 use crate::diagnostic::Diagnostics;
 use crate::span::SourceFile;
@@ -20,7 +20,7 @@ impl PlanFile {
     /// Reads a plan file and checks it by itself.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E04xx`.
+    /// All findings, `E01xx` and `E04xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         Self::from_source(&yaml::read(path.as_ref())?)
     }
@@ -28,7 +28,7 @@ impl PlanFile {
     /// Parses the text of a plan and checks it by itself; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E04xx`.
+    /// All findings, `E01xx` and `E04xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         Self::from_source(&SourceFile::new(file_name, text))
     }
@@ -39,12 +39,12 @@ impl PlanFile {
         Ok(Self { plan, tree })
     }
 
-    /// Everything that is wrong with the plan for this workflow, at its place in the plan file.
+    /// Returns all findings about the plan with this workflow, at their place in the plan file.
     pub fn validate_against(&self, workflow: &Workflow) -> Diagnostics {
         self.plan.check_against(workflow, Some(&self.tree))
     }
 
-    /// The file as a tree, for findings of others at a place in it (see [`Value::span_at`]).
+    /// Returns the file as a tree, for further findings at a place in it (see [`Value::span_at`]).
     pub fn tree(&self) -> &Value {
         &self.tree
     }

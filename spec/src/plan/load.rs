@@ -8,7 +8,7 @@ impl Plan {
     /// Reads a plan file and checks it by itself; see also [`Plan::validate_against`].
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E04xx`.
+    /// All findings, `E01xx` and `E04xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         PlanFile::load(path).map(|file| file.plan)
     }
@@ -16,12 +16,12 @@ impl Plan {
     /// Parses the text of a plan and checks it by itself; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E04xx`.
+    /// All findings, `E01xx` and `E04xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         PlanFile::parse(text, file_name).map(|file| file.plan)
     }
 
-    /// As YAML; parsing it gives the same plan.
+    /// Returns the YAML text; parsing it gives an equal plan.
     ///
     /// # Errors
     /// None for anything that was parsed; see [`yaml::print`].

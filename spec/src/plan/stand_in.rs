@@ -1,28 +1,29 @@
-//! Stages that answer in place of others while the way there is cut: what `when_cut: degrade` of a workflow means for a plan.
+//! Stages that replace others while their link is cut: the effect of `when_cut: degrade` on a plan.
 use super::{Freshness, Plan, PlanEdge, Stage};
 use crate::workflow::{CutDegrade, WhenCut};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a plan cannot have what the workflow says of an edge that is cut.
+/// Why a plan cannot fulfil the workflow's setting for a cut edge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}; {help}")]
 pub struct StandInError {
     /// The operator with `when_cut: degrade` at its input.
     pub operator: String,
-    /// What is so.
+    /// The reason.
     pub message: String,
-    /// What to write instead.
+    /// The correction.
     pub help: String,
 }
 
 impl Plan {
-    /// Adds a stand-in for each stage with models that receives from another worker over an edge with `when_cut: degrade`: a stage of the same
-    /// operator with the variant that is to answer, on the worker that sends. What the stage gave to others goes to the stand-in, which passes
-    /// it on, and which gets the same records. A plan that has its stand-ins stays as it is.
+    /// Adds a stand-in for each stage with models that receives from another worker over an edge with `when_cut:
+    /// degrade`: a stage of the operator with the replacement variant, on the sending worker. The stage's output goes
+    /// to the stand-in, which forwards it and gets the same input records. A plan that has its stand-ins stays as it
+    /// is.
     ///
     /// # Errors
-    /// The records come from several workers, or somebody on another worker reads the answers: nobody could tell there which of
-    /// both sides has answered.
+    /// The records come from several workers, or the answers are read on another worker, which could not know which
+    /// side has answered.
     pub fn place_stand_ins(
         &mut self,
         when_cut: &BTreeMap<(String, u32), WhenCut>,
@@ -99,7 +100,7 @@ impl Plan {
         })
     }
 
-    /// Puts a stand-in between a stage and those that read what it gives.
+    /// Inserts a stand-in between a stage and its readers.
     fn connect_stand_in(&mut self, stage: &Stage, stand_in: Stage) {
         let is_into = |edge: &&PlanEdge| edge.to == stage.id;
         let records = self.edges.iter().filter(is_into).map(|edge| PlanEdge {
@@ -110,7 +111,7 @@ impl Plan {
         });
         let records: Vec<PlanEdge> = records.collect();
         let link = records.first().map(|edge| edge.link).unwrap_or_default();
-        // What the answers cost on their way, they cost on the way to the stand-in; behind it they are there.
+        // The answers cost their transfer on the edge to the stand-in; after it they are local.
         let answers = self.edges.iter().find(|edge| edge.from == stage.id).cloned();
         let answers = answers.unwrap_or_else(|| PlanEdge::new(stage.id.clone(), String::new(), 0));
         for edge in self.edges.iter_mut().filter(|edge| edge.from == stage.id) {

@@ -1,4 +1,4 @@
-//! What must hold in a profile, alone and together with its workflow.
+//! Checks of a profile, alone and together with its workflow.
 use super::merge::message_key;
 use super::{Accuracy, BatchTime, Profile, Service};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
@@ -12,7 +12,7 @@ use crate::workflow::Workflow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 impl Profile {
-    /// Everything that is wrong with the profile by itself. `tree` gives the positions, where it came from a file.
+    /// Returns all findings about the profile alone. `tree` has the positions, where it came from a file.
     pub fn check(&self, tree: Option<&Value>) -> Diagnostics {
         let mut check = Check::new(tree);
         check.digests(self);
@@ -27,8 +27,8 @@ impl Profile {
         check.found
     }
 
-    /// Everything that is wrong with the profile for this workflow; see [`super::ProfileFile`] for positions. A
-    /// workflow that only changed since is a warning.
+    /// Returns all findings about the profile with this workflow; see [`super::ProfileFile`] for positions. A workflow
+    /// that only changed since is a warning.
     pub fn validate_against(&self, workflow: &Workflow) -> Diagnostics {
         self.check_against(workflow, None)
     }
@@ -43,7 +43,7 @@ impl Profile {
         parts.operators(self, workflow);
         parts.edges(self, workflow);
         let mut check = Check::new(tree);
-        // That another workflow has other operators is no news; one that was only renamed has the same.
+        // Another workflow naturally has other operators; a renamed one has the same.
         let is_another = check.other_name(self, workflow, parts.found.has_errors());
         if !is_another {
             check.changed(self, workflow);
@@ -283,7 +283,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the profile is of another workflow, which has other operators: then it is of no use.
+    /// Whether the profile is of another workflow with other operators, and thus useless.
     fn other_name(&mut self, profile: &Profile, workflow: &Workflow, has_others: bool) -> bool {
         if workflow.name == profile.workflow.name.as_str() {
             return false;

@@ -1,4 +1,4 @@
-//! A profile together with the file it came from, for errors with positions.
+//! A profile with the file it came from, for errors with positions.
 use super::Profile;
 use crate::diagnostic::Diagnostics;
 use crate::span::SourceFile;
@@ -20,7 +20,7 @@ impl ProfileFile {
     /// Reads a profile and checks it by itself.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E08xx`.
+    /// All findings, `E01xx` and `E08xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         Self::from_source(&yaml::read(path.as_ref())?)
     }
@@ -28,7 +28,7 @@ impl ProfileFile {
     /// Parses the text of a profile and checks it by itself; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E08xx`.
+    /// All findings, `E01xx` and `E08xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         Self::from_source(&SourceFile::new(file_name, text))
     }
@@ -39,12 +39,12 @@ impl ProfileFile {
         Ok(Self { profile, tree })
     }
 
-    /// Everything that is wrong with the profile for this workflow, at its place in the file.
+    /// Returns all findings about the profile with this workflow, at their place in the file.
     pub fn validate_against(&self, workflow: &Workflow) -> Diagnostics {
         self.profile.check_against(workflow, Some(&self.tree))
     }
 
-    /// The file as a tree, for findings of others at a place in it (see [`Value::span_at`]).
+    /// Returns the file as a tree, for further findings at a place in it (see [`Value::span_at`]).
     pub fn tree(&self) -> &Value {
         &self.tree
     }

@@ -6,7 +6,7 @@ use crate::yaml;
 use std::path::Path;
 
 impl Profile {
-    /// A profile that says nothing yet; merging it with another gives the other.
+    /// Creates an empty profile; merging it with another gives the other.
     pub fn empty(workflow: impl Into<String>) -> Self {
         Self {
             version: 1,
@@ -22,7 +22,7 @@ impl Profile {
     /// Reads a profile and checks it by itself; see also [`Profile::validate_against`].
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E08xx`.
+    /// All findings, `E01xx` and `E08xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         ProfileFile::load(path).map(|file| file.profile)
     }
@@ -30,12 +30,12 @@ impl Profile {
     /// Parses the text of a profile and checks it by itself; `file_name` is shown in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E08xx`.
+    /// All findings, `E01xx` and `E08xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         ProfileFile::parse(text, file_name).map(|file| file.profile)
     }
 
-    /// As YAML, a row for each figure; parsing it gives the same profile.
+    /// Returns the YAML text, one row per figure; parsing it gives an equal profile.
     ///
     /// # Errors
     /// None for anything that was parsed; see [`yaml::print_in_rows`].
@@ -43,7 +43,7 @@ impl Profile {
         yaml::print_in_rows(self)
     }
 
-    /// sha256 of the profile, 64 hexadecimal digits: comments and layout do not matter. Plans name it.
+    /// Returns the sha256 of the profile, 64 hexadecimal digits, independent of comments and layout. Plans name it.
     pub fn digest(&self) -> String {
         let canonical = serde_json::to_vec(self).expect("a profile has only text keys and finite numbers");
         sha256(&canonical)

@@ -1,17 +1,17 @@
-//! Finding figures in a profile.
+//! Look-up of figures in a profile.
 use super::{AccuracyRow, BatchTime, How, Machine, MessageSize, Profile, Service};
 use crate::units::{Bytes, Percentile, TimeSpan};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 impl Profile {
-    /// The machine of that type.
+    /// Returns the machine of this type.
     pub fn machine(&self, worker_type: &str) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.worker_type == worker_type)
     }
 
-    /// The service times of an operator on a type of worker. Without a backend: those of any one, the first in the
-    /// file; with one: its own, else those whose backend is not known.
+    /// Returns the service times of an operator on a type of worker. Without a backend: of any one, the first in the
+    /// file; with one: its own, else those of an unknown backend.
     pub fn service(
         &self,
         operator: &str,
@@ -35,8 +35,8 @@ impl Profile {
         }
     }
 
-    /// What a type of worker with a share of a processor is a part of: the share, and the type with whole processors of
-    /// the same machine. A call on it takes what it takes there, as far as its quota lasts.
+    /// For a type of worker with a share of a processor, returns the share, and the type with whole processors of that
+    /// machine. A call takes as long as there, while its quota lasts.
     pub fn whole_of(&self, worker_type: &str) -> Option<(f64, &Machine)> {
         let figures = |machine: &Machine| {
             // Measured on one processor, or corrected together for another one.
@@ -59,9 +59,8 @@ impl Profile {
         Some((share, whole.max_by_key(|other| other.how == How::Measured)?))
     }
 
-    /// Nanoseconds that a call of any size takes longer after a pause than right after another: after less before, where
-    /// `figure` says which of the times of one record are compared. 0 where that is not known, or would be less. On a share of
-    /// a processor, what it takes longer on a whole one, divided by the share.
+    /// Returns the additional nanoseconds of a call of any size after a pause; on a share of a processor, those on a
+    /// whole one divided by the share. `figure` selects the time of one record to compare. 0 where unknown or negative.
     pub fn longer_after_pause(
         &self,
         service: &Service,
@@ -79,8 +78,8 @@ impl Profile {
         longer(service).or_else(on_whole).unwrap_or(0.0)
     }
 
-    /// Output records per input record of an operator under these variants (by operator): of the entries that hold the one
-    /// that names most variants counts, and of several the last. Without any: 1.
+    /// Returns the output records per input record of an operator with these variants (by operator): of the entries
+    /// that hold, the one that names most variants, and of several the last. Without any: 1.
     pub fn output_per_input(&self, operator: &str, variants: &BTreeMap<String, String>) -> f64 {
         let of = self.ratios.iter().filter(|ratio| ratio.operator == operator);
         let holds = of.filter_map(|ratio| {
@@ -91,9 +90,9 @@ impl Profile {
         holds.max_by_key(|(named, _)| *named).map_or(1.0, |(_, ratio)| ratio)
     }
 
-    /// Mean bytes of a record on an edge (from, to, input of the receiver) under these variants (by operator). Of the entries
-    /// that hold the one that names most variants counts, and of several the largest. Where none holds, the one counts of
-    /// which fewest variants are others: see [`Profile::knows_bytes_per_record`].
+    /// Returns the mean bytes of a record on an edge (from, to, input of the receiver) with these variants (by
+    /// operator): of the entries that hold, the one that names most variants, and of several the largest. Where none
+    /// holds, the one with the fewest deviating variants: see [`Profile::knows_bytes_per_record`].
     pub fn bytes_per_record(
         &self,
         edge: (&str, &str, u32),
@@ -106,7 +105,8 @@ impl Profile {
         nearest.map(|message| message.bytes_per_record)
     }
 
-    /// Whether an entry with the bytes of an edge (from, to, input of the receiver) holds under these variants (by operator).
+    /// Whether an entry with the bytes of an edge (from, to, input of the receiver) holds with these variants (by
+    /// operator).
     pub fn knows_bytes_per_record(
         &self,
         edge: (&str, &str, u32),
@@ -115,13 +115,13 @@ impl Profile {
         self.messages_of(edge).any(|message| message.others_than(variants) == 0)
     }
 
-    /// Entries with the bytes of an edge (from, to, input of the receiver).
+    /// Returns the entries with the bytes of an edge (from, to, input of the receiver).
     pub fn messages_of<'a>(&'a self, edge: (&'a str, &'a str, u32)) -> impl Iterator<Item = &'a MessageSize> {
         self.messages.iter().filter(move |of| (of.from.as_str(), of.to.as_str(), of.input) == edge)
     }
 
-    /// Measured accuracy of the workflow with these variants (by operator). A row names the operators that its sink hears of; of
-    /// the rows that hold, the one that names most of them counts, and of several the last.
+    /// Returns the measured accuracy of the workflow with these variants (by operator). A row names the operators that
+    /// feed its sink; of the rows that hold, the one that names most of them counts, and of several the last.
     pub fn accuracy_row(&self, variants: &BTreeMap<String, String>) -> Option<&AccuracyRow> {
         let holds = |row: &&AccuracyRow| {
             row.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
@@ -132,27 +132,27 @@ impl Profile {
 }
 
 impl MessageSize {
-    /// How many of the variants that it names are not among these (by operator).
+    /// Number of its named variants that are not among these (by operator).
     fn others_than(&self, variants: &BTreeMap<String, String>) -> usize {
         self.variants.iter().filter(|(operator, variant)| variants.get(*operator) != Some(*variant)).count()
     }
 }
 
 impl Service {
-    /// Times of batches of that size, if they were measured.
+    /// Returns the times of batches of that size, if they were measured.
     pub fn batch(&self, batch: u32) -> Option<&BatchTime> {
         self.batches.iter().find(|times| times.batch == batch)
     }
 }
 
 impl BatchTime {
-    /// Percentiles that are given by name, the smallest first.
+    /// Returns the named percentiles, the smallest first.
     pub fn percentiles(&self) -> [(f64, Option<TimeSpan>); 4] {
         [(50.0, self.p50), (75.0, self.p75), (90.0, self.p90), (99.0, self.p99)]
     }
 
-    /// The service time of the batch at a percentile: as named, else between two points, else between two named
-    /// ones, on a straight line. None above the largest and below the smallest that is known.
+    /// Returns the service time of the batch at a percentile: as named, else linear between two points, else between
+    /// two named ones. None above the largest and below the smallest known one.
     pub fn at(&self, percentile: Percentile) -> Option<TimeSpan> {
         let known: Vec<(f64, TimeSpan)> =
             self.percentiles().into_iter().filter_map(|(p, time)| Some((p, time?))).collect();
@@ -167,7 +167,7 @@ impl BatchTime {
         between(&points.unwrap_or(known), percentile.0)
     }
 
-    /// A copy in which `change` was applied to every time.
+    /// Returns a copy with `change` applied to every time.
     pub fn map(&self, change: impl Fn(TimeSpan) -> TimeSpan) -> Self {
         Self {
             batch: self.batch,
@@ -182,7 +182,7 @@ impl BatchTime {
         }
     }
 
-    /// The mean, else the median: what the rates of the expectation are computed from.
+    /// Returns the mean, else the median, from which expected rates are computed.
     pub fn typical(&self) -> Option<TimeSpan> {
         self.mean.or(self.p50)
     }

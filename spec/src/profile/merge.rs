@@ -1,32 +1,32 @@
-//! Putting profiles together.
+//! Merging of profiles.
 //!
-//! A figure is found by what it is about: a service by operator, variant, backend and worker type, a message by its
-//! edge and variants. Of two figures about the same the later counts, but a predicted one never replaces another.
-//! So merging is associative and idempotent; it is not commutative.
+//! Figures are identified by their subject: a service by operator, variant, backend and worker type, a message by its
+//! edge and variants. Of two figures with one subject the later counts, but a predicted one never replaces another. So
+//! merging is associative and idempotent; it is not commutative.
 use super::{Accuracy, How, MessageSize, Profile};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeMap;
 
-/// A merged profile and what a person should know about it.
+/// A merged profile with notes for the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merged {
     /// The profile.
     pub profile: Profile,
-    /// What differed and was decided.
+    /// Differences and decisions.
     pub notes: Vec<Note>,
 }
 
-/// What differed between two profiles that were merged.
+/// A difference between two merged profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// The workflow changed between the two.
     OtherWorkflow,
-    /// A type of machine has other facts in the two: figures of both now stand under one name.
+    /// A type of machine differs between the two: figures of both now have one name.
     OtherMachine(String),
 }
 
 impl Profile {
-    /// This profile and a later one together.
+    /// Merges this profile with a later one.
     ///
     /// # Errors
     /// `E0806` if they are about different workflows or their accuracies are of different metrics or sinks.
@@ -91,7 +91,7 @@ impl Profile {
 }
 
 impl Accuracy {
-    /// Both accuracies; `later` counts where they say the same thing. Samples move into the rows if they differ.
+    /// Merges accuracies; `later` counts for equal subjects. Sample counts move into the rows if they differ.
     fn merge(&self, later: &Accuracy) -> Accuracy {
         let same = self.samples == later.samples;
         let rows = |accuracy: &Accuracy| {
@@ -105,7 +105,7 @@ impl Accuracy {
             metric: later.metric.clone(),
             sink: later.sink.clone(),
             samples: if same { later.samples } else { None },
-            // Where one of the two was scored on the workflow's own samples, so were some of the rows.
+            // If one of the two was scored on the workflow's own samples, so were some of the rows.
             scored_on: self.scored_on.as_ref().and(later.scored_on.clone()),
             end_to_end: keyed(&rows(self), &rows(later), |row| row.variants.clone(), |_| How::Measured),
             response: keyed(
@@ -130,13 +130,13 @@ impl Accuracy {
     }
 }
 
-/// What a message is about.
+/// Key of a message.
 pub(super) fn message_key(message: &MessageSize) -> (String, String, u32, BTreeMap<String, String>) {
     (message.from.clone(), message.to.clone(), message.input, message.variants.clone())
 }
 
-/// Entries of both by key, in the order of their first appearance; of two with the same key the later counts, unless
-/// it is predicted and the other is not.
+/// Entries of both by key, in the order of their first appearance; of two with equal keys the later counts, unless it
+/// is predicted and the other is not.
 fn keyed<T: Clone, K: Ord>(
     first: &[T],
     second: &[T],
@@ -172,7 +172,7 @@ mod tests {
         prop::sample::select(vec![How::Measured, How::Limited, How::Published, How::Predicted])
     }
 
-    /// Few names, so that entries often meet.
+    /// Few names, so that entries often collide.
     fn name() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["a".to_string(), "b".to_string()])
     }
@@ -274,7 +274,7 @@ mod tests {
                 ..Profile::empty("w")
             };
             profile.workflow.digest = digest;
-            // What is given twice inside one file is refused when it is read.
+            // Duplicates inside one file are rejected when it is read.
             profile.accuracy = profile.accuracy.map(|accuracy| accuracy.merge(&accuracy));
             merged(&Profile::empty("w"), &profile)
         }

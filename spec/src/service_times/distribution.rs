@@ -4,30 +4,29 @@ mod quantiles;
 use super::Knowledge;
 pub use quantiles::Quantiles;
 
-/// How long a call takes, in seconds.
+/// Time of a call, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
-    /// Always as long as the mean, because no more is known.
+    /// Always the mean, because no more is known.
     Mean(f64),
     /// Measured quantiles.
     Quantiles(Quantiles),
-    /// Named percentiles (part from 0 to 1, seconds), rising, at least two; between them on a straight line.
+    /// Named percentiles (part from 0 to 1, seconds), ascending, at least two; linear between them.
     Percentiles(Vec<(f64, f64)>),
-    /// Exponentially distributed with that mean: for comparisons with queueing theory.
+    /// Exponentially distributed with this mean: for comparisons with queueing theory.
     Exponential(f64),
 }
 
 impl Distribution {
-    /// Of evenly spaced quantiles from the least to the largest and of named percentiles (part from 0 to 1, seconds), with the
-    /// measured mean: see [`Quantiles::new`]. None for fewer than two quantiles.
+    /// Creates a distribution from evenly spaced quantiles from the least to the largest and from named percentiles
+    /// (part from 0 to 1, seconds), with the measured mean: see [`Quantiles::new`]. None for fewer than two quantiles.
     pub fn of_points(points: &[f64], named: &[(f64, f64)], mean: Option<f64>) -> Option<Self> {
         Quantiles::new(points, named, mean).map(Self::Quantiles)
     }
 
-    /// Of named percentiles (part from 0 to 1, seconds). Above the highest nothing is known: times stay there. Below the
-    /// lowest they fall on a straight line so that the mean is the measured one, as far as that is possible with times
-    /// that are not below 0; the rest is made up for by a factor. Without a mean they stay at the lowest. None without a
-    /// percentile.
+    /// Creates a distribution from named percentiles (part from 0 to 1, seconds). Above the highest, times stay there.
+    /// Below the lowest they fall linearly so that the mean is the measured one, as far as that is possible without
+    /// negative times; a factor corrects the rest. Without a mean they stay at the lowest. None without a percentile.
     pub fn of_percentiles(known: &[(f64, f64)], mean: Option<f64>) -> Option<Self> {
         let (&(lowest, first), &(_, last)) = (known.first()?, known.last()?);
         let mut points = vec![(0.0, first)];
@@ -36,7 +35,7 @@ impl Distribution {
         let mut of = Self::Percentiles(points);
         if let (Some(mean), Self::Percentiles(points)) = (mean, &mut of) {
             let without = area(&points[1..]);
-            // The line from the least time to the lowest percentile has to make up for the rest.
+            // The line from the least time to the lowest percentile has to supply the rest.
             let least = if lowest > 0.0 { 2.0 * (mean - without) / lowest - first } else { first };
             points[0].1 = least.clamp(0.0, first);
             let factor = mean / area(points);
@@ -47,7 +46,7 @@ impl Distribution {
         Some(of)
     }
 
-    /// Seconds at a quantile from 0 to 1.
+    /// Returns the seconds at a quantile from 0 to 1.
     pub fn at(&self, part: f64) -> f64 {
         match self {
             Self::Mean(mean) => *mean,
@@ -57,7 +56,7 @@ impl Distribution {
         }
     }
 
-    /// Mean seconds.
+    /// Returns the mean seconds.
     pub fn mean(&self) -> f64 {
         match self {
             Self::Mean(mean) | Self::Exponential(mean) => *mean,
@@ -66,7 +65,7 @@ impl Distribution {
         }
     }
 
-    /// How much is known.
+    /// Returns the detail.
     pub fn knowledge(&self) -> Knowledge {
         match self {
             Self::Mean(_) => Knowledge::Mean,
@@ -76,7 +75,7 @@ impl Distribution {
     }
 }
 
-/// The value of a function of parts that is straight between points, at least two.
+/// The value of a piecewise linear function of parts, with at least two points.
 fn line(points: &[(f64, f64)], part: f64) -> f64 {
     let after = points.partition_point(|(known, _)| *known <= part).clamp(1, points.len() - 1);
     let ((low, from), (high, to)) = (points[after - 1], points[after]);
@@ -84,7 +83,7 @@ fn line(points: &[(f64, f64)], part: f64) -> f64 {
     from + weight * (to - from)
 }
 
-/// The integral of a function of parts that is straight between points.
+/// The integral of a piecewise linear function of parts.
 fn area(points: &[(f64, f64)]) -> f64 {
     points.windows(2).map(|pair| (pair[1].0 - pair[0].0) * 0.5 * (pair[0].1 + pair[1].1)).sum()
 }
@@ -105,7 +104,7 @@ mod tests {
         let named = Distribution::of_percentiles(&known, Some(10.5)).unwrap();
         assert!(close(named.mean(), 10.5) && close(named.at(0.9), 15.0) && close(named.at(1.0), 15.0));
         assert!(named.at(0.0) < 10.0);
-        // More than the percentiles allow: all of them are stretched.
+        // A larger mean than the percentiles allow stretches all of them.
         let stretched = Distribution::of_percentiles(&known, Some(20.0)).unwrap();
         assert!(close(stretched.mean(), 20.0) && stretched.at(0.5) > 10.0);
     }

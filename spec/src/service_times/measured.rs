@@ -4,10 +4,10 @@ use crate::profile::{BatchTime, Profile, Service};
 use crate::units::TimeSpan;
 
 impl Profile {
-    /// The distributions that were measured for an operator, variant, backend and type of worker, of calls with up to
+    /// Returns the measured distributions of an operator, variant, backend and type of worker, for calls with up to
     /// `most` records; none without a figure. Evenly spaced quantiles where the profile has them, else those of another
-    /// size of batch, else named percentiles, else the mean. Of a type with a share of a processor, the times of a type with
-    /// whole processors of the same machine, and the quota.
+    /// size of batch, else named percentiles, else the mean. For a type with a share of a processor, the times of a
+    /// type with whole processors of that machine, and the quota.
     pub fn service_times(
         &self,
         operator: &str,
@@ -25,8 +25,8 @@ impl Profile {
             });
             all.collect()
         };
-        // A share of a processor: the times of whole ones and the quota say more than times under a quota, which depend on
-        // what came before.
+        // For a share of a processor, the times of whole ones and the quota are more precise than times under a quota,
+        // which depend on earlier calls.
         let whole = self.whole_of(worker_type);
         let known = whole.and_then(|(share, whole)| {
             Some(of_services(&services(&whole.worker_type), most)?.of_share(Some(share)))
@@ -36,7 +36,7 @@ impl Profile {
 }
 
 impl BatchTime {
-    /// The distribution of these calls; none without a time.
+    /// Returns the distribution of these calls; none without a time.
     pub fn distribution(&self) -> Option<Distribution> {
         let mean = self.mean.map(seconds);
         let points: Vec<f64> = self.points.iter().copied().map(seconds).collect();
@@ -58,8 +58,8 @@ fn of_services(services: &[&Service], most: u32) -> Option<ServiceTimes> {
     Some(ServiceTimes::new(shaped)?.with_pauses(after))
 }
 
-/// The distribution of a batch; where too few of that size were measured for one, that of the nearest size with one, stretched
-/// to the mean.
+/// The distribution of a batch; where too few of that size were measured, that of the nearest size, stretched to the
+/// mean.
 fn borrowed(times: &BatchTime, known: &[(u32, Distribution)]) -> Option<Distribution> {
     let own = times.distribution()?;
     let Some(mean) = times.mean.map(seconds).filter(|_| own.knowledge() < Knowledge::Distribution) else {

@@ -1,6 +1,6 @@
 //! Exact decimal numbers: `0.3` times 2^30 must not depend on how floats round.
 
-/// A decimal number that is not negative: `digits` / 10^`places`.
+/// A non-negative decimal number: `digits` / 10^`places`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Amount {
     digits: u128,
@@ -23,7 +23,7 @@ impl Amount {
         Some(Self { digits, places: u32::try_from(fraction.len()).ok()? })
     }
 
-    /// This many units of `unit` each, rounded to a whole number; none if it does not fit.
+    /// This amount of `unit`s, rounded to a whole number; none if it does not fit.
     pub(super) fn times(self, unit: u64) -> Option<u64> {
         let divisor = 10u128.checked_pow(self.places)?;
         let product = self.digits.checked_mul(u128::from(unit))?;

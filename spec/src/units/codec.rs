@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Reads a unit from text; a number is refused with the text to write instead.
+/// Reads a unit from text; rejects a number, with a correction.
 struct UnitVisitor<T> {
     what: &'static str,
     unit: PhantomData<T>,
@@ -63,7 +63,7 @@ macro_rules! text_unit {
                 json_schema!({
                     "type": "string",
                     "description": $description,
-                    // A variable that is filled in from the environment is allowed too.
+                    // A variable is allowed too.
                     "pattern": concat!("^\\s*(", $pattern, ")\\s*$|\\$\\{"),
                     "examples": $examples
                 })

@@ -4,7 +4,7 @@ use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, 
 use crate::diagnostic::nearest;
 use std::str::FromStr;
 
-/// Names of units and how many base units each is.
+/// Names of units with their size in base units.
 pub(super) type Units = &'static [(&'static str, u64)];
 
 /// Units of data, in bytes.
@@ -55,7 +55,7 @@ fn error<T>(message: String, help: impl Into<String>) -> Result<T, UnitError> {
     Err(UnitError { message, help: help.into() })
 }
 
-/// What people write for a unit in other places.
+/// Common spellings of units elsewhere.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("sec", "s"),
     ("secs", "s"),
@@ -99,7 +99,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("percent", "%"),
 ];
 
-/// `text` without an infinitely long tail, for messages.
+/// Shortens `text` for messages.
 pub(crate) fn shown(text: &str) -> String {
     if text.chars().count() <= 60 {
         text.to_string()
@@ -108,7 +108,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// Splits into the number and what follows it.
+/// Splits into the number and the rest.
 fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a str), UnitError> {
     let text = text.trim();
     if text.starts_with('-') {
@@ -126,7 +126,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a s
     }
     if let Some(length) = exponent(&text[end..]) {
         let number = &text[..end + length];
-        // In full where that is still readable.
+        // In full where that is readable.
         let full = number.parse::<f64>().ok().map(|value| value.to_string()).filter(|full| full.len() <= 20);
         return error(
             format!("`{}` has an exponent, which numbers with a unit do not take", shown(text)),
@@ -139,7 +139,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a s
     Ok((&text[..end], text[end..].trim_start()))
 }
 
-/// Bytes of the exponent (`e6`, `E-3`) that `text` starts with; no unit looks like one.
+/// Bytes of the exponent (`e6`, `E-3`) at the start of `text`; no unit looks like one.
 fn exponent(text: &str) -> Option<usize> {
     let rest = text.strip_prefix(['e', 'E'])?;
     let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
@@ -179,7 +179,7 @@ fn unknown_unit<'a, T>(
     unit: &str,
     units: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<T, UnitError> {
-    // Upper and lower case differ in meaning (`MB`, `mb`), so a wrong case is not guessed silently.
+    // Upper and lower case differ in meaning (`MB`, `mb`), so a wrong case is not corrected silently.
     let other_case = units.clone().find(|name| name.eq_ignore_ascii_case(unit));
     let number = shown(number);
     let meant = OTHER_NAMES.iter().find(|(name, _)| *name == unit).map(|(_, name)| *name);
@@ -252,7 +252,7 @@ impl FromStr for Percent {
             },
             "" => {
                 let meant = match number.parse::<f64>() {
-                    // A fraction is the usual slip: 0.56 for 56%.
+                    // A fraction is the usual mistake: 0.56 for 56%.
                     Ok(value) if number.contains('.') && value <= 1.0 => {
                         format!("`{}%`", (value * 1e11).round() / 1e9)
                     }
@@ -285,7 +285,7 @@ impl FromStr for Percentile {
     }
 }
 
-/// The number of dollars and what they are paid for: `0.1 $/GiB` and `$0.1/GiB` give `(0.1, "GiB")`.
+/// The number of dollars and the unit that they pay for: `0.1 $/GiB` and `$0.1/GiB` give `(0.1, "GiB")`.
 fn dollars<'a>(text: &'a str, what: &str, per: &str, example: &str) -> Result<(f64, &'a str), UnitError> {
     let text = text.trim();
     let (number, unit) = match text.strip_prefix('$') {

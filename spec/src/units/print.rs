@@ -1,4 +1,4 @@
-//! Values to the shortest text that parses back to the same value.
+//! Prints values as the shortest text that parses back to an equal value.
 use super::amount::Amount;
 use super::parse::{BANDWIDTH, BYTES, TIME, Units};
 use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};

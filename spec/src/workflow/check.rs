@@ -1,4 +1,4 @@
-//! What must hold in a workflow beyond its shape.
+//! Checks of a workflow beyond its syntax.
 use super::{Input, Journal, Operator, Workflow, when_cut};
 use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
@@ -7,18 +7,18 @@ use crate::span::Located;
 use std::collections::{HashMap, HashSet};
 
 impl Workflow {
-    /// Everything that is wrong with it, warnings included; no errors for what [`Workflow::load`] returned.
+    /// Returns all findings, including warnings; no errors after [`Workflow::load`].
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         found.extend(identifier::check(&self.name, ""));
         self.check_not_empty(&mut found);
         let unique = self.check_ids(&mut found);
         self.check_references(&mut found);
-        // Which of two operators of one id an input means cannot be told, so cycles through them are not looked for.
+        // With two operators of one id an input is ambiguous, so cycles are not checked.
         if unique {
             self.check_cycle(&mut found);
         }
-        // After any of these, that nothing reads an output only follows from the mistake.
+        // After any of these, an unread output only follows from the mistake.
         if !found.has_errors() {
             self.check_unused(&mut found);
         }
@@ -36,7 +36,7 @@ impl Workflow {
         self.sources.iter().map(|source| &source.id).chain(self.operators.iter().map(|operator| &operator.id))
     }
 
-    /// Every input with the id of what reads it.
+    /// Every input with the id of its reader.
     fn edges(&self) -> impl Iterator<Item = (&Located<String>, &Input)> {
         let of_operators =
             self.operators.iter().flat_map(|op| op.inputs.iter().map(move |input| (&op.id, input)));
@@ -62,7 +62,7 @@ impl Workflow {
         }
     }
 
-    /// True if no id is given twice.
+    /// Whether all ids are unique.
     fn check_ids(&self, found: &mut Diagnostics) -> bool {
         let mut firsts = HashMap::new();
         let mut unique = true;
@@ -144,7 +144,7 @@ impl Workflow {
                 }
             }
         }
-        // What is left lies on a cycle or behind one; going against the edges ends up on one.
+        // The remaining operators are on a cycle or after one; going against the edges ends on one.
         let Some(start) = self.operators.iter().find(|op| open.contains_key(op.id.as_str())) else { return };
         let mut way: Vec<&str> = vec![&start.id];
         let mut place: HashMap<&str, usize> = HashMap::from([(start.id.as_str(), 0)]);
@@ -158,7 +158,7 @@ impl Workflow {
             place.insert(&next.from, way.len());
             way.push(&next.from);
         };
-        // `way` leads from readers to what they read; people read in the direction of the data.
+        // `way` leads from readers to producers; the message follows the direction of the data.
         let mut shown: Vec<String> = cycle.iter().rev().take(20).map(|id| format!("`{id}`")).collect();
         if cycle.len() > 20 {
             shown.push("...".to_string());
@@ -255,7 +255,7 @@ impl Workflow {
         );
     }
 
-    /// A warning only: what plans a workflow may know its accuracy from elsewhere.
+    /// A warning only: the planner may know the accuracy from elsewhere.
     fn check_accuracy(&self, found: &mut Diagnostics) {
         if let Some(accuracy) = &self.slo.accuracy
             && self.sinks.iter().all(|sink| sink.ground_truth.is_none())
@@ -311,7 +311,7 @@ impl Workflow {
     }
 }
 
-/// Which letters of an id no id can have, if any: some look just like those of the Latin alphabet.
+/// The letters of an id that ids cannot contain, if any: some look like Latin ones.
 fn foreign_letters(id: &str) -> Option<String> {
     let mut letters: Vec<char> = id.chars().filter(|c| !c.is_ascii()).collect();
     letters.sort_unstable();

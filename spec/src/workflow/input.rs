@@ -17,14 +17,14 @@ use std::fmt;
 pub struct Input {
     /// Id of a source or operator.
     pub from: Located<String>,
-    /// What may be lost on this edge; none: by the kind of the source.
+    /// Freshness policy of this edge; none: by the kind of the source.
     pub freshness: Option<Freshness>,
-    /// What happens while the link that carries it is cut; none: the sources in front of it wait.
+    /// Behaviour while the link of this edge is cut; none: the sources before it wait.
     pub when_cut: Option<Located<WhenCut>>,
 }
 
 impl Input {
-    /// Where the reference stands.
+    /// Returns the place of the reference.
     pub fn span(&self) -> &Span {
         &self.from.span
     }

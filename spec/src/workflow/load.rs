@@ -13,12 +13,12 @@ impl Workflow {
     /// Reads and checks a workflow file.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E02xx`.
+    /// All findings, `E01xx` and `E02xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         Self::load_with(path, &variables::environment)
     }
 
-    /// As [`Workflow::load`], with variables from elsewhere than the environment.
+    /// As [`Workflow::load`], with variables from `lookup`.
     ///
     /// # Errors
     /// As [`Workflow::load`].
@@ -29,11 +29,11 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// As [`Workflow::load_with`]; where only keys are unknown or units wrong, the rest of the workflow comes with the
-    /// findings, so that others can look for more.
+    /// As [`Workflow::load_with`]; where only keys are unknown or units wrong, the error includes the rest of the
+    /// workflow, for further checks.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All findings.
     pub fn load_or_rest(
         path: impl AsRef<Path>,
         lookup: Lookup<'_>,
@@ -48,7 +48,7 @@ impl Workflow {
         }
     }
 
-    /// As [`Workflow::check`]; that a list is empty is said where the list stands in the file.
+    /// As [`Workflow::check`]; an empty list is reported at its place in the file.
     fn check_in(&self, tree: &Value) -> Diagnostics {
         let key = |code: &str| match code {
             "E0201" => tree.entry("sources"),
@@ -70,16 +70,16 @@ impl Workflow {
         Ok(tree)
     }
 
-    /// Parses and checks the text of a workflow; `file_name` is shown in errors. Relative paths start at the
-    /// current directory.
+    /// Parses and checks the text of a workflow; `file_name` is shown in errors. Relative paths start at the current
+    /// directory.
     ///
     /// # Errors
-    /// Everything that is wrong with it, `E01xx` and `E02xx`.
+    /// All findings, `E01xx` and `E02xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
         Self::parse_with(text, file_name, &variables::environment)
     }
 
-    /// As [`Workflow::parse`], with variables from elsewhere than the environment.
+    /// As [`Workflow::parse`], with variables from `lookup`.
     ///
     /// # Errors
     /// As [`Workflow::parse`].
@@ -92,12 +92,12 @@ impl Workflow {
         document::convert(&tree, |workflow: &Self| workflow.check_in(&tree))
     }
 
-    /// A path of the workflow file, seen from the current directory.
+    /// Resolves a path of the workflow file against its folder.
     pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
         self.directory.0.join(path)
     }
 
-    /// As YAML; parsing it gives the same workflow. Variables in options stay variables.
+    /// Returns the YAML text; parsing it gives an equal workflow. Variables in options stay variables.
     ///
     /// # Errors
     /// None for anything that was parsed; see [`yaml::print`].
@@ -105,8 +105,8 @@ impl Workflow {
         yaml::print_with_variables(self)
     }
 
-    /// sha256 of the canonical workflow, 64 hexadecimal digits: comments, layout, short forms and defaults do not
-    /// matter; variables in options count as written, so that the digest tells nothing of credentials.
+    /// Returns the sha256 of the canonical workflow, 64 hexadecimal digits, independent of comments, layout, short
+    /// forms and defaults. Variables in options count as written, so that the digest reveals no credentials.
     pub fn digest(&self) -> String {
         let canonical = serde_json::to_vec(self).expect("a workflow has only text keys and finite numbers");
         sha256(&canonical)

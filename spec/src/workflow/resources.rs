@@ -1,4 +1,4 @@
-//! What the processes of a run may take of each worker of a cluster.
+//! Limits on a run's processes per worker of a cluster.
 use super::Workflow;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::{Located, Span};
@@ -36,10 +36,10 @@ pub enum ResourceMode {
 }
 
 impl Resources {
-    /// The least `memory`: a process of a run has about so much before it has read a model.
+    /// The least `memory`: about the size of a process before it has read a model.
     pub const LEAST_MEMORY: Bytes = Bytes(64 << 20);
 
-    /// How often limits are moved.
+    /// Returns the period of moving limits.
     pub fn period(&self) -> TimeSpan {
         self.period.as_ref().map_or(TimeSpan(100_000_000), |period| period.value)
     }

@@ -1,4 +1,4 @@
-//! What happens on an edge between two machines while the link between them is cut: `when_cut`.
+//! Behaviour of an edge between two machines while the link between them is cut: `when_cut`.
 use crate::deserializer::coded;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::plan::Freshness;
@@ -15,19 +15,19 @@ use std::fmt;
 
 const CODE: &str = "E0215";
 
-/// What the sending side of an edge does while it cannot reach the receiving one.
+/// Behaviour of the sending side of an edge while it cannot reach the receiving one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhenCut {
-    /// It goes on and keeps what the other side has not got.
+    /// It continues and keeps the undelivered records.
     Buffer(CutBuffer),
     /// The run ends.
     Stop(CutStop),
-    /// It goes on with another variant of the operator behind the edge.
+    /// It continues with another variant of the operator after the edge.
     Degrade(CutDegrade),
 }
 
 impl WhenCut {
-    /// What is kept while the edge is cut, and for how long; none: nothing more than usual.
+    /// Returns the limits on records kept while the edge is cut; none: as usual.
     pub fn kept(&self) -> Option<CutBuffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer.clone()),
@@ -58,22 +58,22 @@ pub struct CutDegrade {
 }
 
 impl CutDegrade {
-    /// With this variant, and the defaults of everything else.
+    /// Creates settings with this variant and defaults.
     pub fn new(variant: impl Into<String>) -> Self {
         Self { variant: variant.into().into(), after: None, size: None, time: None }
     }
 
-    /// How long the edge is cut before the variant answers.
+    /// Returns how long the edge is cut before the variant answers.
     pub fn after(&self) -> TimeSpan {
         self.after.as_ref().map_or(TimeSpan(2_000_000_000), |after| after.value)
     }
 
-    /// Bytes that are kept.
+    /// Returns the limit on bytes kept.
     pub fn size(&self) -> Bytes {
         self.kept().size()
     }
 
-    /// How long the sending side goes on.
+    /// Returns how long the sending side continues.
     pub fn time(&self) -> TimeSpan {
         self.kept().time()
     }
@@ -138,12 +138,12 @@ impl CutBuffer {
     /// The least `size`.
     pub const LEAST_SIZE: Bytes = Bytes(1 << 20);
 
-    /// Bytes that are kept.
+    /// Returns the limit on bytes kept.
     pub fn size(&self) -> Bytes {
         self.size.as_ref().map_or(Bytes(512 << 20), |size| size.value)
     }
 
-    /// How long the sending side goes on.
+    /// Returns how long the sending side continues.
     pub fn time(&self) -> TimeSpan {
         self.time.as_ref().map_or(TimeSpan(600_000_000_000), |time| time.value)
     }
@@ -159,7 +159,7 @@ pub struct CutStop {
 }
 
 impl CutStop {
-    /// How long the edge may be cut.
+    /// Returns how long the edge may be cut.
     pub fn after(&self) -> TimeSpan {
         self.after.as_ref().map_or(TimeSpan(10_000_000_000), |after| after.value)
     }
@@ -259,7 +259,7 @@ impl JsonSchema for WhenCut {
     }
 }
 
-/// The short and the long form, as editors know them.
+/// The short and the long form, for editors.
 struct DegradeSchema;
 
 impl JsonSchema for DegradeSchema {
@@ -276,7 +276,7 @@ impl JsonSchema for DegradeSchema {
 }
 
 impl Workflow {
-    /// What is said of edges that are cut, by the operator or sink that receives and the number of its input.
+    /// Returns the settings for cut edges, by the receiving operator or sink and the number of its input.
     pub fn when_cut(&self) -> BTreeMap<(String, u32), WhenCut> {
         let of_operators = self.operators.iter().flat_map(|operator| {
             (0..).zip(&operator.inputs).map(move |(number, input)| (&operator.id, number, input))
@@ -290,7 +290,7 @@ impl Workflow {
     }
 }
 
-/// Finds what cannot be meant on the edges into operators and sinks.
+/// Finds invalid settings on the edges into operators and sinks.
 pub(super) fn check(workflow: &Workflow, found: &mut Diagnostics) {
     for operator in &workflow.operators {
         for input in &operator.inputs {
@@ -302,14 +302,14 @@ pub(super) fn check(workflow: &Workflow, found: &mut Diagnostics) {
     }
 }
 
-/// Who is behind an edge.
+/// The receiver of an edge.
 enum Receiver<'a> {
     Operator(&'a Operator),
     Sink(&'a str),
 }
 
 impl Receiver<'_> {
-    /// Why no variant of it can answer in its place: what is so, and what to write.
+    /// Why no variant can replace it: the reason, and a correction.
     fn cannot_degrade(&self) -> Option<(String, String)> {
         let operator = match self {
             Self::Sink(id) => {

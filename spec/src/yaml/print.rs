@@ -10,20 +10,20 @@ use std::cell::Cell;
 use std::fmt;
 
 thread_local! {
-    // Texts of a `Value` come with their variables as written, all others must be escaped. Serde cannot tell the two
-    // apart, so that the former are marked while a document is printed.
+    // Texts of a `Value` come with their variables as written, all others must be escaped. Serde cannot distinguish the
+    // two, so the former are marked while a document is printed.
     static PRINTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts texts that need no escaping; a private-use character, cut off before anyone sees it.
+/// Mark of texts that need no escaping; a private-use character, removed before output.
 const MARK: char = '\u{F8FE}';
 
-/// The text as it stood in the file, marked if a document is being printed.
+/// The text as in the file, marked if a document is being printed.
 fn as_written(text: &str) -> Cow<'_, str> {
     if PRINTING.get() { format!("{MARK}{text}").into() } else { text.into() }
 }
 
-/// Prints as YAML; [`parse`](super::parse) gives the same back.
+/// Prints as YAML; [`parse`](super::parse) restores the value.
 ///
 /// # Errors
 /// `E0101` if the value has no form in YAML (a map with keys that are not text).
@@ -32,8 +32,8 @@ pub fn print<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
     serde_saphyr::to_string(&tree).map_err(|error| unprintable(&error))
 }
 
-/// Prints as YAML with a line for everything that fits on one, for files that are tables; [`parse`](super::parse) gives the same
-/// back.
+/// Prints as YAML with everything on one line that fits, for files that are tables; [`parse`](super::parse) restores
+/// the value.
 ///
 /// # Errors
 /// As [`print`].
@@ -42,7 +42,7 @@ pub fn print_in_rows<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
     Ok(rows::print(&tree))
 }
 
-/// Prints a document in which variables are filled in: `${` is escaped unless it stood in the file.
+/// Prints a document in which variables are filled in: `${` is escaped unless it was in the file.
 ///
 /// # Errors
 /// As [`print`].
@@ -73,7 +73,7 @@ fn escape(tree: &mut serde_json::Value) {
     }
 }
 
-/// Variables are written as they stood in the file, so that credentials stay out.
+/// Variables are written as in the file, so that credentials stay out.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.node {

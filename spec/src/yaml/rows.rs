@@ -1,13 +1,13 @@
-//! Printing tables as YAML that people read: what fits on a line stands on a line.
+//! Prints tables as readable YAML: everything that fits is on one line.
 use serde_json::{Map, Value};
 
 /// Longest line, unless one text alone is longer.
 const WIDTH: usize = 110;
 
-/// Words that YAML takes for something else than text.
+/// Words that YAML does not take for text.
 const WORDS: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
-/// The document.
+/// Prints the document.
 pub(super) fn print(tree: &Value) -> String {
     let mut out = String::new();
     match tree {
@@ -22,7 +22,7 @@ pub(super) fn print(tree: &Value) -> String {
 
 fn block_map(map: &Map<String, Value>, indent: usize, out: &mut String) {
     for (index, (key, value)) in map.iter().enumerate() {
-        // The first key of an item of a list stands behind the dash.
+        // The first key of an item of a list follows the dash.
         if index > 0 || out.is_empty() || out.ends_with('\n') {
             out.extend(std::iter::repeat_n(' ', indent));
         }
@@ -73,7 +73,7 @@ fn block_list(items: &[Value], indent: usize, out: &mut String) {
     }
 }
 
-/// A list of short things over several lines.
+/// A list of short items over several lines.
 fn wrapped(items: &[Value], indent: usize, out: &mut String) {
     out.push_str(" [");
     let mut column = WIDTH;
@@ -101,7 +101,7 @@ fn flow(value: &Value) -> String {
         Value::Null => "null".to_string(),
         Value::Bool(b) => b.to_string(),
         Value::Number(number) => match (number.is_f64(), number.as_f64()) {
-            // `Display` of a float never has an exponent, which not every reader takes without a sign.
+            // `Display` of a float never has an exponent, which some readers reject without a sign.
             (true, Some(x)) => format!("{x}"),
             _ => number.to_string(),
         },

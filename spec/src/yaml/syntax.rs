@@ -1,5 +1,5 @@
-//! What to say of text that is not YAML: the library names the rule that is broken, people want to know what to
-//! write. Looks at the lines around the place for the usual slips; where none is found, the library's words stay.
+//! Explains text that is not YAML: the library names the broken rule, users need the correction. Looks at the lines
+//! around the place for the usual mistakes; where none is found, the library's words stay.
 use crate::diagnostic::Diagnostic;
 use crate::span::{SourceFile, Span};
 use serde_saphyr::granit_parser::ErrorKind as Slip;
@@ -29,7 +29,7 @@ impl<'a> Line<'a> {
         content.is_empty() || content.starts_with('#')
     }
 
-    /// Column of the first key behind all `- `, counted from 1, and that key.
+    /// Column of the first key after all `- `, counted from 1, and that key.
     fn key(&self) -> Option<(usize, &'a str)> {
         let mut rest = self.content();
         while let Some(item) = rest.strip_prefix("- ") {
@@ -45,7 +45,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The error at `place` in better words than `message`, those of the library.
+/// The error at `place` in better words than `message`, the library's.
 pub(super) fn explained(
     slip: Option<&Slip>,
     message: &str,
@@ -99,7 +99,7 @@ impl<'a> Look<'a> {
         Span::new(self.source, line.start + from, line.start + to)
     }
 
-    /// The library notices a tab a line too early or not at all, so the neighbours are looked at too.
+    /// The library notices a tab a line too early or not at all, so the neighbours are checked too.
     fn tab(&self) -> Option<Diagnostic> {
         let near = self.lines.iter().skip(self.index.saturating_sub(1)).take(3);
         let line = near.copied().find(|line| line.text[..line.indent()].contains('\t'))?;
@@ -111,7 +111,7 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// A colon where the value before it goes on.
+    /// A colon where the value before it continues.
     fn colon(&self) -> Option<Diagnostic> {
         if self.slip != Some(&Slip::MappingValueNotAllowed) {
             return None;
@@ -147,7 +147,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// A line that starts at a column where nothing above it starts.
+    /// A line that starts at a column where no line above it starts.
     fn indentation(&self) -> Option<Diagnostic> {
         if !matches!(self.slip, Some(Slip::ExpectedBlockMappingKey | Slip::ExpectedBlockSequenceEntry)) {
             return None;
@@ -227,7 +227,7 @@ impl<'a> Look<'a> {
         self.open(if unclosed { self.source.text().len() } else { self.at })
     }
 
-    /// `{a: 1 b: 2}`: a word and a colon where the value before it goes on.
+    /// `{a: 1 b: 2}`: a word and a colon where the value before it continues.
     fn no_comma(&self, line: &Line<'_>, before: &str) -> Option<Diagnostic> {
         let entry = before.rsplit([',', '{', '[']).next()?;
         let (_, value) = entry.split_once(": ")?;
@@ -247,7 +247,7 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// A bracket of a line before, and what cannot stand in it.
+    /// A bracket of an earlier line, and the invalid content in it.
     fn open_above(&self) -> Option<Diagnostic> {
         if !matches!(self.slip?, Slip::InvalidColonPlacement | Slip::BlockEntryInFlowCollection) {
             return None;
@@ -269,7 +269,7 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// Texts that YAML takes for something else by their first character.
+    /// Texts that YAML misreads by their first character.
     fn quotes(&self) -> Option<Diagnostic> {
         let line = self.line()?;
         if matches!(self.slip, Some(Slip::DocumentIndicatorInQuotedScalar | Slip::InvalidQuotedScalarIndent))
@@ -321,8 +321,8 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The first bracket that is closed by another's end, else the innermost that is open at the end of the text, quotes and comments
-/// left out.
+/// The first bracket closed by the wrong one, else the innermost one open at the end of the text, ignoring quotes and
+/// comments.
 fn open_bracket(text: &str) -> Option<(usize, char)> {
     let mut open: Vec<(usize, char)> = Vec::new();
     let (mut quote, mut comment, mut previous) = (None, false, '\n');
@@ -356,7 +356,7 @@ pub(super) fn dropped_tag(span: &Span) -> Option<Diagnostic> {
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = &before[line_start..];
     let at = line.rfind(" !").map(|at| at + 1)?;
-    // Only the tag and, for `!a && b`, what is taken for an anchor may stand before the value.
+    // Only the tag and, for `!a && b`, the apparent anchor may precede the value.
     let mut words = line[at..].split_whitespace();
     let tag = words.next()?;
     if tag.len() < 2
@@ -383,7 +383,7 @@ mod tests {
     use crate::span::SourceFile;
     use crate::yaml::parse;
 
-    /// What is said of a text: line, column, message and help.
+    /// The finding about a text: line, column, message and help.
     fn said(text: &str) -> (usize, usize, String, String) {
         let errors = parse(&SourceFile::new("w.yaml", text)).unwrap_err();
         let first = errors.iter().next().unwrap();
@@ -453,7 +453,7 @@ mod tests {
         }
         let (_, _, message, _) = said("columns:\n  : text\n");
         assert_eq!(message, "there is no name before the colon");
-        // All other words are names as they are written.
+        // All other words are names as written.
         let names = ["true", "no", "on", "y", "1", "1.0", "'null'", "\"~\"", ".nan", "0x1f", "2026-03-29"];
         for name in names {
             let parsed = parse(&SourceFile::new("w.yaml", format!("{name}: text\n"))).unwrap();

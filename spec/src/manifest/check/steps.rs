@@ -1,4 +1,4 @@
-//! Whether the steps of a model's inputs and outputs fit the types and shapes that it declares.
+//! Checks that the steps of a model's inputs and outputs fit its declared types and shapes.
 use super::{
     BoxDecoding, BoxScores, Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput,
     ModelOutput, OutputType, Postprocess, Preprocess, TextDecoding,
@@ -8,7 +8,7 @@ fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, h
     found.push(Diagnostic::error("E0503", message).at(step.span.clone()).with_help(help));
 }
 
-/// Checks an input: which steps its type allows, what shape they give.
+/// Checks an input: the steps that its type allows, and their resulting shape.
 pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
     let mut fits = true;
     for step in &input.preprocess {
@@ -130,7 +130,7 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
     }
 }
 
-/// The shape that the steps give; `None` as a dimension is not known. Nothing if they do not decide it.
+/// The shape after the steps; `None` as a dimension is unknown. None if the steps do not determine it.
 fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
     let mut shape: Option<Vec<Option<u32>>> = match input.input_type {
         InputType::Image => Some(vec![Some(3), None, None]),
@@ -204,7 +204,7 @@ fn declared(shape: &[Dimension]) -> String {
     format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Checks whether a detection head can be read.
+/// Checks that a detection head can be decoded.
 fn check_boxes(
     output: &ModelOutput,
     step: &Located<Postprocess>,
@@ -242,7 +242,7 @@ fn check_boxes(
     }
 }
 
-/// Checks whether a map of text can be read.
+/// Checks that a map of text can be decoded.
 fn check_text(
     output: &ModelOutput,
     step: &Located<Postprocess>,
@@ -269,7 +269,7 @@ fn check_text(
     }
 }
 
-/// Checks an output: whether its steps end in what the column holds.
+/// Checks an output: its steps must end in the column's type.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     if !matches!(output.shape.first(), Some(Dimension::Batch))
         || output.shape[1..].iter().any(|dimension| !matches!(dimension, Dimension::Fixed(_)))
@@ -310,7 +310,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
                     "write `alphabet: \"abc...\"`, or `alphabet_metadata: NAME` if the model file has them",
                 );
             }
-            // How many characters the file has is compared when it is read.
+            // The number of characters in the file is checked when it is read.
             Postprocess::CtcDecode { alphabet_metadata: Some(_), .. } => {}
             Postprocess::CtcDecode { alphabet, blank, .. } => {
                 // The blank may have a character of its own in the alphabet, or none.

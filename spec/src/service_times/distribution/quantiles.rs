@@ -1,25 +1,26 @@
-//! Measured quantiles: an even body, and a tail that follows what else is known.
+//! Measured quantiles: an even body, and a tail that follows the other known figures.
 use super::{area, line};
 
-/// How far a line is bent at most, as a part of what makes it a jump.
+/// Largest bend of a line, as a part of a full jump.
 const MOST_BENT: f64 = 0.99;
 
-/// Quantiles of measured times, with straight lines between them. They are evenly spaced but for the last interval, the tail:
-/// in it the largest of some hundred times says little of where the others lie, so named percentiles and the mean decide.
+/// Quantiles of measured times, linear between them. They are evenly spaced except for the last interval, the tail:
+/// there the largest of some hundred times says little about the others, so named percentiles and the mean decide.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantiles {
-    /// Evenly spaced, from the least to the begin of the tail; not empty.
+    /// Evenly spaced, from the least to the start of the tail; not empty.
     body: Vec<f64>,
-    /// Intervals from 0 to 1, the tail included.
+    /// Intervals from 0 to 1, including the tail.
     intervals: f64,
-    /// From the last of the body to the largest (part from 0 to 1, seconds), rising, at least two.
+    /// From the last of the body to the largest (part from 0 to 1, seconds), ascending, at least two.
     tail: Vec<(f64, f64)>,
 }
 
 impl Quantiles {
-    /// Of evenly spaced quantiles from the least to the largest, and of percentiles that have a name (part from 0 to 1,
-    /// seconds), which are kept exactly where they fit in. The mean is reached by bending the tail, from its end, between
-    /// what is known of it; where that does not suffice, by a factor on all times. None for fewer than two quantiles.
+    /// Creates quantiles from evenly spaced ones from the least to the largest, and from named percentiles (part from 0
+    /// to 1, seconds), which are kept exactly where they fit. The mean is reached by bending the tail, from its end,
+    /// between its known points; where that does not suffice, by a factor on all times. None for fewer than two
+    /// quantiles.
     pub fn new(points: &[f64], named: &[(f64, f64)], mean: Option<f64>) -> Option<Self> {
         let (&largest, body) = points.split_last()?;
         let (mut body, last) = (body.to_vec(), body.len().checked_sub(1)?);
@@ -61,14 +62,14 @@ impl Quantiles {
         }
     }
 
-    /// Bends the lines of the tail, the last one first, as far as the mean needs it: each gets a knee, and still leads from
-    /// the same time to the same time without falling.
+    /// Bends the lines of the tail, the last one first, as far as the mean needs it: each gets a knee, and still leads
+    /// monotonically between its ends.
     fn bend(&mut self, mean: f64) {
         let mut missing = mean - self.mean();
         for index in (1..self.tail.len()).rev() {
             let ((begin, low), (end, high)) = (self.tail[index - 1], self.tail[index]);
             let (width, rise) = (end - begin, high - low);
-            // A little less than all of it: a jump would take a percentile that has a name with it.
+            // Slightly less than a full jump, which would move a named percentile.
             let most = 0.5 * width * rise * MOST_BENT;
             if missing == 0.0 || most <= 0.0 {
                 continue;
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sorted times as the profiler describes them: 21 quantiles, named percentiles, mean.
+    /// Describes sorted times as the profiler does: 21 quantiles, named percentiles, mean.
     fn described(times: &[f64]) -> (Vec<f64>, Vec<(f64, f64)>, f64) {
         let at = |part: f64| {
             let place = part * (times.len() - 1) as f64;
@@ -120,8 +121,8 @@ mod tests {
         (a / b - 1.0).abs() < 1e-9
     }
 
-    /// One call in 500 took forty times as long: on a straight line from p95 to it p99 would be 33 ms, and the body would
-    /// have to shrink for the mean.
+    /// One call in 500 took forty times as long: on a straight line from p95 to it p99 would be 33 ms, and the body
+    /// would have to shrink for the mean.
     #[test]
     fn an_outlier_changes_neither_the_body_nor_the_99th_percentile() {
         let mut times: Vec<f64> = (0..499).map(|n| 0.010 + 0.000_002 * f64::from(n)).collect();
@@ -138,7 +139,7 @@ mod tests {
         assert!((drawn[98_999] / 0.010_988 - 1.0).abs() < 0.01, "{}", drawn[98_999]);
     }
 
-    /// Without a name for it the 99th percentile lies where the mean wants it.
+    /// An unnamed 99th percentile follows from the mean.
     #[test]
     fn the_tail_alone_reaches_the_mean() {
         let mut points = vec![0.010; 20];
@@ -171,7 +172,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever was measured: times rise, and have the mean and the percentiles of the row.
+        /// For any measured times, quantiles ascend, and have the mean and the percentiles of the row.
         #[test]
         fn measured_times_are_found_again(
             mut times in prop::collection::vec(0.001f64..0.02, 100..600),
@@ -184,8 +185,8 @@ mod tests {
             prop_assert!(near(of.mean(), mean));
             let all: Vec<f64> = (0..=1000).map(|n| of.at(f64::from(n) / 1000.0)).collect();
             prop_assert!(all.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - 1e-12)));
-            // The interpolation between the points of the body differs from the times themselves a little: where the tail
-            // cannot make up for that, all is stretched.
+            // Interpolation between the points of the body differs slightly from the times: where the tail cannot
+            // correct that, everything is stretched.
             for (part, time) in named {
                 prop_assert!((of.at(part) / time - 1.0).abs() < 0.02, "{part}: {} instead of {time}", of.at(part));
             }
