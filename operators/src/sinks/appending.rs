@@ -1,11 +1,11 @@
-//! Text files that are continued behind what earlier runs wrote.
+//! Text files that continue the output of earlier runs.
 //!
-//! How long the file was before a run stands in a hidden file beside it, `.NAME.appending`, from before the first row until
-//! the run has closed its file. So what a run wrote that did not come to its end is known: the next one cuts it off and
-//! writes it again, unless it goes on from a state.
+//! A hidden file beside the output, `.NAME.appending`, records its length before the run, from before the first row until
+//! the run has closed its file. So the output of an unfinished run is known: the next one cuts it off and writes it again,
+//! unless it continues from a state.
 //!
-//! A mark that is there too long has a later run cut off good rows. So whoever closes a text file or empties it removes the mark, whatever
-//! its mode is: a run may have gone on in another mode, or has left the file.
+//! A mark that outlives its run makes a later run cut off good rows. So every mode that closes or empties a text file
+//! removes the mark: a run may have continued in another mode, or left the file.
 use super::ending::Ending;
 use super::lock::lock;
 use super::staging::{Staging, sync_name, write_error};
@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 /// Bytes of a line that an error shows.
 const SHOWN: usize = 120;
 
-/// What is known of a file that a run continues.
+/// Recorded facts about a file that a run continues.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Begun {
-    /// Bytes that it had before.
+    /// Its length before, in bytes.
     length: u64,
-    /// Which file that is: another one under its name has nothing of the run.
+    /// Device and inode number: another file under its name has nothing of the run.
     device: u64,
     inode: u64,
 }
@@ -36,8 +36,7 @@ fn mark(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.appending"))
 }
 
-/// Opens the file behind what earlier runs wrote, or makes it, with `header` in front. `is_whole`: whether a file ends with
-/// a whole row.
+/// Opens the file for appending, or creates it with `header`. `is_whole`: whether a file ends with a whole row.
 ///
 /// # Errors
 /// It cannot be written, another run is writing it, it ends in the middle of a row or has another header.
@@ -73,30 +72,30 @@ pub(super) fn open(
     let ending = Ending::of(&target, length).map_err(failed)?;
     let mut staging = Staging::of(path, target, true, (length, ending));
     if length == 0 {
-        // Not staged: a rollback must not take the header away.
+        // Not staged, because a rollback must not remove the header.
         staging.buffer().extend_from_slice(header);
         staging.commit()?;
     }
     Ok(staging)
 }
 
-/// A run has emptied the file: what is noted of it says nothing of what it has from now on.
+/// Removes the mark of a file that a run has emptied.
 pub(super) fn forget(path: &Path, target: &File) -> Result<(), OperatorError> {
     if !mark(path).exists() {
         return Ok(());
     }
-    // Were only the mark gone after a loss of power, the next run would keep what a killed one wrote.
+    // If only the mark were gone after a power loss, the next run would keep the output of a killed one.
     tidemill_disk::sync_all(target).map_err(|error| write_error(path, &error))?;
     finish(path)
 }
 
-/// The run has come to its end, or leaves the file as it is: what is in it stays.
+/// Removes the mark at the end of a run, or when it leaves the file: its rows stay.
 pub(super) fn finish(path: &Path) -> Result<(), OperatorError> {
     let mark = mark(path);
     match tidemill_disk::remove(&mark) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(write_error(&mark, &error)),
-        // Were it there again after a loss of power, the next run would cut off what this one wrote.
+        // If it returned after a power loss, the next run would cut off the rows of this one.
         Ok(()) => sync_name(path),
     }
 }
@@ -129,7 +128,7 @@ fn write_mark(path: &Path, begun: &Begun) -> Result<(), OperatorError> {
         tidemill_disk::rename(&new, &mark)
     })();
     if let Err(error) = written {
-        // It may be what fills the disk.
+        // It may be the file that fills the disk.
         let _ = std::fs::remove_file(&new);
         return Err(write_error(&mark, &error));
     }
@@ -267,7 +266,7 @@ mod tests {
         write(next.as_mut(), "again");
         next.close().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "key,n\nwhole,1\nagain,1\n");
-        // A file that took its place has nothing of a run.
+        // A file that replaced it has nothing of the run.
         drop((bound.make)().unwrap());
         std::fs::write(folder.path().join("other"), "key,n\nmine,1\nmine,2\nmine,3\nmine,4\n").unwrap();
         std::fs::rename(folder.path().join("other"), &path).unwrap();
@@ -275,7 +274,8 @@ mod tests {
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("mine,4\n"));
     }
 
-    /// The mark of a run that left its file, or went on in another mode, or whose file another one replaced, is no matter of later runs.
+    /// The mark of a run that left its file, or continued in another mode, or whose file was replaced, does not affect
+    /// later runs.
     #[test]
     fn a_mark_does_not_outlive_what_it_is_of() {
         let folder = tempfile::tempdir().unwrap();
@@ -298,13 +298,13 @@ mod tests {
             write(sink.as_mut(), key);
             sink.close().unwrap();
         };
-        // The run goes on with another file.
+        // The run continues with another file.
         let token = suspended("left");
         cut_back(&path, &token).unwrap();
         assert_eq!(names(folder.path()), ["a.csv"]);
         appended("next");
         assert_eq!(text(), "key,n\nleft,1\nnext,1\n");
-        // It goes on as one that would replace the file if it began.
+        // It continues as one that would replace the file at its start.
         let token = suspended("other mode");
         let mut sink = replace(Some(&token)).unwrap();
         sink.close().unwrap();
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Else that one would cut off what the one before has just written.
+    /// Otherwise the next writer would cut off the rows just written.
     #[test]
     fn who_gets_the_lock_of_a_closed_file_finds_no_mark() {
         let folder = tempfile::tempdir().unwrap();
@@ -381,7 +381,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Runs with a state that are killed anywhere and continued from any token that was recorded, or from none.
+        /// Runs with a state that are killed anywhere and continued from any recorded token, or from none.
         #[test]
         fn rows_of_killed_runs_are_there_once(
             runs in prop::collection::vec(prop::collection::vec((1usize..4, any::<bool>(), any::<bool>()), 1..8), 1..4),

@@ -1,4 +1,5 @@
-//! Whether a sink could be opened: asked before a run makes or changes its state, so that one that is refused leaves all as it was.
+//! Checks whether a sink could be opened, before a run creates or changes its state. A rejected run then leaves everything
+//! unchanged.
 use super::csv::Csv;
 use super::jsonl::Jsonl;
 use super::lock::check_free;
@@ -11,11 +12,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 
-/// Looks whether a sink could write its files, and with a token go on behind what that says is committed. Nothing is touched. What only
-/// shows when it is opened, such as a full disk, is not asked for.
+/// Checks whether a sink could write its files, and with a token continue after its committed part. Changes nothing.
+/// Conditions that only appear on opening, such as a full disk, are not checked.
 ///
 /// # Errors
-/// Another run writes one of the files, or one has lost rows; the text names it and says what to do.
+/// Another run writes one of the files, or one has lost rows; the text names it and gives advice.
 pub fn check(sink: &BoundSink, token: Option<&[u8]>) -> Result<(), OperatorError> {
     for path in &sink.files {
         is_free(path)?;
@@ -28,19 +29,19 @@ pub fn check(sink: &BoundSink, token: Option<&[u8]>) -> Result<(), OperatorError
     Ok(())
 }
 
-/// The same of the text file of a sink that is to be [cut back](super::cut_back).
+/// Checks the text file of a sink that is to be [cut back](super::cut_back).
 ///
 /// # Errors
-/// As [`super::cut_back`].
+/// See [`super::cut_back`].
 pub fn check_cut_back(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
     Staging::check(path, token)
 }
 
-/// Refuses the text file of a run that has ended if others have written behind its end since: to go on from a token of before the end would
-/// cut that off. `rows`: how many the run wrote behind the token. Nothing is touched.
+/// Refuses the text file of an ended run if others have appended to it since: continuing from an earlier token would cut
+/// that off. `rows`: number of rows that the run wrote after the token. Changes nothing.
 ///
 /// # Errors
-/// There is more; the text names the file and says what to do.
+/// There is more; the text names the file and gives advice.
 pub fn check_ended(kind: &str, path: &Path, token: &[u8], rows: u64) -> Result<(), OperatorError> {
     if !matches!(kind, Csv::KIND | Jsonl::KIND) {
         return Ok(());
@@ -58,7 +59,7 @@ pub fn check_ended(kind: &str, path: &Path, token: &[u8], rows: u64) -> Result<(
     }
 }
 
-/// Where so many rows behind `from` end, if there is more behind them. `has_quotes`: a line break between quotes ends no row.
+/// Returns where `rows` rows after `from` end, if more data follows. `has_quotes`: a line break between quotes ends no row.
 fn end_of_rows(mut file: File, from: u64, rows: u64, has_quotes: bool) -> io::Result<Option<u64>> {
     file.seek(SeekFrom::Start(from))?;
     let mut content = BufReader::with_capacity(1 << 16, file);
@@ -84,7 +85,7 @@ fn end_of_rows(mut file: File, from: u64, rows: u64, has_quotes: bool) -> io::Re
     }
 }
 
-/// The lock is on the file, or on a hidden one beside it while there is only that.
+/// The lock is on the file, or on a hidden one beside it if only that exists.
 fn is_free(path: &Path) -> Result<(), OperatorError> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -111,7 +112,7 @@ mod tests {
         entries.map(content).collect()
     }
 
-    /// What others append to the file of a run that has ended is found, and where it begins.
+    /// Data that others append to the file of an ended run is found, with its position.
     #[test]
     fn what_others_wrote_behind_the_end_is_found() {
         for (kind, row) in [(&Csv as &dyn SinkKind, "x,1\n"), (&Jsonl, "{\"key\":\"x\",\"n\":1}\n")] {
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// What is told is what opening the sink tells, and nothing is touched.
+    /// The check gives the error of opening the sink, and changes nothing.
     #[test]
     fn what_opening_would_tell_is_told_before() {
         for kind in [&Csv as &dyn SinkKind, &Jsonl, &Parquet] {
@@ -170,7 +171,7 @@ mod tests {
                 assert_eq!(durable(Some(&token)).err().unwrap().message, told);
                 std::fs::write(&path, &content).unwrap();
             }
-            // One that is finished is made again.
+            // A finished one is created again.
             let mut sink = durable(Some(&token)).unwrap();
             sink.close().unwrap();
             drop(sink);

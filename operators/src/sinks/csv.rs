@@ -3,10 +3,10 @@
 //! ```yaml
 //! - {id: counts, kind: csv, input: by_colour, options: {path: out/counts.csv}}
 //! ```
-//! Options, exactly-once behaviour and the form of values are those of [`super::jsonl`]; texts are quoted where they
-//! have to be, empty values are empty fields. The header is written once, also when there are no rows; a process that
-//! continues the run does not write it again, and `mode: append` does not either: a file with another one is an error. What a process that is killed leaves is as there: a row that is not whole
-//! can only be behind the complete ticks, and is cut off when the run continues.
+//! Options, exactly-once behaviour and the form of values are those of [`super::jsonl`]; texts are quoted where necessary,
+//! empty values are empty fields. The header is written once, also if there are no rows. A process that continues the run
+//! does not repeat it, and neither does `mode: append`; a file with another header is an error. A killed process leaves a
+//! file as described there: a partial row can only follow the complete ticks, and is cut off when the run continues.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
@@ -82,7 +82,7 @@ impl TextFormat for CommaSeparated {
         Ok(appending::ends_with_line_break(file)? && appending::closes_quotes(file)?)
     }
 
-    /// A line break between quotes is part of a text; a quote in a text is written twice.
+    /// A line break between quotes is part of a text; a quote in a text is doubled.
     fn rows_in(&self, text: &[u8]) -> u64 {
         let (mut rows, mut is_quoted) = (0, false);
         for byte in text {

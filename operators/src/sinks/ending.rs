@@ -1,10 +1,10 @@
-//! What a file ends with: its last bytes, by which it is known again.
+//! The last bytes of a file, which identify it later.
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that are kept.
+/// Bytes kept.
 const KEPT: usize = 4 << 10;
 
 /// The last 4 KiB of a file, or all of a shorter one.
@@ -12,7 +12,7 @@ const KEPT: usize = 4 << 10;
 pub(super) struct Ending(Vec<u8>);
 
 impl Ending {
-    /// That of the first `length` bytes of a file.
+    /// Reads the ending of the first `length` bytes of a file.
     pub(super) fn of(file: &File, length: u64) -> io::Result<Self> {
         let kept = length.min(KEPT as u64);
         let mut bytes = vec![0; kept as usize];
@@ -20,7 +20,7 @@ impl Ending {
         Ok(Self(bytes))
     }
 
-    /// The file has got these bytes.
+    /// Records appended bytes.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let bytes = &bytes[bytes.len().saturating_sub(KEPT)..];
         let forgotten = (self.0.len() + bytes.len()).saturating_sub(KEPT);
@@ -28,7 +28,7 @@ impl Ending {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Hexadecimal.
+    /// Returns a hexadecimal digest.
     pub(super) fn digest(&self) -> String {
         format!("{:016x}", xxh3_64(&self.0))
     }

@@ -1,19 +1,19 @@
-//! Frames with checksums, of which a file that only the engine reads is made: what was changed in it is noticed before it is used.
+//! Frames with checksums for files that only the engine reads: a change is noticed before the content is used.
 //!
-//! | bytes of a frame, numbers little endian | |
+//! | bytes of a frame, little endian | |
 //! |---|---|
 //! | 4 | `TMFR` |
-//! | 4 | rows in it |
-//! | 8 | bytes of its content |
+//! | 4 | number of rows |
+//! | 8 | bytes of the content |
 //! | 4, 4 | crc32c of the content, and of these 20 bytes |
 //! | | the content |
 use std::io::{self, ErrorKind, Read};
 
 const MARK: &[u8; 4] = b"TMFR";
-/// Bytes in front of the content.
+/// Bytes before the content.
 const HEAD: usize = 24;
 
-/// Appends a frame with this content, and so many rows, to `into`; empties the content.
+/// Appends a frame with this content and number of rows to `into`; empties the content.
 pub(super) fn append(into: &mut Vec<u8>, content: &mut Vec<u8>, rows: u32) {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(MARK);
@@ -26,17 +26,17 @@ pub(super) fn append(into: &mut Vec<u8>, content: &mut Vec<u8>, rows: u32) {
     into.append(content);
 }
 
-/// What comes next in a file.
+/// The next item of a file.
 pub(super) enum Next {
-    /// A whole frame with so many rows.
+    /// A whole frame with this number of rows.
     Frame { rows: u64 },
-    /// The file ends, or ends within a frame: as a process leaves it that was ended while it wrote.
+    /// The file ends, possibly within a frame, as if its writer was killed.
     End,
-    /// Something else than what was written.
+    /// Not a valid frame.
     Damaged,
 }
 
-/// Reads frame by frame; as a [`Read`] it gives their contents, each once it is known to be whole.
+/// Reads frame by frame; as a [`Read`] it returns their contents, each after its checksum matched.
 pub(super) struct Frames<R> {
     from: R,
     content: io::Cursor<Vec<u8>>,
@@ -45,17 +45,17 @@ pub(super) struct Frames<R> {
 }
 
 impl<R: Read> Frames<R> {
-    /// Of a file from its beginning on.
+    /// Reads a file from its start.
     pub(super) fn new(from: R) -> Self {
         Self { from, content: io::Cursor::default(), at: 0 }
     }
 
-    /// Bytes of the whole frames that were read.
+    /// Returns the bytes of the whole frames read.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// For people: what was found after [`Next::Damaged`].
+    /// Describes the damage after [`Next::Damaged`], for people.
     pub(super) fn damage(&self) -> String {
         format!("what is behind byte {} is not what was written", self.at)
     }

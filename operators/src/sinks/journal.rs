@@ -1,9 +1,9 @@
-//! Committed rows of a file that can only be written in one go, kept beside it until then: an Arrow IPC stream that
-//! grows by commits, in [frames](super::frames) with checksums, as nobody else looks at it: one for the schema, then one for each record
-//! batch. All of it is compared with them before a run goes on behind it, and again when the file is made.
+//! Committed rows of a file that can only be written in one piece, kept beside it until then. The journal is an Arrow IPC
+//! stream that grows by commits, in [frames](super::frames) with checksums: one for the schema, then one per record batch.
+//! All checksums are verified before a run continues it, and again when the file is made.
 //!
-//! A position in it is a number of rows: commits end between record batches. The schema of the stream carries the
-//! journal's id, by which rows that were made from it are known again.
+//! A position in it is a number of rows: commits end between record batches. The schema carries the journal's id, which
+//! identifies rows made from it.
 use super::frames::{self, Frames, Next};
 use super::lock::check_free;
 use super::staging::{LOST_HELP, Staging, write_error};
@@ -19,7 +19,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the schema has the journal's id.
+/// Metadata key of the journal's id.
 const ID: &str = "tidemill.journal";
 
 /// The journal; see the module.
@@ -27,21 +27,21 @@ pub(super) struct Journal {
     path: PathBuf,
     schema: SchemaRef,
     staging: Staging,
-    /// Turns batches into messages; holds none between two calls.
+    /// Encodes batches as messages; buffers none between two calls.
     encoder: StreamWriter<Vec<u8>>,
     committed: u64,
     staged: u64,
 }
 
-/// What is found at the place of a journal.
+/// State of a journal on disk.
 pub(super) enum Found {
-    /// It goes on there, behind the rows that were asked for.
+    /// It continues there, after the requested rows.
     Whole(Box<Journal>),
-    /// It has only so many rows; none where there is no journal of that id.
+    /// It has only this number of rows; 0 if there is no journal of that id.
     Rows(u64),
 }
 
-/// An id that no other journal has.
+/// Returns a unique id.
 pub(super) fn new_id() -> String {
     // The standard library has no other random numbers.
     format!("{:016x}", RandomState::new().build_hasher().finish())
@@ -57,7 +57,7 @@ pub(super) fn is_same_journal(one: &Schema, other: &Schema) -> bool {
     one.metadata().get(ID) == other.metadata().get(ID)
 }
 
-/// The workflow writes other columns than before.
+/// The error for a workflow that writes other columns than before.
 pub(super) fn other_columns(path: &Path) -> OperatorError {
     OperatorError::new(format!(
         "`{}` has other columns than what is to be written now: go on with the workflow as it was, or begin anew with \
@@ -75,13 +75,13 @@ fn encoder(path: &Path, schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, Ope
 }
 
 impl Journal {
-    /// Begins a journal with this schema; one that is there is emptied.
+    /// Starts a journal with this schema; an existing one is emptied.
     ///
     /// # Errors
-    /// It cannot be written, or another run writes it; the text names it and says what to do.
+    /// It cannot be written, or another run writes it; the text names it and gives advice.
     pub(super) fn create(path: &Path, schema: SchemaRef) -> Result<Self, OperatorError> {
         let mut encoder = encoder(path, &schema)?;
-        // Who had it may have removed it in between.
+        // The previous holder may have removed it in between.
         let mut staging = loop {
             let staging = Staging::create(path, true)?;
             if staging.is_in_place() {
@@ -93,10 +93,10 @@ impl Journal {
         Ok(Self { path: path.to_owned(), schema, staging, encoder, committed: 0, staged: 0 })
     }
 
-    /// Continues a journal with this schema behind so many rows.
+    /// Continues a journal with this schema after `rows` rows.
     ///
     /// # Errors
-    /// It cannot be read, has other columns, or another run writes it; the text names it and says what to do.
+    /// It cannot be read, has other columns, or another run writes it; the text names it and gives advice.
     pub(super) fn resume(path: &Path, schema: &SchemaRef, rows: u64) -> Result<Found, OperatorError> {
         loop {
             let (length, found) = match end_of(path, schema, rows)? {
@@ -115,11 +115,11 @@ impl Journal {
         }
     }
 
-    /// Makes a journal of rows that are kept elsewhere too. It is on the disk, whole, before it has its name: whoever goes on with it
-    /// takes what is there for rows that were flushed.
+    /// Creates a journal from rows that are stored elsewhere too. It gets its name only when it is whole on disk, because a
+    /// continuing run takes its rows for flushed ones.
     ///
     /// # Errors
-    /// As [`Journal::create`], and those of the rows.
+    /// See [`Journal::create`], and those of the rows.
     pub(super) fn of_rows(
         path: &Path,
         schema: SchemaRef,
@@ -139,13 +139,13 @@ impl Journal {
             Ok(journal)
         });
         if made.is_err() {
-            // It may be what fills the disk.
+            // It may be the file that fills the disk.
             let _ = std::fs::remove_file(&new);
         }
         made
     }
 
-    /// Takes rows that become part of it with the next commit.
+    /// Adds rows; the next commit makes them part of it.
     pub(super) fn append(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -166,13 +166,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets the rows since the last commit.
+    /// Discards the rows since the last commit.
     pub(super) fn rollback(&mut self) -> Result<(), OperatorError> {
         self.staged = 0;
         self.staging.rollback()
     }
 
-    /// Committed rows.
+    /// Number of committed rows.
     pub(super) fn committed(&self) -> u64 {
         self.committed
     }
@@ -182,7 +182,7 @@ impl Journal {
         self.staging.flush()
     }
 
-    /// With the journal's id.
+    /// The schema, with the journal's id.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -204,7 +204,7 @@ impl Journal {
         }))
     }
 
-    /// Whether so many rows, which were read of it, are all that are committed.
+    /// Checks that `rows`, the number of rows read, is the number committed.
     pub(super) fn expect(&self, rows: u64) -> Result<(), OperatorError> {
         match rows == self.committed {
             true => Ok(()),
@@ -212,19 +212,19 @@ impl Journal {
         }
     }
 
-    /// Leaves it for another process.
+    /// Leaves it to another process.
     pub(super) fn close(mut self) -> Result<(), OperatorError> {
         self.staging.release()
     }
 
-    /// Removes it, while no other process can take it.
+    /// Removes it while this process holds the lock.
     pub(super) fn remove(mut self) -> Result<(), OperatorError> {
         tidemill_disk::remove(&self.path).map_err(|e| write_error(&self.path, &e))?;
         self.staging.release()
     }
 }
 
-/// Where the first `rows` rows of a journal end, none if it has fewer; and how many it has up to there.
+/// Returns where the first `rows` rows of a journal end, `None` if it has fewer; and the number of rows up to there.
 fn end_of(path: &Path, schema: &SchemaRef, rows: u64) -> Result<(Option<u64>, u64), OperatorError> {
     let Some((file, found)) = of_id(path, schema)? else { return Ok((None, 0)) };
     if found != *schema {
@@ -233,15 +233,15 @@ fn end_of(path: &Path, schema: &SchemaRef, rows: u64) -> Result<(Option<u64>, u6
     whole(path, file, rows)
 }
 
-/// Whether the first `rows` rows of the journal with the id of this schema are there, whatever its columns, and how many are. Nothing is
-/// touched.
+/// Returns whether the first `rows` rows of the journal with the id of this schema exist, whatever its columns, and how
+/// many do. Changes nothing.
 pub(super) fn count(path: &Path, schema: &Schema, rows: u64) -> Result<(bool, u64), OperatorError> {
     let Some((file, _)) = of_id(path, schema)? else { return Ok((false, 0)) };
     let (end, found) = whole(path, file, rows)?;
     Ok((end.is_some(), found))
 }
 
-/// The journal with the id of this schema, and its own schema.
+/// Opens the journal with the id of this schema; returns it with its own schema.
 fn of_id(path: &Path, schema: &Schema) -> Result<Option<(File, SchemaRef)>, OperatorError> {
     let open = || match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -252,7 +252,7 @@ fn of_id(path: &Path, schema: &Schema) -> Result<Option<(File, SchemaRef)>, Oper
     let mut frames = Frames::new(BufReader::new(file));
     match frames.next().map_err(|e| write_error(path, &e))? {
         Next::Frame { .. } => {}
-        // What has no whole schema is no journal yet.
+        // A file without a whole schema is no journal yet.
         Next::End => return Ok(None),
         Next::Damaged => return Err(damaged(path, &frames.damage())),
     }
@@ -263,19 +263,19 @@ fn of_id(path: &Path, schema: &Schema) -> Result<Option<(File, SchemaRef)>, Oper
     Ok(file.map(|file| (file, found)))
 }
 
-/// What was committed is not there any more.
+/// The error for missing committed rows.
 fn damaged(path: &Path, what: &str) -> OperatorError {
     OperatorError::new(format!("`{}` is damaged: {what}: {LOST_HELP}", path.display()))
 }
 
-/// See [`end_of`]: compares all rows with their checksums.
+/// See [`end_of`]: verifies the checksums of all rows.
 fn whole(path: &Path, file: File, rows: u64) -> Result<(Option<u64>, u64), OperatorError> {
     let mut frames = Frames::new(BufReader::new(file));
     let (mut found, mut is_schema) = (0, true);
     while is_schema || found < rows {
         match frames.next().map_err(|e| write_error(path, &e))? {
             Next::Frame { rows, .. } => found += rows,
-            // What is torn ends the journal.
+            // A torn frame ends the journal.
             Next::End => return Ok((None, found)),
             Next::Damaged => return Err(damaged(path, &frames.damage())),
         }

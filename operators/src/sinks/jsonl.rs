@@ -1,28 +1,28 @@
-//! `jsonl`: one JSON object a line.
+//! `jsonl`: one JSON object per line.
 //!
 //! ```yaml
 //! - {id: answers, kind: jsonl, input: answer, options: {path: out/answers.jsonl, columns: [key, answer]}}
 //! ```
-//! Tensors are written as nested arrays, images and sounds as their size, `{"bytes": 12345}`; NaN and infinities as
-//! null. `metadata: true` puts `_id` (hexadecimal) and `_time` (microseconds) in front.
+//! Tensors are written as nested arrays, images and sounds as their size, `{"bytes": 12345}`; NaN and infinities as null.
+//! `metadata: true` adds `_id` (hexadecimal) and `_time` (microseconds) at the front.
 //!
-//! Exactly once: rows become part of the file when their tick is complete, so whoever reads along sees them then; until
-//! then they wait in memory or in a nameless file on the same disk. A new run replaces the file of the run before; with
+//! Exactly once: rows become part of the file when their tick is complete, and concurrent readers see them then; until then
+//! they wait in memory or in a nameless file on the same disk. A new run replaces the file of the run before; with
 //! `overwrite: false` an existing file is an error. Missing folders are created.
 //!
-//! The file is synced when the run ends, and before a checkpoint of a run that another process can continue is recorded;
-//! nobody waits for that. So a process that is killed leaves all rows of complete ticks. Behind them may be a part of
-//! those of a tick that was being written: where the last line has no line break, it is not whole. A machine that stops
-//! leaves those of recorded checkpoints, and what the system has written by itself. A process that continues the run
-//! (also with `overwrite: false`) cuts off what stands behind the last checkpoint that was recorded and appends: each row
-//! is in the file once, however often its processes end. Whoever reads along may have seen rows that are cut off then;
-//! the same ones come again. A file that was removed or has become shorter than what was recorded is an error.
+//! The file is synced when the run ends, and before the checkpoint of a run that another process can continue is recorded;
+//! no row waits for that. So a killed process leaves all rows of complete ticks, possibly followed by some rows of a tick
+//! in progress; a last line without a line break is partial. After a power loss the rows of recorded checkpoints remain,
+//! and whatever the system has written by itself. A process that continues the run (also with `overwrite: false`) cuts off
+//! everything after the last recorded checkpoint and appends: each row is in the file once, regardless of how often its
+//! processes end. Concurrent readers may have seen rows that are cut off then; the same rows come again. A file that was
+//! removed or became shorter than recorded is an error.
 //!
-//! `mode: append` continues the file behind what earlier runs wrote that came to their end, or were stopped. What a run
-//! wrote that was killed is cut off and written again; a hidden file beside it, `.NAME.appending`, says until its end
-//! where it began. A file whose last line is not whole is an error.
+//! `mode: append` appends to the output of earlier runs that ended or were stopped. The output of a killed run is cut off
+//! and written again; a hidden file beside it, `.NAME.appending`, records until its end where it started. A file whose last
+//! line is partial is an error.
 //!
-//! `path: "-"` is standard output. There, and where the path is a pipe or a device, rows are written at once as by
+//! `path: "-"` is standard output. There, and if the path is a pipe or a device, rows are written at once as by
 //! [`super::stdout`], and at least once: nothing can be cut off.
 //!
 //! ```
@@ -69,7 +69,7 @@ impl TypedSinkKind for Jsonl {
     }
 }
 
-/// One JSON object a line.
+/// One JSON object per line.
 pub(super) struct JsonLines;
 
 impl TextFormat for JsonLines {

@@ -1,12 +1,12 @@
-//! One run at a time writes a file.
+//! Locks that let only one run at a time write a file.
 //!
-//! The lock is on the open file: it goes with the process that holds it, however that ends, and leaves nothing behind.
+//! The lock is on the open file: it ends with its process, however that ends, and leaves nothing in the file system.
 use super::staging::write_error;
 use crate::api::OperatorError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 
-/// Takes the lock of an output file. Devices and pipes have none: writing there together harms nobody.
+/// Takes the lock of an output file. Devices and pipes have none: several writers do no harm there.
 ///
 /// # Errors
 /// Another run writes the file; the text says which process.
@@ -17,11 +17,11 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<(), OperatorError> {
     taken(file, path, file.try_lock())
 }
 
-/// Looks whether the lock could be taken, and gives it back: whoever takes it meanwhile is told of this process, but two that only look
-/// do not see each other.
+/// Checks whether the lock could be taken, and releases it. A run that locks the file meanwhile gets an error naming this
+/// process; two that only check do not see each other.
 ///
 /// # Errors
-/// As [`lock`].
+/// See [`lock`].
 pub(crate) fn check_free(path: &Path, of: &Path) -> Result<(), OperatorError> {
     if !path.metadata().is_ok_and(|found| found.is_file()) {
         return Ok(());
@@ -37,12 +37,12 @@ fn taken(file: &File, path: &Path, tried: Result<(), TryLockError>) -> Result<()
             path.display(),
             holder(file).unwrap_or_else(|| "another run".to_owned())
         ))),
-        // Some network file systems know no locks; then there is only care.
+        // Some network file systems have no locks; then nothing protects the file.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
 
-/// Who holds the lock, as far as the system tells.
+/// Returns the holder of the lock, if the system reports it.
 #[cfg(target_os = "linux")]
 fn holder(file: &File) -> Option<String> {
     use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! A log that grows by whole lines: each is written at once, so that it is there also when the process is killed
-//! afterwards. Nothing is synced; after the machine stopped, the last lines may be missing or torn.
+//! A log of whole lines. Each is written at once, so that it survives a kill of the process. Nothing is synced: after a
+//! power loss the last lines may be missing or torn.
 use super::lock::lock;
 use super::staging::write_error;
 use crate::api::OperatorError;
@@ -15,10 +15,10 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Begins the log (parent folders too); an older one is emptied.
+    /// Creates the log (parent folders too); an older one is emptied.
     ///
     /// # Errors
-    /// The file cannot be written, or another run is writing it; the text names it and says what to do.
+    /// The file cannot be written, or another run is writing it; the text names it and gives advice.
     pub fn create(path: &Path) -> Result<Self, OperatorError> {
         let failed = |e: std::io::Error| write_error(path, &e);
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
@@ -32,7 +32,7 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Appends a line, its line break included.
+    /// Appends a line, including its line break.
     ///
     /// # Errors
     /// It cannot be written; a part of the line may be.

@@ -21,15 +21,16 @@ pub mod whole_file;
 use crate::api::OperatorError;
 use std::path::Path;
 
-/// Cuts a text file of a sink back to what a token of that sink says is committed, and leaves it so: no other run goes on with it.
+/// Cuts a text file of a sink back to the committed part of a token of that sink, and releases it: no other run continues
+/// it.
 ///
 /// # Errors
-/// It is not there or is shorter, it is no text file, or another run is writing it; the text names it and says what to do.
+/// It is missing, shorter or no text file, or another run is writing it; the text names it and gives advice.
 pub fn cut_back(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
     staging::Staging::resume(path, token)?.close()
 }
 
-/// Whether the text of an error says that an output does not have any more what a state knows to be in it.
+/// Whether an error text says that an output lost rows that a state knows of.
 pub fn has_lost_rows(text: &str) -> bool {
     text.ends_with(staging::LOST_HELP)
 }

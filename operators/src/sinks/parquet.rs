@@ -12,21 +12,20 @@
 //!
 //! The workflow's own type of a column is in its Arrow metadata, `tidemill.type`. Pages are compressed with Snappy.
 //!
-//! A Parquet file is readable only when its end is written. So the file appears when the run ends, whole, in the place
-//! of an older one; also when the run is stopped or fails, with what the last complete checkpoint committed. A run
-//! that is killed, or whose disk is full, leaves the older file as it was, and none where there was none. Rows are in it
-//! once, also after restarts of parts of the run. In memory are the rows of one checkpoint and one row group, which ends at
-//! 32 MiB or 1,048,576 rows.
+//! A Parquet file is readable only after its end is written. So the file appears whole when the run ends, replacing an
+//! older one; a stopped or failed run writes the rows of the last complete checkpoint. A run that is killed, or whose disk
+//! is full, leaves the older file as it was. Rows are in it once, also after restarts of parts of the run. Memory holds the
+//! rows of one checkpoint and one row group, which ends at 32 MiB or 1,048,576 rows.
 //!
 //! A run that another process can continue keeps committed rows in a hidden file beside the other one, `.NAME.rows`, and
-//! makes the Parquet file of it at the end; the disk needs room for both, and the rows there are not compressed. In
-//! memory are 8 MiB of the rows of a checkpoint, then a row group. Where such a run is killed, or stops so that it can be
-//! continued, `.NAME.rows` stays, and an older file stays as it was. Who continues cuts off what stands behind the last
-//! checkpoint that was recorded and appends: each row is in the Parquet file once, however often the processes end.
-//! `.NAME.rows` goes when the Parquet file is whole and synced; a process that ended after that and did not record it is
-//! continued too, with the rows of the Parquet file, which knows by `tidemill.journal` in its Arrow metadata where they
-//! come from. A `.NAME.rows` that is gone or cut short without such a file is an error. One that is not to be continued
-//! may be deleted; a run that begins anew and can be continued takes it over.
+//! makes the Parquet file from it at the end. The disk needs room for both, and the rows there are not compressed. Memory
+//! holds 8 MiB of the rows of a checkpoint, then a row group. If such a run is killed, or stops so that it can be
+//! continued, `.NAME.rows` stays, and an older file stays as it was. The continuing process cuts off everything after the
+//! last recorded checkpoint and appends: each row is in the Parquet file once, regardless of how often the processes end.
+//! `.NAME.rows` is removed when the Parquet file is whole and synced. A process that ended after that and did not record it
+//! is continued from the rows of the Parquet file, whose Arrow metadata `tidemill.journal` names their origin. A
+//! `.NAME.rows` that is missing or cut short without such a file is an error. One that is not to be continued may be
+//! deleted; a new run that can be continued takes it over.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
@@ -68,7 +67,7 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::ColumnType;
 
-/// Bytes of a row group, encoded; it waits in memory until it is full.
+/// Bytes of a row group, encoded; it is buffered in memory until it is full.
 const ROW_GROUP_BYTES: usize = 32 << 20;
 /// Rows of a row group, at most.
 const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -171,7 +170,7 @@ pub(super) fn file_writer(
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_max_row_group_bytes(Some(row_group_bytes));
     for (name, written) in rows.columns() {
-        // Values that hardly repeat: a dictionary of them would only be built to be thrown away.
+        // Values that hardly repeat: their dictionary would be built and thrown away.
         let path = match written {
             Written::Payload(_, ColumnType::Image | ColumnType::Audio) | Written::Id => {
                 vec![name.clone()]
@@ -197,7 +196,7 @@ pub(super) fn failure(path: &Path, error: &ParquetError) -> OperatorError {
     }
 }
 
-/// What is left when the file gets no end.
+/// The error for a file that gets no end.
 fn without_end(path: &Path, error: &OperatorError) -> OperatorError {
     let left = match path.exists() {
         true => "the file of the run before stays",
@@ -219,7 +218,7 @@ impl Sink for Writer {
         let Some(open) = &mut self.open else { return Ok(()) };
         for batch in std::mem::take(&mut self.staged) {
             if let Err(error) = open.writer.write(&batch) {
-                // Half a row group may be on the disk: no footer can make a file of it.
+                // Half a row group may be on the disk, so no footer can complete the file.
                 self.open = None;
                 return Err(without_end(&self.path, &failure(&self.path, &error)));
             }

@@ -1,10 +1,10 @@
-//! A Parquet file that another process continues: its rows wait in a journal, from which the file is made at the end.
+//! A Parquet file that another process can continue. Its rows wait in a journal, from which the file is made at the end.
 //!
-//! | what ended the process | what another one finds |
+//! | the process ended | the next one finds |
 //! |---|---|
-//! | anything before the end | the journal with the committed rows |
-//! | something between the end of the file and that of the journal | both; the file is made again |
-//! | something after the journal is gone | the file, which knows its journal's id: the rows are taken out of it |
+//! | before the end | the journal with the committed rows |
+//! | between the end of the file and the removal of the journal | both; the file is made again |
+//! | after the removal of the journal | the file, which has its journal's id: the rows are read from it |
 use super::has_lost_rows;
 use super::journal::{self, Found, Journal};
 use super::parquet::{failure, file_writer};
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::publication::Publication;
 
-/// What another process needs to continue the file.
+/// Data that another process needs to continue the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
@@ -38,12 +38,12 @@ pub(super) struct DurableWriter {
     schema: SchemaRef,
     row_group_bytes: usize,
     id: String,
-    /// Gone once the file is finished or left to another process.
+    /// `None` once the file is finished or left to another process.
     open: Option<(WholeFile, Journal)>,
 }
 
 impl DurableWriter {
-    /// Begins anew without a token, else continues.
+    /// Starts from nothing without a token, else continues.
     pub(super) fn open(
         path: &Path,
         overwrite: bool,
@@ -70,7 +70,7 @@ impl DurableWriter {
     }
 }
 
-/// The journal with the first `rows` rows, taken out of the finished file where that is what is left of them.
+/// Opens the journal with the first `rows` rows, rebuilt from the finished file if only that is left.
 fn resume(
     path: &Path,
     target: &Path,
@@ -92,7 +92,7 @@ fn resume(
     Journal::of_rows(journal, Arc::clone(schema), batches)
 }
 
-/// The finished file that was made of a journal which is not there any more: all rows are in it.
+/// Reads the finished file of a journal that was removed; it has all rows.
 fn finished(
     path: &Path,
     target: &Path,
@@ -118,10 +118,10 @@ fn finished(
     }
 }
 
-/// Whether the rows are there that a run with this token would go on behind; nothing is touched.
+/// Checks that the rows exist with which a run with this token would continue; changes nothing.
 ///
 /// # Errors
-/// They are not; the text names the file and says what to do.
+/// They do not; the text names the file and gives advice.
 pub(super) fn check(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
     let Token { journal: id, rows } = read_token(path, token)?;
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -140,7 +140,7 @@ fn rows_beside(target: &Path) -> PathBuf {
 }
 
 impl DurableWriter {
-    /// Makes the file of the journal.
+    /// Makes the file from the journal.
     fn publish(&self, file: WholeFile, journal: &Journal) -> Result<(), OperatorError> {
         let mut writer = file_writer(&self.path, &file, &self.rows, journal.schema(), self.row_group_bytes)?;
         let mut rows = 0;
@@ -151,7 +151,7 @@ impl DurableWriter {
         }
         journal.expect(rows)?;
         writer.close().map_err(|e| failure(&self.path, &e))?;
-        // The journal goes only when the file cannot.
+        // The journal is removed only after the file is safe.
         file.finish()
     }
 }

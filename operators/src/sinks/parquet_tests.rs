@@ -12,7 +12,7 @@ use serde_json::json;
 use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ElementType, StreamType};
 
-/// All rows of a file as one batch, and how many row groups it has.
+/// All rows of a file as one batch, and its number of row groups.
 fn read(path: &Path) -> (RecordBatch, usize) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
     let (schema, groups) = (Arc::clone(builder.schema()), builder.metadata().num_row_groups());
@@ -46,7 +46,7 @@ fn the_file_appears_at_the_end_with_what_was_committed() {
     sink.close().unwrap();
     assert_eq!(keys(&path), ["a", "c", "null"]);
 
-    // The next run replaces it, at its end, unless it does not come that far.
+    // The next run replaces it at its end, if it gets there.
     let mut next = (bound.make)().unwrap();
     next.write(&batch(&answers(), &[json!({"key": "e"})])).unwrap();
     next.commit(1).unwrap();
@@ -60,7 +60,7 @@ fn the_file_appears_at_the_end_with_what_was_committed() {
     assert!((keeping.make)().err().unwrap().message.contains("overwrite: true"));
 }
 
-/// Rows of every type, the tensor of the second one empty.
+/// Rows of every type; the tensor of the second one is empty.
 fn all_types() -> (StreamType, RecordBatch) {
     let stream = StreamType::new([
         Column::new("t", ColumnType::Text),
@@ -131,7 +131,7 @@ fn memory_is_bounded_by_the_size_of_a_row_group() {
     let path = folder.path().join("large.parquet");
     let stream = StreamType::new([Column::new("key", ColumnType::Text), Column::new("p", ColumnType::Image)]);
     let mut sink = Writer::create(&path, true, written(stream.clone(), false), 64 << 10).unwrap();
-    // What does not compress: 200 images of 4 KiB.
+    // Incompressible data: 200 images of 4 KiB.
     let image = |number: u64| -> String {
         let hash =
             |part: u64| format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&(number * 128 + part).to_le_bytes()));

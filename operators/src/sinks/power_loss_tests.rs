@@ -1,5 +1,5 @@
-//! Whether what was promised survives a loss of power at any moment: the folder of a sink is watched while it writes, is killed, goes on
-//! and is closed. Of each moment everything that may be left is looked at, where that is not too much, and continued from.
+//! Checks that promises survive a power loss at any moment. The folder of a sink is recorded while it writes, is killed,
+//! continues and is closed. For each moment all possible remains, or a sample, are checked and continued.
 use super::survival_tests::{CSV, JSONL, PARQUET, Subject};
 use super::test::{answers, bind};
 use crate::api::{BoundSink, Sink};
@@ -9,15 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tidemill_disk::Watch;
 
-/// Ends of one moment that are looked at.
+/// Outcomes checked per moment.
 const MOST: usize = 32;
 
-/// What must be there.
+/// Expected content.
 #[derive(Debug, Clone)]
 enum Thought {
-    /// With this token (none: nothing was recorded) it goes on behind so many rows.
+    /// With this token (`None`: nothing was recorded) it continues after this number of rows.
     Recorded { token: Option<Vec<u8>>, rows: usize },
-    /// It is closed, and whoever reads finds so many rows.
+    /// It is closed, and readers find this number of rows.
     Closed { token: Vec<u8>, recorded: usize, rows: usize },
 }
 
@@ -38,7 +38,7 @@ fn write(sink: &mut dyn Sink, key: &str) {
     sink.commit(1).unwrap();
 }
 
-/// A run over two processes: the first one is killed after its second checkpoint, with rows that nobody recorded.
+/// A run over two processes: the first one is killed after its second checkpoint, with unrecorded rows.
 fn life(subject: &Subject, folder: &Path, watch: &Watch) -> Vec<Thought> {
     let bound = bound(subject, folder, "");
     let open = |token: Option<&[u8]>| bound.durable.as_ref().unwrap()(token).unwrap();
@@ -71,7 +71,7 @@ fn life(subject: &Subject, folder: &Path, watch: &Watch) -> Vec<Thought> {
     thoughts
 }
 
-/// What is wrong with what a loss of power left.
+/// Returns the error in the remains of a power loss.
 fn check(subject: &Subject, folder: &Path, thought: &Thought) -> Result<(), String> {
     let path = folder.join("out").join(subject.name);
     let (token, recorded) = match thought {
@@ -98,7 +98,7 @@ fn check(subject: &Subject, folder: &Path, thought: &Thought) -> Result<(), Stri
     }
 }
 
-/// Looks at all that a loss of power may leave; how much that was.
+/// Checks all possible remains of a power loss; returns their number.
 fn check_all(subject: &Subject, watch: &Watch, thoughts: &[Thought], most: usize) -> Result<usize, String> {
     let losses = watch.losses(most);
     for loss in &losses {
@@ -131,7 +131,8 @@ fn rows_that_a_checkpoint_knows_survive_a_loss_of_power() {
     }
 }
 
-/// A journal that is made of the finished file again has all rows, or is none: the next run would take zeros for rows of it.
+/// A journal that is rebuilt from the finished file has all rows, or does not exist: the next run would take zeros for its
+/// rows.
 #[test]
 fn a_journal_that_is_made_again_survives_a_loss_of_power() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +167,7 @@ fn a_forgotten_sync_of_a_sink_would_be_noticed() {
     }
 }
 
-/// Without a state, and without checkpoints: a file that is there when a run has ended stays, whatever happens then.
+/// Without a state, and without checkpoints: a file that exists when a run has ended stays, whatever happens then.
 #[test]
 fn a_file_that_was_closed_survives_a_loss_of_power() {
     for subject in [&JSONL, &CSV, &PARQUET] {
@@ -190,7 +191,7 @@ fn a_file_that_was_closed_survives_a_loss_of_power() {
     }
 }
 
-/// `mode: append`: what runs wrote that were closed is there once; of a run that was not, nothing after the next one.
+/// `mode: append`: the rows of closed runs are there once; those of an unclosed one are gone after the next run.
 #[test]
 fn appended_rows_of_closed_runs_survive_a_loss_of_power() {
     for subject in [&JSONL, &CSV] {
@@ -226,7 +227,7 @@ fn appended_rows_of_closed_runs_survive_a_loss_of_power() {
             loss.image.write_to(place.path()).unwrap();
             let (before, after) = thoughts[loss.thought];
             let told = || format!("{} {before} or {after}: {:?}", subject.name, loss.image.listing());
-            // A file with numbers of another disk: what is known of it by its number is known of the one in its place.
+            // A file with inode numbers of another disk: the marks must name the file in its place.
             let path = place.path().join("out").join(subject.name);
             renumber(&path);
             let opened = (bound(subject, place.path(), options).make)();
@@ -238,7 +239,7 @@ fn appended_rows_of_closed_runs_survive_a_loss_of_power() {
     }
 }
 
-/// The mark of a file names it by its device and number, which a copy does not have.
+/// The mark of a file names it by its device and inode number, which a copy does not have.
 fn renumber(path: &Path) {
     use std::os::unix::fs::MetadataExt;
     let mark = path.with_file_name(format!(".{}.appending", path.file_name().unwrap().to_string_lossy()));

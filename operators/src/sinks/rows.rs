@@ -1,4 +1,4 @@
-//! Rows as sinks write them: which columns, and how each value looks as text or in formats that keep types.
+//! Rows of sinks: the columns to write, and the form of each value as text or in typed formats.
 use crate::api::OperatorError;
 use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
@@ -21,7 +21,7 @@ pub(super) enum Written {
     Id,
     /// The event time in microseconds.
     Time,
-    /// 1, or -1 for a row that takes back an earlier one.
+    /// 1, or -1 for a retraction.
     Change,
     /// A payload column.
     Payload(usize, ColumnType),
@@ -34,8 +34,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The chosen columns (all if none are named); with `metadata` after `_id` and `_time`, and always after `_change`
-    /// where rows may be taken back. At least one: no format can tell rows of none.
+    /// Returns the chosen columns (all if none are named), preceded by `_id` and `_time` with `metadata`, and always by
+    /// `_change` if rows may be retracted. At least one: no format can represent rows without columns.
     pub(super) fn choose(
         context: &EndContext<'_>,
         input: &InputPort,
@@ -86,12 +86,12 @@ impl Rows {
         errors.into_result(Self { columns })
     }
 
-    /// Names and what stands there, in order.
+    /// Names and contents, in order.
     pub(super) fn columns(&self) -> &[(String, Written)] {
         &self.columns
     }
 
-    /// The columns as Arrow fields, for formats that keep types.
+    /// The columns as Arrow fields, for typed formats.
     pub(super) fn arrow_schema(&self) -> SchemaRef {
         let fields = self.columns.iter().map(|(name, written)| match written {
             Written::Id => Field::new(name, DataType::Utf8, false),
@@ -104,7 +104,7 @@ impl Rows {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// The columns of a batch as [`Rows::arrow_schema`] has them.
+    /// Returns the columns of a batch in the form of [`Rows::arrow_schema`].
     pub(super) fn arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         let metadata = Metadata::of(batch);
         let array = |written: &Written| -> ArrayRef {
@@ -172,7 +172,7 @@ impl Rows {
                     }
                 }
                 Written::Payload(index, _) if batch.column(METADATA_COLUMNS + index).is_null(row) => {}
-                // What is no number in JSON is an empty field, as null is.
+                // Values that JSON cannot represent are empty fields, as null is.
                 Written::Payload(index, ColumnType::Float64)
                     if !batch
                         .column(METADATA_COLUMNS + index)
@@ -188,7 +188,7 @@ impl Rows {
     }
 }
 
-/// The field of a payload column. Other programs know the shape of a tensor by Arrow's own extension type.
+/// Returns the field of a payload column. Other programs know the shape of a tensor by Arrow's own extension type.
 fn exported_field(name: &str, column_type: &ColumnType) -> Field {
     let field = payload_field(&Column::new(name, column_type.clone()));
     let (ColumnType::Tensor { shape, .. }, DataType::FixedSizeList(item, size)) =
@@ -203,7 +203,7 @@ fn exported_field(name: &str, column_type: &ColumnType) -> Field {
     field.with_data_type(storage).with_metadata(metadata)
 }
 
-/// The extension type is told by its storage, of which others expect elements that may be null.
+/// The extension type is declared by its storage, whose elements others expect to be nullable.
 fn nullable(item: &Field) -> Arc<Field> {
     Arc::new(item.clone().with_nullable(true))
 }
@@ -213,7 +213,7 @@ fn all(stream: &StreamType) -> impl Iterator<Item = (String, Written)> {
     columns.map(|(index, c)| (c.name.clone(), Written::Payload(index, c.column_type.clone())))
 }
 
-/// 32 hexadecimal digits of an id.
+/// Appends the 32 hexadecimal digits of an id.
 pub(crate) fn hexadecimal(id: &[u8; 16], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in id {
@@ -266,7 +266,7 @@ fn value(batch: &RecordBatch, row: usize, written: &Written, out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Nested arrays of the tensor's shape; `start` is the first element of this part.
+/// Appends nested arrays of the tensor's shape; `start` is the first element of this part.
 fn tensor(elements: &dyn Array, shape: &[usize], start: usize, out: &mut Vec<u8>) {
     let Some((first, inner)) = shape.split_first() else {
         return element(elements, start, out);
@@ -375,7 +375,7 @@ mod tests {
             let error = only(Rows::choose(&context, &port, chosen, false).unwrap_err());
             assert!(error.code == "E0606" && error.message.contains(message), "{error}");
             assert_eq!(Rows::choose(&context, &port, chosen, true).unwrap().columns().len(), 2);
-            // What is written of rows that may be taken back is that they are.
+            // Only their changes are written for rows that may be retracted.
             let port = InputPort { stream: port.stream.with_revisions(true), ..port };
             assert_eq!(Rows::choose(&context, &port, chosen, false).unwrap().columns().len(), 1);
         }

@@ -1,14 +1,13 @@
-//! A text file that grows by commits: what is written in between waits beside it and can be forgotten.
+//! A text file that grows by commits: data written in between waits beside it and can be discarded.
 //!
-//! Staged bytes stay in memory up to a limit, then go to a temporary file without a name on the same disk: nothing is
-//! left of it, however the run ends. A commit appends them to the target, where readers see them at once. If a commit
-//! fails half-way (a full disk), the target is cut back to what was committed before. While a run writes it, no other one
-//! can.
+//! Staged bytes stay in memory up to a limit, then go to a nameless temporary file on the same disk, which vanishes however
+//! the run ends. A commit appends them to the target, where readers see them at once. If a commit fails half-way (a full
+//! disk), the target is cut back to the previous commit. While a run writes the file, no other one can.
 //!
-//! A commit does not wait for the disk: [`Staging::flush`] does, on any thread, and [`Staging::close`]. Another process
-//! continues the file with a token, which says how long it was after a commit and what it ended with, and is recorded after a
-//! flush: what stands behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a
-//! part of them. A file that has other bytes there was written by somebody else meanwhile, and is refused.
+//! A commit does not wait for the disk: [`Staging::flush`] does, on any thread, and so does [`Staging::close`]. Another
+//! process continues the file with a token, which has its length after a commit and its last bytes, and is recorded after a
+//! flush. Data after that length is cut off: it may be whole or partial rows whose token was not recorded. A file with
+//! other bytes before that length was written by another program meanwhile, and is refused.
 use super::appending;
 use super::ending::Ending;
 use super::lock::{check_free, lock};
@@ -20,7 +19,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Staged bytes that stay in memory.
+/// Most staged bytes in memory.
 const MEMORY_LIMIT: usize = 8 << 20;
 
 /// The file; see the module.
@@ -29,9 +28,9 @@ pub(crate) struct Staging {
     target: Arc<File>,
     /// Not a pipe or a device: those have no length and cannot be synced.
     is_file: bool,
-    /// Length of the target that is committed.
+    /// Committed length of the target.
     committed: u64,
-    /// That of these bytes.
+    /// Ending of these bytes.
     ending: Ending,
     memory: Vec<u8>,
     spill_path: PathBuf,
@@ -39,17 +38,17 @@ pub(crate) struct Staging {
     disk: Arc<Mutex<Disk>>,
 }
 
-/// What is known of the disk. Locked while the file is synced, and not needed for commits.
+/// State of the disk. Locked while the file is synced, and not needed for commits.
 #[derive(Default)]
 struct Disk {
-    /// Bytes that survive the machine, with the name of the file; none: not even that it was emptied or cut back.
+    /// Bytes that survive a power loss, with the name of the file; `None`: not even that it was emptied or cut back.
     synced: Option<u64>,
-    /// A sync has failed: no later one says anything about what was written before it.
+    /// A sync has failed: later ones give no guarantee for data written before it.
     failure: Option<String>,
 }
 
 impl Disk {
-    /// Syncs a file that has so many committed bytes, unless that is done.
+    /// Syncs a file with this number of committed bytes, unless that is done.
     fn sync(&mut self, path: &Path, target: &File, committed: u64) -> Result<(), OperatorError> {
         if let Some(failure) = &self.failure {
             return Err(OperatorError::new(failure.clone()));
@@ -69,19 +68,19 @@ impl Disk {
     }
 }
 
-/// What another process needs to continue the file.
+/// Data that another process needs to continue the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
     /// Committed bytes.
     length: u64,
-    /// Digest of their [ending](Ending). None: written before there was one.
+    /// Digest of their [ending](Ending). `None` in tokens of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ending: Option<String>,
 }
 
 impl Token {
-    /// Refuses a file that has other bytes in front of the end of what is committed.
+    /// Refuses a file with other bytes before its committed end.
     fn compare(&self, path: &Path, found: &Ending) -> Result<(), OperatorError> {
         match &self.ending {
             Some(ending) if *ending != found.digest() => Err(lost(
@@ -95,13 +94,14 @@ impl Token {
 }
 
 impl Staging {
-    /// Creates the target (parent folders too). An existing file is emptied if `overwrite`, else it is an error if anything is in it.
+    /// Creates the target (parent folders too). An existing file is emptied if `overwrite`, else it is an error unless it
+    /// is empty.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
         Self::begin(path, overwrite, b"")
     }
 
-    /// The same for a file that begins with `header`, which is not written: a file that has nothing else is one in which nothing is, of a
-    /// run that was killed before its first checkpoint.
+    /// Creates a file that starts with `header`, which is not written. A file with only the header counts as empty: its run
+    /// was killed before the first checkpoint.
     pub(super) fn begin(path: &Path, overwrite: bool, header: &[u8]) -> Result<Self, OperatorError> {
         let failed = |e: io::Error| write_error(path, &e);
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
@@ -116,7 +116,7 @@ impl Staging {
         if !is_free {
             return Err(failed(ErrorKind::AlreadyExists.into()));
         }
-        // Only now: what another run is writing is left alone.
+        // Only after the lock: the file of another run is left alone.
         if is_file {
             target.set_len(0).map_err(failed)?;
             appending::forget(path, &target)?;
@@ -124,7 +124,7 @@ impl Staging {
         Ok(Self::of(path, target, is_file, (0, Ending::default())))
     }
 
-    /// An open file with so many bytes that stay, and their ending.
+    /// Wraps an open file with this number of kept bytes and their ending.
     pub(super) fn of(path: &Path, target: File, is_file: bool, (committed, ending): (u64, Ending)) -> Self {
         let spill_path = spill_path(path);
         let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());
@@ -141,19 +141,19 @@ impl Staging {
         }
     }
 
-    /// Continues the file of another process behind what `token` says is committed.
+    /// Continues the file of another process after its committed part, which `token` gives.
     ///
     /// # Errors
-    /// The file is not there, is shorter or another one, or another run is writing it; the text names it and says what to do.
+    /// The file is missing, shorter or another one, or another run is writing it; the text names it and gives advice.
     pub(crate) fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
         let token = read_token::<Token>(path, token)?;
         Self::open(path, token.length, |ending| token.compare(path, ending))
     }
 
-    /// Whether [`Staging::resume`] would find what it needs; nothing is touched.
+    /// Checks whether [`Staging::resume`] would succeed; changes nothing.
     ///
     /// # Errors
-    /// As [`Staging::resume`].
+    /// See [`Staging::resume`].
     pub(crate) fn check(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
         let token = read_token::<Token>(path, token)?;
         let found = length_of_continued(path, token.length)?;
@@ -165,26 +165,26 @@ impl Staging {
         token.compare(path, &ending.map_err(|e| write_error(path, &e))?)
     }
 
-    /// Bytes that are committed, as a token says.
+    /// Returns the committed bytes of a token.
     ///
     /// # Errors
-    /// It is of another kind of file.
+    /// It belongs to another kind of file.
     pub(super) fn committed_of(path: &Path, token: &[u8]) -> Result<u64, OperatorError> {
         read_token::<Token>(path, token).map(|token| token.length)
     }
 
-    /// As [`Staging::resume`] where only the number of committed bytes is known.
+    /// Resumes as [`Staging::resume`] if only the number of committed bytes is known.
     pub(crate) fn resume_at(path: &Path, committed: u64) -> Result<Self, OperatorError> {
         Self::open(path, committed, |_| Ok(()))
     }
 
-    /// Continues a file behind so many bytes; nothing of it is changed unless `is_it` takes what these end with.
+    /// Continues a file after `committed` bytes; changes nothing unless `is_it` accepts their ending.
     fn open(
         path: &Path,
         committed: u64,
         is_it: impl FnOnce(&Ending) -> Result<(), OperatorError>,
     ) -> Result<Self, OperatorError> {
-        // Before it is opened: that would wait for whoever reads a pipe.
+        // Before it is opened: opening a pipe would wait for its reader.
         length_of_continued(path, committed)?;
         let failed = |e: io::Error| write_error(path, &e);
         let target = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -201,7 +201,8 @@ impl Staging {
         Ok(Self::of(path, target, true, (committed, ending)))
     }
 
-    /// What [`Staging::resume`] needs to continue behind the last commit, once a flush is done. None where it is no file.
+    /// Returns the token with which [`Staging::resume`] continues after the last commit, valid once a flush is done. `None`
+    /// if it is no file.
     pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OperatorError> {
         match self.is_file {
             true => {
@@ -211,7 +212,7 @@ impl Staging {
         }
     }
 
-    /// Makes what is committed now survive the machine, with the name of the file, wherever it is called.
+    /// Returns a task that makes the current commit and the name of the file durable, on any thread.
     pub(crate) fn flush(&self) -> Option<Flush> {
         if !self.is_file {
             return None;
@@ -223,17 +224,17 @@ impl Staging {
         }))
     }
 
-    /// The same here and now.
+    /// Syncs on this thread.
     pub(crate) fn sync(&self) -> Result<(), OperatorError> {
         self.flush().map_or(Ok(()), |flush| flush())
     }
 
-    /// Bytes that are committed.
+    /// Committed bytes.
     pub(crate) fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// Whether the path still leads to this file.
+    /// Whether the path still names this file.
     pub(crate) fn is_in_place(&self) -> bool {
         is_same_file(&self.target, &self.path)
     }
@@ -274,7 +275,7 @@ impl Staging {
             Ok((committed, ending)) => (self.committed, self.ending) = (committed, ending),
             Err(error) => {
                 let failure = write_error(&self.path, &error);
-                // Best effort: the failure itself is what has to be told.
+                // Best effort: the caller needs the failure itself.
                 let _ = self.target.set_len(self.committed);
                 return Err(failure);
             }
@@ -283,7 +284,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Gives the new length of the target, and what it ends with.
+    /// Returns the new length of the target, and its ending.
     fn append(&mut self) -> io::Result<(u64, Ending)> {
         let mut target = &*self.target;
         let mut ending = self.ending.clone();
@@ -310,7 +311,7 @@ impl Staging {
         Ok((target.stream_position()?, ending))
     }
 
-    /// Forgets everything staged.
+    /// Discards everything staged.
     pub(crate) fn rollback(&mut self) -> Result<(), OperatorError> {
         self.forget();
         Ok(())
@@ -321,16 +322,16 @@ impl Staging {
         self.spill = None;
     }
 
-    /// Makes what is committed survive the machine and stay for runs that go on behind it, then as [`Staging::release`].
+    /// Makes the committed part durable and keeps it for later runs, then does [`Staging::release`].
     pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
         let is_file = self.is_file;
-        // While the lock is held: a run that takes it would cut off what it still finds a mark for.
+        // While the lock is held: the next holder would cut off the rows of a remaining mark.
         let closed = self.sync().and_then(|()| if is_file { appending::finish(&self.path) } else { Ok(()) });
         self.release()?;
         closed
     }
 
-    /// Gives the file another name, in place of a file that has it; when this returns, it has it also after a loss of power.
+    /// Renames the file, replacing an existing one; the name is durable when this returns.
     pub(super) fn rename(&mut self, to: &Path) -> Result<(), OperatorError> {
         tidemill_disk::rename(&self.path, to).map_err(|e| write_error(to, &e))?;
         (self.path, self.spill_path) = (to.to_owned(), spill_path(to));
@@ -339,19 +340,19 @@ impl Staging {
 
     /// Removes temporaries and lets other runs write the file.
     pub(crate) fn release(&mut self) -> Result<(), OperatorError> {
-        // A file system that knows no locks has none to give back.
+        // A file system without locks has none to release.
         let _ = self.target.unlock();
         self.rollback()
     }
 }
 
-/// Where staged bytes go that are too many for the memory.
+/// Path for staged bytes that exceed the memory.
 fn spill_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.staged"))
 }
 
-/// Whether nothing but a header, or the beginning of one, is in a file.
+/// Whether a file contains nothing but a header, or the start of one.
 fn has_no_more_than(file: &File, header: &[u8]) -> io::Result<bool> {
     let mut found = Vec::new();
     file.take(header.len() as u64 + 1).read_to_end(&mut found)?;
@@ -369,7 +370,7 @@ fn too_short(path: &Path, committed: u64, found: u64) -> OperatorError {
     lost(path, committed, &format!("the file has only {found}"))
 }
 
-/// Bytes of the file of another process, which is there.
+/// Returns the length of another process's file, which must exist.
 fn length_of_continued(path: &Path, committed: u64) -> Result<u64, OperatorError> {
     let lost = |what: &str| Err(lost(path, committed, what));
     match path.metadata() {
@@ -381,15 +382,15 @@ fn length_of_continued(path: &Path, committed: u64) -> Result<u64, OperatorError
     }
 }
 
-/// What to do where what was committed is not there.
+/// Advice if committed data is missing.
 pub(crate) const LOST_HELP: &str = "restore the file, or begin anew with `tidemill state reset`";
 
-/// A token as it is kept.
+/// Encodes a token.
 pub(super) fn write_token(token: &impl Serialize) -> Result<Vec<u8>, OperatorError> {
     serde_json::to_vec(token).map_err(|e| OperatorError::new(format!("the state of a file: {e}")))
 }
 
-/// A token that [`write_token`] wrote.
+/// Decodes a token of [`write_token`].
 pub(super) fn read_token<'a, T: Deserialize<'a>>(path: &Path, token: &'a [u8]) -> Result<T, OperatorError> {
     serde_json::from_slice(token).map_err(|error| {
         OperatorError::new(format!(
@@ -400,12 +401,12 @@ pub(super) fn read_token<'a, T: Deserialize<'a>>(path: &Path, token: &'a [u8]) -
     })
 }
 
-/// Makes the name of a file durable, with the folders that lead to it: they may be new too.
+/// Makes the name of a file durable, with the folders above it: they may be new too.
 pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
     let real = path.canonicalize().map_err(|e| write_error(path, &e))?;
     for (above, folder) in real.ancestors().skip(1).enumerate() {
         match tidemill_disk::sync_folder(folder) {
-            // Some file systems cannot sync folders; those further up may be somebody else's.
+            // Some file systems cannot sync folders, and folders further up may belong to other users.
             Err(error)
                 if above == 0
                     && !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
@@ -421,14 +422,14 @@ pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
     Ok(())
 }
 
-/// Whether a path leads to this open file.
+/// Whether a path names this open file.
 pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
     file.metadata().ok().map(number) == path.metadata().ok().map(number)
 }
 
-/// What to do about a file that cannot be written.
+/// Describes a file that cannot be written, with advice.
 pub(crate) fn write_error(path: &Path, error: &io::Error) -> OperatorError {
     let help = match error.kind() {
         _ if matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE)) => {

@@ -22,7 +22,7 @@ proptest! {
                     staged.clear();
                 }
                 2 => {
-                    // Larger than what stays in memory.
+                    // Exceeds the memory limit.
                     let large = vec![b'x'; MEMORY_LIMIT + n];
                     staging.buffer().extend_from_slice(&large);
                     staging.spill().unwrap();
@@ -58,7 +58,7 @@ fn errors_name_the_file_and_the_fix() {
     assert!(error.message.contains("choose another path"), "{error}");
 }
 
-/// A run that is killed before its first checkpoint has written its header at most, and the same command begins it again.
+/// A run killed before its first checkpoint has written its header at most, and the same command starts it again.
 #[test]
 fn a_file_in_which_nothing_is_does_not_have_to_be_overwritten() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn a_full_disk_is_told_and_the_next_commit_does_not_repeat_anything() {
     staging.commit().unwrap();
 }
 
-/// The system may have thrown away what it could not write, and forgotten that.
+/// The system may have dropped the data and forgotten the failure.
 #[test]
 #[cfg(target_os = "linux")]
 fn after_a_sync_that_failed_none_succeeds() {
@@ -148,7 +148,7 @@ fn rows_are_committed_while_others_are_flushed() {
     assert_eq!(std::fs::read(&path).unwrap(), b"one");
 }
 
-/// Another run has written the file meanwhile, as long as it was or longer.
+/// Another run has written the file meanwhile, to at least its length.
 #[test]
 fn a_file_with_other_rows_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,12 +3,11 @@
 //! ```yaml
 //! - {id: show, kind: stdout, input: answer, options: {columns: [key, answer], format: table}}
 //! ```
-//! `format: jsonl` (default) writes one JSON object a line, `format: table` a header and columns between tabs. Rows
-//! are written at once, a line at a time: after a restart rows may come again, with the same `_id` (`metadata: true`).
-//! So they are there at least once also where another process continues the run: it writes those behind the last checkpoint
-//! that was recorded, and the header of a table, again.
-//! A reader that has seen enough (`| head`) is no failure: nothing is written any more, a run all of whose sinks are in
-//! that state ends, and the report says how many rows were written until then.
+//! `format: jsonl` (default) writes one JSON object per line, `format: table` a header and tab-separated columns. Rows are
+//! written at once, a line at a time: after a restart rows may come again, with the same `_id` (`metadata: true`). So they
+//! appear at least once, also if another process continues the run: it repeats those after the last recorded checkpoint,
+//! and the header of a table. A reader that closes the pipe (`| head`) is no failure: nothing more is written, a run whose
+//! sinks are all closed ends, and the report has the number of rows written until then.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
@@ -89,7 +88,7 @@ impl TypedSinkKind for Stdout {
     }
 }
 
-/// A header line, then columns between tabs.
+/// A header line, then tab-separated columns.
 struct TabSeparated;
 
 impl TextFormat for TabSeparated {
@@ -106,7 +105,7 @@ impl TextFormat for TabSeparated {
                 if !std::mem::take(&mut first) {
                     out.push(b'\t');
                 }
-                // One row stays one line, whatever is in it.
+                // A row is one line, whatever its content.
                 out.extend(field.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }));
                 Ok(())
             })?;

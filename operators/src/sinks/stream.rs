@@ -1,8 +1,8 @@
-//! Rows to what has no length: a pipe, a terminal, a device.
+//! Output without a length: a pipe, a terminal, a device.
 //!
-//! They are written at once, nothing is synced or locked. A reader that has seen enough is no failure: nothing is
-//! written any more. A write that waits for its reader can be called off, so that a run which is to end does not wait
-//! for whoever has stopped reading.
+//! Rows are written at once; nothing is synced or locked. A reader that closes the pipe is no failure: nothing more is
+//! written. A write that waits for its reader can be cancelled, so that a run can end although its reader has stopped
+//! reading.
 use super::rows::Rows;
 use super::staging::write_error;
 use super::text_file::TextFormat;
@@ -16,23 +16,23 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of one write into a pipe: so many never block where the system says that there is room (POSIX: `PIPE_BUF`).
+/// Bytes of one write into a pipe; such writes never block when the system reports room (POSIX: `PIPE_BUF`).
 const PIPE_CHUNK: usize = 4096;
 
-/// Several sinks may print: the rows of a batch stay together.
+/// Keeps the rows of a batch together when several sinks print.
 static STANDARD_OUTPUT: Mutex<()> = Mutex::new(());
 
-/// Where the bytes go; see the module.
+/// The output; see the module.
 pub(super) struct Stream {
     file: File,
     path: PathBuf,
     /// Bytes of one write, at most.
     chunk: usize,
     is_standard_output: bool,
-    /// Has something to read once writing was called off.
+    /// Readable once writing was cancelled.
     called_off: PipeReader,
     call_off: CallOff,
-    /// The reader went away.
+    /// The reader has gone.
     is_closed: bool,
 }
 
@@ -47,10 +47,10 @@ impl Stream {
         Self::new(file.into(), path, true)
     }
 
-    /// A pipe or device. A named pipe that nobody reads is waited for, which the log says.
+    /// Opens a pipe or device. Waits, with a log message, for the reader of a named pipe.
     ///
     /// # Errors
-    /// It cannot be written; the text names it and says what to do.
+    /// It cannot be written; the text names it and gives advice.
     pub(super) fn open(path: &Path) -> Result<Self, OperatorError> {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -74,13 +74,13 @@ impl Stream {
             chunk: if is_regular { usize::MAX } else { PIPE_CHUNK },
             is_standard_output,
             called_off,
-            // One byte that is never read. Where it cannot be written, it is there already.
+            // One byte that is never read. If it cannot be written, it is there already.
             call_off: Arc::new(move || drop((&caller).write(&[0]))),
             is_closed: false,
         })
     }
 
-    /// Writes and tells how many bytes were taken: fewer once the reader went away or writing was called off.
+    /// Writes and returns how many bytes were taken: fewer once the reader has gone or writing was cancelled.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, OperatorError> {
         let _together =
             self.is_standard_output.then(|| STANDARD_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner));
@@ -100,7 +100,7 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Waits for room; `false` when writing was called off.
+    /// Waits for room; `false` when writing was cancelled.
     fn has_room(&self) -> io::Result<bool> {
         let mut both =
             [PollFd::new(&self.file, PollFlags::OUT), PollFd::new(&self.called_off, PollFlags::IN)];
@@ -114,7 +114,7 @@ impl Stream {
     }
 }
 
-/// Prints rows as they come.
+/// Prints rows on arrival.
 pub(super) struct Printer {
     rows: Rows,
     format: Arc<dyn TextFormat>,
@@ -245,7 +245,7 @@ mod tests {
             sender.send(line).unwrap();
         });
         let mut sink = (bind(&Jsonl, folder.path(), "path: pipe").unwrap().make)().unwrap();
-        // More than a pipe holds.
+        // Exceeds the capacity of a pipe.
         sink.write(&rows(20_000)).unwrap();
         reader.join().unwrap();
         assert_eq!(given.recv().unwrap(), "{\"key\":\"two\\n\\\"lines\\\"\",\"n\":0}\n");

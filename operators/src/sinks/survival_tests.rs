@@ -1,5 +1,5 @@
-//! Whether what was committed survives its process: sinks that are dropped in the middle and continued with the last
-//! token that was recorded.
+//! Checks that committed rows survive their process: sinks are dropped in the middle and continued with the last recorded
+//! token.
 use super::checking::check;
 use super::test::{answers, bind};
 use super::{csv::Csv, jsonl::Jsonl, parquet::Parquet, stdout::Stdout};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Subject {
     pub(super) kind: &'static dyn SinkKind,
     pub(super) name: &'static str,
-    /// Where the rows are before the end.
+    /// File with the rows before the end.
     content: &'static str,
     pub(super) keys: fn(&Path) -> Vec<String>,
 }
@@ -74,7 +74,7 @@ struct Trial<'a> {
     bound: BoundSink,
     sink: Box<dyn Sink>,
     token: Vec<u8>,
-    /// Keys so far; of the recorded ones, of the committed ones.
+    /// Number of keys so far; of the recorded ones, of the committed ones.
     keys: Vec<String>,
     recorded: usize,
     committed: usize,
@@ -121,7 +121,7 @@ impl<'a> Trial<'a> {
         self.committed = self.keys.len();
     }
 
-    /// What a checkpoint records, while so many rows become visible.
+    /// Records a checkpoint while `rows` rows become visible.
     fn record_during(&mut self, rows: usize) {
         let token = self.sink.token().expect("written").expect("a file");
         let (recorded, length) = (self.committed, self.content_length());
@@ -138,7 +138,7 @@ impl<'a> Trial<'a> {
         self.record_during(0);
     }
 
-    /// The process ends without a word.
+    /// Ends the process without cleaning up.
     fn kill(&mut self) {
         struct Gone;
         impl Sink for Gone {
@@ -185,7 +185,7 @@ impl<'a> Trial<'a> {
             7 => self.record(),
             8 => self.record_during(n % 3),
             9 => {
-                // Something that was being written, and what the sink leaves where it cannot clean up.
+                // A partial write, and the remains of a sink that could not clean up.
                 self.kill();
                 let mut content = OpenOptions::new().append(true).open(self.content()).expect("there");
                 content.write_all(&vec![[0xff, b'\n', 0, b'{'][n % 4]; n]).expect("written");
@@ -195,7 +195,7 @@ impl<'a> Trial<'a> {
                 self.resume();
             }
             10 => {
-                // The machine loses what was not synced.
+                // The machine loses unsynced data.
                 self.kill();
                 let kept = self.length + n as u64 * (self.content_length() - self.length) / 40;
                 let content = OpenOptions::new().write(true).open(self.content()).expect("there");
@@ -208,7 +208,7 @@ impl<'a> Trial<'a> {
                 self.resume();
             }
             12 => {
-                // Closed, but nobody knows.
+                // Closed, but not recorded.
                 self.sink.close().expect("closed");
                 self.kill();
                 self.resume();
@@ -308,7 +308,7 @@ fn what_is_lost_is_told_with_what_to_do() {
     }
 }
 
-/// Any bit of the rows that only the engine reads is changed: the run is refused, or all rows are right.
+/// Flips any bit of the rows that only the engine reads: the run is refused, or all rows are right.
 #[test]
 fn mutated_rows_of_a_parquet_file_are_refused_before_they_are_used() {
     let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
@@ -319,7 +319,7 @@ fn mutated_rows_of_a_parquet_file_are_refused_before_they_are_used() {
         trial.commit();
     }
     trial.record();
-    // Behind what is recorded.
+    // After the recorded part.
     trial.write(2);
     trial.commit();
     trial.kill();
@@ -352,7 +352,7 @@ fn mutated_rows_of_a_parquet_file_are_refused_before_they_are_used() {
     assert!(refused > 100, "{refused}");
 }
 
-/// What is damaged while the run goes on is told at its end, and nobody is told that the rows are kept.
+/// Damage during the run is reported at its end, and no message says that the rows are kept.
 #[test]
 fn rows_that_are_damaged_before_the_end_are_in_no_file() {
     for cut in [true, false] {
@@ -431,7 +431,7 @@ fn a_suspended_parquet_file_shows_nothing_and_another_workflow_does_not_continue
     // From the finished file too.
     continued("key, n").unwrap().close().unwrap();
     assert!(continued("n").err().unwrap().contains("other columns"));
-    // Not from that of another run.
+    // Not from the file of another run.
     let mut other = (trial.bound.make)().unwrap();
     other.close().unwrap();
     assert!(continued("key, n").err().unwrap().contains("has 0 of them"));

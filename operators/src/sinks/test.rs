@@ -1,4 +1,4 @@
-//! What tests of all sinks need.
+//! Helpers for tests of all sinks.
 use crate::api::BoundSink;
 use crate::kind::{EndContext, InputPort, SinkKind};
 use crate::testing::{id, options};

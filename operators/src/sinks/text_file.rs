@@ -1,4 +1,4 @@
-//! What file sinks share: their options, and for text formats all but the format.
+//! Shared parts of file sinks: their options, and for text formats everything but the format.
 use super::appending;
 use super::rows::Rows;
 use super::staging::Staging;
@@ -51,9 +51,9 @@ fn yes() -> bool {
     true
 }
 
-/// How rows look as text.
+/// Text form of rows.
 pub(super) trait TextFormat: Send + Sync {
-    /// Appends what stands in front of all rows.
+    /// Appends the header.
     fn header(&self, rows: &Rows, out: &mut Vec<u8>) -> Result<(), OperatorError> {
         let _ = (rows, out);
         Ok(())
@@ -64,7 +64,7 @@ pub(super) trait TextFormat: Send + Sync {
     fn is_whole(&self, file: &File) -> io::Result<bool> {
         appending::ends_with_line_break(file)
     }
-    /// Whole rows in the beginning of a text that `append` made.
+    /// Number of whole rows at the start of a text that `append` made.
     fn rows_in(&self, text: &[u8]) -> u64 {
         text.iter().filter(|byte| **byte == b'\n').count() as u64
     }
@@ -121,7 +121,7 @@ pub(super) fn bind(
                     true => appending::open(&path, &header, |file| format.is_whole(file))?,
                     false => {
                         let mut staging = Staging::begin(&path, overwrite, &header)?;
-                        // Not staged: a rollback must not take the header away.
+                        // Not staged, because a rollback must not remove the header.
                         staging.buffer().append(&mut header);
                         staging.commit()?;
                         staging
@@ -137,7 +137,7 @@ pub(super) fn bind(
     Ok(BoundSink { durable: is_continued.then_some(durable), ..sink })
 }
 
-/// A pipe or a device, where rows go at once and nothing can be taken back.
+/// Whether the path is a pipe or a device, where rows are written at once and cannot be removed.
 fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
@@ -175,7 +175,7 @@ impl Sink for Writer {
     }
 
     fn suspend(&mut self) -> Result<(), OperatorError> {
-        // What the last token tells is flushed, the rest is cut off.
+        // The part that the last token covers is flushed, the rest is cut off.
         self.staging.release()
     }
 
@@ -184,7 +184,7 @@ impl Sink for Writer {
     }
 
     fn publication(&self) -> Publication {
-        // A token takes back all that was committed after it.
+        // A token takes back every later commit.
         Publication::EachEpoch
     }
 }

@@ -1,4 +1,4 @@
-//! `video`: the frames of a video with what was found in them drawn on, as a video that a person can look at.
+//! `video`: draws detections on the frames of a video, as a video for people.
 //!
 //! ```yaml
 //! - id: annotated
@@ -10,22 +10,22 @@
 //!     id: vehicle                       # decides the colour
 //!     text: [track, class]              # stands at the box; without it, the id does
 //! ```
-//! `over` is a video file or a folder of them, of which the column `camera` says the one by its name without ending; then
-//! `{camera}` in `path` makes a file for each. The frames come from there, so records need not carry pictures. A record is
-//! a box in the frame whose number (from 0) the column `frame` has, at `left`, `top`, `width`, `height` in pixels; `box` names
-//! other columns, or one: a tensor of rows `left, top, width, height, score, ...` in shares of the picture, as
-//! detectors give them, of which those with a score above 0 are drawn, or a text with all boxes of a track, as `track` gives
-//! it with `path: true` (then there is no column `frame`). Where boxes were found in scaled frames, `scale` has their size as the source has it. `every` writes
-//! each how many-th frame only, as the source reads them.
+//! `over` is a video file or a folder of them; in a folder the column `camera` has the file name without extension, and
+//! `{camera}` in `path` makes a file for each. The frames are read from there, so records need not carry pictures. A record
+//! is a box in the frame whose number (from 0) is in the column `frame`, at `left`, `top`, `width`, `height` in pixels.
+//! `box` names other columns, or a single one: a tensor of rows `left, top, width, height, score, ...` in shares of the
+//! picture, as detectors give them (those with a score above 0 are drawn), or a text with all boxes of a track, as `track`
+//! gives it with `path: true` (then there is no column `frame`). If boxes were found in scaled frames, `scale` has their
+//! size as at the source. `every` writes only every n-th frame, as at the source.
 //!
-//! The ending decides how it is stored: `.mp4` and `.mkv` are H.264, `.avi` has a JPEG for each frame. Files appear when the
-//! run ends, whole, in the place of older ones, with the records that the last complete checkpoint committed; frames without
-//! records are shown too. Until then the records wait in a hidden file beside them, `.NAME.rows`. Each record is drawn once,
-//! also after restarts; a run with a state can be continued by another process. After such a run `.NAME.rows` stays; the
-//! next one that begins anew takes it over, and it may be deleted.
+//! The extension determines the format: `.mp4` and `.mkv` are H.264, `.avi` has a JPEG for each frame. Files appear whole
+//! when the run ends, replacing older ones, with the records of the last complete checkpoint; frames without records are
+//! shown too. Until then the records wait in a hidden file beside them, `.NAME.rows`. Each record is drawn once, also after
+//! restarts; a run with a state can be continued by another process. After such a run `.NAME.rows` stays; the next new run
+//! takes it over, and it may be deleted.
 //!
-//! Rows may be retracted (`_change` = -1): the video shows what stays in the end. So with `id: vehicle` after `associate`, each
-//! vehicle has the colour that all cameras together give it, from its first frame on.
+//! Rows may be retracted (`_change` = -1): the video shows the final ones. So with `id: vehicle` after `associate`, each
+//! vehicle has the colour of its final identity over all cameras, from its first frame on.
 mod pace;
 mod render;
 #[cfg(test)]
@@ -48,7 +48,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::types::{ColumnType, ElementType};
 use writer::Writer;
 
-/// What stands in a path for the name of a camera.
+/// Placeholder for the name of a camera in a path.
 const CAMERA: &str = "{camera}";
 
 /// The kind `video`; see the module.
@@ -109,7 +109,7 @@ impl TypedSinkKind for Video {
     ) -> Result<BoundSink, Diagnostics> {
         let mut errors = Diagnostics::new();
         let over = context.path(&options.over);
-        // Where nobody looks, the path says what is meant.
+        // If files may not be opened, the path decides.
         let is_of_many = if context.opens() { over.is_dir() } else { options.path.contains(CAMERA) };
         let columns = columns(context, input, &options, is_of_many, &mut errors);
         let wrong = |at: &Located<String>, text: String, help: &str| {
@@ -177,7 +177,7 @@ impl TypedSinkKind for Video {
     }
 }
 
-/// The program that encodes and the videos that are drawn on; errors say what is not there.
+/// Finds the encoder and the videos to draw on; reports missing ones.
 fn opened(
     context: &EndContext<'_>,
     over: &Path,
@@ -206,7 +206,7 @@ fn output(path: &Path, video: &Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().replace(CAMERA, &camera))
 }
 
-/// Where records wait.
+/// Path of the waiting records.
 fn rows_file(path: &Path) -> PathBuf {
     // A camera may be in a folder's name; the rows of all cameras are in one file.
     let path = PathBuf::from(path.to_string_lossy().replace(CAMERA, "all"));
@@ -214,7 +214,7 @@ fn rows_file(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.rows"))
 }
 
-/// Which columns say what.
+/// Assigns the columns.
 fn columns(
     context: &EndContext<'_>,
     input: &InputPort,

@@ -1,9 +1,9 @@
 //! A file that appears at once, whole, when it is finished; until then an older one stays as it is.
 //!
-//! What is written goes to a file without a name on the same disk, so that nothing is left of a run that is killed.
-//! (A file system without such files gets a hidden one, which the next run takes over.) The lock against other runs is on
-//! the older file; where there is none it is on a hidden empty file, `.NAME.lock`. That is all that a killed run can
-//! leave: nothing that looks like a result. The next run takes it over and removes it.
+//! Data goes to a nameless file on the same disk, so that a killed run leaves nothing. (A file system without such files
+//! gets a hidden one, which the next run takes over.) The lock against other runs is on the older file, or else on a hidden
+//! empty file, `.NAME.lock`. A killed run can leave only that, which does not look like a result. The next run takes it
+//! over and removes it.
 use super::lock::lock;
 use super::staging::{is_same_file, sync_name, write_error};
 use crate::api::OperatorError;
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 pub struct WholeFile {
     target: PathBuf,
     content: File,
-    /// Name of the content, where the file system wants one.
+    /// Name of the content, if the file system needs one.
     named: Option<PathBuf>,
-    /// Where a nameless file gets its first name.
+    /// First name of a nameless file.
     step: PathBuf,
     /// Keeps the lock.
     _lock: Lock,
 }
 
 impl WholeFile {
-    /// Begins the file (parent folders too). An existing one will be replaced if `overwrite`, else it is an error.
+    /// Creates the file (parent folders too). An existing one will be replaced if `overwrite`, else it is an error.
     ///
     /// # Errors
-    /// The file cannot be written, is no file, or another run is writing it; the text names it and says what to do.
+    /// The file cannot be written, is no file, or another run is writing it; the text names it and gives advice.
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
         let failed = |e: io::Error| write_error(path, &e);
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -46,7 +46,7 @@ impl WholeFile {
             true if !overwrite => return Err(failed(ErrorKind::AlreadyExists.into())),
             true => {
                 let lock = Lock::of_file(&target, path)?;
-                // Of a run that was killed when the file was there already, or is about to finish.
+                // Left by a run that was killed when the file existed already, or that is about to finish.
                 if hidden.exists() {
                     drop(Lock::beside(hidden, path)?);
                 }
@@ -63,7 +63,7 @@ impl WholeFile {
         Ok(Self { target, content, named, step, _lock: lock })
     }
 
-    /// Where the content goes.
+    /// Returns the file for the content.
     ///
     /// # Errors
     /// The process has too many files open.
@@ -71,15 +71,15 @@ impl WholeFile {
         self.content.try_clone()
     }
 
-    /// Where the file will be: the path, behind links.
+    /// Final location of the file: the path with links resolved.
     pub(super) fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Makes the content durable and puts it in the place of what was there; when this returns, it is there also after a loss of power.
+    /// Makes the content durable and replaces the older file; when this returns, the new one survives a power loss.
     ///
     /// # Errors
-    /// The disk is full or fails; then what was there stays.
+    /// The disk is full or fails; then the older file stays.
     pub fn finish(mut self) -> Result<(), OperatorError> {
         let placed = self.place();
         placed.map_err(|e| write_error(&self.target, &e))?;
@@ -106,17 +106,17 @@ impl WholeFile {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        // Nobody can be told any more; the next run cleans up what stays here.
+        // No caller can get an error here; the next run cleans up.
         if let Some(path) = &self.named {
             let _ = tidemill_disk::remove(path);
         }
     }
 }
 
-/// One run at a time writes the file.
+/// Lets one run at a time write the file.
 struct Lock {
     _file: File,
-    /// The hidden file, where there was no other to lock.
+    /// The hidden file, if there was no other to lock.
     hidden: Option<PathBuf>,
 }
 
@@ -132,7 +132,7 @@ impl Lock {
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(&hidden);
             let file = file.map_err(|e| write_error(path, &e))?;
             lock(&file, path)?;
-            // Who had it may have removed it in between; then the lock is on what nobody else will find.
+            // The previous holder may have removed it in between; then the lock is on a file that no other run will find.
             if is_same_file(&file, &hidden) {
                 return Ok(Self { _file: file, hidden: Some(hidden) });
             }
@@ -148,7 +148,7 @@ impl Drop for Lock {
     }
 }
 
-/// A file without a name in a folder, where the file system can do that.
+/// Creates a nameless file in a folder, if the file system supports it.
 #[cfg(target_os = "linux")]
 fn nameless(folder: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags};

@@ -1,25 +1,26 @@
-//! One clock for the index of a video and its decoder.
+//! Agreement of a video's index and its decoder on one clock.
 use super::decoder::time_in;
 use super::index::{FrameTime, Index, IndexError, command, complaint, named};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Frames that are decoded to see whether the container's times are those of the decoder.
+/// Frames decoded to compare the container's times with the decoder's.
 const PROBE: usize = 48;
 
-/// Whose times the times of frames are.
+/// Source of the times of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// The container's, which the decoder gives too.
+    /// Times of the container, which the decoder confirms.
     Packets,
-    /// The decoder's, reading from the start: the container has none for some packets, or others.
+    /// Times of the decoder when it reads from the start: the container lacks some, or has others.
     Decoder,
-    /// The container's in the order of the decoder, whose own go back: its n-th picture is frame n.
+    /// Times of the container in the order of the decoder, whose own times go back: its n-th picture is frame n.
     Count,
 }
 
-/// Decides for the clock of an index of packets, and puts the decoder's times there where they count; false: neither has times that
-/// tell all frames apart. Decodes the beginning of a file that may mislead, and all of one that does.
+/// Chooses the clock of an index of packets, and stores the decoder's times there if it is the decoder. Returns false if
+/// neither has times that distinguish all frames. Decodes the first frames of a file whose times are doubtful, and all
+/// frames if they are wrong.
 ///
 /// # Errors
 /// [`IndexError::Start`].
@@ -29,7 +30,8 @@ pub(super) fn agreed(
     index: &mut Index,
     is_damaged: bool,
 ) -> Result<bool, IndexError> {
-    // A container that stores another order than the one of decoding has times of its own, and what is not predicted has no other order.
+    // A container that stores another order than that of decoding has times of its own, and frames without prediction have
+    // no other order.
     let is_doubtful = index.packets.lack_times
         || index.packets.are_in_order && index.frames.iter().any(|frame| !frame.is_key);
     if !is_doubtful {
@@ -64,7 +66,7 @@ pub(super) fn agreed(
         }
         return Ok(true);
     }
-    // Only where each packet is a picture, the order says which.
+    // The order identifies the frames only if each packet is a picture.
     if times.len() == index.packets.count && index.lost == 0 {
         index.clock = Clock::Count;
         return Ok(true);
@@ -72,14 +74,14 @@ pub(super) fn agreed(
     Ok(false)
 }
 
-/// Times of frames as the decoder gives them from the start, so many at most, and what ffmpeg complains of.
+/// Times of the first frames as the decoder gives them, at most `most`, and ffmpeg's complaints.
 fn decoded(
     program: &Path,
     file: &Path,
     most: Option<usize>,
 ) -> Result<(Vec<i64>, Option<String>), IndexError> {
     let mut command = command(program);
-    // As the decoder reads: a frame that is damaged is left out.
+    // As when decoding: a damaged frame is left out.
     command.args(["-err_detect", "explode", "-threads", "1", "-max_error_rate", "1", "-i"]).arg(named(file));
     command.args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
     command.args([
@@ -95,7 +97,7 @@ fn decoded(
         .output()
         .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
     let mut times: Vec<i64> = String::from_utf8_lossy(&output.stdout).lines().filter_map(time_in).collect();
-    // The filter is ahead of the end.
+    // The filter runs ahead of the end.
     times.truncate(most.unwrap_or(usize::MAX));
     Ok((times, complaint(&String::from_utf8_lossy(&output.stderr), file)))
 }

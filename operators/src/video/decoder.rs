@@ -1,7 +1,7 @@
-//! The pixels of frames, from any frame on, by a child process.
+//! The pixels of frames, from any frame on, decoded by a child process.
 //!
-//! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
-//! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
+//! ffmpeg writes pictures to its standard output, and one line with the time of each to its standard error, which has
+//! nothing else; a thread reads those. A frame that could not be decoded is noticed because its time is missing.
 use super::clock::Clock;
 use super::index::{Index, command, complaint, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,37 +13,37 @@ use std::time::Duration;
 use tidemill_machine::Process;
 use tidemill_media::planes::{Conversion, Matrix};
 
-/// Times of frames that wait at most; the pipe holds ffmpeg back long before.
+/// Most times of frames that wait; the full pipe stops ffmpeg long before.
 const TIMES: usize = 1024;
-/// What the pipe of pictures may hold, where it can be made to: one of 64 KiB, which is the usual size, is filled and emptied
-/// seven times for a picture of 480 x 288 pixels, and each time one of both processes has to wake up.
+/// Capacity of the pipe of pictures, if the system allows it. A pipe of 64 KiB, the default, is filled and emptied seven
+/// times for a picture of 480 x 288 pixels, and each time one of both processes has to wake up.
 #[cfg(target_os = "linux")]
 const PIPE: usize = 1 << 20;
 /// Longest header of a picture.
 const HEADER: usize = 256;
-/// Complaints that are kept.
+/// Complaints kept.
 const COMPLAINTS: usize = 8;
-/// A child from which nothing comes for so long, and that does nothing either, hangs: it is ended as if it had died.
+/// Time without output or CPU use after which a child is considered to hang and is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Filter that marks frames, so that another one prints their times.
 pub(super) const MARK: &str = "metadata=mode=add:key=tidemill:value=1";
 
-/// How frames are given.
+/// Format of the returned frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
-    /// Their size; none: that of the video.
+    /// Size of frames; `None` for that of the video.
     pub size: Option<(u32, u32)>,
-    /// JPEG instead of pixels that are not compressed.
+    /// JPEG instead of uncompressed pixels.
     pub jpeg: bool,
-    /// Each how many-th is given, at least 1.
+    /// Interval between the returned frames, at least 1.
     pub every: u32,
-    /// Threads that decode, at least 1.
+    /// Decoding threads, at least 1.
     pub threads: u32,
-    /// Whether pixels may be made here of planes, where pictures are stored so and keep their size: quicker.
+    /// Whether planes may be converted to pixels in this process if the size is unchanged, which is faster.
     pub planes: bool,
 }
 
-/// A video that is being decoded. Dropped, it ends the child.
+/// A video that is being decoded. Dropping it ends the child.
 pub struct Decoder {
     child: Child,
     pictures: ChildStdout,
@@ -52,29 +52,29 @@ pub struct Decoder {
     complaints: Vec<String>,
     file: PathBuf,
     patience: Duration,
-    /// What the child had worked when it was last waited for in vain.
+    /// CPU time of the child at the last wait without output.
     worked: Option<Duration>,
-    /// Times of the frames that come, where their order tells them.
+    /// Times of the frames to come, if their order identifies them.
     counted: Option<std::vec::IntoIter<i64>>,
 }
 
-/// What comes over the pipe.
+/// Form of the pictures in the pipe.
 enum Form {
     Jpeg,
     Pixels,
-    /// Planes of this matrix, and the last ones that came.
+    /// Planes of this matrix, and the last planes read.
     Planes(Matrix, Conversion, Vec<u8>),
 }
 
 enum Heard {
-    /// A frame of this time is the next picture.
+    /// The next picture is a frame of this time.
     Frame(i64),
     Complaint(String),
 }
 
 impl Decoder {
-    /// Decodes from a frame on. Frames come in the order they are shown, some before the first that was asked for, where the
-    /// container knows no better, and all where frames to leave out have no even distance.
+    /// Decodes from a frame on. Frames come in display order. Some may precede the requested one if the container gives no
+    /// better position, and all frames come if those to skip have no even distance.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -86,16 +86,16 @@ impl Decoder {
         format: &Format,
     ) -> std::io::Result<Self> {
         let mut command = command(program);
-        // The times of frames have the other pipe for themselves: a complaint that is written into a line of them would cost
-        // a frame its time, and all that follow theirs.
+        // Standard error carries the times of frames only: a complaint inside a line would cost that frame its time, and
+        // all that follow theirs.
         command.args(["-loglevel", "quiet"]);
         let first = index.entry(first);
         if first > 0 {
-            // What comes before is left out by whoever reads: where the times of a file start late, ffmpeg would leave out by so much more.
+            // The reader skips earlier frames. If the times of a file start late, ffmpeg would skip by that much more.
             command.args(["-noaccurate_seek", "-seek_timestamp", "1"]);
             command.args(["-ss", &format!("{:.6}", index.begin(first))]);
         }
-        // A frame that is damaged is left out, instead of shown as it may have been.
+        // A damaged frame is left out and not concealed.
         command.args(["-err_detect", "explode", "-threads", &format.threads.max(1).to_string()]);
         command.args(["-max_error_rate", "1"]);
         command.arg("-i").arg(named(file)).args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
@@ -123,7 +123,7 @@ impl Decoder {
             (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
         #[cfg(target_os = "linux")]
         if rustix::pipe::fcntl_getpipe_size(&pictures).is_ok_and(|size| size < PIPE) {
-            // A user may have too many large ones already; a small one works as well.
+            // The user may have reached the limit on large pipes; a small one works as well.
             let _ = rustix::pipe::fcntl_setpipe_size(&pictures, PIPE);
         }
         let (tell, heard) = sync_channel(TIMES);
@@ -136,7 +136,7 @@ impl Decoder {
                     None if line.trim().is_empty() || line.starts_with("tidemill=") => continue,
                     None => Heard::Complaint(line.into_owned()),
                 };
-                // Nobody listens: the decoder is gone, and the child will be.
+                // The decoder is gone, and the child will be soon.
                 if tell.send(message).is_err() {
                     return;
                 }
@@ -149,7 +149,7 @@ impl Decoder {
         Ok(Self { child, pictures, heard, form, complaints, file, patience: PATIENCE, worked: None, counted })
     }
 
-    /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
+    /// Time of the next picture, in units of the index; `None` at the end. The picture must then be taken by
     /// [`Decoder::read`].
     pub fn next_time(&mut self) -> Option<i64> {
         loop {
@@ -160,7 +160,7 @@ impl Decoder {
                 Ok(Heard::Complaint(words)) => self.complain(words),
                 Err(RecvTimeoutError::Timeout) if goes_on(&self.child, &mut self.worked) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    // What it has said comes, and then nothing more.
+                    // The pending lines are read, then the end.
                     let _ = self.child.kill();
                     self.complain(format!("nothing came from ffmpeg for {:?}", self.patience));
                 }
@@ -175,11 +175,11 @@ impl Decoder {
         }
     }
 
-    /// Appends the next picture: JPEG, or a picture as in [`crate::raw_image`], its pixels straight from the pipe unless they are made of
-    /// planes. At most `most` bytes.
+    /// Appends the next picture: JPEG, or a picture as in [`crate::raw_image`], its pixels straight from the pipe unless
+    /// they are converted from planes. At most `most` bytes.
     ///
     /// # Errors
-    /// The child ended, hung or wrote something else; then `bytes` is as before.
+    /// The child ended, hung or wrote something else; then `bytes` is unchanged.
     pub fn read(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
         let start = bytes.len();
         let pipe = &mut Awaited {
@@ -199,7 +199,7 @@ impl Decoder {
         result
     }
 
-    /// Waits for the end: whether it came by itself, and what ffmpeg complained of.
+    /// Waits for the end. Returns whether the child ended by itself, and ffmpeg's complaints.
     pub fn finish(mut self) -> (bool, Option<String>) {
         while self.next_time().is_some() {}
         let is_well = self.child.wait().is_ok_and(|status| status.success());
@@ -214,13 +214,13 @@ impl Decoder {
 
 impl Drop for Decoder {
     fn drop(&mut self) {
-        // It may have ended by itself; waited for it must be.
+        // It may have ended by itself and must still be reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The pipe of a child that is ended where nothing comes.
+/// The pipe of a child that is killed if it stays silent.
 struct Awaited<'a> {
     pipe: &'a mut ChildStdout,
     child: &'a mut Child,
@@ -245,15 +245,15 @@ impl Read for Awaited<'_> {
     }
 }
 
-/// Whether a child has worked since it was last asked: where frames are left out, or large, nothing comes for a long while.
+/// Whether a child has used CPU time since the last call: if frames are skipped or large, no output comes for a long time.
 fn goes_on(child: &Child, worked: &mut Option<Duration>) -> bool {
     let now = Process::of(child.id()).time();
     let before = std::mem::replace(worked, now);
     now.is_some() && now != before
 }
 
-/// Appends a picture of Netpbm with its header. Returns its width, its rows, and where its samples begin; a picture that would take more
-/// than `most` bytes as pixels is refused.
+/// Appends a Netpbm picture with its header. Returns its width, its rows, and where its samples start; refuses a picture of
+/// more than `most` bytes of pixels.
 fn read_netpbm(
     pipe: &mut impl Read,
     bytes: &mut Vec<u8>,
@@ -261,7 +261,7 @@ fn read_netpbm(
     most: usize,
 ) -> std::io::Result<(u32, u32, usize)> {
     let start = bytes.len();
-    // The shortest header is of one pixel; the rest of a longer one comes byte by byte.
+    // The shortest header is that of one pixel; the rest of a longer one is read byte by byte.
     read_exactly(pipe, bytes, 11)?;
     let (width, height, header) = loop {
         match crate::raw_image::read_header(&bytes[start..], format) {
@@ -271,7 +271,7 @@ fn read_netpbm(
         }
     };
     let samples = width as usize * height as usize;
-    // Planes are half of what pixels take.
+    // Planes take half the bytes of pixels.
     let (length, pixels) = match format {
         b"P6" => (samples.saturating_mul(3), samples.saturating_mul(3)),
         _ => (samples, samples.saturating_mul(2)),
@@ -279,16 +279,16 @@ fn read_netpbm(
     if pixels > most {
         return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {pixels} bytes")));
     }
-    // Some of it came with the shortest header.
+    // The shortest header was followed by some of them.
     let here = bytes.len() - start;
     read_exactly(pipe, bytes, header + length - here)?;
     Ok((width, height, header))
 }
 
-/// Appends a picture made of planes, which come as one picture that is one and a half times as high.
+/// Appends a picture converted from planes, which arrive as one picture of 1.5 times the height.
 ///
 /// # Errors
-/// As [`Decoder::read`].
+/// See [`Decoder::read`].
 pub fn read_planes(
     pipe: &mut impl Read,
     conversion: &Conversion,
@@ -337,14 +337,15 @@ fn read_exactly(pipe: &mut impl Read, bytes: &mut Vec<u8>, length: usize) -> std
     }
 }
 
-/// Leaves frames out, scales, makes pixels or what JPEG is made of, and tells the time of each frame.
+/// Filters that skip frames, scale, convert to pixels or to the input of JPEG, and print the time of each frame.
 fn filters(index: &Index, format: &Format, form: &Form) -> String {
     let mut all = Vec::new();
     let first = index.frames.first().map_or(0, |first| first.time);
     if let (true, Some(step)) = (format.every > 1 && index.clock != Clock::Count, index.step()) {
         all.push(format!("select=not(mod(round((pts-({first}))/{step})\\,{}))", format.every));
     }
-    // The same pixels on every processor, none too dark (without `full_chroma_int` white is 253); and where a stream changes how it is stored, planes as they were.
+    // Gives identical pixels on every processor, and no dark white (253 without `full_chroma_int`). If a stream changes its
+    // storage format, planes keep the first one.
     let mut flags = "flags=bilinear+accurate_rnd+full_chroma_int+bitexact".to_owned();
     if let Form::Planes(matrix, ..) = form {
         flags += &format!(":out_range=tv:out_color_matrix={}", matrix.name());
@@ -364,7 +365,7 @@ fn filters(index: &Index, format: &Format, form: &Form) -> String {
     all.join(",")
 }
 
-/// The time in `frame:12   pts:12288   pts_time:1.2`.
+/// Parses the time in `frame:12   pts:12288   pts_time:1.2`.
 pub(super) fn time_in(line: &str) -> Option<i64> {
     let rest = line.strip_prefix("frame:")?;
     let (_, rest) = rest.split_once("pts:")?;

@@ -10,17 +10,17 @@ use embedded_graphics::text::{Baseline, Text};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Height of a frame from which on letters are large, pixels.
+/// Frame height from which large letters are used, pixels.
 const LARGE: u32 = 540;
 
-/// A frame that is drawn on: red, green and blue of each pixel, row by row.
+/// A frame to draw on: red, green and blue of each pixel, row by row.
 pub struct Canvas<'a> {
     width: u32,
     height: u32,
     pixels: &'a mut [u8],
 }
 
-/// A box with what stands at it.
+/// A box with a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
     /// Left edge, pixels from the left.
@@ -31,14 +31,14 @@ pub struct Label {
     pub width: f64,
     /// Height, pixels.
     pub height: f64,
-    /// What decides the colour: the same for the same identity.
+    /// Determines the colour: equal for equal identities.
     pub colour: u64,
-    /// What stands above the box, ASCII.
+    /// Text above the box, ASCII.
     pub text: Arc<str>,
 }
 
 impl Label {
-    /// With all sides so many times as large.
+    /// Scales all sides.
     pub fn scaled(&self, wide: f64, high: f64) -> Self {
         Self {
             left: self.left * wide,
@@ -51,7 +51,7 @@ impl Label {
 }
 
 impl<'a> Canvas<'a> {
-    /// A frame of this size; none where there are not three bytes for each pixel.
+    /// Creates a frame of this size; `None` if there are not three bytes per pixel.
     pub fn new(width: u32, height: u32, pixels: &'a mut [u8]) -> Option<Self> {
         (pixels.len() as u64 == 3 * u64::from(width) * u64::from(height)).then_some(Self {
             width,
@@ -60,7 +60,7 @@ impl<'a> Canvas<'a> {
         })
     }
 
-    /// Draws a box; what is outside of the frame is left out.
+    /// Draws a box; parts outside of the frame are left out.
     pub fn label(&mut self, label: &Label) {
         let colour = colour(label.colour);
         let coordinate = |value: f64| value.clamp(-1e6, 1e6).round() as i32;
@@ -68,7 +68,7 @@ impl<'a> Canvas<'a> {
         let size = Size::new(coordinate(label.width).max(1) as u32, coordinate(label.height).max(1) as u32);
         let large = self.height >= LARGE;
         let stroke = PrimitiveStyle::with_stroke(colour, if large { 3 } else { 2 });
-        // Nothing fails: pixels outside are left out.
+        // Infallible: pixels outside are left out.
         let Ok(()) = Rectangle::new(Point::new(left, top), size).into_styled(stroke).draw(self);
         if label.text.is_empty() {
             return;
@@ -86,8 +86,8 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// Colours that are far from each other, by the golden angle of their hue; each hue full, pale or dark, so that of many
-/// objects fewer look the same.
+/// Chooses colours far apart, by the golden angle of their hue. Each hue is full, pale or dark, so that fewer of many
+/// objects look alike.
 fn colour(number: u64) -> Rgb888 {
     let hue = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24) * 6.0;
     let (white, bright) = [(0.0, 1.0), (0.6, 1.0), (0.0, 0.55)][(number % 3) as usize];

@@ -1,11 +1,11 @@
-//! A video file made of frames, by a child process.
+//! Video files encoded from frames by a child process.
 use super::index::{complaint, named};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// How a video is stored.
+/// Container and codec of a video.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// H.264 in MP4, which browsers play.
@@ -17,7 +17,7 @@ pub enum Container {
 }
 
 impl Container {
-    /// By the ending of the file's name.
+    /// Determines the container by the file name's extension.
     pub fn of(file: &Path) -> Option<Self> {
         match file.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "mp4" | "m4v" => Some(Self::Mp4),
@@ -28,19 +28,19 @@ impl Container {
     }
 }
 
-/// When frames are shown.
+/// Display times of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// So many in so many seconds, evenly.
+    /// A constant rate.
     Even {
         /// Frames.
         frames: u64,
-        /// Seconds in which they come.
+        /// Seconds in which they are shown.
         seconds: u64,
     },
-    /// Each at its own time. A file whose format has one distance for all frames (AVI) has so many microseconds for it.
+    /// Each frame at its own time. A file whose format has one distance for all frames (AVI) uses `tick`.
     Own {
-        /// Microseconds of which all times are multiples, or 1000.
+        /// Microseconds that divide all times, or 1000.
         tick: u64,
     },
 }
@@ -50,13 +50,13 @@ pub struct Encoder {
     child: Child,
     frames: Option<ChildStdin>,
     words: Option<JoinHandle<String>>,
-    /// Width and height of frames that have a time each, until the first one.
+    /// Width and height, until the first frame with its own time is written.
     header: Option<(u32, u32)>,
     has_times: bool,
 }
 
 impl Encoder {
-    /// Begins a video of frames of this size, shown at this pace, in this file, which is there already.
+    /// Starts a video of frames of this size at this pace in an existing file.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -115,7 +115,7 @@ impl Encoder {
         }
         match container {
             Container::Avi => command.args(["-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p"]),
-            // Sides have to be even for this kind of pixels.
+            // This pixel format needs even sides.
             _ => command
                 .args(["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-preset", "veryfast"])
                 .args(["-crf", "21", "-pix_fmt", "yuv420p"]),
@@ -133,7 +133,7 @@ impl Encoder {
         let name = file.to_owned();
         let listen = move || {
             let mut text = Vec::new();
-            // What cannot be read is not told.
+            // An unreadable message is omitted.
             let _ = words.read_to_end(&mut text);
             complaint(&String::from_utf8_lossy(&text), &name).unwrap_or_default()
         };
@@ -143,10 +143,11 @@ impl Encoder {
         Ok(Self { child, frames: Some(frames), words: Some(words), header, has_times })
     }
 
-    /// Adds a frame: red, green and blue of each pixel, row by row, shown so many microseconds after the first unless frames are even.
+    /// Adds a frame: red, green and blue of each pixel, row by row, shown `microseconds` after the first unless the rate is
+    /// constant.
     ///
     /// # Errors
-    /// What ffmpeg says, if it has ended.
+    /// ffmpeg's message if it has ended.
     pub fn write(&mut self, pixels: &[u8], microseconds: u64) -> std::io::Result<()> {
         let mut before =
             self.header.take().map(|(width, height)| matroska_header(width, height)).unwrap_or_default();
@@ -163,10 +164,10 @@ impl Encoder {
         }
     }
 
-    /// Ends the video; then the file is whole.
+    /// Finishes the video; then the file is whole.
     ///
     /// # Errors
-    /// What ffmpeg says.
+    /// ffmpeg's message.
     pub fn finish(mut self) -> std::io::Result<()> {
         drop(self.frames.take());
         if self.child.wait()?.success() { Ok(()) } else { Err(self.ended()) }
@@ -181,17 +182,17 @@ impl Encoder {
     }
 }
 
-/// An element of Matroska: its id, the length of what is in it, and that.
+/// A Matroska element: its id, the length of its content, the content.
 fn element(id: &[u8], content: &[u8]) -> Vec<u8> {
     [id, &length_of(content.len()), content].concat()
 }
 
-/// A length in eight bytes, of which the first says so.
+/// A length in eight bytes; the first marks the size.
 fn length_of(length: usize) -> [u8; 8] {
     ((1 << 56) | length as u64).to_be_bytes()
 }
 
-/// What is ahead of the frames of a stream of Matroska without compression, with times in microseconds: raw video has no times.
+/// The header of an uncompressed Matroska stream with times in microseconds; raw video has no times.
 fn matroska_header(width: u32, height: u32) -> Vec<u8> {
     let number = |id: &[u8], number: u64| element(id, &number.to_be_bytes());
     let kind = [element(&[0x42, 0x82], b"matroska"), number(&[0x42, 0x87], 4), number(&[0x42, 0x85], 2)];
@@ -209,7 +210,7 @@ fn matroska_header(width: u32, height: u32) -> Vec<u8> {
     ];
     [
         element(&[0x1a, 0x45, 0xdf, 0xa3], &kind.concat()),
-        // The segment has no length that is known.
+        // The segment has unknown length.
         vec![0x18, 0x53, 0x80, 0x67, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
         element(&[0x15, 0x49, 0xa9, 0x66], &number(&[0x2a, 0xd7, 0xb1], 1000)),
         element(&[0x16, 0x54, 0xae, 0x6b], &element(&[0xae], &track.concat())),
@@ -217,7 +218,7 @@ fn matroska_header(width: u32, height: u32) -> Vec<u8> {
     .concat()
 }
 
-/// What is ahead of the pixels of a frame: a cluster with its time and one block.
+/// The header of a frame: a cluster with its time and one block.
 fn matroska_frame(length: usize, microseconds: u64) -> Vec<u8> {
     let time = element(&[0xe7], &microseconds.to_be_bytes());
     let block = [&[0xa3][..], &length_of(length + 4), &[0x81, 0, 0, 0x80]].concat();
@@ -226,7 +227,7 @@ fn matroska_frame(length: usize, microseconds: u64) -> Vec<u8> {
 
 impl Drop for Encoder {
     fn drop(&mut self) {
-        // Of a video that was not finished nothing is needed.
+        // An unfinished video is discarded.
         drop(self.frames.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,9 +1,10 @@
-//! The frames of a video with their times, read from the container; decoded only where that does not say when they are shown.
+//! The frames of a video with their times, read from the container. They are decoded only if the container lacks display
+//! times.
 //!
 //! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
-//! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames, where decoding gives the same
-//! times. It gives others where the container stores decoding times only (H.264 in AVI) or took them for presentation times (what is
-//! copied from there): [`super::clock`] compares, and then the decoder's order counts.
+//! checksum and, unless it is a key frame, flags. The sorted presentation times are the frames if decoding gives the same
+//! times. It gives others if the container stores decoding times only (H.264 in AVI), or took them for presentation times
+//! (copies of such files). [`super::clock`] compares; then the decoder's order counts.
 use super::clock::{Clock, agreed};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -11,59 +12,59 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use tidemill_media::planes::Matrix;
 
-/// Frames that are missing in one gap at most.
+/// Most frames missing in one gap.
 const MOST_MISSING: i64 = 100_000;
-/// What ffmpeg writes for a time that a packet does not have.
+/// ffmpeg's value for a missing time.
 const NO_TIME: i64 = i64::MIN;
-/// Of a packet: it is a key frame.
+/// Packet flag: a key frame.
 const KEY: u64 = 1;
-/// Of a packet: what it gives is not shown.
+/// Packet flag: the frame is not shown.
 const DISCARD: u64 = 4;
-/// Levels of what ffmpeg says.
+/// Levels of ffmpeg's messages.
 const LEVELS: [&str; 5] = ["panic", "fatal", "error", "warning", "info"];
 
-/// What is in a file.
+/// Content of a video file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
-    /// Frames in the order in which they are shown.
+    /// Frames in display order.
     pub frames: Vec<FrameTime>,
     /// Seconds of one unit of the times: numerator and denominator.
     pub time_base: (u64, u64),
-    /// Width and height as they are stored.
+    /// Stored width and height.
     pub size: (u32, u32),
-    /// How pictures are stored, where they can be converted by [`super::planes`].
+    /// Colour matrix, if [`super::planes`] can convert the pictures.
     pub matrix: Option<Matrix>,
-    /// What ffmpeg complained of while it read the container: it does not go on behind that. Or that frames have the time of others.
+    /// ffmpeg's complaint while it read the container, after which it stops; or a note that frames share a time.
     pub complaint: Option<String>,
-    /// Whose times these are.
+    /// Source of the times.
     pub(super) clock: Clock,
-    /// Frames that are not among them, because they have the time of another one.
+    /// Frames left out because another has the same time.
     pub(super) lost: usize,
-    /// What the packets tell of their times.
+    /// Facts about the times of packets.
     pub(super) packets: Packets,
 }
 
-/// What the packets of a video tell of their times.
+/// Facts about the times of a video's packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Packets {
-    /// Those that are shown.
+    /// Number of packets that are shown.
     pub(super) count: usize,
     /// Some have no presentation time.
     pub(super) lack_times: bool,
-    /// They are shown in the order in which they are stored, as far as the container says.
+    /// They are displayed in storage order, according to the container.
     pub(super) are_in_order: bool,
 }
 
 /// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrameTime {
-    /// When it is shown, in units of the time base.
+    /// Display time, in units of the time base.
     pub time: i64,
-    /// Whether it is decoded without others.
+    /// Whether it is decoded without other frames.
     pub is_key: bool,
 }
 
-/// Why there is no index.
+/// Error of reading an index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// ffmpeg cannot be started.
@@ -71,7 +72,7 @@ pub enum IndexError {
     Start {
         /// The program.
         program: String,
-        /// Why not.
+        /// Cause.
         error: std::io::Error,
     },
     /// There is no video in the file.
@@ -80,7 +81,7 @@ pub enum IndexError {
 }
 
 impl Index {
-    /// Reads the index of a file; where it is damaged, up to there.
+    /// Reads the index of a file, up to the first damage.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -95,14 +96,15 @@ impl Index {
             Err(line) => return Err(IndexError::Unreadable(words.unwrap_or(line))),
         };
         if !agreed(program, file, &mut index, words.is_some())? && index.packets.lack_times {
-            // Containers such as MPEG-PS have no presentation time for some packets; ffmpeg finds it by those around them.
+            // Containers such as MPEG-PS lack the presentation time of some packets; ffmpeg derives it from those around
+            // them.
             let (text, ..) = packets(program, file, "+genpts")?;
             index = Self::parse(&text).map_err(IndexError::Unreadable)?;
         }
         if words.is_some() {
             index.fill_gaps();
         }
-        // A time that goes back is raised to the one before: such frames are not told from each other.
+        // A time that goes back is raised to the one before, so such frames cannot be distinguished.
         let lost = (index.lost > 0).then(|| {
             format!("its times go back: {} frames have no time of their own and are left out", index.lost)
         });
@@ -111,7 +113,7 @@ impl Index {
         Ok(Self { matrix: matrix(&told, index.size), complaint, ..index })
     }
 
-    /// The index from what ffmpeg writes; an error is what is not understood.
+    /// Parses ffmpeg's output; an error has the part that was not understood.
     fn parse(text: &str) -> Result<Self, String> {
         let mut index = Self {
             frames: Vec::new(),
@@ -133,12 +135,12 @@ impl Index {
                     (u32::try_from(width).map_err(|_| wrong())?, u32::try_from(height).map_err(|_| wrong())?);
             } else if !line.starts_with('#') && !line.is_empty() {
                 let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-                // Without a presentation time frames are shown as they are decoded.
+                // Without a presentation time frames are shown in decoding order.
                 let time = fields.get(2).and_then(|time| time.parse().ok()).filter(|time| *time != NO_TIME);
                 let lacks_time = time.is_none();
                 let time = time.or_else(|| fields.get(1).and_then(|time| time.parse().ok()));
                 let flags = fields.iter().find_map(|field| flags(field));
-                // In front of where a clip was cut off: decoded for those behind it, and never shown.
+                // Packets before the start of a cut clip: needed to decode later ones, never shown.
                 if flags.is_some_and(|flags| flags & DISCARD > 0) {
                     continue;
                 }
@@ -159,13 +161,13 @@ impl Index {
         Ok(index)
     }
 
-    /// Where frames come evenly but for gaps, the frames that are missing there, so that the others keep their numbers: of a
-    /// file that is damaged some are not even listed. Decoding never gives them.
+    /// Adds the missing frames of gaps if frames are otherwise evenly spaced, so that the others keep their numbers: some
+    /// frames of a damaged file are not even listed. Decoding never returns the added ones.
     pub(super) fn fill_gaps(&mut self) {
         let mut steps: Vec<i64> = self.frames.windows(2).map(|two| two[1].time - two[0].time).collect();
         steps.sort_unstable();
         let Some(&middle) = steps.get(steps.len() / 2) else { return };
-        // Times may be rounded, as in Matroska, so the mean of the usual steps is nearer to the truth than any of them.
+        // Times may be rounded, as in Matroska, so the mean of the usual steps is more exact than any of them.
         let usual: Vec<f64> =
             steps.iter().filter(|step| **step * 2 < middle * 3).map(|step| *step as f64).collect();
         let step = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
@@ -188,7 +190,7 @@ impl Index {
         self.frames = all;
     }
 
-    /// Microseconds from the first frame to this one.
+    /// Returns the microseconds from the first frame to this one.
     pub fn microseconds(&self, frame: usize) -> i64 {
         let first = self.frames.first().map_or(0, |first| first.time);
         let units = i128::from(self.frames[frame].time) - i128::from(first);
@@ -196,15 +198,15 @@ impl Index {
         i64::try_from((units * numerator * 1_000_000).div_euclid(denominator)).unwrap_or(i64::MAX)
     }
 
-    /// The frame from which on is decoded for this one. What a damaged container gives depends on where reading begins, and so do times
-    /// that are not the container's: it always begins at the start then.
+    /// Returns the frame at which decoding starts for this one. Frames of a damaged container depend on where reading
+    /// starts, and so do times that are not the container's; then it is always the first frame.
     pub fn entry(&self, frame: usize) -> usize {
         let is_anywhere = self.complaint.is_none() && self.clock == Clock::Packets;
         if is_anywhere { frame } else { 0 }
     }
 
-    /// Seconds of the container's own time at which reading has to begin for this frame and none before it, half the way from
-    /// the one before.
+    /// Returns the container time in seconds at which reading starts for this frame and none before it: halfway from the
+    /// previous one.
     pub(super) fn begin(&self, frame: usize) -> f64 {
         let seconds = |time: i64| time as f64 * self.time_base.0 as f64 / self.time_base.1 as f64;
         let own = seconds(self.frames[frame].time);
@@ -212,7 +214,7 @@ impl Index {
         f64::midpoint(own, before)
     }
 
-    /// The distance between frames, where it is the same everywhere.
+    /// Returns the distance between frames, if it is constant.
     pub(super) fn step(&self) -> Option<i64> {
         let mut steps = self.frames.windows(2).map(|two| two[1].time - two[0].time);
         let first = steps.next()?;
@@ -220,7 +222,7 @@ impl Index {
     }
 }
 
-/// The packets of a file, by ffmpeg with these flags of its reader: lines, what it tells, what it complains of.
+/// Runs ffmpeg with these reader flags. Returns the lines of packets, the information and the complaints.
 fn packets(program: &Path, file: &Path, flags: &str) -> Result<(String, String, Option<String>), IndexError> {
     let mut command = command(program);
     command.args(["-loglevel", "level+info"]);
@@ -237,7 +239,7 @@ fn packets(program: &Path, file: &Path, flags: &str) -> Result<(String, String, 
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), told, words))
 }
 
-/// The flags of a packet, where they are told: a packet without is a key frame and nothing else.
+/// Parses the flags of a packet; a packet without flags is a key frame and nothing else.
 fn flags(field: &str) -> Option<u64> {
     field.strip_prefix("F=0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
@@ -247,34 +249,35 @@ fn pair(text: &str, between: char) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
-/// ffmpeg as all calls here have it: quiet, without a terminal, with the container's own times.
+/// The common ffmpeg command line: quiet, without a terminal, with the container's own times.
 pub(super) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "error", "-copyts"]);
-    // Nothing but a local file is opened, whatever a file names.
+    // Only local files may be opened, even if a file names other addresses.
     command.args(["-protocol_whitelist", "file,pipe,crypto,data"]);
     command
 }
 
-/// That it died, which it does not say itself: the one that `make setup` fetches dies of MPEG transport streams as ffmpeg itself writes them.
+/// Reports that ffmpeg died, which it does not do itself. The build that `make setup` fetches crashes on MPEG transport
+/// streams that ffmpeg itself wrote.
 fn died(status: ExitStatus) -> Option<String> {
     status.signal().map(|signal| {
         format!("ffmpeg died of it (signal {signal}); another one may read it: `TIDEMILL_FFMPEG=/usr/bin/ffmpeg`, for instance")
     })
 }
 
-/// A file as ffmpeg does not take it for an address or an option.
+/// Returns a file name that ffmpeg does not take for an address or an option.
 pub(super) fn named(file: &Path) -> OsString {
     let mut name = OsString::from("file:");
     name.push(file);
     name
 }
 
-/// What ffmpeg tells and what it complains of, of lines with their level such as `[mov @ 0x1] [error] moov atom not found`. What it only
-/// warns of is neither.
+/// Splits lines with levels such as `[mov @ 0x1] [error] moov atom not found` into information and complaints. Warnings are
+/// neither.
 fn by_level(words: &str) -> (String, String) {
     let (mut told, mut complaints) = (String::new(), String::new());
-    // A line without a level belongs to the one before.
+    // A line without a level continues the one before.
     let mut level = "error";
     for line in words.lines() {
         let text = match leveled(line) {
@@ -295,7 +298,8 @@ fn by_level(words: &str) -> (String, String) {
     (told, complaints)
 }
 
-/// Level and text of a line that has one: in front, or behind who says it. What a file says of itself stands further behind.
+/// Returns level and text of a line with a level, which is at the start or after the component's name. Further right is
+/// text from the file.
 fn leveled(line: &str) -> Option<(&'static str, &str)> {
     let tag = |text: &'_ str| {
         LEVELS.into_iter().find(|level| text.strip_prefix(level).is_some_and(|rest| rest.starts_with("] ")))
@@ -311,9 +315,9 @@ fn leveled(line: &str) -> Option<(&'static str, &str)> {
     Some((level, &behind[level.len() + 2..]))
 }
 
-/// How the pictures of the stream that is read are stored, where it says so and their size is one that is converted here.
+/// Returns the colour matrix of the stream that is read, if it is stated and pictures of this size can be converted here.
 fn matrix(told: &str, size: (u32, u32)) -> Option<Matrix> {
-    // Streams of the file come first, and there may be several of them. What is further in than a stream is what the file says of itself.
+    // Streams of the file come first, and there may be several. Deeper indentation marks the file's own metadata.
     let written = told
         .lines()
         .skip_while(|line| !line.starts_with("Output #0"))
@@ -321,7 +325,7 @@ fn matrix(told: &str, size: (u32, u32)) -> Option<Matrix> {
     written.and_then(Matrix::of_stream).filter(|_| Matrix::takes(size))
 }
 
-/// The first lines of what ffmpeg says, without addresses in memory and the folder of the file.
+/// Returns the first lines of ffmpeg's messages, without memory addresses and the folder of the file.
 pub(super) fn complaint(words: &str, file: &Path) -> Option<String> {
     let folder = file.parent().map(|parent| format!("{}/", parent.display())).unwrap_or_default();
     let line = |line: &str| {
@@ -344,7 +348,7 @@ pub(super) fn complaint(words: &str, file: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// It has said nothing then, as if there were nothing in the file.
+    /// It has written nothing then, as if the file were empty.
     #[test]
     fn a_reader_that_dies_is_told() {
         let folder = tempfile::tempdir().unwrap();

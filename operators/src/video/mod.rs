@@ -1,20 +1,20 @@
-//! Videos by a child process of ffmpeg: what is in a file, its frames, and files made of frames.
+//! Videos by a child process of ffmpeg: content and frames of files, and files encoded from frames.
 //!
 //! | part | |
 //! |---|---|
 //! | [`program`] | where ffmpeg is |
 //! | [`index`] | the frames of a file with their times |
-//! | `clock` | whose times these are: the container's or the decoder's |
+//! | `clock` | the source of these times: container or decoder |
 //! | [`decoder`] | their pixels, from any of them on |
-//! | [`planes`] | pixels of pictures as most videos store them |
-//! | [`pool`] | the buffers into which they come |
+//! | [`planes`] | conversion of the planes that most videos store |
+//! | [`pool`] | reused buffers for pixels |
 //! | [`encoder`] | a file of frames |
 //! | [`drawing`] | boxes and texts on pixels |
 //! | [`stills`] | single frames |
 //!
-//! Pixels are written once into the buffer that a record's column then has, and that is filled again when no record refers
-//! to it any more: by the pipe, or by what makes pixels of planes. ffmpeg ends by itself when the pipe's other end is gone, as after
-//! a process that was killed.
+//! Pixels are written once, by the pipe or by the conversion from planes, into the buffer of a record's column. The buffer
+//! is reused when no record refers to it any more. ffmpeg ends by itself when the other end of the pipe is closed, as after
+//! a process was killed.
 mod clock;
 pub mod decoder;
 pub mod drawing;

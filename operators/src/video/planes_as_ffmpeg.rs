@@ -1,4 +1,4 @@
-//! Pixels made of planes here ([`tidemill_media::planes`]) beside those that ffmpeg makes.
+//! Compares pixels converted from planes by [`tidemill_media::planes`] with those of ffmpeg.
 use super::program;
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use tidemill_media::planes::{Conversion, Matrix};
 use tidemill_media::raw_image::RawImage;
 
-/// What ffmpeg makes of planes one behind the other.
+/// ffmpeg's pixels for consecutive planes.
 fn by_ffmpeg(matrix: Matrix, width: u32, height: u32, planes: &[u8]) -> Vec<u8> {
     let name = matrix.name();
     let mut child = Command::new(program::find(Path::new(".")).expect(program::HELP))
@@ -35,7 +35,7 @@ fn pixels_are_those_of_ffmpeg() {
     for matrix in [Matrix::Bt601, Matrix::Bt709] {
         for (width, height) in [(8, 8), (64, 48), (34, 10), (480, 288), (854, 480)] {
             let (row, rows) = (width as usize, height as usize);
-            // Between columns of different chroma ffmpeg blends.
+            // ffmpeg blends between columns of different chroma.
             let luma: Vec<u8> = (0..row * rows).map(|_| random.below(256) as u8).collect();
             let [first, second] = [0; 2].map(|_| vec![random.below(256) as u8; row * rows / 4]);
             let half = row / 2;

@@ -1,15 +1,15 @@
-//! Buffers for the pixels of frames, used again when nobody refers to them any more.
+//! Reused buffers for the pixels of frames.
 //!
-//! A frame is half a megabyte and more: memory that is asked for and given back to the system for each read costs a page fault for
-//! each of its pages. So a buffer that was filled and sent on comes back when the last record that refers to it is gone, and is
-//! filled again. The pool keeps so many at most, and none that is far larger than what is asked for.
+//! A frame is half a megabyte or more. Memory allocated and freed for each read costs a page fault per page. So a buffer
+//! returns to the pool when the last record that refers to it is dropped, and is filled again. The pool keeps a limited
+//! number, and none far larger than requested.
 use arrow_buffer::Buffer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Buffers that wait to be filled, at most: what is on the way through the engine is not among them.
+/// Most free buffers; buffers in use are not counted.
 const MOST: usize = 4;
-/// A buffer of more than so many times what is asked for is given back to the system.
+/// A buffer larger than the request by more than this factor is freed.
 const MOST_SPARE: usize = 4;
 
 /// A pool of buffers, see the module.
@@ -21,7 +21,7 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// An empty buffer with room for this many bytes.
+    /// Returns an empty buffer with room for `capacity` bytes.
     pub fn take(&self, capacity: usize) -> Vec<u8> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut buffer) = free.pop() {
@@ -37,13 +37,13 @@ impl FramePool {
         Vec::with_capacity(capacity)
     }
 
-    /// What was filled, without a copy; when the last reference to it is dropped, the buffer comes back.
+    /// Shares a filled buffer without a copy; it returns to the pool when the last reference is dropped.
     pub fn share(self: &Arc<Self>, filled: Vec<u8>) -> Buffer {
         let owner = Lent { buffer: filled, pool: Arc::downgrade(self) };
         Buffer::from(bytes::Bytes::from_owner(owner))
     }
 
-    /// Buffers that were made, and how often one was used again.
+    /// Returns how many buffers were allocated, and how often one was reused.
     pub fn counts(&self) -> (u64, u64) {
         (self.made.load(Ordering::Relaxed), self.used_again.load(Ordering::Relaxed))
     }
@@ -52,7 +52,7 @@ impl FramePool {
 /// A buffer that records refer to.
 struct Lent {
     buffer: Vec<u8>,
-    /// Gone with its source: then the buffer goes too.
+    /// Gone with its source; then the buffer is freed.
     pool: Weak<FramePool>,
 }
 

@@ -1,4 +1,4 @@
-//! Where ffmpeg is.
+//! Location of the ffmpeg program.
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,31 +7,31 @@ use tidemill_machine::places::folders_of_programs_and_libraries;
 /// Environment variable that names the program.
 pub const VARIABLE: &str = "TIDEMILL_FFMPEG";
 
-/// What to do where there is none.
+/// Advice if ffmpeg is missing.
 pub const HELP: &str = "run `scripts/fetch-library.sh ffmpeg` (needs network and python3) or `apt-get install ffmpeg`, or set \
                         TIDEMILL_FFMPEG to the program; version 5.1 or newer. Containers: an image of `scripts/image.sh --ffmpeg`";
 
-/// There is no ffmpeg.
+/// Error if ffmpeg is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// The variable names something else.
+    /// The variable does not name a program.
     #[error("{VARIABLE} names `{0}`, which is no program")]
     Named(PathBuf),
     /// It was not found.
     #[error("ffmpeg was not found, neither in PATH nor in {first} and {others} other folders", first = .first.display())]
     NotFound {
-        /// The first folder that was looked into.
+        /// The first folder searched.
         first: PathBuf,
-        /// How many more.
+        /// Number of further folders.
         others: usize,
     },
 }
 
-/// The program: what `TIDEMILL_FFMPEG` names, else the newest `ffmpeg*` of the first folder that has one (see
-/// [`folders_of_programs_and_libraries`], looked for from `directory` on), else `ffmpeg` in `PATH`.
+/// Finds the program: `TIDEMILL_FFMPEG`, else the newest `ffmpeg*` of the first folder that has one (see
+/// [`folders_of_programs_and_libraries`], searched from `directory` on), else `ffmpeg` in `PATH`.
 ///
 /// # Errors
-/// [`Missing`]; [`HELP`] says what to do.
+/// [`Missing`]; [`HELP`] has the advice.
 pub fn find(directory: &Path) -> Result<PathBuf, Missing> {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);
@@ -54,7 +54,7 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.permissions().mode() & 0o111 != 0)
 }
 
-/// The program of that name, or `ffmpeg-VERSION`, of a folder; of several the newest.
+/// Returns the newest program named `ffmpeg` or `ffmpeg-VERSION` in a folder.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let programs = entries.flatten().filter_map(|entry| {
@@ -64,7 +64,7 @@ fn newest(folder: &Path) -> Option<PathBuf> {
     programs.max().map(|(_, path)| path)
 }
 
-/// The numbers in `ffmpeg-7.0.2` or `ffmpeg-linux-x86_64-v7.0.2`, of `ffmpeg` itself none; other files are no ffmpeg.
+/// Returns the numbers in `ffmpeg-7.0.2` or `ffmpeg-linux-x86_64-v7.0.2`, none for `ffmpeg`; `None` for other files.
 fn version_of(name: &OsStr) -> Option<Vec<u64>> {
     let rest = name.to_str()?.strip_prefix("ffmpeg")?;
     if rest.is_empty() {

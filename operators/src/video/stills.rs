@@ -6,14 +6,14 @@ use std::path::Path;
 
 /// Most bytes of a frame.
 const MOST: usize = 256 << 20;
-/// Frames that are rather decoded than jumped over.
+/// Distance up to which frames are decoded and not skipped by seeking.
 const NEAR: u64 = 100;
 
-/// Gives these frames of a video to `each`, by number from 0, as binary PPM (see [`crate::raw_image`]), in this size or
-/// their own. Frames that are not there or cannot be decoded are left out.
+/// Passes these frames of a video to `each`, by number from 0, as binary PPM (see [`crate::raw_image`]), in `size` or their
+/// own. Missing or undecodable frames are left out.
 ///
 /// # Errors
-/// ffmpeg cannot be started or ends in the middle, or the file is no video.
+/// ffmpeg cannot be started or ends early, or the file is no video.
 pub fn stills(
     program: &Path,
     video: &Path,
@@ -46,8 +46,8 @@ pub fn stills(
     Ok(())
 }
 
-/// Whether the frame `at` is wanted, which came when `wanted` was waited for, and for which of the rest is to be waited then: what lies
-/// between could not be decoded, and what is far away is decoded from its own place (none).
+/// Returns whether frame `at`, which came while `wanted` was expected, is requested, and the next one to expect. Frames in
+/// between could not be decoded; a distant one is decoded from its own position (`None`).
 fn after(wanted: u64, at: u64, rest: &mut BTreeSet<u64>) -> (bool, Option<u64>) {
     let mut near = || {
         let later = rest.first().copied().filter(|later| *later < at + NEAR)?;

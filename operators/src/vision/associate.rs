@@ -1,4 +1,4 @@
-//! `associate`: says which tracks of several cameras are of one object, and corrects itself.
+//! `associate`: links the tracks of several cameras that show one object, and corrects itself.
 //!
 //! ```yaml
 //! - id: vehicles
@@ -8,16 +8,16 @@
 //!     likeness: 0.8                # cosine of the angle between embeddings, at least
 //!     within: 40s                  # from one camera to the next
 //! ```
-//! A track may be followed by one of another camera that begins within a span of time after its end and looks alike. Of all
-//! such pairs, those that are most alike are taken, each track being followed by at most one and following at most one;
-//! tracks that are linked so are one object, named by its first track (see the crate `tidemill-incremental`).
+//! A track may be followed by one of another camera that starts within a span of time after its end and looks alike. Of all
+//! such pairs the most alike are chosen; each track is followed by at most one and follows at most one. Linked tracks are
+//! one object, named by its first track (see the crate `tidemill-incremental`).
 //!
-//! That depends on all tracks, and so changes when one comes late or is corrected. The operator sends each track with a
-//! further column, `vehicle` (option `as`); when that changes, it takes the row back (`_change` = -1) and sends another. What
-//! stays when all is added up is what would be said of all tracks at once, in whatever order they came. A track that comes
-//! again under its name replaces the one before; its input may take rows back too.
+//! The links depend on all tracks, so they change when a track arrives late or is corrected. The operator sends each track
+//! with a further column, `vehicle` (option `as`). When its value changes, the operator retracts the row (`_change` = -1)
+//! and sends a new one. The sum of all changes is the result for all tracks at once, in any order of arrival. A track that
+//! arrives again under its name replaces the one before; the input may contain retractions too.
 //!
-//! # Ways
+//! # Transitions
 //!
 //! ```yaml
 //!   options:
@@ -27,32 +27,31 @@
 //!     transitions:
 //!       - {from: camera-1, leaves: [320, 0, 160, 288], to: camera-4, enters: [0, 0, 240, 288], after: 2s, within: 12s}
 //! ```
-//! With `transitions`, only the cameras that are named there follow each other, each pair with its own times. The middle of the
-//! last box of the track before must lie in `leaves`, that of the first box of the track behind in `enters`: left, top,
-//! width and height in pixels. All is rounded to hundredths of a pixel; the left and the upper edge belong to the area, the
-//! others do not. Where there is no area, the box may be anywhere; a track without boxes fits only there. There may be
-//! several ways between two cameras, and any of them will do.
+//! With `transitions`, only the named cameras follow each other, each pair with its own times. The centre of the last box
+//! of the earlier track must lie in `leaves`, that of the first box of the later track in `enters`: left, top, width and
+//! height in pixels. All values are rounded to hundredths of a pixel; the left and the upper edge belong to the area, the
+//! others do not. Without an area, the box may be anywhere; a track without boxes matches only then. There may be several
+//! transitions between two cameras; any of them suffices.
 //!
-//! # What is kept
+//! # State
 //!
-//! A track that begins more than `keep` before the watermark comes too late to be linked: those that it might follow may be
-//! gone. If it also ended before that, it is dropped as `late`, and so is what corrects or takes back one that is linked.
-//! Otherwise, as for a car that was parked for longer than `keep`, it goes on as an object of its own, which is linked
-//! with none, and is noted as `unlinked`.
+//! A track that starts more than `keep` before the watermark is too late to be linked: its predecessors may have been
+//! removed. If it also ended before that, it is dropped as `late`, and so is a correction or retraction of a linked one.
+//! Otherwise, as for a car that was parked for longer than `keep`, it becomes an object of its own, linked with none, and
+//! is noted as `unlinked`.
 //!
-//! An object is forgotten, with all its tracks, when its last track ended before the *horizon*: the watermark less `keep`,
-//! the longest `within` and, where `overlap` is longer than `after`, the difference. What was said of it stays. So the
-//! state holds each object of which a track ended after the horizon, with all its tracks from the first on. That is as
-//! much as passes in that time, except that an object to which tracks are linked without an end is never forgotten, and
-//! grows. A low `likeness` makes such objects where much passes; ways that lead in no circle exclude them.
+//! An object is removed, with all its tracks, when its last track ended before the *horizon*: the watermark less `keep`,
+//! the longest `within` and, where `overlap` is longer than `after`, the difference. Its results stay. So the state holds
+//! each object with a track that ended after the horizon, with all its tracks from the first on. That is as much as passes
+//! in that time. An object that keeps getting tracks is never removed, and grows. A low `likeness` creates such objects in
+//! dense traffic; transitions without a cycle exclude them.
 //!
-//! Links of forgotten objects are final. So what stays is what all tracks say at once as long as no change reaches back
-//! behind the horizon. A track that comes as late as `keep` allows can take the place of another, which would then go to
-//! its second choice; if that is forgotten already, it stays without. One such displacement can cause the next, each
-//! further back, so no horizon excludes them. What holds always: what is said of the tracks that are kept is what these
-//! tracks alone say.
+//! Links of removed objects are final. So the results equal those for all tracks at once as long as no change reaches back
+//! before the horizon. A track as late as `keep` allows can take the place of another, which would then go to its second
+//! choice; if that is removed already, it stays without. One such displacement can cause the next, each further back, so no
+//! horizon excludes them. This always holds: the results for the kept tracks follow from these tracks alone.
 //!
-//! Event times: that of the track, or the watermark where it has passed it. All tracks must meet in one stage.
+//! Event times: that of the track, or the watermark if it is later. All tracks must meet in one stage.
 use super::associate_state::{Running, Setup, hundredths};
 use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::declared_name;
@@ -168,7 +167,7 @@ fn milliseconds(span: TimeSpan) -> i64 {
     i64::try_from(span.0 / 1_000_000).unwrap_or(i64::MAX / 4)
 }
 
-/// An area as it is written, in hundredths of a pixel.
+/// Parses an area into hundredths of a pixel.
 fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics) -> Option<Area> {
     let given = given?;
     let area = match given.value.as_slice() {
@@ -192,7 +191,7 @@ fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics)
     area
 }
 
-/// Which tracks may follow each other, in milliseconds and hundredths of a pixel.
+/// Returns the rules for links, in milliseconds and hundredths of a pixel.
 fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
     let shortest = |after: Option<TimeSpan>| {
         milliseconds(after.unwrap_or(options.after)) - milliseconds(options.overlap)
@@ -205,7 +204,7 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
             errors.push(Diagnostic::error("E0606", message).at(at.clone()).with_help(help));
         }
     };
-    // Where there are ways, what stands beside them is only what they have by default.
+    // With transitions, the other options are only their defaults.
     if options.transitions.is_empty() {
         check(shortest(None), longest(None), &options.within.span);
     }

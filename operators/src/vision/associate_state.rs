@@ -1,4 +1,4 @@
-//! A running `associate`: the tracks that may still change, and what was said of them.
+//! A running `associate`: the tracks that may still change, and their last results.
 use super::object_ages::ObjectAges;
 use super::track_path::{Step, steps};
 use crate::api::{DeadLetter, OperatorError, Output, Stateful};
@@ -17,7 +17,7 @@ use tidemill_incremental::view::{Change, View, ViewError};
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"ASSO0001";
 
-/// What all copies of one `associate` share.
+/// Settings that all copies of one `associate` share.
 pub(super) struct Setup {
     pub(super) operator: u64,
     /// Milliseconds.
@@ -26,7 +26,7 @@ pub(super) struct Setup {
     pub(super) rules: Rules,
     /// Track, camera, start, end, embedding; payload positions.
     pub(super) columns: [usize; 5],
-    /// The boxes, where it matters where they are.
+    /// Column of boxes, if their position matters.
     pub(super) boxes: Option<usize>,
     pub(super) input: SchemaRef,
     pub(super) output: SchemaRef,
@@ -38,14 +38,13 @@ struct Kept {
     item: Item,
     /// Its row, alone in a batch of its own.
     row: RecordBatch,
-    /// How many rows were sent for this name so far: they have identities of their own.
+    /// Number of rows sent for this name so far; each has its own identity.
     sent: u32,
-    /// It came too late to be linked; its item is one that nothing is like.
+    /// It arrived too late to be linked; its item resembles no other.
     alone: bool,
 }
 
-/// What a snapshot says beside the rows: the watermark, and of each row `sent` and `alone`. Snapshots of before there were
-/// tracks alone do not have the last.
+/// Header of a snapshot: the watermark, and `sent` and `alone` of each row. Snapshots of earlier versions lack `alone`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header(EventTime, Vec<u32>, #[serde(default)] Vec<bool>);
 
@@ -54,40 +53,40 @@ pub(super) struct Running {
     setup: Arc<Setup>,
     watermark: EventTime,
     tracks: BTreeMap<Arc<str>, Kept>,
-    /// What was said last of each.
+    /// The last result for each track.
     objects: ObjectAges,
-    /// None until the first track comes.
+    /// `None` until the first track arrives.
     view: Option<View<Item, Membership>>,
     bytes: usize,
 }
 
-/// A row to send: of which track, whether it takes back, the object.
+/// A row to send: its track, whether it retracts, its object.
 struct Told {
     row: RecordBatch,
     change: i8,
     object: Arc<str>,
     number: u32,
-    /// When the track was due that it follows from; none: that of the row itself.
+    /// Intended time of the track that caused it; `None` for that of the row itself.
     cause: Option<i64>,
 }
 
-/// As whole numbers, which have an order.
+/// Rounds to whole numbers, which have a total order.
 pub(super) fn hundredths(pixels: f64) -> i64 {
     (pixels * 100.0).round() as i64
 }
 
-/// Where the middle of a box is.
+/// Returns the centre of a box.
 fn middle((_, [left, top, width, height]): Step) -> Place {
     (hundredths(left + width / 2.0), hundredths(top + height / 2.0))
 }
 
-/// Where the first and the last of these boxes are. What is between them is not read.
+/// Returns the centres of the first and the last box. The boxes in between are not read.
 fn ends(path: &str) -> (Option<Place>, Option<Place>) {
     let last = path.rsplit(';').find_map(|text| steps(text).next());
     (steps(path).next().map(middle), last.map(middle))
 }
 
-/// The same, but like nothing, so that it is linked with nothing.
+/// Returns the item with features that resemble nothing, so that it is linked with nothing.
 fn unlike(item: &Item) -> Item {
     Item::new(item.key.clone(), item.group.clone(), item.start, item.end, &[])
 }
@@ -126,7 +125,7 @@ impl Running {
         if end < start {
             return Err(("bad_time", format!("the track ends at {end} ms, before it begins at {start} ms")));
         }
-        // A track without a picture is followed by none, but it is an object.
+        // A track without a picture has no successor, but it is an object.
         let looks = batch.column(METADATA_COLUMNS + embedding);
         let looks = match tensor_f32(looks).filter(|_| looks.is_valid(row)) {
             Some((values, length)) => &values.values()[row * length..(row + 1) * length],
@@ -134,7 +133,7 @@ impl Running {
         };
         let item = Item::new(name(track)?, name(camera)?, start, end, looks);
         let Some(boxes) = self.setup.boxes else { return Ok(item) };
-        // A track without boxes goes only where nobody asks for them.
+        // A track without boxes matches only if no area is required.
         let boxes = batch.column(METADATA_COLUMNS + boxes);
         let path = text(boxes).filter(|_| boxes.is_valid(row)).map_or("", |paths| paths.value(row));
         let (first, last) = ends(path);
@@ -152,7 +151,7 @@ impl Running {
         view.update(changes).map_err(ended)
     }
 
-    /// Milliseconds; no track is linked that begins before.
+    /// Start in milliseconds before which a track is not linked.
     fn first_taken(&self) -> i64 {
         self.watermark.div_euclid(1000).saturating_sub(self.setup.keep)
     }
@@ -171,7 +170,7 @@ impl Running {
         Some(kept)
     }
 
-    /// Sends rows: those that take back first.
+    /// Sends rows, retractions first.
     fn tell(&self, mut told: Vec<Told>, output: &mut Output) -> Result<(), OperatorError> {
         if told.is_empty() {
             return Ok(());
@@ -198,8 +197,8 @@ impl Running {
         Ok(())
     }
 
-    /// Forgets objects of which no track can be linked with one that is still taken. What was said of them stays, and nothing
-    /// changes for the others, since they go as a whole (see [`chains`]). Only those are looked at.
+    /// Removes objects whose tracks can no longer be linked with any acceptable track. Their results stay, and nothing
+    /// changes for the others, since an object is removed as a whole (see [`chains`]). Only those objects are visited.
     fn forget(&mut self) -> Result<(), OperatorError> {
         if self.watermark == EventTime::MAX {
             (self.tracks, self.objects, self.view) = (BTreeMap::new(), ObjectAges::default(), None);
@@ -225,10 +224,10 @@ impl Running {
 impl Stateful for Running {
     fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let Metadata { changes, intended, .. } = Metadata::of(batch);
-        // A correction was not late from the start: its latency counts from the track that it follows from.
+        // A correction is not late by itself: its latency counts from the track that caused it.
         let cause = intended.values().iter().max().copied();
         let (mut late, mut unlinked, mut updates) = (0, 0, Vec::new());
-        // What was said of those that this batch changes, before it did.
+        // The results of the tracks in this batch before it changed them.
         let mut before: BTreeMap<Arc<str>, Option<Kept>> = BTreeMap::new();
         for row in 0..batch.num_rows() {
             let mut item = match self.item(batch, row) {
@@ -241,8 +240,8 @@ impl Stateful for Running {
             let comes = changes.value(row) > 0;
             let alone = item.start < self.first_taken();
             if alone {
-                // Whom it would follow may be forgotten, and so may be what would come of a link that it had. So it is linked
-                // with nothing, and replaces nothing that may be linked.
+                // Its predecessor may have been removed, and so may the effects of its former link. So it is linked with
+                // nothing, and replaces nothing that may be linked.
                 let is_free = self.tracks.get(&item.key).map_or(comes, |kept| kept.alone);
                 if item.end < self.first_taken() || !is_free {
                     late += 1;
@@ -253,13 +252,13 @@ impl Stateful for Running {
             }
             let key = item.key.clone();
             let old = if comes {
-                // A copy: the slice of a batch would keep all of it in memory.
+                // A copy, because a slice would keep the whole batch in memory.
                 let own = take_record_batch(batch, &arrow_array::UInt32Array::from(vec![row as u32]))
                     .map_err(broken)?;
                 updates.push((item.clone(), 1));
                 self.insert(item, own, alone)
             } else {
-                // One that was replaced already is not there any more.
+                // An item that was replaced is no longer there.
                 let is_there = self.tracks.get(&key).is_some_and(|kept| kept.item == item);
                 if !is_there {
                     continue;
@@ -324,7 +323,7 @@ impl Stateful for Running {
         snapshot::write(TAG, &header, &[(Arc::clone(&self.setup.input), batches)])
     }
 
-    /// The rows say everything: what was said of them follows from them.
+    /// The rows suffice: the results follow from them.
     fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let damaged =
             || OperatorError::new("associate: the snapshot is damaged: start the run from the beginning");

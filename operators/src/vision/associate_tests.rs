@@ -29,7 +29,7 @@ fn tracks() -> StreamType {
     ])
 }
 
-/// Middle of the first and of the last box, in pixels.
+/// Centre of the first and of the last box, in pixels.
 type Spots = Option<[(i64, i64); 2]>;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// As it is when boxes count or not, and when it came too late to be linked or not.
+    /// The item with or without boxes, linkable or too late.
     fn item(&self, boxes: bool, alone: bool) -> Item {
         let looks = [self.angle.cos(), self.angle.sin()];
         let looks: &[f32] = if alone { &[] } else { &looks };
@@ -96,7 +96,7 @@ fn instance(bound: &BoundOperator) -> Box<dyn Stateful> {
     }
 }
 
-/// What a reader knows who adds up what comes.
+/// State of a reader that sums up all changes.
 #[derive(Default)]
 struct Reader {
     rows: BTreeMap<(String, String, i64), i64>,
@@ -132,7 +132,7 @@ impl Reader {
     }
 }
 
-/// An operator, and what it is to do.
+/// An operator and its expected rules.
 struct Case {
     options: String,
     rules: Rules,
@@ -178,15 +178,15 @@ transitions:
     Case { options, rules, keep }
 }
 
-/// What the operator is to say, by a look at all tracks each time.
+/// Expected results, computed from all tracks each time.
 struct Model {
     rules: Rules,
     keep: i64,
     /// Milliseconds.
     watermark: i64,
-    /// What may still change; whether it came too late to be linked.
+    /// Tracks that may still change; whether each was too late to be linked.
     kept: BTreeMap<Arc<str>, (Item, bool)>,
-    /// What was said of those that cannot.
+    /// Final results.
     over: Vec<(String, String, i64)>,
     late: u64,
     unlinked: u64,
@@ -237,7 +237,7 @@ impl Model {
         }
     }
 
-    /// Track, object and end of all that stays.
+    /// Track, object and end of all results.
     fn said(&self) -> Vec<(String, String, i64)> {
         let mut said = self.over.clone();
         for Membership { key, chain } in self.chains() {
@@ -248,7 +248,7 @@ impl Model {
     }
 }
 
-/// What happened in a [`check`].
+/// Events of a [`check`].
 #[derive(Default)]
 struct Happened {
     corrections: usize,
@@ -266,15 +266,15 @@ fn spots(random: &mut Random) -> Spots {
     random.chance(0.9).then_some(found)
 }
 
-/// Tracks come in epochs, part of them late, corrected or taken back; the operator restarts now and then. What stays is what
-/// the tracks that are kept say, together with what was said of those that were forgotten.
+/// Sends tracks in epochs, some of them late, corrected or retracted, with occasional restarts. The result is that of the
+/// kept tracks together with that of the removed ones.
 fn check(seed: u64, case: &Case) -> Happened {
     let mut random = Random::of_seed(seed);
     let bound = bind(&Associate, &[tracks()], &case.options).unwrap();
     let mut running = instance(&bound);
     let mut reader = Reader::default();
     let mut model = Model::new(case);
-    // Of each name what came last.
+    // The last version of each name.
     let mut sent: BTreeMap<usize, Seen> = BTreeMap::new();
     let (mut sequence, mut happened) = (0, Happened::default());
     for epoch in 0..40i64 {
@@ -419,7 +419,7 @@ fn what_began_long_ago_and_has_just_ended_is_an_object_of_its_own() {
     };
     let mut reader = Reader { watermark: 20_000_000, ..Reader::default() };
     let mut output = Output::default();
-    // It was parked; the second begins where it ended and looks the same, the third follows the second.
+    // It was parked. The second starts where it ended and looks the same, the third follows the second.
     let three = [seen(0, 0, 5_000, 19_990, 1), seen(1, 1, 20_000, 35_000, 1), seen(2, 2, 35_010, 35_020, 1)];
     running.apply(0, &rows(0, &three), &mut output).unwrap();
     assert!(output.drops.is_empty());
@@ -430,7 +430,7 @@ fn what_began_long_ago_and_has_just_ended_is_an_object_of_its_own() {
     let mut running = instance(&bound);
     running.restore(&snapshot).unwrap();
     assert_eq!(running.snapshot().unwrap(), snapshot);
-    // It can be corrected and taken back as any other.
+    // It can be corrected and retracted as any other.
     for (first, again, left) in [
         (3, seen(0, 0, 5_000, 19_995, 1), &["t0 t0", "t1 t1", "t2 t1"][..]),
         (4, seen(0, 0, 5_000, 19_995, -1), &["t1 t1", "t2 t1"][..]),
@@ -441,7 +441,7 @@ fn what_began_long_ago_and_has_just_ended_is_an_object_of_its_own() {
         reader.read(output);
         assert_eq!(objects(&reader), left);
     }
-    // One that may be linked is not replaced so late.
+    // A linkable one is not replaced this late.
     running.advance(40_000_000, &mut Output::default()).unwrap();
     let mut output = Output::default();
     running.apply(0, &rows(5, &[seen(1, 1, 20_000, 36_000, 1)]), &mut output).unwrap();
@@ -521,7 +521,7 @@ fn what_nothing_can_change_is_forgotten_and_stays_said() {
         reader.objects().iter().all(|(track, object)| track[1..].parse::<i32>().unwrap() / 2 * 2
             == object[1..].parse::<i32>().unwrap())
     );
-    // About 10 s of them, two a second and some bytes each.
+    // About 10 s of tracks, two per second, some bytes each.
     let one = bytes / 22;
     assert!((100..4000).contains(&one), "{bytes}");
     let mut output = Output::default();
@@ -530,7 +530,7 @@ fn what_nothing_can_change_is_forgotten_and_stays_said() {
     assert!(output.batches.is_empty());
 }
 
-/// Who adds up what comes must not be told corrections.
+/// An operator that only adds must not get corrections.
 #[test]
 fn operators_that_only_add_refuse_corrections() {
     let folder = tempfile::tempdir().unwrap();
@@ -559,7 +559,7 @@ fn operators_that_only_add_refuse_corrections() {
     assert!(bound.sinks["o"].input.revised);
 }
 
-/// A source whose rows may be taken back.
+/// A source with retractions.
 struct Revising;
 
 impl crate::kind::SourceKind for Revising {

@@ -1,4 +1,4 @@
-//! `crop`: a record for each box that a model found in a picture, with that part of the picture.
+//! `crop`: emits one record per detected box, with that part of the picture.
 //!
 //! ```yaml
 //! - id: vehicles
@@ -8,13 +8,13 @@
 //!     classes: [car, van, truck, bus]
 //!     least: 12                    # pixels; what is smaller is left out
 //! ```
-//! It reads the column `boxes`, a tensor of [most, 6] numbers as the step `decode_boxes` of a manifest gives them (left, top,
-//! width and height as shares of the picture, score, class), and the picture in which they were found. A picture without
-//! boxes gives no record; one that cannot be read is a dead letter.
+//! It reads the column `boxes`, a tensor of [most, 6] numbers from the manifest step `decode_boxes` (left, top, width and
+//! height as shares of the picture, score, class), and the picture in which they were found. A picture without boxes gives
+//! no record; an unreadable one is a dead letter.
 //!
-//! Output columns: all columns of the input but these two; `box` (int64, place among the picture's boxes); `left`, `top`,
-//! `width` and `height` (float64, pixels of the picture); `score` (float64); `class` (text where `classes` names them, else
-//! int64); the part of the picture in the column where the picture was, not compressed, unless `pictures: false`.
+//! Output columns: all columns of the input but these two; `box` (int64, index among the picture's boxes); `left`, `top`,
+//! `width` and `height` (float64, pixels of the picture); `score` (float64); `class` (text if `classes` names them, else
+//! int64); the uncompressed part of the picture in the column of the picture, unless `pictures: false`.
 use super::pixels::Pixels;
 use crate::api::{
     BoundOperator, Computation, DeadLetter, Instance, OperatorError, Output, Spread, Stateless,
@@ -72,7 +72,7 @@ fn yes() -> bool {
     true
 }
 
-/// Numbers of a box.
+/// Numbers per box.
 const NUMBERS: usize = 6;
 
 fn holds_boxes(found: &ColumnType) -> bool {
@@ -163,12 +163,12 @@ struct Running {
     setup: Arc<Setup>,
 }
 
-/// What is found in the pictures of a batch.
+/// Boxes found in the pictures of a batch.
 #[derive(Default)]
 struct Found {
     /// Row of the picture.
     rows: Vec<u32>,
-    /// Place among its boxes.
+    /// Index among its boxes.
     places: Vec<u32>,
     /// Left, top, width, height, score.
     numbers: [Vec<f64>; 5],
@@ -295,7 +295,7 @@ mod tests {
         ])
     }
 
-    /// Frames of 10 x 10 pixels; the second one cannot be read.
+    /// Frames of 10 x 10 pixels; the second one is unreadable.
     fn rows(boxes: [[[f32; 6]; 2]; 3]) -> RecordBatch {
         let camera = json!({"camera": "north"});
         let batch = batch(&frames(), &[camera.clone(), camera.clone(), camera]);
@@ -353,7 +353,7 @@ mod tests {
         let output = run_stateless(&bound, &rows(boxes));
         let places = int64(output.batches[0].column_by_name("box").unwrap()).unwrap();
         assert_eq!(places.values().to_vec(), [1]);
-        // What has no boxes is not looked at.
+        // A picture without boxes is not read.
         assert!(output.dead_letters.is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! Operators on what is found in pictures: `crop`, `track`, `associate`.
+//! Operators on detections in pictures: `crop`, `track`, `associate`.
 pub mod associate;
 mod associate_state;
 pub mod crop;

@@ -1,16 +1,16 @@
-//! When each object was seen last, so that those that are over are found without a look at the others. An object is over
-//! as a whole: all its tracks stay as long as one does, however long ago the others ended.
+//! Last sighting of each object, so that ended objects are found without a scan. An object ends as a whole: all its tracks
+//! stay as long as one does, even if the others ended long ago.
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Objects with their tracks. Everything takes time with the logarithm of how many there are.
+/// Objects with their tracks. All operations take time logarithmic in their number.
 #[derive(Debug, Default)]
 pub(super) struct ObjectAges {
-    /// What is known of each track: its object, and its end in milliseconds.
+    /// Object of each track, and its end in milliseconds.
     tracks: BTreeMap<Arc<str>, (Arc<str>, i64)>,
-    /// By object: the ends of its tracks.
+    /// Ends of the tracks, by object.
     ends: HashMap<Arc<str>, BTreeSet<(i64, Arc<str>)>>,
-    /// Objects by the latest of these.
+    /// Objects by the latest of these ends.
     latest: BTreeSet<(i64, Arc<str>)>,
 }
 
@@ -20,7 +20,7 @@ impl ObjectAges {
         self.tracks.get(track).map(|(object, _)| object)
     }
 
-    /// A track belongs to this object and ends then, whatever was said of it before.
+    /// Sets object and end of a track, replacing earlier ones.
     pub(super) fn set(&mut self, track: Arc<str>, object: Arc<str>, end: i64) {
         if self.tracks.get(&track).is_some_and(|known| known.0 == object && known.1 == end) {
             return;
@@ -32,7 +32,7 @@ impl ObjectAges {
         });
     }
 
-    /// A track is no more.
+    /// Removes a track.
     pub(super) fn remove(&mut self, track: &str) {
         if let Some((track, (object, end))) = self.tracks.remove_entry(track) {
             self.change(&object, |ends| {
@@ -41,7 +41,7 @@ impl ObjectAges {
         }
     }
 
-    /// Takes out the object that ended first if that was before `horizon`, and gives its tracks.
+    /// Removes the object that ended first if that was before `horizon`, and returns its tracks.
     pub(super) fn take_before(&mut self, horizon: i64) -> Option<Vec<Arc<str>>> {
         let first = self.latest.first().filter(|(end, _)| *end < horizon)?.clone();
         self.latest.remove(&first);
@@ -53,7 +53,7 @@ impl ObjectAges {
         Some(tracks)
     }
 
-    /// Changes the ends of an object's tracks, and where it stands among the others.
+    /// Changes the ends of an object's tracks, and its position among the others.
     fn change(&mut self, object: &Arc<str>, change: impl FnOnce(&mut BTreeSet<(i64, Arc<str>)>)) {
         let ends = self.ends.entry(object.clone()).or_default();
         let before = ends.last().map(|(end, _)| *end);
@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// As a look at all of them says it.
+        /// Compares with a scan of all objects.
         #[test]
         fn objects_are_over_when_all_their_tracks_are(
             steps in prop::collection::vec((0..20usize, 0..6usize, 0..100i64, 0..5u8), 1..120)

@@ -5,7 +5,7 @@ use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use std::borrow::Cow;
 use std::io::Cursor;
 
-/// Longest side that is decoded, pixels, and most memory for it, bytes: as models read pictures.
+/// Longest side that is decoded, in pixels, and most memory for it, in bytes; as for model inputs.
 const MAX_SIDE: u32 = 16_384;
 const MAX_BYTES: u64 = 512 << 20;
 
@@ -17,10 +17,10 @@ pub(super) struct Pixels<'a> {
 }
 
 impl<'a> Pixels<'a> {
-    /// The pixels of a picture in a column; those that are not compressed are not copied.
+    /// Returns the pixels of a picture in a column; uncompressed ones are not copied.
     ///
     /// # Errors
-    /// Why it cannot be read: a stable code and words.
+    /// A stable code and a message if it is unreadable.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, (&'static str, String)> {
         if RawImage::is_one(bytes) {
             let picture = RawImage::parse(bytes).map_err(|error| ("image_invalid", error.to_string()))?;
@@ -35,7 +35,7 @@ impl<'a> Pixels<'a> {
         Ok(Self { width, height, values: Cow::Owned(picture.into_raw()) })
     }
 
-    /// Appends a part as a picture that is not compressed. It lies within the picture and is not empty.
+    /// Appends a part as an uncompressed picture. It lies within the picture and is not empty.
     pub(super) fn append_part(&self, [left, top, right, bottom]: [u32; 4], to: &mut Vec<u8>) {
         RawImage::write_header(right - left, bottom - top, to);
         for row in top as usize..bottom as usize {
@@ -45,7 +45,7 @@ impl<'a> Pixels<'a> {
     }
 }
 
-/// A JPEG or PNG picture, turned and mirrored as its metadata say.
+/// Decodes a JPEG or PNG picture, turned and mirrored according to its metadata.
 fn decode(bytes: &[u8]) -> image::ImageResult<DynamicImage> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));

@@ -1,4 +1,4 @@
-//! `track`: follows what was found in the pictures of each camera from frame to frame.
+//! `track`: follows detections from frame to frame in each camera.
 //!
 //! ```yaml
 //! - id: tracks
@@ -8,25 +8,26 @@
 //!     gives: tracks                # or `boxes`
 //!     patience: 20                 # frames
 //! ```
-//! The tracker is BoT-SORT (see the crate `tidemill-tracking`): boxes are compared with where a Kalman filter expects
-//! them, and by their embeddings where there is a column of these. A frame is looked at when the watermark has passed it,
-//! so what comes of it depends on the frames alone, not on epochs, batches or restarts; a box that comes later is dropped
-//! as `late`. The boxes of a frame have one event time, that of the frame (several frames may have the same): those with a later one are
-//! dropped as `frame_again`. A file of boxes without `event_time` has none that is of use: each row would have its own. A number lower than
-//! that of the frame before is of a camera that counts anew: all its tracks are over, and it goes on as with its first frame.
+//! The tracker is BoT-SORT (see the crate `tidemill-tracking`): boxes are compared with the predictions of a Kalman filter,
+//! and by their embeddings if there is such a column. A frame is processed when the watermark has passed it, so results
+//! depend on the frames alone, not on epochs, batches or restarts; a later box is dropped as `late`. The boxes of a frame
+//! share its event time (several frames may have one time); those with a later one are dropped as `frame_again`. A file of
+//! boxes without `event_time` has no usable one: each row would have its own. A number lower than that of the frame before
+//! means that the camera restarted its count: all its tracks end, and its next frame counts as its first.
 //!
-//! - `gives: boxes`: each box goes on with a further column, `track` (text, `CAMERA/NUMBER`). Boxes that belong to no track
-//!   are dropped as `untracked`; the first box of a track is among them, except in the first frame, since one detection
-//!   may be a mistake.
-//! - `gives: tracks`: each track is a record once it is over: `camera`, `track`, `class` (where there is one),
+//! - `gives: boxes`: each box is sent with a further column, `track` (text, `CAMERA/NUMBER`). Boxes without a track are
+//!   dropped as `untracked`; the first box of a track is among them, except in the first frame, since one detection may be
+//!   a mistake.
+//! - `gives: tracks`: each track is a record once it has ended: `camera`, `track`, `class` (if there is one),
 //!   `first_frame`, `last_frame`, `start` and `end` (int64, milliseconds, event times of the first and last box),
-//!   `detections`, `embedding` (mean over its boxes, where there are any), and with `path: true` a text of
-//!   `frame,left,top,width,height` for each box, separated by `;` (of a track of more than 100,000 boxes every second one, of
-//!   more than 200,000 every fourth and so on: it is to take bounded memory). The event time is that of its last box.
+//!   `detections`, `embedding` (mean over its boxes, if there are any), and with `path: true` a text of
+//!   `frame,left,top,width,height` for each box, separated by `;`. To bound memory, a track of more than 100,000 boxes
+//!   keeps every second one, of more than 200,000 every fourth, and so on. The event time is that of its last box.
 //!
-//! A track is over after `patience` frames in which it was not seen. Where no box of the camera comes any more, that is by its pace lately, and by
-//! one frame a second where only one frame had boxes, or all had one time. That wait is meant, so it is no part of its latency, which
-//! counts from when the box was due that showed that the track is over. Several stages may share the work camera by camera.
+//! A track ends after `patience` frames without a detection. If the camera sends no more boxes, the frames are estimated
+//! from its recent pace, or one per second if only one frame had boxes, or all had one time. That wait is intended, so it
+//! is not part of the latency, which counts from the intended time of the box that showed the end of the track. Several
+//! stages may share the work by camera.
 use super::track_rows::{Columns, Gives};
 use super::track_state::{Running, Setup};
 use crate::api::{BoundOperator, Computation, GroupColumn, Instance, Spread};
@@ -119,7 +120,7 @@ fn score() -> Located<String> {
     "score".into()
 }
 
-/// The tracker's settings, and what is wrong with them.
+/// Returns the tracker's settings, and reports errors in them.
 fn settings(options: &Options, errors: &mut Diagnostics) -> TrackerSettings {
     let mut settings = TrackerSettings::default();
     let shares = [
@@ -178,7 +179,7 @@ impl TypedOperatorKind for Track {
             )
         };
         let is_number = |found: &ColumnType| *found == ColumnType::Float64;
-        // What is not named is taken where it is there and fits.
+        // A column that is not named is used if it exists and fits.
         let by_default = |name: &str, accepts: fn(&ColumnType) -> bool| {
             port.stream
                 .column(name)

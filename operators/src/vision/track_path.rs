@@ -1,13 +1,13 @@
 //! The boxes of a track as a text: `frame,left,top,width,height` for each, separated by `;`, frames from 0 on.
 use std::fmt::Write;
 
-/// Most boxes in such a text: a car that is parked before a camera is one track for days, which is to take bounded memory.
+/// Most boxes in such a text: a car parked before a camera is one track for days, and memory must stay bounded.
 pub const MOST_STEPS: u64 = 100_000;
 
 /// A box of a track: number of the frame, then left, top, width and height in pixels.
 pub type Step = (u64, [f64; 4]);
 
-/// The boxes in such a text; what is none is left out.
+/// Parses the boxes of such a text; invalid ones are skipped.
 ///
 /// ```
 /// use tidemill_operators::vision::track_path::steps;
@@ -18,8 +18,8 @@ pub fn steps(path: &str) -> impl Iterator<Item = Step> {
     path.split(';').filter_map(step)
 }
 
-/// Adds the next box to the text of a track of which so many were `seen` before. Of [`MOST_STEPS`] every second one goes, and from then on
-/// every second one is added; of twice as many every fourth, and so on.
+/// Adds the next box to the text of a track with `seen` boxes before. From [`MOST_STEPS`] boxes on only every second one is
+/// kept, from twice as many every fourth, and so on.
 pub(super) fn add(path: &mut String, seen: u64, (frame, [left, top, width, height]): &Step) {
     let every = (seen / MOST_STEPS + 1).next_power_of_two();
     if seen > 0 && seen == every / 2 * MOST_STEPS {
@@ -29,7 +29,7 @@ pub(super) fn add(path: &mut String, seen: u64, (frame, [left, top, width, heigh
         return;
     }
     let separator = if path.is_empty() { "" } else { ";" };
-    // A text takes everything.
+    // Writing to a string cannot fail.
     let _ = write!(path, "{separator}{frame},{left:.2},{top:.2},{width:.2},{height:.2}");
 }
 

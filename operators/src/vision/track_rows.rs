@@ -1,4 +1,4 @@
-//! Boxes as rows, and tracks as rows.
+//! Conversion between rows and the tracker's boxes and tracks.
 use super::track_path;
 use crate::api::OperatorError;
 use crate::record::{METADATA_COLUMNS, Metadata, RecordId, float64, int64, tensor_f32, text};
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::Track;
 
-/// No score is larger: sums of scores have to stay numbers. Detectors give 0 to 1, or what their models say instead.
+/// Largest score, so that sums of scores stay finite. Detectors give 0 to 1, or the raw output of their models.
 const LARGEST_SCORE: f64 = 1e7;
 
-/// Where in the payload what is.
+/// Payload positions of the columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) camera: usize,
@@ -28,7 +28,7 @@ pub(super) struct Columns {
     pub(super) embedding: Option<usize>,
 }
 
-/// What the operator gives.
+/// Output of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gives {
     Boxes,
@@ -46,10 +46,10 @@ pub(super) struct BoxRow<'a> {
 }
 
 impl Columns {
-    /// The box of a row.
+    /// Reads the box of a row.
     ///
     /// # Errors
-    /// A stable code and words: something is missing or cannot be meant.
+    /// A stable code and a message if a value is missing or implausible.
     pub(super) fn row<'a>(
         &self,
         batch: &'a RecordBatch,
@@ -99,10 +99,10 @@ impl Columns {
     }
 }
 
-/// What a row of a track needs and the tracker does not know.
+/// Data of a track's row that the tracker does not keep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Origin {
-    /// Of the first box.
+    /// Id of the first box.
     pub(super) id: RecordId,
     pub(super) source: u32,
     pub(super) sequence: u64,
@@ -111,9 +111,9 @@ pub(super) struct Origin {
     pub(super) start: i64,
     /// Event time of the last one.
     pub(super) end: i64,
-    /// All boxes, where they are asked for; of very many some.
+    /// All boxes if requested; a sample of very many.
     pub(super) path: String,
-    /// Boxes that were noted for it.
+    /// Number of its boxes.
     #[serde(default)]
     noted: u64,
 }
@@ -133,7 +133,7 @@ impl Origin {
         }
     }
 
-    /// The track was seen once more.
+    /// Records one more detection of the track.
     pub(super) fn note(&mut self, metadata: &Metadata<'_>, row: usize, seen: Option<&BoxRow<'_>>) {
         self.end = metadata.times.value(row);
         if let Some(BoxRow { frame, area, .. }) = seen {
@@ -144,13 +144,13 @@ impl Origin {
     }
 }
 
-/// A track that is over.
+/// A track that has ended.
 pub(super) struct Ended {
     pub(super) camera: String,
     pub(super) class: Option<String>,
     pub(super) track: Track,
     pub(super) origin: Origin,
-    /// When the latest box was due without which it would not be known that the track is over.
+    /// Intended time of the latest box that showed that the track had ended.
     pub(super) intended: i64,
 }
 
@@ -159,7 +159,7 @@ pub(super) fn track_name(camera: &str, number: u64) -> String {
     format!("{camera}/{number}")
 }
 
-/// Tracks as rows of this schema.
+/// Converts tracks to rows of this schema.
 pub(super) fn track_rows(
     schema: &SchemaRef,
     operator: u64,
@@ -206,7 +206,7 @@ pub(super) fn track_rows(
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(broken)
 }
 
-/// What the tracks look like; empty where none of the boxes had an embedding.
+/// Returns the tracks' embeddings; empty if none of the boxes had one.
 fn embeddings(data_type: &DataType, ended: &[Ended]) -> Result<ArrayRef, OperatorError> {
     let DataType::FixedSizeList(item, length) = data_type else {
         return Err(OperatorError::new(format!("track: a column of the type {data_type} was not asked for")));

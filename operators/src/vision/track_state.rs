@@ -16,12 +16,12 @@ use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"TRCK0002";
 
-/// How far apart frames are thought to be where nothing is known of it, microseconds.
+/// Assumed distance of frames while the pace is unknown, microseconds.
 const SLOWEST: i128 = 1_000_000;
-/// The pace of a camera is that of at most so many frames.
+/// Most frames from which the pace of a camera is computed.
 const PACE_FRAMES: u64 = 256;
 
-/// What all copies of one `track` share.
+/// Settings that all copies of one `track` share.
 pub(super) struct Setup {
     pub(super) operator: u64,
     pub(super) settings: TrackerSettings,
@@ -31,19 +31,19 @@ pub(super) struct Setup {
     pub(super) output: SchemaRef,
 }
 
-/// What is known of a camera.
+/// State of a camera.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Camera {
     tracker: Tracker,
-    /// Event time and number of a frame before it, from which on the pace is taken: the first one, or not so long ago.
+    /// Event time and number of the earlier frame for the pace: the first one, or a recent one.
     first: (EventTime, u64),
-    /// Of the last one.
+    /// Event time and number of the last frame.
     last: (EventTime, u64),
     /// Route class of the last row, by which a state is divided.
     class: u32,
-    /// Names of classes, in the order in which they came.
+    /// Names of classes, in order of appearance.
     classes: Vec<String>,
-    /// By number of the track; only those that live.
+    /// By number of the track; only live ones.
     origins: BTreeMap<u64, Origin>,
 }
 
@@ -57,23 +57,23 @@ impl Camera {
         known as u32
     }
 
-    /// Frames and microseconds from the first to the last one; where that says nothing of the pace, one frame in [`SLOWEST`]: a camera that
-    /// was seen once must not hold up all others.
+    /// Frames and microseconds between the first and the last one; if that is not enough for a pace, one frame in
+    /// [`SLOWEST`]. A camera that was seen once must not hold up all others.
     fn pace(&self) -> (i128, i128) {
         let frames = i128::from(self.last.1) - i128::from(self.first.1);
         let took = i128::from(self.last.0) - i128::from(self.first.0);
         if frames > 0 && took > 0 { (frames, took) } else { (1, SLOWEST) }
     }
 
-    /// Whether all tracks are over at this watermark, by the mean time from frame to frame lately.
+    /// Whether all tracks have ended at this watermark, by the recent mean time between frames.
     fn is_over(&self, watermark: EventTime, patience: u64) -> bool {
         let (frames, took) = self.pace();
         let since = i128::from(watermark) - i128::from(self.last.0);
         watermark == EventTime::MAX || since * frames > (i128::from(patience) + 1) * took
     }
 
-    /// A camera whose tracks were all over has a frame again. That it was away says little of its pace: of the time no more counts than
-    /// twice what its frames take, or would take until tracks are over.
+    /// Records a frame of a camera whose tracks had all ended. Its absence says little about its pace: at most twice the
+    /// time of its frames, or of the patience, is counted.
     fn returned(&mut self, time: EventTime, frame: u64, patience: u64) {
         let (frames, took) = self.pace();
         let away = frame.saturating_sub(self.last.1).max(patience + 1);
@@ -85,7 +85,8 @@ impl Camera {
         }
     }
 
-    /// A later frame. What was long ago says no more how fast frames come: of more than so many at the same pace half are forgotten.
+    /// Records a later frame. Old frames say little about the current pace, so half of the history is dropped once it is
+    /// long.
     fn reached(&mut self, time: EventTime, frame: u64) {
         self.last = (time, frame);
         let frames = frame.saturating_sub(self.first.1);
@@ -105,7 +106,7 @@ pub(super) struct Running {
     cameras: BTreeMap<String, Camera>,
     /// Rows that the watermark has not passed.
     pending: Vec<RecordBatch>,
-    /// When the latest box was due that was looked at, over all cameras: what a watermark brings to an end follows from it.
+    /// Intended time of the latest processed box, over all cameras; the ends that a watermark causes get it.
     latest: i64,
 }
 
@@ -114,7 +115,7 @@ impl Running {
         Self { setup, watermark: EventTime::MIN, cameras: BTreeMap::new(), pending: Vec::new(), latest: 0 }
     }
 
-    /// All pending rows that the watermark has passed, in the order of frames; the others go on waiting.
+    /// Takes the pending rows that the watermark has passed, in the order of frames; the others keep waiting.
     fn due(&mut self) -> Result<Option<RecordBatch>, OperatorError> {
         if self.pending.is_empty() {
             return Ok(None);
@@ -138,14 +139,14 @@ impl Running {
         order.sort_by_cached_key(|row| {
             let row = *row as usize;
             let camera = cameras.filter(|names| names.is_valid(row)).map(|names| names.value(row));
-            // Several frames may have one time, such as where that is told in whole seconds.
+            // Several frames may have one time, for example if it has whole seconds.
             let frame = frames.filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row));
             (metadata.times.value(row), camera, frame, metadata.id(row))
         });
         take_record_batch(&due, &UInt32Array::from(order)).map(Some).map_err(broken)
     }
 
-    /// Looks at the frames of complete rows.
+    /// Processes the frames of complete rows.
     fn look(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let setup = Arc::clone(&self.setup);
         let metadata = Metadata::of(batch);
@@ -202,7 +203,8 @@ impl Running {
         Ok(())
     }
 
-    /// Looks at one frame of one camera; gives the number of the track of each box, or nothing where the camera's last frame comes again.
+    /// Processes one frame of one camera. Returns the track number of each box, or nothing if the camera's last frame is
+    /// repeated.
     fn frame(
         &mut self,
         metadata: &Metadata<'_>,
@@ -221,7 +223,7 @@ impl Running {
             origins: BTreeMap::new(),
         });
         camera.class = metadata.classes.value(first);
-        // As if the watermark had been here already.
+        // Acts as if the watermark had been here already.
         let intended = boxes.iter().map(|(row, _)| metadata.intended.value(*row)).max().unwrap_or(0);
         self.latest = self.latest.max(intended);
         let is_over = camera.is_over(time, self.setup.settings.patience);
@@ -229,8 +231,8 @@ impl Running {
             ended.extend(finish(name, camera, intended));
             camera.returned(time, frame, self.setup.settings.patience);
         }
-        // Frames come by time, so a lower number is of a camera that counts anew, or the one before was damaged. The same one says nothing of
-        // that while tracks may go on: its boxes have different times.
+        // Frames come by time, so a lower number means that the camera restarted its count or that the previous number was
+        // damaged. An equal number does not while tracks may continue: its boxes have different times.
         match camera.tracker.last_frame() {
             Some(last) if frame < last || frame == last && is_over => {
                 let tracks = camera.tracker.begin_again();
@@ -255,7 +257,7 @@ impl Running {
             ended.extend(end(name, camera, track, intended));
         }
         if let Gives::Tracks { path } = self.setup.gives {
-            // The first box of a track is told with it, so it is noted before the track is confirmed.
+            // The first box of a track belongs to its row, so it is recorded before the track is confirmed.
             for (number, index) in camera.tracker.seen_last().to_vec() {
                 let (row, seen) = &boxes[index];
                 let origin = camera.origins.entry(number).or_insert_with(|| Origin::of(metadata, *row));
@@ -279,20 +281,20 @@ impl Running {
     }
 }
 
-/// A track that is over, with what is known of it.
+/// An ended track, with its recorded data.
 fn end(name: &str, camera: &mut Camera, track: Track, intended: i64) -> Option<Ended> {
     let origin = camera.origins.remove(&track.number)?;
     let class = camera.classes.get(track.class() as usize).cloned();
     Some(Ended { camera: name.to_owned(), class, track, origin, intended })
 }
 
-/// All tracks of a camera are over.
+/// Ends all tracks of a camera.
 fn finish(name: &str, camera: &mut Camera, intended: i64) -> Vec<Ended> {
     let tracks = camera.tracker.finish();
     end_all(name, camera, tracks, intended)
 }
 
-/// These were the last tracks of a camera.
+/// Records the last tracks of a camera.
 fn end_all(name: &str, camera: &mut Camera, tracks: Vec<Track>, intended: i64) -> Vec<Ended> {
     let ended = tracks.into_iter().filter_map(|track| end(name, camera, track, intended)).collect();
     camera.origins.clear();
@@ -396,7 +398,7 @@ impl Stateful for Running {
     }
 }
 
-/// The watermark, when the latest box was due, the cameras, and the pending rows.
+/// The watermark, the latest intended time, the cameras, and the pending rows.
 type State = ((EventTime, i64, BTreeMap<String, Camera>), Vec<Vec<RecordBatch>>);
 
 impl Running {
@@ -430,7 +432,7 @@ mod tests {
         StreamType::new(columns)
     }
 
-    /// Two cameras; in each, a car comes every two seconds and crosses the picture in three, seen ten times a second.
+    /// Two cameras. In each, a car appears every two seconds and crosses the picture in three, seen ten times a second.
     pub(super) fn rows(seed: u64) -> Vec<(usize, Record)> {
         let mut random = Random::of_seed(seed);
         let mut rows = Vec::new();
@@ -438,7 +440,7 @@ mod tests {
             for frame in 0..100u64 {
                 for car in 0..5u64 {
                     let age = frame as i64 - 20 * car as i64;
-                    // Now and then the detector misses one.
+                    // The detector misses one occasionally.
                     if !(0..30).contains(&age) || age > 1 && random.chance(0.05) {
                         continue;
                     }
@@ -491,7 +493,7 @@ mod tests {
         }
     }
 
-    /// A track's latency counts from the box that showed that it is over, not from its own last one.
+    /// A track's latency counts from the box that showed its end, not from its own last one.
     #[test]
     fn patience_is_no_latency() {
         let output = run("{gives: tracks, patience: 10}", 3, 1);
@@ -530,7 +532,7 @@ mod tests {
             (vec![row(0, payload(-1, 5.0)), row(1, payload(0, -5.0)), row(2, json!({"camera": "east"}))], 10),
             (vec![row(3, payload(1, 5.0))], i64::MAX),
         ];
-        // Squares and sums of these would be infinite, and a checkpoint with them could not be read.
+        // Their squares and sums would be infinite, and a checkpoint with them unreadable.
         let mut sure = payload(0, 5.0);
         sure["score"] = json!(1e308);
         epochs[0].0.extend([row(4, payload(0, 1e160)), row(5, sure)]);

@@ -1,4 +1,4 @@
-//! Frames as cameras give them: several of one time, one in pieces, counted anew, damaged, the only one.
+//! Irregular frames: several of one time, one in pieces, restarted counts, damaged numbers, a single frame.
 use super::super::track::Track as TrackKind;
 use super::tests::{boxes, column, rows};
 use super::*;
@@ -15,7 +15,7 @@ fn run(options: &str, rows: &[(usize, Record)], random: u64) -> Output {
     run_epochs(&bound, &[boxes()], &feed(rows, 150_000, random).epochs, random)
 }
 
-/// What is given of a car that drives through the picture of one camera, by numbers and times of the frames that show it.
+/// The output for a car that drives through the picture of one camera, by numbers and times of its frames.
 fn followed(frames: &[(u64, i64)]) -> (Vec<String>, Vec<String>) {
     let record = |(place, (frame, time)): (usize, &(u64, i64))| {
         let payload = json!({
@@ -51,7 +51,7 @@ fn frames_of_one_time_are_frames_of_their_own() {
     }
 }
 
-/// Boxes that have a time each are no frame: that those behind the first are not looked at is told, whatever is given.
+/// Boxes with different times are no frame: those after the first are reported as unused, with either output.
 #[test]
 fn a_frame_in_pieces_is_told() {
     let mut pieces = rows(3);
@@ -77,7 +77,7 @@ fn a_camera_that_counts_anew_goes_on() {
     let (tracks, detections) = followed(&frames);
     assert_eq!(tracks, ["east/1", "east/2"]);
     assert_eq!(detections, ["20", "15"]);
-    // The very first frame again, once everything before is over.
+    // The very first frame again, after all tracks have ended.
     let (tracks, _) = followed(&[(0, 0), (0, 60_000_000), (1, 60_100_000)]);
     assert_eq!(tracks, ["east/1", "east/2"]);
 }
@@ -98,7 +98,7 @@ fn a_camera_that_was_seen_once_holds_up_nobody() {
     running.apply(0, &records(&boxes(), &[once]), &mut output).unwrap();
     running.advance(3_000_000, &mut output).unwrap();
     assert_eq!((running.output_watermark(3_000_000), output.batches.len()), (0, 0));
-    // Three frames, at one a second as long as nothing is known of it.
+    // Three frames, at one per second while the pace is unknown.
     running.advance(3_000_001, &mut output).unwrap();
     assert_eq!((running.output_watermark(3_000_001), output.batches.len()), (3_000_001, 1));
 }
@@ -118,11 +118,11 @@ fn camera() -> Camera {
 fn a_pause_does_not_slow_a_camera_down() {
     let mut camera = camera();
     (1..=10).for_each(|frame| camera.reached(frame as i64 * 100_000, frame));
-    // Nothing was to be seen for a while: that is no pause.
+    // An empty scene for a while is no pause.
     camera.returned(9_000_000, 90, 30);
     camera.reached(9_000_000, 90);
     assert_eq!(camera.pace(), (90, 9_000_000));
-    // It was off for an hour, and went on counting where it had been.
+    // It was off for an hour, and continued its count.
     let time = 3_609_000_000;
     assert!(camera.is_over(time, 30));
     camera.returned(time, 91, 30);

@@ -1,8 +1,9 @@
-//! When the frames of an annotated video are shown: as those of its source.
+//! Display times of the frames of an annotated video, as in its source.
 use crate::video::encoder::Pace;
 use crate::video::index::Index;
 
-/// Even, where no frame is further from its even time than the container's unit or a millisecond; else each has its own time.
+/// Returns an even pace if no frame is further from its even time than the container's unit or a millisecond; else each
+/// frame has its own time.
 pub(super) fn pace(index: &Index, every: u32) -> Pace {
     let (frames, seconds) = frame_rate(index, every);
     let shown: Vec<i64> = (0..index.frames.len())
@@ -20,7 +21,7 @@ pub(super) fn pace(index: &Index, every: u32) -> Pace {
     Pace::Own { tick: if tick < 1000 { 1000 } else { tick } }
 }
 
-/// Frames and the seconds in which they come, on average.
+/// Average rate: frames and seconds.
 fn frame_rate(index: &Index, every: u32) -> (u64, u64) {
     let (numerator, denominator) = index.time_base;
     let every = u64::from(every.max(1));

@@ -1,4 +1,4 @@
-//! From records to videos: decode, draw, encode.
+//! Converts records to videos: decode, draw, encode.
 use super::pace::pace;
 use crate::api::OperatorError;
 use crate::raw_image::RawImage;
@@ -26,13 +26,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Most bytes of a frame.
 const MOST: usize = 256 << 20;
-/// So often ffmpeg is started again where it ends in the middle of a video, as at sources.
+/// Restarts of ffmpeg if it ends in the middle of a video, as at sources.
 const TRIES: u32 = 3;
 
-/// How the videos are made.
+/// Settings of the videos.
 pub(super) struct Render {
     pub(super) program: PathBuf,
-    /// Videos that are drawn on, and the file that becomes of each.
+    /// Videos to draw on, and the output file of each.
     pub(super) outputs: Vec<(PathBuf, PathBuf)>,
     pub(super) container: Container,
     pub(super) columns: Columns,
@@ -41,24 +41,24 @@ pub(super) struct Render {
     pub(super) overwrite: bool,
 }
 
-/// Positions of columns in batches, metadata counted.
+/// Positions of columns in batches, including metadata.
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// None: there is one video.
+    /// `None` if there is one video.
     pub(super) camera: Option<usize>,
-    /// None: the boxes say it.
+    /// `None` if the boxes contain it.
     pub(super) frame: Option<usize>,
     pub(super) boxes: Boxes,
     pub(super) id: Option<usize>,
     pub(super) text: Vec<usize>,
 }
 
-/// Where boxes are.
+/// Position of boxes.
 #[derive(Debug, Clone)]
 pub(super) enum Boxes {
-    /// Left, top, width, height: a box a record.
+    /// Left, top, width, height: one box per record.
     Columns([usize; 4]),
-    /// A tensor of such rows as shares of the picture, with a score behind them.
+    /// A tensor of such rows as shares of the picture, followed by a score.
     Rows {
         /// Its column.
         column: usize,
@@ -72,11 +72,12 @@ pub(super) enum Boxes {
 /// Boxes of a video by frame.
 type Labels = HashMap<i64, Vec<Label>>;
 
-/// What is kept of a record, without its camera: frame, the bits of the sides, colour, text, path. Equal rows with -1 take it back.
+/// Stored data of a record, without its camera: frame, the bits of the sides, colour, text, path. An equal row with -1
+/// retracts it.
 type Row = (Option<i64>, [u64; 4], u64, Arc<str>, Option<Arc<str>>);
 
 impl Columns {
-    /// What is kept of a record: camera, frame, box, colour and text.
+    /// Schema of the stored data: camera, frame, box, colour and text.
     pub(super) fn schema(&self) -> Schema {
         let field = |name: &str, data_type: DataType| Field::new(name, data_type, true);
         let mut fields = vec![field("camera", DataType::Utf8), field("frame", DataType::Int64)];
@@ -86,7 +87,7 @@ impl Columns {
         Schema::new(fields)
     }
 
-    /// The same of all records of a batch, a row for each box or track.
+    /// Returns the stored data of a batch, one row for each box or track.
     pub(super) fn of(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         let mut cameras: Vec<Option<String>> = Vec::new();
         let mut frames: Vec<Option<i64>> = Vec::new();
@@ -140,7 +141,7 @@ impl Columns {
                     let values = values.as_primitive::<Float32Type>().values();
                     for of in values.chunks_exact(*width).filter(|of| of[4] > 0.0) {
                         let text = if text.is_empty() { format!("{:.2}", of[4]) } else { text.clone() };
-                        // The class decides the colour.
+                        // The class determines the colour.
                         let class = of.get(5).map_or(0, |class| *class as u64);
                         add([of[0], of[1], of[2], of[3]].map(f64::from), text, class);
                         paths.push(None);
@@ -164,7 +165,7 @@ impl Columns {
     }
 }
 
-/// A plain value as it is written on a frame.
+/// Formats a plain value for a frame.
 fn plain(column: &ArrayRef, row: usize) -> String {
     if column.is_null(row) {
         return String::new();
@@ -175,7 +176,7 @@ fn plain(column: &ArrayRef, row: usize) -> String {
         DataType::Boolean => column.as_boolean().value(row).to_string(),
         _ => column.as_string_opt::<i32>().map_or_else(String::new, |column| column.value(row).to_owned()),
     };
-    // The letters are those of ASCII.
+    // Only ASCII letters can be drawn.
     text.chars().take(40).map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
@@ -190,19 +191,19 @@ fn number(column: &ArrayRef, row: usize) -> Option<f64> {
     }
 }
 
-/// Numbers decide colours themselves, so that neighbours differ; texts by their hash.
+/// Numbers determine colours themselves, so that neighbours differ; texts do by their hash.
 fn number_of(id: &str) -> u64 {
     id.parse().unwrap_or_else(|_| xxh3_64(id.as_bytes()))
 }
 
 impl Render {
-    /// Refuses files that are there, where they are not to be replaced.
+    /// Refuses existing files that must not be replaced.
     pub(super) fn check_outputs(&self) -> Result<(), OperatorError> {
         let there = self.outputs.iter().map(|(_, file)| file).find(|file| !self.overwrite && file.exists());
         there.map_or(Ok(()), |file| Err(write_error(file, &std::io::ErrorKind::AlreadyExists.into())))
     }
 
-    /// Makes all videos of the kept rows, one after the other: in memory are the boxes of one.
+    /// Makes all videos from the stored rows, one after the other: memory holds the boxes of one.
     pub(super) fn videos(&self, journal: &Journal) -> Result<(), OperatorError> {
         for (video, file) in &self.outputs {
             let camera = video.file_stem().unwrap_or_default().to_string_lossy();
@@ -219,7 +220,7 @@ impl Render {
     fn video(&self, video: &Path, file: &Path, labels: &Labels) -> Result<(), OperatorError> {
         let index = match Index::read(&self.program, video) {
             Ok(index) => index,
-            // The source has told of it; there is nothing to draw on.
+            // The source has reported it; there is nothing to draw on.
             Err(error) => {
                 tracing::warn!(video = %video.display(), "no frames to draw on: {error}");
                 return Ok(());
@@ -236,8 +237,8 @@ impl Render {
         Ok(())
     }
 
-    /// Draws a video from its beginning to its end; what ffmpeg said, if it ended before that: then there is no file. `takes_part`: what
-    /// there is has to do, as the source has told what is missing.
+    /// Draws a video from start to end. Returns ffmpeg's message if it ended early; then there is no file. `takes_part`: an
+    /// incomplete video is accepted, as the source has reported the missing part.
     fn drawn(
         &self,
         video: &Path,
@@ -260,7 +261,7 @@ impl Render {
         let pace = pace(index, self.every);
         let mut encoder: Option<(Encoder, (u32, u32))> = None;
         let mut pixels = Vec::new();
-        // The frame that was decoded, and the one that is to be written.
+        // The decoded frame, and the next to write.
         let (mut next, mut due) = (0, 0);
         let mut broken = None;
         while let Some(time) = decoder.next_time() {
@@ -301,14 +302,14 @@ impl Render {
                     canvas.label(&label.scaled(wide, high));
                 }
             }
-            // Where frames could not be decoded this one is shown for as long: what follows stays in time.
+            // If frames could not be decoded, this one is shown in their place, so that later ones stay in time.
             while due <= next && due < index.frames.len() {
                 let time = u64::try_from(index.microseconds(due)).unwrap_or(0);
                 encoder.write(&pixels[start..], time).map_err(|error| failed(&error))?;
                 due += every;
             }
         }
-        // It may be in the middle of a frame that nobody takes.
+        // It may be in the middle of a frame that is not read.
         let (is_well, words) = match broken.is_some() {
             true => (false, None),
             false => decoder.finish(),
@@ -322,7 +323,7 @@ impl Render {
         }
         match encoder {
             Some((encoder, _)) => encoder.finish().map_err(|error| failed(&error))?,
-            // No frame could be decoded, of which the source has told.
+            // No frame could be decoded, which the source has reported.
             None => return Ok(None),
         }
         drop(content);
@@ -331,7 +332,7 @@ impl Render {
     }
 }
 
-/// Adds the rows of a camera; what comes and is taken back is gone.
+/// Adds the rows of a camera; retracted ones cancel out.
 fn collect(batch: &RecordBatch, own: &str, rows: &mut BTreeMap<Row, i64>) {
     let text = |column: usize| batch.column(column).as_string::<i32>();
     let (camera, texts, paths) = (text(0), text(7), text(8));
@@ -363,7 +364,7 @@ fn collect(batch: &RecordBatch, own: &str, rows: &mut BTreeMap<Row, i64>) {
     }
 }
 
-/// The boxes of rows that stay.
+/// Groups the remaining boxes by frame.
 fn labels(rows: BTreeMap<Row, i64>) -> Labels {
     let mut labels = Labels::new();
     let stays = rows.into_iter().filter(|(_, count)| *count > 0).map(|(row, _)| row);

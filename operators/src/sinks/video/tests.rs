@@ -1,4 +1,4 @@
-//! Annotated videos, looked at by decoding them.
+//! Checks annotated videos by decoding them.
 use super::*;
 use crate::raw_image::RawImage;
 use crate::record::binary;
@@ -51,7 +51,7 @@ fn bind(base: &Path, yaml: &str) -> Result<BoundSink, Diagnostics> {
     bind_as(base, stream(), yaml)
 }
 
-/// Red, green and blue at a place of every frame of a video.
+/// Red, green and blue at one position in every frame of a video.
 fn colours(folder: &Path, file: &str, x: usize, y: usize) -> Vec<[u8; 3]> {
     let source =
         crate::sources::test::bind(&crate::sources::video::Video, folder, &format!("path: {file}")).unwrap();
@@ -100,7 +100,7 @@ fn boxes_are_drawn_on_their_frames_and_all_frames_are_there() {
     assert_eq!(names(&folder.path().join("out")), ["a.avi", "a.mp4"], "nothing else is left");
 }
 
-/// A camera that pauses: a player shows each frame when it shows that of the source.
+/// A camera that pauses: a player shows each frame when it shows the source's.
 #[test]
 fn frames_are_shown_when_those_of_the_source_are() {
     use crate::video::index::Index;
@@ -128,7 +128,7 @@ fn frames_are_shown_when_those_of_the_source_are() {
     }
 }
 
-/// As a camera that is set to another resolution: a source gives all frames in the first one, too, so boxes are where it saw them.
+/// A camera whose resolution changes: a source scales all frames to the first one, too, so boxes are in its pixels.
 #[test]
 fn frames_that_change_their_size_are_drawn_in_the_first_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn another_process_goes_on_behind_the_last_commit() {
     second.close().unwrap();
     let of = || colours(folder.path(), "out.mp4", 30, 26).into_iter().map(is_grey).collect::<Vec<_>>();
     assert_eq!(of(), [false, true, false, true]);
-    // A process that ended before it was recorded that all is done.
+    // A process that ended before its completion was recorded.
     let mut third = durable(Some(&token)).unwrap();
     third.close().unwrap();
     assert_eq!(of(), [false, true, false, true]);
@@ -262,7 +262,7 @@ fn tracks_are_drawn_as_the_last_corrections_say() {
     let bound = bind_as(folder.path(), stream.clone(), yaml).unwrap();
     let mut sink = (bound.make)().unwrap();
     assert_eq!(sink.publication(), tidemill_spec::publication::Publication::of_kind("video"));
-    // The track of `a` turns out to be of the vehicle that `b` sees, and another one not to be there.
+    // The track of `a` turns out to show the vehicle that `b` sees, and another track is removed.
     let (path, other) = ("1,30,20,16,12;2,30,20,16,12", "0,2,30,8,8;3,2,30,8,8");
     let said = [
         ("a", "a/1", path, 1),

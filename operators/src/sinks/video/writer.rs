@@ -1,4 +1,4 @@
-//! Takes records; makes the videos of them at the end.
+//! Collects records and makes the videos from them at the end.
 use super::render::Render;
 use crate::api::{Flush, OperatorError, Sink};
 use crate::sinks::journal::{self, Found, Journal};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::publication::Publication;
 
-/// What another process needs to go on.
+/// Data that another process needs to continue.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
@@ -25,14 +25,14 @@ pub(super) struct Writer {
     render: Arc<Render>,
     id: String,
     schema: SchemaRef,
-    /// Whether another process may go on, also after the end.
+    /// Whether another process may continue it, also after the end.
     durable: bool,
-    /// Gone once the videos are made or left to another process.
+    /// `None` once the videos are made or left to another process.
     journal: Option<Journal>,
 }
 
 impl Writer {
-    /// Begins anew without a token, else goes on.
+    /// Starts from nothing without a token, else continues.
     pub(super) fn open(
         render: Arc<Render>,
         rows: &Path,
