@@ -1,4 +1,4 @@
-//! From values to places of a drawing, and the values that an axis names.
+//! Maps values to places of a drawing, and selects the labelled values of an axis.
 
 /// An axis: a range of values over a range of places.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,18 +9,18 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Equal steps are equal differences.
+    /// Creates an axis with equal steps for equal differences.
     pub fn linear(values: (f64, f64), places: (f64, f64)) -> Self {
         Self { values, places, is_logarithmic: false }
     }
 
-    /// Equal steps are equal factors; both ends of the values are above 0.
+    /// Creates an axis with equal steps for equal factors; both ends of the values are above 0.
     pub fn logarithmic(values: (f64, f64), places: (f64, f64)) -> Self {
         Self { values, places, is_logarithmic: true }
     }
 
-    /// Where a value is; on a logarithmic axis, what is below its begin is at its begin. Of a range without extent, the
-    /// middle.
+    /// Returns the place of a value; on a logarithmic axis, values below its start are at its start. The middle for a
+    /// range without extent.
     pub fn place(&self, value: f64) -> f64 {
         let (low, high) = self.values;
         let part = match self.is_logarithmic {
@@ -32,7 +32,7 @@ impl Axis {
     }
 }
 
-/// Values at even, round steps within a range, at most `most` and one.
+/// Returns values at even, round steps within a range, at most `most` and one.
 pub fn ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let rough = (high - low).max(f64::MIN_POSITIVE) / most as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -43,29 +43,29 @@ pub fn ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     (first..=last).map(|count| count as f64 * step).collect()
 }
 
-/// 1, 2 and 5 times the powers of ten within a range above 0.
+/// Returns 1, 2 and 5 times the powers of ten within a range above 0.
 pub fn decades(low: f64, high: f64) -> Vec<f64> {
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
     all.filter(|value| (low * 0.999..=high * 1.001).contains(value)).collect()
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// Returns the next 1, 2 or 5 times a power of ten.
 pub fn round_up(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= value * 0.999_999);
     factor.unwrap_or(10.0) * decade
 }
 
-/// A value of an axis in as few digits as it needs.
+/// Formats a value of an axis with as few digits as it needs.
 pub fn short(value: f64) -> String {
     let rounded = (value * 1e6).round() / 1e6;
     if rounded.abs() >= 10_000.0 { format!("{}k", rounded / 1000.0) } else { format!("{rounded}") }
 }
 
-/// A value at a line of a grid in the digits that it has: `0.02`, `-5`, `2e7`.
+/// Formats a value at a grid line with its digits: `0.02`, `-5`, `2e7`.
 pub fn few_digits(value: f64) -> String {
-    // Lines are even steps of one digit; what is behind it is how they were added up.
+    // Lines are even steps of one digit; further digits are rounding errors.
     let rounded = format!("{value:.8e}").parse::<f64>().unwrap_or(value);
     match rounded.abs() {
         0.0 => "0".to_owned(),

@@ -3,12 +3,12 @@ use crate::axis::{self, Axis, round_up};
 use crate::markup::{Attribute, Markup, Short};
 use crate::sheet::{self, through};
 
-/// How values are spread over the height.
+/// Scale of the values over the height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From 0, or from below where there are values below it.
+    /// From 0, or from the least negative value.
     Linear,
-    /// Equal steps are equal factors.
+    /// Equal steps for equal factors.
     Logarithmic,
 }
 
@@ -19,25 +19,25 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// Number of the page's colour, 1 to 8.
     pub colour: usize,
-    /// Whether the room below is filled.
+    /// Whether the area below is filled.
     pub filled: bool,
 }
 
 /// A chart.
 pub struct Chart<'a> {
-    /// What it shows, for those who do not see it.
+    /// Its description for screen readers.
     pub title: &'a str,
     /// Left and right end.
     pub across: (f64, f64),
-    /// Places below that have a name.
+    /// Labelled places below.
     pub marks: Vec<(f64, String)>,
-    /// How values are spread.
+    /// Scale of the values.
     pub scale: Scale,
-    /// How a value is written.
+    /// Formats a value.
     pub written: fn(f64) -> String,
     /// Lines.
     pub curves: Vec<Curve>,
-    /// A value that should not be passed, and its name.
+    /// A labelled limit.
     pub limit: Option<(f64, String)>,
 }
 
@@ -47,11 +47,11 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 30.0;
-/// Width of a letter of the limit's name, where text is largest.
+/// Width of a letter of the limit's label, where text is largest.
 const LETTER: f64 = 8.0;
 
 impl Chart<'_> {
-    /// Draws it. A chart without points says so.
+    /// Draws it. An empty chart says that it has no points.
     pub fn draw(&self, markup: &mut Markup) {
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         let attributes: [Attribute<'_>; 4] =
@@ -116,8 +116,8 @@ impl Chart<'_> {
         });
     }
 
-    /// Where the name of the limit, drawn at height `y`, hides least of the curves: x, how far below the limit, and which
-    /// end of the text that is.
+    /// Place for the label of the limit at height `y` that hides least of the curves: x, distance below the limit, and
+    /// the anchored end of the text.
     fn place_of_name(
         &self,
         name: &str,
@@ -142,7 +142,7 @@ impl Chart<'_> {
                     .map(|curve| {
                         let points: Vec<_> =
                             curve.points.iter().map(|(x, y)| (place_x(*x), place_y(*y))).collect();
-                        // Between two points the line is straight; a few places on it are enough.
+                        // The line between two points is straight, so a few places on it are enough.
                         let between = points.windows(2).flat_map(|pair| {
                             let ((x, y), (to_x, to_y)) = (pair[0], pair[1]);
                             (0..8)
@@ -161,13 +161,13 @@ impl Chart<'_> {
         best.map_or((WIDTH - RIGHT, -6.0, "end"), |(_, place)| place)
     }
 
-    /// The lowest and the highest value drawn, and the values with a line of the grid.
+    /// The lowest and the highest value drawn, and the values with a grid line.
     fn ticks(&self, values: &[f64]) -> (f64, f64, Vec<f64>) {
         let limit = self.limit.as_ref().map(|(value, _)| *value);
         let most = values.iter().copied().fold(0.0, f64::max);
         match self.scale {
             Scale::Linear => {
-                // A limit far above would press everything else flat; it is told beside the chart.
+                // A limit far above would flatten everything else; the text next to the chart states it.
                 let most = most.max(limit.filter(|limit| *limit <= 4.0 * most).unwrap_or(0.0));
                 let least = values.iter().copied().fold(0.0, f64::min);
                 let step = round_up((most / 4.0 - least / 4.0).max(2.5e-10));
@@ -192,7 +192,7 @@ impl Chart<'_> {
     }
 }
 
-/// Places on an axis of seconds that have a name.
+/// Returns the labelled places on an axis of seconds.
 pub fn time_marks(seconds: f64) -> Vec<(f64, String)> {
     let steps = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
     let longer = [60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0, 86_400.0];
@@ -209,7 +209,7 @@ pub fn time_marks(seconds: f64) -> Vec<(f64, String)> {
     (0..=count).map(|n| n as f64 * step).map(|at| (at, name(at))).collect()
 }
 
-/// `floor`: where the filled room ends.
+/// Draws a curve; `floor` is the lower end of the filled area.
 fn draw_curve(
     svg: &mut Markup,
     curve: &Curve,

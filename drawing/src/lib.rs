@@ -1,9 +1,9 @@
-//! Drawings as SVG: no scripts, fonts or files from elsewhere, readable on light and on dark ground.
+//! Drawings as SVG: without scripts, fonts or external files, readable on light and on dark ground.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`markup`] | well-formed HTML and SVG |
-//! | [`axis`] | from values to places, and the values that an axis names |
+//! | [`axis`] | values to places, and labelled values |
 //! | [`sheet`] | a drawing as a file of its own: colours, lines, texts |
 //! | [`chart`] | curves in a page |
 //!

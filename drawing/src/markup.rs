@@ -1,10 +1,10 @@
-//! Writes HTML and SVG that is well-formed XML too: everything is escaped, everything opened is closed.
+//! Writes HTML and SVG that is also well-formed XML: everything is escaped, everything opened is closed.
 //!
-//! Elements without content are written `<name/>`, which HTML takes for its void elements (`img`, `meta`) and for
-//! SVG only: others need [`Markup::element`].
+//! Elements without content are written `<name/>`, which HTML accepts only for its void elements (`img`, `meta`) and
+//! for SVG: others need [`Markup::element`].
 use std::fmt::{self, Display, Write};
 
-/// Text of a document in the making.
+/// Text of a document under construction.
 #[derive(Debug, Clone, Default)]
 pub struct Markup {
     text: String,
@@ -14,12 +14,12 @@ pub struct Markup {
 pub type Attribute<'a> = (&'static str, &'a dyn Display);
 
 impl Markup {
-    /// Nothing yet.
+    /// Creates an empty document.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An element with what `content` writes.
+    /// Writes an element with the output of `content`.
     pub fn element(
         &mut self,
         name: &'static str,
@@ -32,38 +32,38 @@ impl Markup {
         let _ = write!(self.text, "</{name}>");
     }
 
-    /// An element with a text.
+    /// Writes an element with a text.
     pub fn leaf(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
         self.element(name, attributes, |inner| inner.text(text));
     }
 
-    /// An element that cannot have content.
+    /// Writes an element that cannot have content.
     pub fn empty(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
         self.open(name, attributes);
         self.text.push_str("/>");
     }
 
-    /// Text, escaped.
+    /// Writes escaped text.
     pub fn text(&mut self, text: &str) {
         escape(text, &mut self.text);
     }
 
-    /// A line break in the source, for people who read it.
+    /// Writes a line break in the source, for readers.
     pub fn break_line(&mut self) {
         self.text.push('\n');
     }
 
-    /// What is written in this program, as it stands: style sheets, the document type.
+    /// Writes text of this program as it is: style sheets, the document type.
     pub fn verbatim(&mut self, text: &'static str) {
         self.text.push_str(text);
     }
 
-    /// What was written before.
+    /// Inserts other markup.
     pub fn nest(&mut self, other: &Markup) {
         self.text.push_str(&other.text);
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn finish(self) -> String {
         self.text
     }
@@ -102,7 +102,7 @@ fn escape(text: &str, out: &mut String) {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\t' | '\n' => out.push(character),
-            // XML has no place for them, not even escaped.
+            // XML does not allow them, not even escaped.
             c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => out.push('\u{FFFD}'),
             c => out.push(c),
         }

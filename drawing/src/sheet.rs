@@ -1,9 +1,9 @@
-//! A drawing as a file of its own, and what it is made of.
+//! A drawing as a file of its own, with its elements.
 use crate::markup::{Attribute, Markup, Short};
 
-/// Colours and letters: `c0` to `c6` draw lines and `f0` to `f6` fill; `k` and `n` are compute and network.
+/// Colours and fonts: `c0` to `c6` draw lines and `f0` to `f6` fill; `k` and `n` are compute and network.
 ///
-/// Colours are written out, not variables: many viewers of SVG know none. Print is always light.
+/// Colours are literal, because many viewers of SVG do not know variables. Print is always light.
 const STYLE: &str = "\
 .ground{fill:#f7f8fa}.grid{stroke:#d9dfe7}.axis{stroke:#5c6878;fill:none}\
 text{font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Liberation Sans',sans-serif;fill:#1b2431;font-size:12px}\
@@ -17,7 +17,7 @@ text{fill:#e7ecf2}.soft{fill:#9aa7b7}.whisker{stroke:#e7ecf2}.k{fill:#8c9bff}.n{
 .c0{stroke:#8c9bff}.c1{stroke:#c48cf0}.c2{stroke:#2a9d92}.c3{stroke:#e3b341}.c4{stroke:#f0799d}.c5{stroke:#8b97a8}.c6{stroke:#9ccc4f}\
 .f0{fill:#8c9bff}.f1{fill:#c48cf0}.f2{fill:#2a9d92}.f3{fill:#e3b341}.f4{fill:#f0799d}.f5{fill:#8b97a8}.f6{fill:#9ccc4f}}";
 
-/// A file of this width and height, with its title at the top left.
+/// Returns a file of this width and height, with its title at the top left.
 pub fn file(title: &str, (width, height): (f64, f64), content: impl FnOnce(&mut Markup)) -> String {
     let mut markup = Markup::new();
     let view = format!("0 0 {} {}", Short(width), Short(height));
@@ -42,18 +42,18 @@ pub fn file(title: &str, (width, height): (f64, f64), content: impl FnOnce(&mut 
     markup.finish()
 }
 
-/// Which end of a text stands at its place.
+/// The end of a text at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// The left one.
     Start,
-    /// Neither: the text is centred.
+    /// The text is centred.
     Middle,
     /// The right one.
     End,
 }
 
-/// A text, its baseline at a place.
+/// Draws a text with its baseline at a place.
 pub fn text(svg: &mut Markup, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
     let (x, y) = (Short(x), Short(y));
     let mut attributes: Vec<Attribute<'_>> = vec![("x", &x), ("y", &y)];
@@ -69,7 +69,7 @@ pub fn text(svg: &mut Markup, class: &str, (x, y): (f64, f64), anchor: Anchor, t
     svg.break_line();
 }
 
-/// A straight line.
+/// Draws a straight line.
 pub fn line(svg: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     svg.empty(
         "line",
@@ -84,26 +84,26 @@ pub fn line(svg: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
     svg.break_line();
 }
 
-/// A rectangle: its upper left corner, width and height.
+/// Draws a rectangle: its upper left corner, width and height.
 pub fn rectangle(svg: &mut Markup, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
     let (x, y, width, height) = (Short(x), Short(y), Short(width), Short(height));
     svg.empty("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
     svg.break_line();
 }
 
-/// A point.
+/// Draws a dot.
 pub fn dot(svg: &mut Markup, class: &str, (x, y): (f64, f64), radius: f64) {
     svg.empty("circle", &[("class", &class), ("cx", &Short(x)), ("cy", &Short(y)), ("r", &Short(radius))]);
     svg.break_line();
 }
 
-/// A path in the words of SVG, see [`through`] and [`Short`].
+/// Draws a path in SVG syntax, see [`through`] and [`Short`].
 pub fn path(svg: &mut Markup, class: &str, path: &str) {
     svg.empty("path", &[("class", &class), ("d", &path)]);
     svg.break_line();
 }
 
-/// A line that is so thick, dashed or not.
+/// Draws a line of this thickness, dashed or not.
 pub fn curve(svg: &mut Markup, class: &str, thickness: f64, is_dashed: bool, path: &str) {
     let (class, thickness) = (format!("curve {class}"), Short(thickness));
     let mut attributes: Vec<Attribute<'_>> = vec![("class", &class), ("stroke-width", &thickness)];
@@ -115,14 +115,14 @@ pub fn curve(svg: &mut Markup, class: &str, thickness: f64, is_dashed: bool, pat
     svg.break_line();
 }
 
-/// The path through points.
+/// Returns the path through points.
 pub fn through(points: &[(f64, f64)]) -> String {
     let command = |at: usize| if at == 0 { 'M' } else { 'L' };
     let points = points.iter().enumerate();
     points.map(|(at, (x, y))| format!("{}{} {}", command(at), Short(*x), Short(*y))).collect()
 }
 
-/// A cross around a point.
+/// Draws a cross around a point.
 pub fn cross(svg: &mut Markup, class: &str, (x, y): (f64, f64)) {
     let (left, right, above, below) = (x - 4.0, x + 4.0, y - 4.0, y + 4.0);
     let strokes = [[(left, above), (right, below)], [(left, below), (right, above)]];

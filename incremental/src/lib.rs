@@ -1,17 +1,18 @@
-//! Views over collections whose rows come and go, kept up to date by their changes.
+//! Views over collections of changing rows, maintained by their changes.
 //!
-//! A collection is rows with counts; a change is a row with a number to add to its count: +1 when it comes, -1 when it
-//! goes, both when it is corrected. A [`View`](view::View) takes changes of one collection and says which changes of
-//! another one follow. What that other collection is does not depend on the order in which rows came, nor on rows that
-//! came and went: it is what would be computed from the rows that are left.
+//! A collection is rows with counts; a change is a row with a number to add to its count: +1 for an addition, -1 for a
+//! removal, both for a correction. A [`View`](view::View) takes changes of one collection and returns the resulting
+//! changes of another. The result does not depend on the order of the rows, nor on rows added and removed: it equals a
+//! computation from the remaining rows.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`view`] | a view, and the thread that keeps it |
-//! | [`chains`] | items of several groups, linked one after another by time and likeness |
+//! | [`view`] | a view and its thread |
+//! | [`chains`] | items of several groups, linked one after another by time and similarity |
 //!
-//! [`View::new`](view::View::new) makes any view that can be said with the operators of collections: `tests/own_view.rs` joins two
-//! collections and groups what comes of it, in twenty lines. Inside is Differential Dataflow, which whoever uses a view need not know.
+//! [`View::new`](view::View::new) makes any view that the operators of collections can express: `tests/own_view.rs`
+//! joins two collections and groups the result in twenty lines. The implementation uses Differential Dataflow, which
+//! users of a view need not know.
 //!
 //! ```
 //! use tidemill_incremental::chains::{self, Item, Rules};

@@ -1,4 +1,4 @@
-//! A view, and the thread that keeps it.
+//! A view and its thread.
 pub use differential_dataflow::VecCollection;
 use differential_dataflow::input::Input;
 use std::cell::RefCell;
@@ -11,39 +11,39 @@ use timely::communication::Allocator;
 use timely::communication::allocator::Thread;
 use timely::worker::Worker;
 
-/// A row and what is added to its count.
+/// A row and a number to add to its count.
 pub type Change<R> = (R, isize);
 
-/// What a collection can hold.
+/// A row of a collection.
 pub trait Row: Ord + Clone + Debug + Send + 'static {}
 impl<R: Ord + Clone + Debug + Send + 'static> Row for R {}
 
-/// The view cannot go on.
+/// Why a view has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// The system gives no thread.
+    /// The system provides no thread.
     #[error("no thread for a view: {0}")]
     Thread(#[from] std::io::Error),
-    /// It panicked: a mistake in this library, or no memory.
+    /// It panicked: a bug in this library, or no memory.
     #[error("the thread of a view has ended: its rows are lost, make another one from the rows of its input")]
     Ended,
 }
 
-/// A collection `O` that follows from a collection `I`, and changes with it.
+/// A collection `O` derived from a collection `I`, updated with its changes.
 ///
-/// It is computed on a thread of its own, since what computes it cannot move between threads, while a view can.
+/// It is computed on its own thread, because the dataflow cannot move between threads, while a view can.
 /// [`View::update`] waits for it.
 pub struct View<I, O> {
-    /// None once it is told to end.
+    /// None after the end.
     updates: Option<SyncSender<Vec<Change<I>>>>,
     changes: Receiver<Vec<Change<O>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<I: Row, O: Row> View<I, O> {
-    /// A view of an empty collection; `build` says what follows from it, with the operators that a collection has (`map`, `filter`,
-    /// `flat_map`, `distinct`, `count`, `reduce`, `join` and so on, see [`VecCollection`]). Several collections come in as one, of an
-    /// enum. `name` is that of the thread.
+    /// Creates a view of an empty collection; `build` derives the output with the operators of a collection (`map`,
+    /// `filter`, `flat_map`, `distinct`, `count`, `reduce`, `join` and so on, see [`VecCollection`]). Several input
+    /// collections are combined in one enum. `name` is that of the thread.
     ///
     /// ```
     /// use tidemill_incremental::view::View;
@@ -57,7 +57,7 @@ impl<I: Row, O: Row> View<I, O> {
     /// ```
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub fn new(
         name: &str,
         build: impl for<'scope> FnOnce(
@@ -73,11 +73,11 @@ impl<I: Row, O: Row> View<I, O> {
         Ok(Self { updates: Some(updates), changes, thread: Some(thread) })
     }
 
-    /// Adds changes of the input, all at once, and gives what they change in the output: each row at most once, in
-    /// order, never with 0. Counts of the input may be negative in between, not afterwards.
+    /// Adds changes of the input, all at once, and returns the changes of the output: each row at most once, in order,
+    /// never with 0. Counts of the input may be negative within one update only.
     ///
     /// # Errors
-    /// The thread of the view has panicked, in this call or before.
+    /// The thread of the view has panicked, now or earlier.
     pub fn update(
         &mut self,
         changes: impl IntoIterator<Item = Change<I>>,
@@ -92,13 +92,13 @@ impl<I, O> Drop for View<I, O> {
     fn drop(&mut self) {
         self.updates = None;
         if let Some(thread) = self.thread.take() {
-            // It says itself when it panics.
+            // It reports its own panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread does: one dataflow, a time for each update.
+/// Runs the thread: one dataflow, one time per update.
 fn keep<I: Row, O: Row>(
     build: impl for<'scope> FnOnce(VecCollection<'scope, u64, I, isize>) -> VecCollection<'scope, u64, O, isize>,
     updates: &Receiver<Vec<Change<I>>>,
@@ -127,7 +127,7 @@ fn keep<I: Row, O: Row>(
     }
 }
 
-/// Adds up the counts of equal rows, which are then in order.
+/// Adds up the counts of equal rows, and sorts them.
 fn consolidate<R: Ord>(changes: &mut Vec<Change<R>>) {
     differential_dataflow::consolidation::consolidate(changes);
 }

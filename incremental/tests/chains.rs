@@ -1,11 +1,11 @@
-//! Whatever comes in whatever order, and is corrected however often: the chains are those of the items that are left.
+//! For any order and any number of corrections the chains are those of the remaining items.
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemill_incremental::chains::{Area, Item, Membership, Place, Rules, Transition, batch, view};
 use tidemill_incremental::view::Change;
 use tidemill_random::Random;
 
-/// On a grid, as are the edges of areas: many lie exactly on one.
+/// A grid that includes the edges of areas: many places are exactly on one.
 fn spot(random: &mut Random) -> Option<Place> {
     random.chance(0.9).then(|| (10 * random.below(8) as i64, 10 * random.below(8) as i64))
 }
@@ -18,7 +18,7 @@ fn area(random: &mut Random) -> Option<Area> {
     })
 }
 
-/// Items that pass places one after another and look more or less as before.
+/// Items that pass places one after another with varying appearance.
 fn items(random: &mut Random, count: usize, places: usize) -> Vec<Item> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -64,7 +64,7 @@ fn rules(random: &mut Random, places: usize) -> Rules {
     }
 }
 
-/// What a reader has who adds up the changes.
+/// Adds up the changes as a reader does.
 fn add(known: &mut BTreeMap<Membership, isize>, changes: Vec<Change<Membership>>) {
     for (row, count) in changes {
         assert_ne!(count, 0);
@@ -78,8 +78,8 @@ fn rows(known: &BTreeMap<Membership, isize>) -> Vec<Membership> {
     known.keys().cloned().collect()
 }
 
-/// Items come in an order of their own, that part of them late or corrected later, in updates of any size; after each
-/// update the chains are those of the items that are there.
+/// Items come in random order, some of them late or corrected later, in updates of any size; after each update the
+/// chains are those of the present items.
 fn check(seed: u64, late: f64) {
     let mut random = Random::of_seed(seed);
     let places = 2 + random.below(4);
@@ -96,12 +96,12 @@ fn check(seed: u64, late: f64) {
         match random.below(5) {
             0 => script.push((after(&mut random), vec![(item, 1)])),
             1 => {
-                // It comes and goes.
+                // It is added and removed.
                 script.push((time, vec![(item.clone(), 1)]));
                 script.push((after(&mut random), vec![(item, -1)]));
             }
             2 => {
-                // It was somewhere else.
+                // A correction of its place.
                 let other = item.clone().with_places(spot(&mut random), spot(&mut random));
                 script.push((time, vec![(item.clone(), 1)]));
                 script.push((after(&mut random), vec![(item, -1), (other, 1)]));
@@ -126,7 +126,7 @@ fn check(seed: u64, late: f64) {
     while updates.peek().is_some() {
         let size = 1 + random.below(8);
         let mut update: Vec<Change<Item>> = updates.by_ref().take(size).collect();
-        // A correction is not torn apart: two items of one name are a mistake.
+        // A correction is not split: two items with one name are invalid.
         while updates.peek().is_some_and(|(item, count)| {
             *count == 1 && update.last().is_some_and(|(last, n)| *n == -1 && last.key == item.key)
         }) {
@@ -140,12 +140,12 @@ fn check(seed: u64, late: f64) {
         let items: Vec<Item> = there.keys().cloned().collect();
         assert_eq!(rows(&known), batch::chains(&items, &rules), "seed {seed}");
     }
-    // What is left says it all: a view that is made from it tells the same at once.
+    // A view created from the remaining items has the same content.
     let mut anew = BTreeMap::new();
     let mut second = tidemill_incremental::chains::view(rules).expect("a thread");
     add(&mut anew, second.update(there.clone()).expect("it goes on"));
     assert_eq!(anew, known, "seed {seed}");
-    // A chain that goes as a whole changes no other one.
+    // Removing a whole chain changes no other one.
     if let Some(gone) = known.keys().nth(random.below(known.len())).map(|row| row.chain.clone()) {
         let of_it = |item: &Item| {
             let row = Membership { key: item.key.clone(), chain: gone.clone() };
@@ -189,7 +189,7 @@ fn a_late_item_takes_over_a_link() {
         (item("c", "west", 100, 0.0), 1),
     ])
     .expect("it goes on");
-    // It looks more like b than a does: the whole chain from b on is its own now.
+    // It is more similar to b than a is: the chain from b on is its own now.
     let changes = view.update([(item("late", "north", 5, 0.1), 1)]).expect("it goes on");
     let told: Vec<(&str, &str, isize)> = changes.iter().map(|(m, n)| (&*m.key, &*m.chain, *n)).collect();
     assert_eq!(
@@ -198,17 +198,17 @@ fn a_late_item_takes_over_a_link() {
     );
 }
 
-/// A way from north to south.
+/// A transition from north to south.
 fn way(gaps: (i64, i64), leaves: Option<Area>, enters: Option<Area>) -> Transition {
     let (from, to) = ("north".into(), "south".into());
     Transition { from, to, shortest_gap: gaps.0, longest_gap: gaps.1, leaves, enters }
 }
 
-/// Whether one that was last at `last` is linked with one that came at `first` 50 later.
+/// Whether an item last at `last` is linked with one that arrived at `first` 50 later.
 fn linked(transitions: &[Transition], last: Option<Place>, first: Option<Place>) -> bool {
     let rules =
         Rules { least_likeness: 0.5, shortest_gap: 0, longest_gap: 100, transitions: transitions.to_vec() };
-    // The other ends are nowhere near: they do not count.
+    // The other ends are far away: they do not count.
     let far = Some((-1000, -1000));
     let before = Item::new("a", "north", 0, 10, &[1.0, 0.0]).with_places(far, last);
     let behind = Item::new("b", "south", 60, 70, &[1.0, 0.0]).with_places(first, far);
@@ -236,7 +236,7 @@ fn the_left_and_the_upper_edge_belong_to_an_area() {
         assert_eq!(linked(&out, Some(place), None), is_in, "left at {place:?}");
         assert_eq!(linked(&into, None, Some(place)), is_in, "came at {place:?}");
     }
-    // What was nobody knows where was in no area; without areas it counts as ever.
+    // An item without known place is in no area; without areas it is linked as before.
     assert!(!linked(&out, None, None) && !linked(&into, None, None));
     assert!(linked(&[way((0, 100), None, None)], None, None));
     assert!(linked(&[], None, None));
@@ -245,11 +245,11 @@ fn the_left_and_the_upper_edge_belong_to_an_area() {
 #[test]
 fn any_of_the_ways_between_two_groups_will_do() {
     let half = |left| Some(Area { left, top: 0, right: left + 10, bottom: 10 });
-    // The gap is 50: the first of these is too short for it.
+    // The gap is 50: the first of these is too short.
     assert!(linked(&[way((0, 40), None, None), way((40, 60), None, None)], None, None));
     let ways = [way((0, 60), half(0), half(10)), way((40, 60), half(10), half(0))];
     let (left, right) = (Some((5, 5)), Some((15, 5)));
     assert!(linked(&ways, left, right) && linked(&ways, right, left));
-    // Both ends of one way, not one of each.
+    // Both ends must fit one transition.
     assert!(!linked(&ways, left, left) && !linked(&ways, right, right));
 }

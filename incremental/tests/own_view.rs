@@ -1,16 +1,16 @@
-//! A view of one's own, that knows nothing of chains: how many vehicles each road had in each minute. Two collections are joined, and
-//! what comes of it is grouped, and everything may be corrected: what a camera saw, and which road it looks at.
+//! A custom view without chains: the number of vehicles on each road in each minute. Joins two collections and groups
+//! the result; both the sightings of a camera and its road may be corrected.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_incremental::view::{Change, View};
 use tidemill_random::Random;
 
-/// Both collections come in at one place.
+/// Both input collections.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Input {
-    /// A vehicle was seen by a camera, from a minute to another one.
+    /// A camera saw a vehicle from one minute to another.
     Seen { vehicle: String, camera: String, from: u64, to: u64 },
-    /// Where a camera looks.
+    /// The road of a camera.
     Looks { camera: String, road: String },
 }
 
@@ -38,7 +38,7 @@ fn vehicles_per_road_and_minute() -> View<Input, Output> {
     .unwrap()
 }
 
-/// The same from all rows at once.
+/// Computes the result from all rows at once.
 fn computed_anew(rows: &BTreeSet<Input>) -> BTreeMap<(String, u64), isize> {
     let mut vehicles: BTreeMap<(String, u64), BTreeSet<&str>> = BTreeMap::new();
     for row in rows {
@@ -74,7 +74,7 @@ fn a_joined_and_grouped_view_follows_its_rows() {
         for _ in 0..30 {
             let mut update: Vec<Change<Input>> = Vec::new();
             for _ in 0..=random.below(6) {
-                // A row that is there goes, another one comes.
+                // Removes a present row or adds a new one.
                 let row = random_row(&mut random);
                 let change = if rows.insert(row.clone()) { 1 } else { -1 };
                 if change < 0 {

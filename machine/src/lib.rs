@@ -1,5 +1,5 @@
-//! What the system tells of the machine and of processes: the one place that reads `/proc` and the clocks of processor
-//! time. What a system does not tell is `None`.
+//! Facts about the machine and about processes: the only place that reads `/proc` and the clocks of processor time.
+//! Unavailable facts are `None`.
 //!
 //! ```
 //! let before = tidemill_machine::process_time();
@@ -13,15 +13,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Unit of the times in `/proc/PID/stat`: Linux shows all programs hundredths of a second.
+/// Unit of the times in `/proc/PID/stat`: Linux reports hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processor time of this process, all its threads, user and system.
+/// Returns the processor time of this process, all its threads, user and system.
 pub fn process_time() -> Duration {
     time_of(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of the calling thread, user and system.
+/// Returns the processor time of the calling thread, user and system.
 pub fn thread_time() -> Duration {
     time_of(ClockId::ThreadCPUTime)
 }
@@ -31,61 +31,61 @@ fn time_of(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// A process, by what `/proc` has of it.
+/// A process, as `/proc` describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     folder: PathBuf,
 }
 
 impl Process {
-    /// The calling one.
+    /// Returns the calling process.
     pub fn this() -> Self {
         Self { folder: "/proc/self".into() }
     }
 
-    /// The one with this number.
+    /// Returns the process with this number.
     pub fn of(number: u32) -> Self {
         Self { folder: format!("/proc/{number}").into() }
     }
 
-    /// Whether there is one.
+    /// Whether it exists.
     pub fn exists(&self) -> bool {
         self.folder.exists()
     }
 
-    /// What is known of its state.
+    /// Reads its state.
     pub fn status(&self) -> Status {
         Status(self.text("status"))
     }
 
-    /// Its processor time so far, user and system, in hundredths of a second; also of a process that has ended and was not
-    /// waited for.
+    /// Reads its processor time so far, user and system, in hundredths of a second; also of a process that has ended
+    /// and was not waited for.
     pub fn time(&self) -> Option<Duration> {
         let stat = self.text("stat");
-        // The name, in brackets, may hold anything; utime and stime are the 12th and 13th field behind it.
+        // The name, in brackets, may contain anything; utime and stime are the 12th and 13th field after it.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut times = fields.split_whitespace().skip(11).map(|ticks| ticks.parse::<f64>().ok());
         Some(Duration::from_secs_f64((times.next()?? + times.next()??) / TICKS_PER_SECOND))
     }
 
-    /// Its program and arguments, in one line; empty where the system does not tell.
+    /// Reads its program and arguments as one line; empty where unavailable.
     pub fn command(&self) -> String {
         let words = fs::read(self.folder.join("cmdline")).unwrap_or_default();
         let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         words.join(" ").trim().to_owned()
     }
 
-    /// Its threads.
+    /// Counts its threads.
     pub fn threads(&self) -> usize {
         self.entries("task")
     }
 
-    /// Its open files, sockets and the like.
+    /// Counts its open files, sockets and the like.
     pub fn descriptors(&self) -> usize {
         self.entries("fd")
     }
 
-    /// The control groups that it is in, a line each: number, controllers, path.
+    /// Reads its control groups, one per line: number, controllers, path.
     pub fn control_groups(&self) -> String {
         self.text("cgroup")
     }
@@ -104,22 +104,22 @@ impl Process {
 pub struct Status(String);
 
 impl Status {
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub fn resident(&self) -> Option<u64> {
         bytes(&self.0, "VmRSS")
     }
 
-    /// Most bytes in memory so far; none once the process has given its memory back.
+    /// Returns the peak of bytes in memory; none once the process has released its memory.
     pub fn peak(&self) -> Option<u64> {
         bytes(&self.0, "VmHWM")
     }
 
-    /// The processors that it may run on, as a list such as `0-3,8`.
+    /// Returns the allowed processors, as a list such as `0-3,8`.
     pub fn processors(&self) -> Option<&str> {
         value(&self.0, "Cpus_allowed_list")
     }
 
-    /// The signals that it ignores: bit `n - 1` is signal `n`.
+    /// Returns the ignored signals: bit `n - 1` is signal `n`.
     pub fn ignored_signals(&self) -> Option<u64> {
         u64::from_str_radix(value(&self.0, "SigIgn")?, 16).ok()
     }
@@ -128,42 +128,42 @@ impl Status {
 /// Memory of the machine, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// Total.
     pub total: u64,
-    /// What programs can have without others being pushed out.
+    /// Available to programs without swapping.
     pub available: u64,
 }
 
-/// Memory of the machine.
+/// Reads the memory of the machine.
 pub fn memory() -> Option<Memory> {
     let text = read("/proc/meminfo");
     Some(Memory { total: bytes(&text, "MemTotal")?, available: bytes(&text, "MemAvailable")? })
 }
 
-/// How many programs wanted a processor in the last minute, five minutes and a quarter of an hour.
+/// Reads the load averages over the last minute, five minutes and a quarter of an hour.
 pub fn load_average() -> Option<[f64; 3]> {
     let text = read("/proc/loadavg");
     let mut values = text.split_ascii_whitespace().map(|value| value.parse().ok());
     Some([values.next()??, values.next()??, values.next()??])
 }
 
-/// Name of the machine; empty where the system does not tell.
+/// Reads the name of the machine; empty where unavailable.
 pub fn host_name() -> String {
     read("/proc/sys/kernel/hostname").trim().to_owned()
 }
 
-/// The kernel, such as `Linux` and `6.1.0`; empty where the system does not tell.
+/// Reads the kernel, such as `Linux` and `6.1.0`; empty where unavailable.
 pub fn kernel() -> (String, String) {
     let line = |name: &str| read(&format!("/proc/sys/kernel/{name}")).trim().to_owned();
     (line("ostype"), line("osrelease"))
 }
 
-/// Name of the processor; on boards without one, that of the board.
+/// Reads the name of the processor; on boards without one, that of the board.
 pub fn processor() -> Option<String> {
     processor_in(&read("/proc/cpuinfo"))
 }
 
-/// The process with the write lock on the file with this number (inode).
+/// Finds the process with the write lock on the file with this number (inode).
 pub fn lock_holder(inode: u64) -> Option<u32> {
     lock_holder_in(&read("/proc/locks"), &inode.to_string())
 }
@@ -172,7 +172,7 @@ fn processor_in(facts: &str) -> Option<String> {
     value(facts, "model name").or_else(|| value(facts, "Model")).map(str::to_owned)
 }
 
-/// From lines such as `3: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF`.
+/// Parses lines such as `3: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF`.
 fn lock_holder_in(locks: &str, inode: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -185,7 +185,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The value of the first line such as `name: value`.
+/// The value of the first line of the form `name: value`.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -193,7 +193,7 @@ fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The bytes that a line such as `VmRSS:   1234 kB` tells.
+/// The bytes of a line such as `VmRSS:   1234 kB`.
 fn bytes(text: &str, name: &str) -> Option<u64> {
     value(text, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

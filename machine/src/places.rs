@@ -1,9 +1,9 @@
-//! Where libraries and programs that are found at run time may be, and where Tidemill keeps what can be had again.
+//! Folders of libraries and programs that are found at run time, and of Tidemill's cache.
 use std::path::{Path, PathBuf};
 
-/// Folders for libraries and programs, the first that has one counts: `.tidemill/lib` of `directory`, of the current
+/// Returns the folders for libraries and programs, by priority: `.tidemill/lib` of `directory`, of the current
 /// directory and of the folders above each, `lib` of [`cache_folder`] and of the user's data
-/// (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` beside it,
+/// (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` next to it,
 /// `LD_LIBRARY_PATH`.
 pub fn folders_of_programs_and_libraries(directory: &Path) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -22,15 +22,14 @@ pub fn folders_of_programs_and_libraries(directory: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Tidemill's folder for what can be had again: `$TIDEMILL_CACHE`, `$XDG_CACHE_HOME/tidemill` or
-/// `~/.cache/tidemill`.
+/// Returns Tidemill's cache folder: `$TIDEMILL_CACHE`, `$XDG_CACHE_HOME/tidemill` or `~/.cache/tidemill`.
 pub fn cache_folder() -> Option<PathBuf> {
     let given = std::env::var_os("TIDEMILL_CACHE").map(PathBuf::from).filter(|path| path.is_absolute());
     given.or_else(|| user_folder("XDG_CACHE_HOME", ".cache"))
 }
 
-/// What `$TIDEMILL_CACHE` says if [`cache_folder`] does not heed it: a path that is not absolute means another folder
-/// in each place.
+/// Returns the value of `$TIDEMILL_CACHE` if [`cache_folder`] ignores it: a path that is not absolute would mean
+/// another folder in each working directory.
 pub fn unheeded_cache_folder() -> Option<PathBuf> {
     let given = std::env::var_os("TIDEMILL_CACHE").filter(|value| !value.is_empty()).map(PathBuf::from);
     given.filter(|path| !path.is_absolute())
@@ -47,7 +46,7 @@ fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     parent.map(|parent| parent.join("tidemill"))
 }
 
-/// Where an installed program has its libraries: with itself, or in `lib` next to `bin`.
+/// Library folders of an installed program: its own, or `lib` next to `bin`.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let Some(folder) = program.parent() else { return Vec::new() };
     let mut folders = vec![folder.to_owned()];

@@ -1,15 +1,14 @@
-//! Whether an encoded image is all there.
+//! Checks that an encoded image is complete.
 //!
-//! Decoders fill what is missing with grey and say nothing, because a browser wants that. A pipeline does
-//! not: a half image gives a wrong answer that nobody can explain. So the structure is walked to its end
-//! marker before anything is decoded; no pixel is touched.
+//! Decoders silently fill missing parts with grey, as browsers want. In a pipeline a half image gives a wrong answer
+//! without explanation. So the structure is walked to its end marker before decoding; no pixel is touched.
 
 /// Whether a JPEG stream reaches its end marker (EOI).
 pub(crate) fn jpeg_is_complete(bytes: &[u8]) -> bool {
     let mut at = 2; // after the start marker
     loop {
-        // To the next marker. In front of it there may be compressed data, where 0xFF 0x00 stands for
-        // the byte 0xFF, 0xFF 0xD0..=0xD7 are restarts, and any number of 0xFF fills up.
+        // To the next marker. Compressed data may precede it, in which 0xFF 0x00 stands for the byte 0xFF, 0xFF
+        // 0xD0..=0xD7 are restarts, and any number of 0xFF is padding.
         while bytes.get(at).is_some_and(|byte| *byte != 0xff) {
             at += 1;
         }
@@ -21,7 +20,7 @@ pub(crate) fn jpeg_is_complete(bytes: &[u8]) -> bool {
             Some(0xd9) => return true,
             Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
             Some(_) => match bytes.get(at + 1..at + 3) {
-                // Every other marker starts a segment that says its length, itself included.
+                // Every other marker starts a segment with its length, including itself.
                 Some(&[high, low]) => at += 1 + usize::from(u16::from_be_bytes([high, low])).max(2),
                 _ => return false,
             },

@@ -10,19 +10,19 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use std::io::Cursor;
 
-/// Longest side that is decoded, pixels.
+/// Longest side to decode, pixels.
 pub const MAX_SIDE: u32 = 16_384;
-/// Most pixels that are decoded: 64 million.
+/// Most pixels to decode: 64 million.
 pub const MAX_PIXELS: u64 = 64 << 20;
-/// Most memory that decoding one image may take, bytes.
+/// Most memory for decoding one image, bytes.
 pub const MAX_DECODE_BYTES: u64 = 512 << 20;
 
-/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](crate::raw_image)) to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
-/// 16-bit values are rounded.
+/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](crate::raw_image)) to 8-bit RGB, turned and mirrored according to
+/// its EXIF orientation. Transparency is dropped, 16-bit values are rounded.
 ///
 /// # Errors
-/// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before
-/// anything is decoded.
+/// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before anything is
+/// decoded.
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     if bytes.is_empty() {
         return Err(Rejected::new("image_invalid", "there are no bytes"));
@@ -58,10 +58,10 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     let mut reader = reader();
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder().map_err(|error| rejected(&error))?;
-    // The pixels count towards the memory that the decoder may take.
+    // The pixels count towards the memory limit of the decoder.
     limits.reserve(decoder.total_bytes()).map_err(|error| rejected(&error))?;
     decoder.set_limits(limits).map_err(|error| rejected(&error))?;
-    // Pictures with unreadable metadata are taken as they are stored.
+    // Pictures with unreadable metadata are taken as stored.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let stored = DynamicImage::from_decoder(decoder).map_err(|error| rejected(&error))?;
     let mut image = DynamicImage::ImageRgb8(stored.into_rgb8());
@@ -69,7 +69,7 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     Ok(image.into_rgb8())
 }
 
-/// A picture that is not compressed.
+/// Decodes an uncompressed picture.
 fn raw(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     let (width, height) =
         raw_image::size(bytes).map_err(|error| Rejected::new("image_invalid", error.to_string()))?;
@@ -102,7 +102,7 @@ fn rejected(error: &ImageError) -> Rejected {
     }
 }
 
-/// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`, to the same bytes on
+/// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`, with equal bytes on
 /// every processor). The aspect ratio is not kept.
 pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
     if image.dimensions() == (width, height) {
@@ -110,11 +110,12 @@ pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
     }
     let mut resized = RgbImage::new(width, height);
     let (from_width, from_height) = image.dimensions();
-    // Refused are buffers of another length than their size says, which pictures do not have.
+    // Only a buffer whose length contradicts its size is rejected, which pictures never have.
     let views = TypedImageRef::<U8x3>::from_buffer(from_width, from_height, image.as_raw())
         .and_then(|from| Ok((from, TypedImage::<U8x3>::from_buffer(width, height, &mut resized)?)));
     let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    // `resize` takes all kinds of pixels, and each is compiled here: a minute of processor time more, in the library and in its tests.
+    // `resize` would compile every kind of pixel here: a minute of processor time more, in the library and in its
+    // tests.
     match views.map(|(from, mut to)| Resizer::new().resize_typed(&from, &mut to, &bilinear)) {
         Ok(Ok(())) => resized,
         _ => image::imageops::resize(&image, width, height, image::imageops::FilterType::Triangle),
@@ -134,7 +135,7 @@ pub fn normalize(image: &RgbImage, mean: [f32; 3], std: [f32; 3], values: &mut V
     }
 }
 
-/// Appends the values as they are, in the same order: for models that normalize them themselves.
+/// Appends the values unchanged, in that order: for models that normalize them themselves.
 pub fn append_bytes(image: &RgbImage, values: &mut Vec<u8>) {
     let pixels = image.as_raw();
     values.reserve(pixels.len());
@@ -156,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// The filter is that of `image`, which computes with floating-point numbers.
+        /// The filter agrees with that of `image`, which computes with floating-point numbers.
         #[test]
         fn sizes_change_as_by_floating_point(width in 1u32..70, height in 1u32..70, to_width in 1u32..70, to_height in 1u32..70) {
             let image = RgbImage::from_fn(width, height, |x, y| {
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(decode(b"P6\n2 1\n15\n......").unwrap_err().reason, "image_invalid");
     }
 
-    /// EXIF data that says nothing but an orientation: a TIFF header and a directory of one entry.
+    /// EXIF data with an orientation only: a TIFF header and a directory of one entry.
     fn exif(orientation: u8) -> Vec<u8> {
         let mut bytes = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
         bytes.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
@@ -204,7 +205,7 @@ mod tests {
 
     fn png_with_exif(orientation: u8) -> Vec<u8> {
         let bytes = encoded(4, 3, ImageFormat::Png);
-        // Behind the signature and the header, of 8 and 25 bytes.
+        // After the signature and the header, of 8 and 25 bytes.
         let (start, rest) = bytes.split_at(33);
         let mut chunk = b"eXIf".to_vec();
         chunk.extend(exif(orientation));
@@ -220,7 +221,7 @@ mod tests {
             let size = if (5..=8).contains(&orientation) { (3, 4) } else { (4, 3) };
             assert_eq!(shown.dimensions(), size, "{orientation}");
             for (x, y, pixel) in shown.enumerate_pixels() {
-                // Where the pixel is stored, by the definition of the eight values; others mean nothing.
+                // Place of the stored pixel, by the definition of the eight values; others mean nothing.
                 let (from_x, from_y) = match orientation {
                     2 => (3 - x, y),
                     3 => (3 - x, 2 - y),

@@ -1,7 +1,8 @@
 //! Arithmetic on pictures and sounds, value by value: decoding, sizes, colours, sample rates, spectrograms.
 //!
-//! It is a crate of its own because it is optimised in full, also in development builds: unoptimised, a second of sound or one frame
-//! takes longer than the model behind it. Generic functions ([`signal`]) are compiled, and optimised, as their callers are.
+//! A separate crate because it is fully optimised, also in development builds: unoptimised, a second of sound or one
+//! frame takes longer than the model after it. Generic functions ([`signal`]) are compiled and optimised like their
+//! callers.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
 mod completeness;
 pub mod image;
@@ -12,18 +13,18 @@ pub mod resample;
 pub mod signal;
 pub mod wav;
 
-/// Why one record cannot be given to the model; it becomes a dead letter and the others go on.
+/// Why one record cannot be given to the model; it becomes a dead letter and the others continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {detail}")]
 pub struct Rejected {
     /// Stable reason, `snake_case`.
     pub reason: &'static str,
-    /// What was found, in words.
+    /// The finding, in words.
     pub detail: String,
 }
 
 impl Rejected {
-    /// A rejection.
+    /// Creates a rejection.
     pub fn new(reason: &'static str, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
     }

@@ -1,6 +1,6 @@
 //! The log-mel spectrum of a sound.
 //!
-//! Exactly what `models/training/frontend.py` computes, in 64-bit floats because the logarithm of a nearly
+//! Computes exactly the values of `models/training/frontend.py`, in 64-bit floats because the logarithm of a nearly
 //! empty band shows every rounding error.
 use realfft::num_complex::Complex64;
 use realfft::{RealFftPlanner, RealToComplex};
@@ -13,7 +13,7 @@ const MOST_BANDS: usize = 4096;
 /// Settings of a log-mel spectrum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MelSettings {
-    /// Samples a second.
+    /// Samples per second.
     pub sample_rate: u32,
     /// Samples in a frame.
     pub window: usize,
@@ -31,7 +31,7 @@ pub struct MelSettings {
     pub floor: f64,
 }
 
-/// Settings that make no sense.
+/// Invalid settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MelSettingsError(String);
@@ -57,7 +57,7 @@ impl LogMel {
     /// Prepares the window, the filters and the transform.
     ///
     /// # Errors
-    /// [`MelSettingsError`] in words if the settings contradict each other.
+    /// [`MelSettingsError`] with a description if the settings contradict each other.
     pub fn new(settings: MelSettings) -> Result<Self, MelSettingsError> {
         let MelSettings { sample_rate, window, hop, fft, mels, low, high, floor } = settings;
         let wrong = |text: String| Err(MelSettingsError(text));
@@ -89,12 +89,12 @@ impl LogMel {
         })
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &MelSettings {
         &self.settings
     }
 
-    /// Number of full frames in so many samples.
+    /// Returns the number of full frames in this number of samples.
     pub fn frames(&self, samples: usize) -> usize {
         match samples.checked_sub(self.settings.window) {
             Some(rest) => 1 + rest / self.settings.hop,
@@ -102,7 +102,7 @@ impl LogMel {
         }
     }
 
-    /// The log-mel values of samples between -1 and 1: frame after frame, `mels` values each.
+    /// Returns the log-mel values of samples between -1 and 1: frame after frame, `mels` values each.
     pub fn compute(&mut self, samples: &[f32]) -> Vec<f32> {
         let MelSettings { window, hop, mels, floor, .. } = self.settings;
         let mut values = Vec::with_capacity(self.frames(samples.len()) * mels);

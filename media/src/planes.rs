@@ -1,12 +1,14 @@
-//! Pictures as most videos store them, made into pixels.
+//! Converts pictures from the form in which most videos store them to pixels.
 //!
-//! Such a picture is three planes: luma, and two of chroma at half the width and height (`yuv420p`). Over the pipe of ffmpeg they are
-//! half as many bytes as red, green and blue, and they become those here: the same on every processor and with every ffmpeg. A test of
-//! `tidemill-operators` compares them with those that ffmpeg makes with `accurate_rnd+full_chroma_int`: within one level where colours do
-//! not change from column to column. Where they do, ffmpeg blends chroma between columns and this does not.
+//! Such a picture is three planes: luma, and two of chroma at half the width and height (`yuv420p`). Over the pipe of
+//! ffmpeg they take half as many bytes as red, green and blue. The conversion here is reproducible on every processor
+//! and with every ffmpeg. A test of `tidemill-operators` compares the pixels with those of ffmpeg with
+//! `accurate_rnd+full_chroma_int`: within one level where colours do not change from column to column. Where they do,
+//! ffmpeg blends chroma between columns and this does not.
 //!
-//! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, rounded to the nearest level: white is
-//! 255 and black is 0. A chroma is that of its pair of columns; of an even row it is the mean of the row of chroma and the one above.
+//! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, rounded to the
+//! nearest level: white is 255 and black is 0. A chroma is that of its pair of columns; in an even row it is the mean
+//! of the row of chroma and the one above.
 //!
 //! ```
 //! use tidemill_media::planes::{Conversion, Matrix};
@@ -21,32 +23,32 @@ use crate::raw_image::RawImage;
 
 /// Unit of fixed-point numbers.
 const ONE: i32 = 1 << 14;
-/// Levels that a step of luma stands for, in units of fixed-point numbers.
+/// Levels per step of luma, in units of fixed-point numbers.
 const LUMA: i32 = (ONE * 255 + 109) / 219;
 /// Added to every level: the darkest luma is black, and levels are rounded to the nearest.
 const BLACK: i32 = ONE / 2 - 16 * LUMA;
-/// Pixels that are converted together: loops over so many become instructions that take eight numbers at once.
+/// Pixels converted together: the compiler vectorises loops of this length.
 const TOGETHER: usize = 8;
-/// Fewer rows are converted by other rules in ffmpeg. A picture that is turned has its columns as rows.
+/// Least number of rows and columns: ffmpeg converts smaller pictures by other rules.
 const FEWEST: u32 = 8;
 
-/// How luma and chroma are made of red, green and blue.
+/// Matrix between luma and chroma and red, green and blue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matrix {
-    /// Standard definition, and what does not say.
+    /// Standard definition, and unspecified.
     Bt601,
     /// High definition.
     Bt709,
 }
 
 impl Matrix {
-    /// That of a video stream as ffmpeg describes it, `Stream #0:0: Video: h264 (High), yuv420p(tv, bt709, progressive), 480x288`; none
-    /// where its pictures are stored in another way.
+    /// Returns the matrix of a video stream as ffmpeg describes it, `Stream #0:0: Video: h264 (High), yuv420p(tv,
+    /// bt709, progressive), 480x288`; none where its pictures are stored in another form.
     pub fn of_stream(line: &str) -> Option<Self> {
-        // The file says its language in front of that.
+        // The file states its language before that.
         let (_, rest) = line.rsplit_once("Video: ")?;
         let (_, rest) = rest.split_once(" yuv420p")?;
-        // Without parentheses nothing is told.
+        // Without parentheses nothing is specified.
         let Some(told) = rest.strip_prefix('(') else { return rest.starts_with(',').then_some(Self::Bt601) };
         let mut matrix = Self::Bt601;
         for word in told.split_once(')')?.0.split(", ") {
@@ -66,7 +68,7 @@ impl Matrix {
         [width, height].into_iter().all(|side| side.is_multiple_of(2) && side >= FEWEST)
     }
 
-    /// As ffmpeg calls it.
+    /// Returns ffmpeg's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bt601 => "smpte170m",
@@ -94,7 +96,7 @@ impl Steps {
     }
 }
 
-/// What a matrix makes of chroma.
+/// The conversion of chroma by a matrix.
 #[derive(Debug)]
 pub struct Conversion {
     /// Red follows from the second chroma, blue from the first, green from both.
@@ -105,7 +107,7 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// That of this matrix.
+    /// Creates the conversion of this matrix.
     pub fn new(matrix: Matrix) -> Self {
         let (red, blue) = matrix.shares();
         let green = 1.0 - red - blue;
@@ -119,8 +121,8 @@ impl Conversion {
         }
     }
 
-    /// Appends a picture as in [`crate::raw_image`] of planes as `pgmyuv` has them: rows of luma, then rows that have half a row of
-    /// each chroma side by side.
+    /// Appends a picture as in [`crate::raw_image`] from planes as in `pgmyuv`: rows of luma, then rows with half a row
+    /// of each chroma side by side.
     ///
     /// # Panics
     /// Without [`Matrix::takes`] of the size, or unless there are `width * height * 3 / 2` bytes of planes.
@@ -133,7 +135,7 @@ impl Conversion {
         let start = picture.len();
         picture.resize(start + 3 * row * rows, 0);
         let of = |at: usize| chroma[at * row..][..row].split_at(row / 2);
-        // What chroma adds to red, green and blue of each pair of columns.
+        // The contribution of chroma to red, green and blue of each pair of columns.
         let mut added = vec![[0; 3]; row / 2];
         let lines = luma.chunks_exact(row).zip(picture[start..].chunks_exact_mut(3 * row));
         for (at, (luma, pixels)) in lines.enumerate() {
@@ -151,7 +153,7 @@ impl Conversion {
     }
 }
 
-/// Pixels of a row of luma, and of what chroma adds to each pair of them.
+/// Computes pixels from a row of luma and the contribution of chroma to each pair of them.
 fn line(luma: &[u8], added: &[[i32; 3]], pixels: &mut [u8]) {
     let (some, rest) = luma.as_chunks::<TOGETHER>();
     let (some_added, rest_added) = added.as_chunks::<{ TOGETHER / 2 }>();

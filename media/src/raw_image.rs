@@ -1,8 +1,8 @@
-//! Pictures that are not compressed: the bytes of a frame of a video or of a part cut out of one.
+//! Uncompressed pictures: the bytes of a frame of a video or of a part cut out of one.
 //!
-//! A column of type `image` holds JPEG, PNG or such a picture: binary PPM (Netpbm's `P6`), a header of a few bytes that
-//! says the size and then one byte for red, green and blue of each pixel, row by row. So a frame needs no type of its own,
-//! and its pixels are read where they are.
+//! A column of type `image` holds JPEG, PNG or such a picture: binary PPM (Netpbm's `P6`), a header of a few bytes with
+//! the size and then one byte for red, green and blue of each pixel, row by row. So a frame needs no type of its own,
+//! and its pixels are read in place.
 //!
 //! ```
 //! use tidemill_media::raw_image::RawImage;
@@ -14,7 +14,7 @@
 //! ```
 use std::io::Write;
 
-/// Longest header that is read, bytes: comments of other programs are within.
+/// Longest header to read, bytes, including comments of other programs.
 const HEADER: usize = 4096;
 
 /// A picture whose pixels are in the bytes it was read from.
@@ -31,16 +31,16 @@ pub struct RawImage<'a> {
 /// Why bytes are no such picture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RawImageError {
-    /// They begin with something else.
+    /// Another format.
     #[error("the bytes are no binary PPM")]
     Format,
-    /// The header has sizes or a depth that are not read.
+    /// The header has unsupported sizes or depth.
     #[error("the header says {0}; a size of at least 1 x 1 and the largest value 255 are read")]
     Header(String),
-    /// There are fewer bytes than the header says.
+    /// There are fewer bytes than the header states.
     #[error("the picture ends after {found} of {expected} bytes of pixels")]
     Truncated {
-        /// Bytes of pixels that are there.
+        /// Available bytes of pixels.
         found: usize,
         /// Bytes of pixels by the header.
         expected: u64,
@@ -48,7 +48,7 @@ pub enum RawImageError {
 }
 
 impl<'a> RawImage<'a> {
-    /// The picture in these bytes, without a copy; what stands behind the pixels is ignored.
+    /// Parses the picture in these bytes, without a copy; ignores bytes after the pixels.
     ///
     /// # Errors
     /// See [`RawImageError`].
@@ -62,19 +62,19 @@ impl<'a> RawImage<'a> {
         }
     }
 
-    /// Whether the bytes begin as such a picture does.
+    /// Whether the bytes start like such a picture.
     pub fn is_one(bytes: &[u8]) -> bool {
         begins(bytes, b"P6")
     }
 
     /// Appends the header of a picture of this size; its pixels follow.
     pub fn write_header(width: u32, height: u32, bytes: &mut Vec<u8>) {
-        // A vector takes everything.
+        // Writing to a vector never fails.
         let _ = write!(bytes, "P6\n{width} {height}\n255\n");
     }
 }
 
-/// Width and height of such a picture, by its header alone.
+/// Returns width and height of such a picture, from its header alone.
 ///
 /// # Errors
 /// [`RawImageError::Format`], [`RawImageError::Header`].
@@ -86,8 +86,8 @@ fn begins(bytes: &[u8], format: &[u8; 2]) -> bool {
     bytes.starts_with(format) && bytes.get(2).is_some_and(u8::is_ascii_whitespace)
 }
 
-/// Width, height, and where what they describe begins, of a picture of this format of Netpbm: `P6`, or `P5`, which has one byte where
-/// `P6` has three.
+/// Returns width, height, and the start of the content, of a picture in this format of Netpbm: `P6`, or `P5`, which has
+/// one byte where `P6` has three.
 ///
 /// # Errors
 /// [`RawImageError::Format`], [`RawImageError::Header`].

@@ -1,6 +1,6 @@
 //! Steps on plain values: lengths, scales, axes.
 
-/// Cuts to `length` values or fills up with zeros at the end.
+/// Cuts to `length` values or pads with zeros at the end.
 pub fn pad_or_trim<T: Copy + Default>(mut values: Vec<T>, length: usize) -> Vec<T> {
     values.resize(length, T::default());
     values
@@ -18,7 +18,7 @@ pub fn standardize(values: &mut [f32]) {
     }
 }
 
-/// Exchanges the axes of a matrix of `columns` columns.
+/// Transposes a matrix of `columns` columns.
 pub fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     let mut transposed = Vec::new();
     append_transposed(values, columns, &mut transposed);

@@ -1,23 +1,23 @@
-//! Sound: WAV bytes to mono samples.
+//! Decodes WAV bytes to mono samples.
 //!
-//! Read are RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits, floats of 32 and 64 bits, A-law and mu-law, with
-//! the extended format too. Whoever writes into a pipe does not know the length and writes 0 or the largest number: then the samples
-//! go to the end of the file.
+//! Supports RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits, floats of 32 and 64
+//! bits, A-law and mu-law, also in the extended format. A writer into a pipe does not know the length and writes 0 or
+//! the largest number: then the samples extend to the end of the file.
 use crate::Rejected;
 use crate::resample::RATES;
 use header::Header;
 
 mod header;
 
-/// Most samples (all channels together) that one record may have: 64 million.
+/// Most samples (all channels together) of one record: 64 million.
 pub const MAX_SAMPLES: u32 = 64 << 20;
 
 /// Decodes WAV bytes to mono samples between -1 and 1 (the mean of the channels; integers are divided by
 /// the largest magnitude of their width, so 16-bit ones by 32768).
 ///
 /// # Errors
-/// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate` if the
-/// rate differs from `sample_rate` (in Hz), with what to do.
+/// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate`, with a correction, if
+/// the rate differs from `sample_rate` (in Hz).
 pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
     let header = Header::of(bytes)?;
     if header.sample_rate != sample_rate {
@@ -33,8 +33,8 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
     samples(&header, bytes.len())
 }
 
-/// Looks at the chunks without decoding: whether there are a format and samples. Which format it is, and whether all samples are
-/// there, is found when they are decoded.
+/// Checks the chunks without decoding: there must be a format and samples. Decoding checks the format itself and the
+/// number of samples.
 ///
 /// # Errors
 /// `audio_invalid`, `audio_truncated` before the first sample, `audio_empty`.
@@ -50,17 +50,17 @@ fn empty() -> Rejected {
     Rejected::new("audio_empty", "there are no samples")
 }
 
-/// How long a sound may be that is brought to another rate; looked at before its samples are.
+/// Limits on a sound that is converted to another rate, checked before its samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Longest {
-    /// Samples a second that it will have, in Hz. Then, too, it may have [`MAX_SAMPLES`].
+    /// Its rate after the conversion, in Hz, at which [`MAX_SAMPLES`] applies too.
     pub sample_rate: u32,
-    /// In seconds; none: as long as that allows.
+    /// Seconds; none: limited by the samples only.
     pub seconds: Option<f64>,
 }
 
 impl Longest {
-    /// `frames`: samples of each channel, by the header.
+    /// Checks the number of `frames` (samples of each channel) from the header.
     fn check(&self, frames: u32, rate: u32) -> Result<(), Rejected> {
         let seconds = f64::from(frames) / f64::from(rate.max(1));
         if let Some(most) = self.seconds
@@ -84,10 +84,10 @@ impl Longest {
 /// Like [`decode`], for a sound of any rate; returns the rate too.
 ///
 /// # Errors
-/// As for [`decode`], but for the rate; `audio_too_long` also if it is longer than `longest`.
+/// As for [`decode`], except for the rate; `audio_too_long` also if it exceeds `longest`.
 pub fn decode_any(bytes: &[u8], longest: Longest) -> Result<(Vec<f32>, u32), Rejected> {
     let header = Header::of(bytes)?;
-    // Rates that no sound has are refused later, with their own words.
+    // Rates out of range are rejected later, with their own message.
     if RATES.contains(&header.sample_rate) {
         let frames = header.length / header.frame_length().max(1) as u64;
         longest.check(u32::try_from(frames).unwrap_or(u32::MAX), header.sample_rate)?;
@@ -111,7 +111,7 @@ fn samples(header: &Header<'_>, length: usize) -> Result<Vec<f32>, Rejected> {
     if header.length > header.data.len() as u64 {
         return Err(Rejected::new("audio_truncated", format!("the WAV data ends after {length} bytes")));
     }
-    // A part of a frame at the end is left out.
+    // Drops an incomplete frame at the end.
     let data = &header.data[..header.data.len() / frame * frame];
     if data.is_empty() {
         return Err(empty());

@@ -1,5 +1,5 @@
-//! Random numbers that a seed decides, the same on every machine and in every version: simulations, searches and generated
-//! problems can be told by their seed. Not for secrets.
+//! Seeded random numbers, reproducible on every machine and in every version: a seed identifies a simulation, search or
+//! generated problem. Not for secrets.
 //!
 //! ```
 //! use tidemill_random::Random;
@@ -16,7 +16,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator whose stream depends on the seed alone.
+    /// Creates a generator whose stream depends on the seed alone.
     pub fn of_seed(seed: u64) -> Self {
         let mut generator = Self { state: seed.wrapping_mul(INCREMENT) ^ 0xD1B5_4A32_D192_ED03 };
         for _ in 0..4 {
@@ -25,34 +25,34 @@ impl Random {
         generator
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(INCREMENT);
         finished(self.state)
     }
 
-    /// A number from 0 on, below 1.
+    /// Returns a number from 0 on, below 1.
     pub fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number between two others.
+    /// Returns a number between two others.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// A whole number below `count`; 0 where that is 0.
+    /// Returns a whole number below `count`; 0 where that is 0.
     pub fn below(&mut self, count: usize) -> usize {
         ((self.unit() * count as f64) as usize).min(count.saturating_sub(1))
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 }
 
-/// Spreads numbers over all 64 bits: neighbours become unlike each other.
+/// Spreads numbers over all 64 bits, so that neighbours become unrelated.
 pub fn mixed(number: u64) -> u64 {
     finished(number.wrapping_mul(INCREMENT))
 }

@@ -1,5 +1,5 @@
-//! The assignment problem: rows and columns are paired so that the sum of the costs is least (Kuhn 1955), by shortest
-//! augmenting paths (Jonker and Volgenant 1987; Crouse 2016 for tables that are not square).
+//! The assignment problem: pairs rows and columns at the least sum of costs (Kuhn 1955), by shortest augmenting paths
+//! (Jonker and Volgenant 1987; Crouse 2016 for tables that are not square).
 //!
 //! ```
 //! use tidemill_tracking::assignment::assign;
@@ -7,8 +7,8 @@
 //! assert_eq!(assign(2, 3, &costs), [Some(1), Some(0)]);
 //! ```
 
-/// The column of each row at the least total cost; as many pairs as the shorter side has. Of several solutions it
-/// gives always the same. `costs`: row after row, finite.
+/// Returns the column of each row at the least total cost, with as many pairs as the shorter side has; deterministic
+/// among equal solutions. `costs`: row after row, finite.
 ///
 /// # Panics
 /// If there are not `rows * columns` costs.
@@ -29,8 +29,8 @@ pub fn assign(rows: usize, columns: usize, costs: &[f64]) -> Vec<Option<usize>> 
     result
 }
 
-/// Pairs of row and column that cost at most `most` each, at the least total cost where `most` is what a row and a column cost that are
-/// left alone (the gate of BoT-SORT): a pair that is not allowed takes no row or column away from one that is.
+/// Returns pairs of row and column that cost at most `most` each, at the least total cost where each unpaired row and
+/// column costs `most` together (the gate of BoT-SORT): a forbidden pair takes no row or column from an allowed one.
 pub fn assign_below(rows: usize, columns: usize, costs: &[f64], most: f64) -> Vec<(usize, usize)> {
     let gated: Vec<f64> = costs.iter().map(|cost| cost.min(most)).collect();
     assign(rows, columns, &gated)
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn pairs_that_cost_too_much_are_left_out() {
         assert_eq!(assign_below(2, 2, &[0.1, 1.0, 1.0, 0.9], 0.5), [(0, 0)]);
-        // All in all the other two cost less (1.35 for 2.1), but 2.0 is no price that anybody pays: left alone they cost 0.8.
+        // In total the other two cost less (1.35 for 2.1), but 2.0 is never paid: unpaired they cost 0.8.
         assert_eq!(assign_below(2, 2, &[0.1, 0.75, 0.6, 2.0], 0.8), [(0, 0)]);
         assert!(assign(0, 3, &[]).is_empty());
         assert_eq!(assign(2, 0, &[]), [None, None]);

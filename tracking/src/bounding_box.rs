@@ -1,12 +1,12 @@
 //! Boxes in pictures: left, top, width, height, in pixels; the picture's upper left corner is (0, 0).
 use serde::{Deserialize, Serialize};
 
-/// A box with sides that are parallel to those of the picture.
+/// A box with sides parallel to those of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct BoundingBox {
-    /// Of the left side, pixels; may lie outside of the picture.
+    /// Left side, pixels; may be outside of the picture.
     pub left: f64,
-    /// Of the upper side, pixels.
+    /// Upper side, pixels.
     pub top: f64,
     /// Pixels, not negative.
     pub width: f64,
@@ -15,25 +15,25 @@ pub struct BoundingBox {
 }
 
 impl BoundingBox {
-    /// No place and no side is larger, in pixels: the variances of a filter are squares, and have to stay numbers.
+    /// Limit of places and sides, in pixels: the variances of a filter are squares, and have to stay finite.
     pub const LARGEST: f64 = 1e7;
 
-    /// A box by its centre.
+    /// Creates a box around a centre.
     pub fn around(x: f64, y: f64, width: f64, height: f64) -> Self {
         Self { left: x - width / 2.0, top: y - height / 2.0, width, height }
     }
 
-    /// Horizontal and vertical place of the centre.
+    /// Returns the horizontal and vertical place of the centre.
     pub fn centre(&self) -> (f64, f64) {
         (self.left + self.width / 2.0, self.top + self.height / 2.0)
     }
 
-    /// Square pixels.
+    /// Returns the area in square pixels.
     pub fn area(&self) -> f64 {
         self.width * self.height
     }
 
-    /// Square pixels that both boxes cover.
+    /// Returns the square pixels that both boxes cover.
     pub fn intersection(&self, other: &Self) -> f64 {
         let side = |start: f64, length: f64, other_start: f64, other_length: f64| {
             ((start + length).min(other_start + other_length) - start.max(other_start)).max(0.0)
@@ -42,7 +42,7 @@ impl BoundingBox {
             * side(self.top, self.height, other.top, other.height)
     }
 
-    /// Intersection over union, 0 to 1; 0 where both boxes are empty.
+    /// Returns intersection over union, 0 to 1; 0 where both boxes are empty.
     pub fn overlap(&self, other: &Self) -> f64 {
         let common = self.intersection(other);
         let union = self.area() + other.area() - common;

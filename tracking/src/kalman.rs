@@ -1,18 +1,18 @@
-//! Where a box will be: a Kalman filter whose state is the centre, width and height of the box and their velocities
+//! Predicts boxes: a Kalman filter whose state is the centre, width and height of the box and their velocities
 //! (constant velocity), with the noise of BoT-SORT (Aharon, Orfaig, Bobrovsky 2022, section 3.1): standard deviations
 //! in proportion to the box's width (for horizontal numbers) and height (for vertical ones).
 //!
 //! None of the matrices of that filter connects two of the four numbers, so it is four filters of a number and its
-//! velocity each: the same results without matrices.
+//! velocity each, with equal results and without matrices.
 use crate::bounding_box::BoundingBox;
 use serde::{Deserialize, Serialize};
 
 /// Standard deviation of a place, as a share of the box's side: process and measurement.
 const PLACE: f64 = 1.0 / 20.0;
-/// The same of a velocity per frame.
+/// Standard deviation of a velocity per frame, as a share of the box's side: process and measurement.
 const VELOCITY: f64 = 1.0 / 160.0;
 
-/// A number with its velocity, and how sure both are.
+/// A number with its velocity, and their variances.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Moving {
     value: f64,
@@ -40,7 +40,7 @@ impl Moving {
         let noise = PLACE * side;
         let total = value + noise * noise;
         if total <= 0.0 {
-            // A box without width: there is no doubt left to weigh.
+            // A box without width: no uncertainty is left.
             (self.value, self.velocity) = (measured, 0.0);
             return;
         }
@@ -62,7 +62,7 @@ pub struct BoxFilter {
 }
 
 impl BoxFilter {
-    /// A filter that has seen one box, which stands still as far as it knows.
+    /// Creates a filter from one box, assumed to stand still.
     pub fn new(first: &BoundingBox) -> Self {
         let ((x, y), (width, height)) = (first.centre(), (first.width, first.height));
         Self {
@@ -73,7 +73,7 @@ impl BoxFilter {
         }
     }
 
-    /// One frame later. A box that was not seen keeps its size (`keeps_size`): it says nothing about how it changes.
+    /// Advances one frame. An unseen box keeps its size (`keeps_size`), as nothing shows its change.
     pub fn predict(&mut self, keeps_size: bool) {
         if keeps_size {
             (self.width.velocity, self.height.velocity) = (0.0, 0.0);
@@ -85,7 +85,7 @@ impl BoxFilter {
         self.height.predict(height);
     }
 
-    /// The box was seen in this frame.
+    /// Corrects the filter by the box seen in this frame.
     pub fn correct(&mut self, seen: &BoundingBox) {
         let (x, y) = seen.centre();
         let (width, height) = (self.width.value.abs(), self.height.value.abs());
@@ -95,12 +95,12 @@ impl BoxFilter {
         self.height.correct(seen.height, height);
     }
 
-    /// Where the box is thought to be.
+    /// Returns the estimated box.
     pub fn estimate(&self) -> BoundingBox {
         BoundingBox::around(self.x.value, self.y.value, self.width.value.max(0.0), self.height.value.max(0.0))
     }
 
-    /// Pixels per frame, to the right and downwards.
+    /// Returns the velocity in pixels per frame, to the right and downwards.
     pub fn velocity(&self) -> (f64, f64) {
         (self.x.velocity, self.y.velocity)
     }
@@ -128,7 +128,7 @@ mod tests {
         assert!(filter.estimate().overlap(&at(64)) > 0.95);
     }
 
-    /// The same filter as one of eight numbers with full matrices.
+    /// Compares with one filter of eight numbers with full matrices.
     #[test]
     fn four_filters_are_the_one_of_the_paper() {
         type Matrix = [[f64; 8]; 8];

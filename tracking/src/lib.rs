@@ -1,15 +1,15 @@
-//! Objects followed through the frames of a camera, and how well that was done.
+//! Tracking of objects through the frames of a camera, and measures of its quality.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`bounding_box`] | boxes in pictures and how much they overlap |
-//! | [`assignment`] | who belongs to whom at the least total cost |
-//! | [`kalman`] | where a box will be, by a model of constant velocity |
+//! | [`bounding_box`] | boxes in pictures and their overlap |
+//! | [`assignment`] | pairing at the least total cost |
+//! | [`kalman`] | prediction of boxes, by a model of constant velocity |
 //! | [`tracker`] | detections of one frame after another become tracks |
 //! | [`mot_text`] | the text format of MOTChallenge, read and written |
 //! | [`metrics`] | IDF1, MOTA, HOTA, average precision of detections, rank-1 and mAP of embeddings |
 //!
-//! Nothing here knows of streams, columns or models; the operators that use it do.
+//! Nothing here depends on streams, columns or models; the operators that use it do.
 //!
 //! ```
 //! use tidemill_tracking::bounding_box::BoundingBox;

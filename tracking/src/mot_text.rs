@@ -1,13 +1,13 @@
-//! The text format of MOTChallenge (Leal-Taixé et al. 2015; Milan et al. 2016): a line a box,
+//! The text format of MOTChallenge (Leal-Taixé et al. 2015; Milan et al. 2016): one line per box,
 //!
 //! ```text
 //! frame,identity,left,top,width,height,score,class,visibility
 //! ```
 //!
-//! with frames counted from 1 and pixels as they are in a [`BoundingBox`]. In ground truth, a score of 0 means that the box is not to be counted,
-//! and any other, -1 too, that it is ([`Line::counts`]). In results of trackers the last columns are -1 or left out; detections have the
-//! identity -1. Blanks around numbers, whole numbers with a point (`7.0`), empty fields at the end of a line, empty lines and a byte
-//! order mark are read over.
+//! with frames counted from 1 and pixels as in a [`BoundingBox`]. In ground truth, a score of 0 means that the box is
+//! not counted; with any other, including -1, it is ([`Line::counts`]). In results of trackers the last columns are -1
+//! or left out; detections have the identity -1. Blanks around numbers, whole numbers with a point (`7.0`), empty
+//! fields at the end of a line, empty lines and a byte order mark are accepted.
 use crate::bounding_box::BoundingBox;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -17,41 +17,41 @@ use std::fmt::Write;
 pub struct Line {
     /// From 1.
     pub frame: u64,
-    /// Of the object; none for detections.
+    /// The object; none for detections.
     pub identity: Option<u64>,
-    /// Where.
+    /// Its box.
     pub area: BoundingBox,
-    /// How sure whoever wrote the line was.
+    /// Confidence of the writer.
     pub score: f64,
     /// Number of the class, where there is one.
     pub class: Option<u32>,
-    /// Share of the box that is not covered by others, 0 to 1, where it is known.
+    /// Visible share of the box, 0 to 1, where known.
     pub visibility: Option<f64>,
 }
 
 impl Line {
-    /// Whether a box of the ground truth is to be found: whatever has another score than 0.
+    /// Whether a box of the ground truth counts: any score except 0.
     pub fn counts(&self) -> bool {
         self.score != 0.0
     }
 }
 
-/// A line that cannot be read.
+/// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct MotTextError {
     /// From 1.
     pub line: usize,
-    /// First character of what is wrong, from 1.
+    /// First invalid character, from 1.
     pub column: usize,
-    /// What was found and what is expected.
+    /// The finding and the expectation.
     pub message: String,
 }
 
-/// Reads a file's text; gives each line with its number, from 1. Empty lines are passed over.
+/// Parses a file; returns each line with its number, from 1. Skips empty lines.
 ///
 /// # Errors
-/// The first line that is wrong, with the place in it.
+/// The first invalid line, with the place in it.
 pub fn read(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -63,11 +63,11 @@ pub fn read(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
         .collect()
 }
 
-/// Reads the ground truth of one camera; gives each line with its number, from 1.
+/// Parses the ground truth of one camera; returns each line with its number, from 1.
 ///
 /// # Errors
-/// As [`read`]; and where a box that counts has no identity, or one identity has two of them in a frame: an object is in one place,
-/// so that one of the two could never be found.
+/// As [`read`]; also where a counted box has no identity, or one identity has two of them in a frame: an object is in
+/// one place, so one of the two could never be found.
 pub fn read_truth(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
     let lines = read(text)?;
     let mut known = HashMap::new();
@@ -130,7 +130,7 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
         let (column, field) = fields[index];
         return Err((column, format!("`{field}` is negative, expected the {} in pixels", FIELDS[index])));
     }
-    // Results have ten fields, of which the last three are a place in the world.
+    // Results have ten fields; the last three are a place in the world.
     let is_result = fields.len() == 10;
     let score = if fields.len() > 6 { number(6)? } else { 1.0 };
     let class = match optional(7)?.filter(|_| !is_result) {
@@ -144,7 +144,7 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
     Ok(Line { frame: whole(0, 1.0)?, identity, area, score, class, visibility })
 }
 
-/// Writes lines in the order given: those with class or visibility as ground truth, the others as results.
+/// Formats lines in the order given: those with class or visibility as ground truth, the others as results.
 pub fn write(lines: &[Line]) -> String {
     let mut text = String::new();
     for line in lines {
@@ -157,7 +157,7 @@ pub fn write(lines: &[Line]) -> String {
                 visibility.map_or_else(|| format!("{class},-1"), |visibility| format!("{class},{visibility}"))
             }
         };
-        // A String takes whatever is written.
+        // Writing to a String never fails.
         let _ =
             writeln!(text, "{},{identity},{left},{top},{width},{height},{},{rest}", line.frame, line.score);
     }
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(lines.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 3, 4]);
     }
 
-    /// What other programs write: all of these are the same box.
+    /// Variants by other programs: all of these are the same box.
     #[test]
     fn kin_of_the_format_are_read() {
         let plain = read("4,7,1,2,3,4,1,1,0.5").unwrap();
@@ -192,7 +192,7 @@ mod tests {
         ] {
             assert_eq!(read(text).unwrap(), plain, "{text:?}");
         }
-        // Nothing in the last columns is as if they were left out.
+        // Empty last columns count as left out.
         assert_eq!(read("4,7,1,2,3,4,,,").unwrap(), read("4,7,1,2,3,4").unwrap());
     }
 

@@ -1,14 +1,14 @@
-//! Detections of one frame after another become tracks: BoT-SORT (Aharon, Orfaig, Bobrovsky 2022) for cameras that
-//! stand still, that is, without its compensation of camera motion. Without embeddings it is ByteTrack (Zhang et al.
-//! 2022) with the motion model of BoT-SORT.
+//! Builds tracks from the detections of successive frames: BoT-SORT (Aharon, Orfaig, Bobrovsky 2022) for fixed cameras,
+//! that is, without its compensation of camera motion. Without embeddings it is ByteTrack (Zhang et al. 2022) with the
+//! motion model of BoT-SORT.
 //!
 //! In each frame, [Kalman filters](crate::kalman) predict where the boxes of the tracks are. Then:
 //!
 //! 1. Tracks and detections of a high score are assigned to each other, by 1 - overlap or by the distance of their
 //!    embeddings, whichever is less; the latter counts only near the predicted box.
-//! 2. Tracks that were seen in the frame before and found nothing take detections of a low score, by overlap alone.
-//! 3. Tracks that were seen only once take what is left of the high scores, or end.
-//! 4. What is then left of the highest scores begins tracks.
+//! 2. Unassigned tracks that were seen in the previous frame take detections of a low score, by overlap alone.
+//! 3. Tracks that were seen only once take remaining detections of a high score, or end.
+//! 4. The remaining detections with the highest scores start tracks.
 //!
 //! A track that was not seen for [`TrackerSettings::patience`] frames ends.
 use crate::assignment::assign_below;
@@ -17,43 +17,43 @@ use crate::kalman::BoxFilter;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a detector found in a frame.
+/// A detection in a frame.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Detection {
-    /// Where.
+    /// Its box.
     pub area: BoundingBox,
-    /// How sure the detector is, 0 to 1.
+    /// Confidence of the detector, 0 to 1.
     pub score: f64,
     /// Number of the class.
     pub class: u32,
-    /// What it looks like: a vector whose direction counts. Empty: unknown.
+    /// Appearance: a vector whose direction counts. Empty: unknown.
     pub embedding: Vec<f32>,
 }
 
-/// What a tracker goes by. The defaults are those of the paper.
+/// Settings of a tracker. The defaults are those of the paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrackerSettings {
-    /// Detections with at least this score are looked at first.
+    /// Detections with at least this score are assigned first.
     pub high_score: f64,
-    /// Those with less than this not at all.
+    /// Detections below this score are ignored.
     pub low_score: f64,
-    /// A track begins with at least this score.
+    /// A track starts with at least this score.
     pub first_score: f64,
-    /// 1 - overlap (or what the embeddings say) is at most this in the first assignment.
+    /// Limit of 1 - overlap (or the distance of the embeddings) in the first assignment.
     pub first_distance: f64,
-    /// 1 - overlap is at most this for detections of a low score.
+    /// Limit of 1 - overlap for detections of a low score.
     pub second_distance: f64,
-    /// The same for tracks that were seen only once.
+    /// Limit of 1 - overlap for tracks that were seen only once.
     pub unconfirmed_distance: f64,
-    /// Half of the cosine distance of embeddings is at most this, 0 to 1.
+    /// Limit of half of the cosine distance of embeddings, 0 to 1.
     pub appearance_distance: f64,
     /// Embeddings count where 1 - overlap is at most this.
     pub proximity: f64,
-    /// Share of the old embedding in that of a track when it is seen again.
+    /// Share of the old embedding in a track's new one.
     pub smoothing: f64,
-    /// A track ends after this many frames in which it was not seen.
+    /// A track ends after this many frames without a detection.
     pub patience: u64,
-    /// Whether a track takes detections of its own class only.
+    /// Whether a track takes only detections of its own class.
     pub keeps_class: bool,
 }
 
@@ -75,10 +75,10 @@ impl Default for TrackerSettings {
     }
 }
 
-/// One object, as far as it was followed.
+/// A tracked object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Track {
-    /// From 1, in the order in which tracks of this tracker began.
+    /// Number from 1, in the order in which tracks of this tracker started.
     pub number: u64,
     /// Frame of the first detection.
     pub first_frame: u64,
@@ -94,7 +94,7 @@ pub struct Track {
     classes: BTreeMap<u32, f64>,
     /// Sum of the unit vectors of its detections, each weighted by its score.
     appearance: Vec<f64>,
-    /// Unit vector that follows what it looks like.
+    /// Unit vector of the recent appearance.
     recent: Vec<f64>,
     filter: BoxFilter,
     state: State,
@@ -145,19 +145,19 @@ impl Track {
         self.recent = self::unit(mixed).unwrap_or(unit);
     }
 
-    /// The class with the largest sum of scores.
+    /// Returns the class with the largest sum of scores.
     pub fn class(&self) -> u32 {
         let largest = self.classes.iter().rev().max_by(|a, b| a.1.total_cmp(b.1));
         largest.map_or(0, |(class, _)| *class)
     }
 
-    /// Unit vector of what it looks like, over all its detections; empty where none had an embedding.
+    /// Returns the unit vector of its appearance, over all its detections; empty where none had an embedding.
     pub fn embedding(&self) -> Vec<f32> {
         let unit = unit(self.appearance.iter().copied()).unwrap_or_default();
         unit.into_iter().map(|value| value as f32).collect()
     }
 
-    /// Pixels per frame, to the right and downwards.
+    /// Returns the velocity in pixels per frame, to the right and downwards.
     pub fn velocity(&self) -> (f64, f64) {
         self.filter.velocity()
     }
@@ -174,23 +174,23 @@ impl Track {
     }
 }
 
-/// A vector of length 1 in the same direction; nothing for one that has none.
+/// Normalises a vector; none for one without a direction.
 fn unit(values: impl Iterator<Item = f64>) -> Option<Vec<f64>> {
     let values: Vec<f64> = values.collect();
     let length = values.iter().map(|value| value * value).sum::<f64>().sqrt();
     (length > 0.0 && length.is_finite()).then(|| values.iter().map(|value| value / length).collect())
 }
 
-/// What a frame changed.
+/// The changes by a frame.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// Number of the track of each detection; none where it belongs to no track, or to one that is not confirmed yet.
+    /// Number of the track of each detection; none where it has no track, or one that is not confirmed yet.
     pub numbers: Vec<Option<u64>>,
-    /// Tracks that ended with this frame, by number. Those that were never confirmed are not among them.
+    /// Confirmed tracks that ended with this frame, by number.
     pub ended: Vec<Track>,
 }
 
-/// Follows the objects of one camera.
+/// Tracks the objects of one camera.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tracker {
     settings: TrackerSettings,
@@ -203,27 +203,27 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// A tracker that has seen no frame.
+    /// Creates a tracker without frames.
     pub fn new(settings: TrackerSettings) -> Self {
         Self { settings, tracks: Vec::new(), last_number: 0, last_frame: None, seen_last: Vec::new() }
     }
 
-    /// Tracks that are confirmed and have not ended.
+    /// Iterates over confirmed tracks that have not ended.
     pub fn tracks(&self) -> impl Iterator<Item = &Track> {
         self.tracks.iter().filter(|track| track.is_confirmed())
     }
 
-    /// Whether the track of this number has not ended, confirmed or not.
+    /// Whether the track with this number has not ended, confirmed or not.
     pub fn lives(&self, number: u64) -> bool {
         self.tracks.iter().any(|track| track.number == number)
     }
 
-    /// Numbers of the tracks, confirmed or not, to which detections of the last frame belong, each with the detection.
+    /// Returns the numbers of the tracks, confirmed or not, with detections in the last frame, each with the detection.
     pub fn seen_last(&self) -> &[(u64, usize)] {
         &self.seen_last
     }
 
-    /// The frame that was seen last.
+    /// Returns the last frame.
     pub fn last_frame(&self) -> Option<u64> {
         self.last_frame
     }
@@ -233,15 +233,15 @@ impl Tracker {
         std::mem::take(&mut self.tracks).into_iter().filter(Track::is_confirmed).collect()
     }
 
-    /// Ends all tracks: the frames count anew. The next one is the first, tracks go on being numbered.
+    /// Ends all tracks and restarts the count of frames: the next one is the first. The numbers of tracks continue.
     pub fn begin_again(&mut self) -> Vec<Track> {
         self.last_frame = None;
         self.seen_last.clear();
         self.finish()
     }
 
-    /// Takes a frame later than all before; frames between them that nobody gives count as frames in which nothing
-    /// was looked for. A frame that is not later changes nothing, and none of its detections belongs to a track.
+    /// Takes a frame later than all before; missing frames between count as frames without a search. A frame that is
+    /// not later changes nothing, and none of its detections gets a track.
     pub fn step(&mut self, frame: u64, detections: &[Detection]) -> Step {
         let gap = match self.last_frame {
             Some(last) if frame <= last => {
@@ -252,7 +252,7 @@ impl Tracker {
             None => 1,
         };
         let is_first = self.last_frame.replace(frame).is_none();
-        // Those that ended in a frame between.
+        // Tracks that ended in a frame between.
         let patience = self.settings.patience;
         let is_over = |track: &mut Track| track.is_confirmed() && frame - track.last_frame > patience + 1;
         let mut ended: Vec<Track> = self.tracks.extract_if(.., is_over).collect();
@@ -300,7 +300,7 @@ impl Tracker {
         Step { numbers, ended }
     }
 
-    /// Places of the tracks of which this holds.
+    /// Positions of the tracks for which this holds.
     fn indices(&self, holds: impl Fn(&Track) -> bool) -> Vec<usize> {
         (0..self.tracks.len()).filter(|index| holds(&self.tracks[*index])).collect()
     }
@@ -349,7 +349,7 @@ impl Tracker {
         if distance > self.settings.appearance_distance { 1.0 } else { distance }
     }
 
-    /// Ends tracks and marks those that were not seen in this frame.
+    /// Ends tracks and marks those without a detection in this frame.
     fn end(&mut self, frame: u64) -> Vec<Track> {
         let patience = self.settings.patience;
         let is_over = |track: &mut Track| match track.state {
@@ -386,7 +386,7 @@ mod tests {
         let mut tracker = Tracker::new(TrackerSettings::default());
         for frame in 0..60 {
             let x = 10.0 * frame as f64;
-            // The order in which a detector names them says nothing.
+            // The order of a detector is meaningless.
             let mut boxes = [(1, seen(x, 100.0, 0.9)), (2, seen(600.0 - x, 110.0, 0.9))];
             if frame % 2 == 1 {
                 boxes.reverse();
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// Two boxes jump to where each of them could be either; what they look like decides.
+    /// Two boxes jump to ambiguous places; their appearance decides.
     #[test]
     fn embeddings_tell_neighbours_apart() {
         let (red, blue) = ([1.0, 0.0], [0.0, 1.0]);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: numbers are unique in a frame, tracks grow, a copy through text goes on alike.
+        /// For any input: numbers are unique in a frame, tracks grow, and a serialized copy continues alike.
         #[test]
         fn what_it_says_is_consistent(seed in any::<u64>()) {
             let mut random = Random::of_seed(seed);

@@ -1,4 +1,4 @@
-//! The measures agree with other implementations on random tracks: `expected_metrics.py` says with which and writes the
+//! The measures agree with other implementations on random tracks: `expected_metrics.py` names them and writes the
 //! numbers.
 use serde_json::Value;
 use tidemill_tracking::bounding_box::BoundingBox;

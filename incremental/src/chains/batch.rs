@@ -1,10 +1,10 @@
-//! The chains of all items at once: what the [view](super::view) is compared with, and what it would cost without it.
+//! The chains of all items computed at once, for comparison with the [view](super::view) in result and cost.
 use super::candidates::{span_of, spans_behind};
 use super::{Item, Link, Membership, Rules};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The chain of each item, in the order of their keys.
+/// Returns the chain of each item, in the order of their keys.
 pub fn chains(items: &[Item], rules: &Rules) -> Vec<Membership> {
     let mut spans: HashMap<i64, Vec<&Item>> = HashMap::new();
     for item in items {

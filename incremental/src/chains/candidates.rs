@@ -1,10 +1,10 @@
-//! Pairs that may be linked: items are put into spans of time as long as gaps differ, so that only those of two spans are
-//! compared with each other.
+//! Pairs that may be linked: items are put into spans of time as long as gaps differ, so that only items of two spans
+//! are compared.
 use super::{Item, Link, Rules};
 use differential_dataflow::VecCollection;
 use std::sync::Arc;
 
-/// The span in which an item begins.
+/// The span of a start time.
 fn span(time: i64, width: i64) -> i64 {
     time.div_euclid(width)
 }
@@ -15,7 +15,7 @@ pub(super) fn width(rules: &Rules) -> i64 {
     longest.saturating_sub(shortest).max(1)
 }
 
-/// Spans in which an item may begin that comes behind this one.
+/// Spans of the items that may start after this one.
 pub(super) fn spans_behind(item: &Item, rules: &Rules) -> std::ops::RangeInclusive<i64> {
     let (shortest, longest) = rules.widest_gaps();
     let width = width(rules);
@@ -23,7 +23,7 @@ pub(super) fn spans_behind(item: &Item, rules: &Rules) -> std::ops::RangeInclusi
         ..=span(item.end.saturating_add(longest.max(shortest)), width)
 }
 
-/// The span in which it begins.
+/// The span of an item's start.
 pub(super) fn span_of(item: &Item, rules: &Rules) -> i64 {
     span(item.start, width(rules))
 }

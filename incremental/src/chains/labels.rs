@@ -1,10 +1,10 @@
-//! Chains and their names: the first item of a chain names it, and gives the name to whoever comes behind.
+//! Chains and their names: the first item of a chain names it, and passes the name on to its successors.
 use differential_dataflow::VecCollection;
 use differential_dataflow::operators::Iterate;
 use std::sync::Arc;
 
-/// Each key with the first key of its chain. `links`: the key before and the key behind, each key at most once on either
-/// side, never in a circle.
+/// Each key with the first key of its chain. `links`: a key and its successor, each key at most once on either side,
+/// never in a circle.
 pub(super) fn labels<'scope>(
     keys: VecCollection<'scope, u64, Arc<str>, isize>,
     links: VecCollection<'scope, u64, (Arc<str>, Arc<str>), isize>,

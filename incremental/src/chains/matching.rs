@@ -1,9 +1,9 @@
-//! Of the pairs that may be linked, those that are: in the order of the pairs, each whose two sides are still free.
+//! Selects links from the possible pairs: in the order of the pairs, each whose two sides are still free.
 //!
-//! A pair is taken if no better pair at one of its sides is. That sentence is the computation: it is applied to what it
-//! gave before, beginning with all pairs, until nothing changes. Whether a pair is taken depends on better ones only, so
-//! after as many rounds as there are pairs in a row, each better than the next and sharing a side with it, all is
-//! decided; mostly that is a handful.
+//! A pair is taken if no better pair at one of its sides is. The computation applies this rule to its previous result,
+//! starting with all pairs, until nothing changes. Whether a pair is taken depends on better ones only, so it ends
+//! after as many rounds as the longest sequence of pairs, each better than the next and sharing a side with it; usually
+//! a handful.
 use super::Link;
 use differential_dataflow::VecCollection;
 use differential_dataflow::operators::Iterate;
@@ -21,7 +21,7 @@ pub(super) fn matching<'scope>(
     candidates.clone().iterate(move |scope, taken| {
         let refused = sides.into_iter().zip(at_sides).map(|(side, links)| {
             let best = taken.clone().map(side).reduce(|_, links, best| {
-                // They are in order.
+                // They are sorted.
                 best.push((links[0].0.clone(), 1));
             });
             links

@@ -1,26 +1,26 @@
-//! Items of several groups, linked one after another by time and likeness: whatever passes one place after another.
+//! Items of several groups, linked one after another by time and similarity: objects that pass one place after another.
 //!
-//! Two items may be linked if they are of different groups, the later one begins within a span of time after the end of
-//! the earlier one, and their vectors are alike. [`Transition`]s say more, where they are known: which groups follow each
-//! other, and where an item of the one leaves and of the other enters. Of these pairs those are taken that are most alike,
-//! one after another, as long as neither is linked on that side already: each item has at most one before it and one behind
-//! it. Items that are linked directly or through others are a chain, named by its first item.
+//! Two items may be linked if they are of different groups, the later one starts within a span of time after the end of
+//! the earlier one, and their vectors are similar. [`Transition`]s are more specific, where they are known: they state
+//! which groups follow each other, and where an item leaves the one and enters the other. Of these pairs the most
+//! similar ones are taken first, one after another, while neither is linked on that side: each item has at most one
+//! predecessor and one successor. Items linked directly or through others are a chain, named by its first item.
 //!
-//! The most alike first may leave out the middle of three: where the first looks more like the third than like the second,
-//! these two are linked, and the second is alone. Transitions between neighbours only have no such pair.
+//! This order may skip the middle of three: where the first is more similar to the third than to the second, these two
+//! are linked, and the second is alone. With transitions between neighbours only, there is no such pair.
 //!
-//! All items of a chain together can be taken out, and the other chains stay as they are: a link is refused because of a
-//! better one that is taken and shares an item with it, and both items of that one are of one chain.
+//! Removing all items of a chain together leaves the other chains as they are: a link is rejected because of a better
+//! one that is taken and shares an item with it, and both items of that one are of one chain.
 //!
-//! That is greedy matching, the stable matching where both sides prefer whoever is more alike. It follows from the items
-//! alone, and a change of one item changes few links, so it can be kept by [changes](crate::view).
+//! This is greedy matching, the stable matching where both sides prefer the more similar partner. It follows from the
+//! items alone, and a change of one item changes few links, so it can be maintained by [changes](crate::view).
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `candidates.rs` | pairs that may be linked |
-//! | `matching.rs` | those of them that are |
+//! | `matching.rs` | the selected pairs |
 //! | `labels.rs` | chains and their names |
-//! | [`batch`] | the same from all items at once: what the view is compared with |
+//! | [`batch`] | the chains of all items at once, for comparison with the view |
 pub mod batch;
 mod candidates;
 mod labels;
@@ -30,30 +30,30 @@ use crate::view::{View, ViewError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Where something is: across and down, in any unit, the same for all.
+/// A place: across and down, in any common unit.
 pub type Place = (i64, i64);
 
-/// Something that was at a place for a time.
+/// An object that was at a place for a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Item {
-    /// Its name, which no other item has.
+    /// Its unique name.
     pub key: Arc<str>,
-    /// Where it was; items of one group are never linked directly.
+    /// Its place; items of one group are never linked directly.
     pub group: Arc<str>,
-    /// When it came; in any unit, the same for all.
+    /// Its arrival, in any common unit.
     pub start: i64,
-    /// When it was there last.
+    /// The last time it was there.
     pub end: i64,
-    /// What it looks like.
+    /// Its appearance.
     vector: Vector,
-    /// Where in its group it came.
+    /// Its place in the group on arrival.
     first: Option<Place>,
-    /// Where it was last.
+    /// Its last place.
     last: Option<Place>,
 }
 
 impl Item {
-    /// An item of which nobody knows where in its group it was. Of the vector, which may be empty, the direction counts.
+    /// Creates an item without places in its group. Only the direction of the vector counts, which may be empty.
     pub fn new(
         key: impl Into<Arc<str>>,
         group: impl Into<Arc<str>>,
@@ -65,14 +65,14 @@ impl Item {
         Self { key: key.into(), group: group.into(), start, end, vector, first: None, last: None }
     }
 
-    /// The same, with the places where it came and where it was last, as far as they are known.
+    /// Sets the first and the last place, as far as they are known.
     #[must_use]
     pub fn with_places(self, first: Option<Place>, last: Option<Place>) -> Self {
         Self { first, last, ..self }
     }
 }
 
-/// The bits of numbers, so that vectors have an order and equal ones are equal.
+/// The bits of numbers, so that vectors are ordered and comparable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 struct Vector(Arc<[u32]>);
 
@@ -81,8 +81,7 @@ impl Vector {
         Self(values.iter().map(|value| value.to_bits()).collect())
     }
 
-    /// Cosine of the angle between both, in parts of a thousand million; none where one has no direction or they have
-    /// different lengths.
+    /// Cosine of the angle between both, in billionths; none where one has no direction or their lengths differ.
     fn likeness(&self, other: &Self) -> Option<i64> {
         if self.0.len() != other.0.len() {
             return None;
@@ -99,16 +98,16 @@ impl Vector {
     }
 }
 
-/// A part of a group: its left and upper edge belong to it, its right and lower edge do not.
+/// A part of a group: includes its left and upper edge, excludes its right and lower edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
     /// The least place across.
     pub left: i64,
     /// The least place down.
     pub top: i64,
-    /// The first place across that is beyond it.
+    /// The first place across beyond it.
     pub right: i64,
-    /// The first place down that is beyond it.
+    /// The first place down beyond it.
     pub bottom: i64,
 }
 
@@ -118,20 +117,20 @@ impl Area {
     }
 }
 
-/// How long it may take from one group to another, and from where to where.
+/// The possible duration and places of a transition between groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// The group before.
+    /// The earlier group.
     pub from: Arc<str>,
-    /// The group behind.
+    /// The later group.
     pub to: Arc<str>,
-    /// From the end of the one to the start of the other, at least; negative: they may be in both for a while.
+    /// Least time from the end of the one to the start of the other; negative: they may be in both for a while.
     pub shortest_gap: i64,
-    /// At most.
+    /// Largest time.
     pub longest_gap: i64,
-    /// Where the item before was last. None: anywhere, known or not.
+    /// Last place of the earlier item. None: anywhere, known or not.
     pub leaves: Option<Area>,
-    /// Where the item behind came. None: anywhere, known or not.
+    /// First place of the later item. None: anywhere, known or not.
     pub enters: Option<Area>,
 }
 
@@ -140,7 +139,7 @@ impl Transition {
         let is_in = |place: Option<Place>, area: &Option<Area>| {
             area.as_ref().is_none_or(|area| place.is_some_and(|place| area.has(place)))
         };
-        // Numbers first: most pairs end there.
+        // Numbers first: they exclude most pairs.
         (self.shortest_gap..=self.longest_gap).contains(&gap)
             && self.from == before.group
             && self.to == behind.group
@@ -149,28 +148,28 @@ impl Transition {
     }
 }
 
-/// Which items may be linked.
+/// Rules for links.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Cosine of the angle between their vectors, at least, -1 to 1.
+    /// Least cosine of the angle between their vectors, -1 to 1.
     pub least_likeness: f64,
-    /// As in [`Transition`], for groups of which `transitions` says nothing.
+    /// As in [`Transition`], without transitions.
     pub shortest_gap: i64,
     /// As in [`Transition`].
     pub longest_gap: i64,
-    /// Where there are any, only what one of them fits may be linked; there may be several of two groups.
+    /// If there are any, a link must fit one of them; there may be several for two groups.
     pub transitions: Vec<Transition>,
 }
 
 impl Rules {
-    /// The shortest and the longest gap that any two groups may have.
+    /// Returns the shortest and the longest gap of any two groups.
     pub fn widest_gaps(&self) -> (i64, i64) {
         let of = |transition: &Transition| (transition.shortest_gap, transition.longest_gap);
         let widest = self.transitions.iter().map(of).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         widest.unwrap_or((self.shortest_gap, self.longest_gap))
     }
 
-    /// Whether there is a way from one to the other that takes as long.
+    /// Whether some transition allows this gap between the two.
     fn follows(&self, before: &Item, behind: &Item, gap: i64) -> bool {
         if self.transitions.is_empty() {
             return (self.shortest_gap..=self.longest_gap).contains(&gap);
@@ -178,7 +177,7 @@ impl Rules {
         self.transitions.iter().any(|known| known.fits(before, behind, gap))
     }
 
-    /// The link of two items, if there may be one.
+    /// The link of two items, if they may be linked.
     fn link(&self, before: &Item, behind: &Item) -> Option<Link> {
         if before.group == behind.group || (before.start, &before.key) >= (behind.start, &behind.key) {
             return None;
@@ -207,16 +206,16 @@ struct Link {
 /// An item and its chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Membership {
-    /// Of the item.
+    /// Key of the item.
     pub key: Arc<str>,
     /// Key of the first item of its chain.
     pub chain: Arc<str>,
 }
 
-/// The chain of each item, by changes of the items. A corrected item is one that goes and another that comes.
+/// Creates a view of the chain of each item, by changes of the items. A correction removes an item and adds another.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub fn view(rules: Rules) -> Result<View<Item, Membership>, ViewError> {
     View::new("chains", move |items| {
         let candidates = candidates::candidates(items.clone(), rules);

@@ -1,15 +1,15 @@
-//! The chunks of a WAV file: how its samples are written, and where they are.
+//! The chunks of a WAV file: coding and place of its samples.
 use crate::Rejected;
 
-/// Lengths from here on stand for an unknown one, as writers into pipes have them; no file that is read is as long.
+/// Lengths from here on are unknown, as written into pipes; no supported file is this long.
 const UNKNOWN: u32 = 0x7fff_0000;
 /// The bytes after the format's number in the identity of an extended format.
 const IDENTITY: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
 
-/// How one sample is written.
+/// Coding of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// A whole number, of 8 bits without a sign, else with one.
+    /// A whole number, unsigned with 8 bits, else signed.
     Int,
     Float,
     ALaw,
@@ -24,18 +24,18 @@ pub(super) struct Header<'a> {
     pub(super) coding: Coding,
     pub(super) channels: u16,
     pub(super) sample_rate: u32,
-    /// Bits of a sample, as the format says.
+    /// Bits of a sample, by the format.
     bits: u16,
-    /// Bytes of a sample of each channel together, as the format says.
+    /// Bytes of a sample of all channels together, by the format.
     block: u16,
-    /// Bytes of the samples, as the file says: more than there are where it was cut off.
+    /// Bytes of the samples, by the file: more than available where it was cut off.
     pub(super) length: u64,
-    /// The samples that are there.
+    /// The available samples.
     pub(super) data: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Reads the chunks up to the samples. Wrong lengths are errors, and never more than the bytes that are there is read.
+    /// Reads the chunks up to the samples. Wrong lengths are errors, and reading never exceeds the available bytes.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, Rejected> {
         let cut =
             || Rejected::new("audio_truncated", format!("the WAV data ends after {} bytes", bytes.len()));
@@ -47,7 +47,7 @@ impl<'a> Header<'a> {
         if !(is_large || head == b"RIFF") || name != b"WAVE" {
             return Err(no_header(bytes));
         }
-        // By the file; the bytes behind its own length.
+        // By the file; the bytes after its own length.
         let whole = u64::from(u32_at(bytes, 4).ok_or_else(cut)?) + 8;
         let (mut format, mut large_length) = (None, None);
         let mut at = 12usize;
@@ -59,7 +59,7 @@ impl<'a> Header<'a> {
                 let Some(format) = format else {
                     return Err(Rejected::new("audio_invalid", "there is no format before the samples"));
                 };
-                // One that is empty ends with the file or before other chunks, and the file's length counts those.
+                // An empty one ends with the file or before other chunks, which the file's length includes.
                 let is_closed = whole == bytes.len() as u64 || whole == bytes.len() as u64 + 1;
                 let length = match length {
                     u32::MAX if is_large && large_length.is_some_and(|length| length > 0) => large_length,
@@ -80,12 +80,12 @@ impl<'a> Header<'a> {
                 b"ds64" => large_length = u64_at(content, 8),
                 _ => {}
             }
-            // Chunks begin at even places, which some writers do not know.
+            // Chunks start at even places, which some writers ignore.
             at = after.saturating_add(usize::from(length % 2 == 1 && !is_name(bytes, after)));
         }
     }
 
-    /// The format, without samples. None: it is cut off.
+    /// Parses the format, without samples. None: it is cut off.
     fn of_format(content: &[u8], length: u32) -> Option<Result<Self, Rejected>> {
         if length < 16 {
             return Some(Err(Rejected::new(
@@ -118,7 +118,7 @@ impl<'a> Header<'a> {
     /// Bytes of a sample of one channel.
     ///
     /// # Errors
-    /// `audio_invalid`: samples of this kind are not read.
+    /// `audio_invalid`: unsupported kind of samples.
     pub(super) fn width(&self) -> Result<usize, Rejected> {
         let bits = self.bits;
         match (self.coding, bits) {
@@ -140,7 +140,7 @@ impl<'a> Header<'a> {
     fn sample_length(&self) -> usize {
         let least = usize::from(self.bits.div_ceil(8)).max(1);
         let (block, channels) = (usize::from(self.block), usize::from(self.channels).max(1));
-        // A number of 24 bits may have 32, of which the upper ones are valid.
+        // A number of 24 bits may take 32, with the upper ones valid.
         let has_room = self.coding == Coding::Int
             && block.is_multiple_of(channels)
             && (least..=4).contains(&(block / channels));
@@ -169,7 +169,7 @@ impl Coding {
         name.to_owned()
     }
 
-    /// The value of a sample, -1 to 1 but for floats; 0 for what [`Header::width`] refuses.
+    /// The value of a sample, -1 to 1 except for floats; 0 for kinds that [`Header::width`] rejects.
     pub(super) fn value(self, sample: &[u8]) -> f64 {
         match (self, sample) {
             (Self::Int, [byte]) => (f64::from(*byte) - 128.0) / 128.0,
@@ -185,7 +185,7 @@ impl Coding {
     }
 }
 
-/// A sample of 16 bits from one of A-law (ITU-T G.711).
+/// Decodes a sample of A-law (ITU-T G.711) to 16 bits.
 fn of_a_law(byte: u8) -> i16 {
     let bits = byte ^ 0x55;
     let (segment, step) = ((bits & 0x70) >> 4, i16::from(bits & 0x0f) << 4);
@@ -196,7 +196,7 @@ fn of_a_law(byte: u8) -> i16 {
     if bits & 0x80 == 0 { -size } else { size }
 }
 
-/// A sample of 16 bits from one of mu-law (ITU-T G.711).
+/// Decodes a sample of mu-law (ITU-T G.711) to 16 bits.
 fn of_mu_law(byte: u8) -> i16 {
     let bits = !byte;
     let size = (((i16::from(bits & 0x0f) << 3) + 0x84) << ((bits & 0x70) >> 4)) - 0x84;
@@ -223,7 +223,7 @@ fn no_header(bytes: &[u8]) -> Rejected {
     Rejected::new("audio_invalid", format!("no WAV header{kind}{help}"))
 }
 
-/// Whether a chunk's name is there.
+/// Whether a chunk's name is at this place.
 fn is_name(bytes: &[u8], at: usize) -> bool {
     bytes
         .get(at..at.saturating_add(4))

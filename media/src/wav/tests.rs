@@ -78,7 +78,7 @@ fn a_sound_that_would_become_too_long_is_refused_by_its_header() {
     );
 }
 
-/// The bytes that fill a chunk up to an even length are in no length.
+/// No length includes the byte that pads a chunk to an even length.
 #[test]
 fn chunks_of_odd_lengths_are_passed_over() {
     let bytes = wav(spec(1, 16, SampleFormat::Int), &[0.5, -0.5]);
@@ -88,7 +88,7 @@ fn chunks_of_odd_lengths_are_passed_over() {
     for more in [&odd[..], b"bext\x02\0\0\0ab", &[&odd[..], &odd[..]].concat()] {
         assert_eq!(decode(&with(more), 8000), Ok(vec![0.5, -0.5]), "{more:?}");
     }
-    // Without that byte, as some write them.
+    // Without that byte, as some programs write them.
     assert_eq!(decode(&with(&odd[..11]), 8000), Ok(vec![0.5, -0.5]));
 }
 
@@ -141,7 +141,7 @@ fn file(format: (u16, u16, u16, u16), more: &[u8], lengths: (u32, u32), data: &[
 
 const PCM: (u16, u16, u16, u16) = (1, 1, 16, 2);
 
-/// What ffmpeg, sox and recorders that were stopped write for a length that they do not know.
+/// Unknown lengths as written by ffmpeg, sox and interrupted recorders.
 #[test]
 fn samples_of_unknown_length_go_to_the_end() {
     let data = [0, 0x40, 0, 0xc0, 7];
@@ -155,7 +155,7 @@ fn samples_of_unknown_length_go_to_the_end() {
             assert_eq!(decode(&file(PCM, &[], lengths, few), 8000).unwrap_err().reason, "audio_empty");
         }
     }
-    // An empty one with something behind it stays empty.
+    // An empty one with another chunk after it stays empty.
     let other = b"LIST\x04\0\0\0INFO";
     assert_eq!(decode(&file(PCM, &[], (36 + 12, 0), other), 8000).unwrap_err().reason, "audio_empty");
 }

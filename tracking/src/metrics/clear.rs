@@ -3,7 +3,7 @@
 use super::{Frame, Numbers, ROUNDING, ratio};
 use crate::assignment::assign;
 
-/// What was counted in the frames of one camera; those of several may be [joined](Clear::joined).
+/// Counts of the frames of one camera; several may be [joined](Clear::joined).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Clear {
     /// Pairs.
@@ -19,18 +19,18 @@ pub struct Clear {
 }
 
 impl Clear {
-    /// 1 - (missed + surplus + switches) / true boxes; below 0 where there are more mistakes than boxes.
+    /// Returns 1 - (missed + surplus + switches) / true boxes; below 0 where there are more mistakes than boxes.
     pub fn mota(&self) -> f64 {
         let truth = (self.matched + self.missed).max(1) as f64;
         (self.matched as f64 - self.surplus as f64 - self.switches as f64) / truth
     }
 
-    /// Mean overlap of the pairs.
+    /// Returns the mean overlap of the pairs.
     pub fn motp(&self) -> f64 {
         ratio(self.overlap, self.matched as f64)
     }
 
-    /// Together with another camera.
+    /// Adds another camera.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         Self {
@@ -43,10 +43,10 @@ impl Clear {
     }
 }
 
-/// Compares the frames of one camera, in order. `overlap`: what a pair needs, 0.5 by custom.
+/// Compares the frames of one camera, in order. `overlap`: the least for a pair, 0.5 by custom.
 pub fn clear(frames: &[Frame], overlap: f64) -> Clear {
     let (mut truth, mut found) = Numbers::both(frames);
-    // The identity that each object had when it was last found, and in the last frame with both kinds of boxes.
+    // The identity of each object when it was last found, and in the last frame with both kinds of boxes.
     let mut last: Vec<Option<usize>> = vec![None; truth.0.len()];
     let mut before = last.clone();
     let mut result = Clear::default();
@@ -63,7 +63,7 @@ pub fn clear(frames: &[Frame], overlap: f64) -> Clear {
         let cost = |index: usize| {
             let (row, column) = (index / columns, index % columns);
             let kept = before[objects[row]] == Some(identities[column]);
-            // One pair that is kept outweighs all that overlaps could gain.
+            // One kept pair outweighs any gain in overlaps.
             if overlaps[index] < overlap - ROUNDING {
                 0.0
             } else {

@@ -7,22 +7,22 @@ use crate::bounding_box::BoundingBox;
 /// A found box with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scored {
-    /// Where.
+    /// Its box.
     pub area: BoundingBox,
-    /// How sure the detector is; only the order counts.
+    /// Confidence of the detector; only the order counts.
     pub score: f64,
 }
 
 /// One picture with the boxes of one class.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Picture {
-    /// What there is.
+    /// True boxes.
     pub truth: Vec<BoundingBox>,
-    /// What was found.
+    /// Found boxes.
     pub found: Vec<Scored>,
 }
 
-/// Average precision at one limit of overlap, 0 to 1; nothing where there is no true box.
+/// Returns the average precision at one limit of overlap, 0 to 1; none without a true box.
 pub fn average_precision(pictures: &[Picture], overlap: f64) -> Option<f64> {
     let truth: usize = pictures.iter().map(|picture| picture.truth.len()).sum();
     if truth == 0 {
@@ -47,18 +47,18 @@ pub fn average_precision(pictures: &[Picture], overlap: f64) -> Option<f64> {
         let first = curve.partition_point(|(reached, _)| *reached < recall);
         curve.get(first).map_or(0.0, |(_, precision)| *precision)
     };
-    // As numpy.linspace counts, so that recalls that are met exactly are the same.
+    // Counts as numpy.linspace does, so that recalls that are met exactly are equal.
     Some((0..=100).map(|step| at(f64::from(step) * 0.01)).sum::<f64>() / 101.0)
 }
 
-/// The mean over the limits 0.5, 0.55 ... 0.95, as COCO gives it.
+/// Returns the mean over the limits 0.5, 0.55 ... 0.95, as COCO does.
 pub fn mean_average_precision(pictures: &[Picture]) -> Option<f64> {
     let values: Option<Vec<f64>> =
         (0..10).map(|step| average_precision(pictures, 0.5 + 0.05 * f64::from(step))).collect();
     values.map(|values| values.iter().sum::<f64>() / 10.0)
 }
 
-/// Scores of the boxes found in a picture, and whether each is one that is there.
+/// Scores of the boxes found in a picture, and whether each is a true one.
 fn hits(picture: &Picture, overlap: f64) -> Vec<(f64, bool)> {
     let mut found: Vec<&Scored> = picture.found.iter().collect();
     found.sort_by(|a, b| b.score.total_cmp(&a.score));

@@ -1,9 +1,9 @@
 //! HOTA: Luiten et al., "HOTA: A Higher Order Metric for Evaluating Multi-Object Tracking" (2021): the geometric mean
-//! of how well boxes are found and of how well they are held together, over 19 limits of overlap, 0.05 to 0.95.
+//! of detection and association accuracy, over 19 limits of overlap, 0.05 to 0.95.
 use super::{Frame, Numbers, ROUNDING, ratio};
 use crate::assignment::assign;
 
-/// Limits of overlap.
+/// Number of limits of overlap.
 const LIMITS: usize = 19;
 
 /// The limit number `index`.
@@ -11,7 +11,7 @@ fn limit(index: usize) -> f64 {
     0.05 * (index + 1) as f64
 }
 
-/// What was counted in the frames of one camera; those of several may be [joined](Hota::joined).
+/// Counts of the frames of one camera; several may be [joined](Hota::joined).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hota {
     matched: [f64; LIMITS],
@@ -41,22 +41,22 @@ impl Hota {
         ratio(self.association[index], self.matched[index])
     }
 
-    /// HOTA, 0 to 1: the mean over the limits.
+    /// Returns HOTA, 0 to 1: the mean over the limits.
     pub fn score(&self) -> f64 {
         Self::mean(|index| (self.detection_at(index) * self.association_at(index)).sqrt())
     }
 
-    /// DetA, 0 to 1: the mean over the limits.
+    /// Returns DetA, 0 to 1: the mean over the limits.
     pub fn detection(&self) -> f64 {
         Self::mean(|index| self.detection_at(index))
     }
 
-    /// AssA, 0 to 1: the mean over the limits.
+    /// Returns AssA, 0 to 1: the mean over the limits.
     pub fn association(&self) -> f64 {
         Self::mean(|index| self.association_at(index))
     }
 
-    /// Together with another camera: boxes are counted together, association is weighted by matched boxes.
+    /// Adds another camera: boxes are counted together, association is weighted by matched boxes.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Self {
         for index in 0..LIMITS {
@@ -74,7 +74,7 @@ pub fn hota(frames: &[Frame]) -> Hota {
     let (mut truth, mut found) = Numbers::both(frames);
     let (objects, identities) = (truth.0.len(), found.0.len());
     let (mut truths, mut founds) = (vec![0.0; objects], vec![0.0; identities]);
-    // How much each object and each identity have in common, by which boxes are then paired.
+    // The similarity of each object and each identity, by which boxes are then paired.
     let mut common = vec![0.0; objects * identities];
     let places: Vec<(Vec<usize>, Vec<usize>)> = frames
         .iter()

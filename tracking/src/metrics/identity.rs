@@ -1,10 +1,10 @@
 //! IDF1, IDP, IDR: Ristani, Solera, Zou, Cucchiara, Tomasi, "Performance Measures and a Data Set for Multi-Target,
 //! Multi-Camera Tracking" (2016). True and found identities are paired one to one so that as many boxes as possible
-//! agree; over all cameras, an identity is the same in each.
+//! agree, over all cameras together.
 use super::{Frame, Numbers, ROUNDING, ratio};
 use crate::assignment::assign;
 
-/// Boxes that agree, and those that do not.
+/// Counts of agreeing and other boxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// True boxes that their found partner covers (IDTP).
@@ -16,17 +16,17 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Harmonic mean of [`Counts::precision`] and [`Counts::recall`], 0 to 1.
+    /// Returns the harmonic mean of [`Counts::precision`] and [`Counts::recall`], 0 to 1.
     pub fn f1(&self) -> f64 {
         ratio(2.0 * self.agreeing as f64, (self.truth + self.found) as f64)
     }
 
-    /// IDP: share of the found boxes that agree.
+    /// Returns IDP: the share of the found boxes that agree.
     pub fn precision(&self) -> f64 {
         ratio(self.agreeing as f64, self.found as f64)
     }
 
-    /// IDR: share of the true boxes that agree.
+    /// Returns IDR: the share of the true boxes that agree.
     pub fn recall(&self) -> f64 {
         ratio(self.agreeing as f64, self.truth as f64)
     }
@@ -35,11 +35,11 @@ impl Counts {
 /// The best pairing of identities, pair by pair.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identities {
-    /// A true identity with its partner, or one of either kind alone.
+    /// Pairs of a true identity and its partner, and single ones of either kind.
     pub units: Vec<Counts>,
 }
 
-/// Compares all frames of all cameras. `overlap`: what boxes need to agree, 0.5 by the definition.
+/// Compares all frames of all cameras. `overlap`: the least for agreement, 0.5 by the definition.
 pub fn identities(frames: &[Frame], overlap: f64) -> Identities {
     let (mut truth, mut found) = Numbers::both(frames);
     let (rows, columns) = (truth.0.len(), found.0.len());
@@ -76,7 +76,7 @@ pub fn identities(frames: &[Frame], overlap: f64) -> Identities {
 }
 
 impl Identities {
-    /// All together.
+    /// Returns the sum over all pairs.
     pub fn total(&self) -> Counts {
         let add = |sum: Counts, unit: &Counts| Counts {
             agreeing: sum.agreeing + unit.agreeing,
@@ -86,9 +86,9 @@ impl Identities {
         self.units.iter().fold(Counts::default(), add)
     }
 
-    /// Bounds within which IDF1 lies with about 95 % confidence if other objects of the same kind had come by: the
-    /// pairs are drawn anew, with repetition, by a fixed seed (percentile bootstrap, Efron 1979). The frames of one
-    /// object depend on each other, so objects are drawn and not frames.
+    /// Returns the bounds of IDF1 at about 95 % confidence for other objects of this kind: the pairs are resampled with
+    /// replacement, with a fixed seed (percentile bootstrap, Efron 1979). The frames of one object depend on each
+    /// other, so objects are resampled and not frames.
     pub fn interval(&self) -> (f64, f64) {
         const DRAWS: usize = 2000;
         if self.units.is_empty() {

@@ -1,12 +1,12 @@
-//! How well objects were found, followed and recognised, by the definitions of the field.
+//! Quality of detection, tracking and recognition, by the definitions of the field.
 //!
-//! | measure | what is compared | file |
+//! | measure | compares | file |
 //! |---|---|---|
-//! | IDF1, IDP, IDR | who is who, over all frames of all cameras | [`identity`] |
+//! | IDF1, IDP, IDR | identities, over all frames of all cameras | [`identity`] |
 //! | MOTA, MOTP | boxes frame by frame, and switches of identities | [`clear`] |
 //! | HOTA, DetA, AssA | detection and association, equally weighted | [`hota`] |
 //! | average precision | boxes by their scores | [`detection`] |
-//! | rank-1, mAP | embeddings: the most alike are of the same object | [`retrieval`] |
+//! | rank-1, mAP | embeddings: the most similar are of one object | [`retrieval`] |
 pub mod clear;
 pub mod detection;
 pub mod hota;
@@ -20,25 +20,24 @@ use std::collections::BTreeMap;
 /// A box of an object in a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Placed {
-    /// The object; the same number in several frames (and cameras) is the same object.
+    /// The object; equal numbers in several frames (and cameras) are one object.
     pub identity: u64,
-    /// Where it is.
+    /// Its box.
     pub area: BoundingBox,
 }
 
 /// One picture of one camera.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Frame {
-    /// What there is, each object once.
+    /// True boxes, each object once.
     pub truth: Vec<Placed>,
-    /// What was found, each identity once.
+    /// Found boxes, each identity once.
     pub found: Vec<Placed>,
 }
 
 impl Frame {
-    /// A frame whose truth has boxes that nobody need find: each goes with the found box that overlaps it most, if
-    /// that is at least `overlap` and no box that counts is a better partner, as MOTChallenge does with its
-    /// distractors.
+    /// Creates a frame whose truth has boxes to ignore: each removes the found box that overlaps it most, if the
+    /// overlap is at least `overlap` and no counted box is a better partner, as MOTChallenge does with its distractors.
     pub fn without_ignored(
         truth: Vec<Placed>,
         ignored: &[BoundingBox],
@@ -72,10 +71,10 @@ impl Frame {
     }
 }
 
-/// Overlaps are said to reach a limit that they miss only by rounding.
+/// Tolerance for overlaps that miss a limit only by rounding.
 const ROUNDING: f64 = f64::EPSILON;
 
-/// Numbers identities from 0 on.
+/// Numbers identities from 0.
 #[derive(Default)]
 struct Numbers(BTreeMap<u64, usize>);
 
@@ -85,7 +84,7 @@ impl Numbers {
         *self.0.entry(identity).or_insert(next)
     }
 
-    /// Of all true and of all found identities.
+    /// Numbers all true and all found identities.
     fn both(frames: &[Frame]) -> (Self, Self) {
         let (mut truth, mut found) = (Self::default(), Self::default());
         for frame in frames {
@@ -100,7 +99,7 @@ impl Numbers {
     }
 }
 
-/// A share; 0 of nothing.
+/// A share; 0 for an empty whole.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -115,7 +114,7 @@ mod tests {
         let placed = |identity, left| Placed { identity, area: at(left) };
         let found = vec![placed(1, 0.0), placed(2, 50.0), placed(3, 52.0), placed(4, 90.0)];
         let frame = Frame::without_ignored(vec![placed(9, 51.0)], &[at(1.0), at(53.0)], found, 0.5);
-        // One of the two at 50 is the one that counts, the other goes with the ignored one.
+        // One of the two at 50 counts, the other is removed with the ignored one.
         assert_eq!(frame.found.iter().map(|placed| placed.identity).collect::<Vec<_>>(), [2, 4]);
     }
 }

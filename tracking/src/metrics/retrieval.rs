@@ -1,7 +1,7 @@
-//! Rank-1 and mAP of embeddings by the protocol of Market-1501 (Zheng et al. 2015): each query is compared with a gallery
-//! by the cosine of the angle between their embeddings; pictures of the same object by the same camera are left out. The average
-//! precision of a query is the mean of the precision at each right answer, as scikit-learn's `average_precision_score` has it, and not
-//! the area by trapezoids of that benchmark's own program, which is never more.
+//! Rank-1 and mAP of embeddings by the protocol of Market-1501 (Zheng et al. 2015): each query is compared with a
+//! gallery by the cosine of the angle between their embeddings; pictures of the query's object by its own camera are
+//! left out. The average precision of a query is the mean of the precision at each right answer, as in scikit-learn's
+//! `average_precision_score`, and not the area by trapezoids of that benchmark's own program, which is never larger.
 
 /// A picture of an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Sample {
     pub identity: u64,
     /// The camera.
     pub camera: u64,
-    /// What a model makes of the picture.
+    /// The model's embedding of the picture.
     pub embedding: Vec<f32>,
 }
 
@@ -25,7 +25,7 @@ pub struct Retrieval {
     pub queries: u64,
 }
 
-/// Looks for each query in the gallery; nothing where no query has an answer.
+/// Searches the gallery for each query; none where no query has an answer.
 pub fn retrieval(queries: &[Sample], gallery: &[Sample]) -> Option<Retrieval> {
     let lengths: Vec<f64> = gallery.iter().map(|sample| length(&sample.embedding)).collect();
     let (mut first, mut precision, mut count) = (0u64, 0.0, 0u64);
