@@ -1,4 +1,4 @@
-//! Columns of plain values: their types as options write them, their builders, their names.
+//! Columns of plain values: their declared types, builders and names.
 use crate::relational::expression::Cell;
 use arrow_array::ArrayRef;
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, StringBuilder};
@@ -55,7 +55,7 @@ pub(crate) enum ScalarBuilder {
 }
 
 impl ScalarBuilder {
-    /// A builder for `rows` rows; only plain types have one, any other is taken as text.
+    /// Creates a builder for `rows` rows; types that are not plain are taken as text.
     pub(crate) fn new(column_type: &ColumnType, rows: usize) -> Self {
         match column_type {
             ColumnType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),

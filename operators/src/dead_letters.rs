@@ -1,11 +1,10 @@
-//! The file of records that could not be processed: one JSON object a line, `{operator, reason, detail, id,
-//! time, values}`.
+//! The file of records that could not be processed: one JSON object per line,
+//! `{operator, reason, detail, id, time, values}`.
 //!
-//! `id` is hexadecimal, `time` is the event time in microseconds; both are null where the record has none. `values` are
-//! the columns of the record, cut where they are long (see [`crate::values`]). Letters become part of the file at
-//! checkpoints, where the file is synced, and survive a process that is killed. Another process continues
-//! the file with the token of its last recorded commit: what stands behind it is cut off. Whoever writes leaves out
-//! letters that a restart repeats.
+//! `id` is hexadecimal, `time` is the event time in microseconds; both are null if the record has none. `values` are the
+//! columns of the record, long ones shortened (see [`crate::values`]). Letters become part of the file at checkpoints,
+//! where the file is synced, and survive a kill of the process. Another process continues the file with the token of its
+//! last recorded commit: everything after it is cut off. The caller leaves out letters that a restart repeats.
 //!
 //! ```
 //! use tidemill_operators::{api::DeadLetter, dead_letters::DeadLetterWriter};
@@ -34,9 +33,9 @@ type Timed = (Option<i64>, Vec<u8>);
 /// Writes dead letters; see the module.
 pub struct DeadLetterWriter {
     staging: Staging,
-    /// Lines that are not committed yet, by epoch.
+    /// Uncommitted lines by epoch.
     waiting: BTreeMap<u64, Vec<Timed>>,
-    /// The id of the letter being written.
+    /// Id of the current letter.
     id: Vec<u8>,
 }
 
@@ -54,23 +53,23 @@ impl DeadLetterWriter {
     /// Creates the file and missing folders; the file of an earlier run is replaced.
     ///
     /// # Errors
-    /// The file cannot be written; the text names it and says what to do.
+    /// The file cannot be written; the text names it and gives advice.
     pub fn create(path: &Path) -> Result<Self, OperatorError> {
         Ok(Self { staging: Staging::create(path, true)?, waiting: BTreeMap::new(), id: Vec::new() })
     }
 
-    /// Continues the file of another process behind what `token` says is committed; what stands behind it is cut off.
+    /// Continues the file of another process after its committed part, which `token` gives; the rest is cut off.
     ///
     /// # Errors
-    /// The file is not there or is shorter, or another run is writing it; the text names it and says what to do.
+    /// The file is missing or shorter, or another run is writing it; the text names it and gives advice.
     pub fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
         Ok(Self { staging: Staging::resume(path, token)?, waiting: BTreeMap::new(), id: Vec::new() })
     }
 
-    /// Whether the file could be created, or with a token continued; nothing is touched.
+    /// Checks whether the file could be created, or with a token continued; changes nothing.
     ///
     /// # Errors
-    /// Another run writes it, or it has lost letters; the text names it and says what to do.
+    /// Another run writes it, or it has lost letters; the text names it and gives advice.
     pub fn check(path: &Path, token: Option<&[u8]>) -> Result<(), OperatorError> {
         match token {
             Some(token) => Staging::check(path, token),
@@ -78,20 +77,20 @@ impl DeadLetterWriter {
         }
     }
 
-    /// What [`DeadLetterWriter::resume`] needs to continue behind the last commit, which is durable on disk when this
-    /// returns. None where the path is a pipe or a device, which nobody can continue.
+    /// Makes the last commit durable and returns the token with which [`DeadLetterWriter::resume`] continues after it.
+    /// `None` if the path is a pipe or a device, which cannot be continued.
     ///
     /// # Errors
-    /// The file or its folder cannot be synced; the text names it and says what to do.
+    /// The file or its folder cannot be synced; the text names it and gives advice.
     pub fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         self.staging.sync()?;
         self.staging.token()
     }
 
-    /// Takes a letter of an operator (or source) from `epoch`.
+    /// Adds a letter of an operator (or source) from `epoch`.
     ///
     /// # Errors
-    /// The letter cannot be put into JSON; never for letters of the built-in operators.
+    /// The letter cannot be encoded as JSON; never for letters of the built-in operators.
     pub fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
         self.id.clear();
         if let Some(id) = &letter.id {
@@ -110,11 +109,11 @@ impl DeadLetterWriter {
     /// Makes the letters of all epochs before `epoch` durable; later ones wait for their own commit.
     ///
     /// # Errors
-    /// The file cannot be written; the text names it and says what to do.
+    /// The file cannot be written; the text names it and gives advice.
     pub fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
         let later = self.waiting.split_off(&epoch);
         for mut lines in std::mem::replace(&mut self.waiting, later).into_values() {
-            // Operators say them as they come; the file is the same in every run.
+            // Letters arrive in any order; the file is identical in every run.
             lines.sort_unstable();
             lines.iter().for_each(|(_, line)| self.staging.buffer().extend_from_slice(line));
         }
@@ -122,16 +121,16 @@ impl DeadLetterWriter {
         self.staging.sync()
     }
 
-    /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the
-    /// token needs.
+    /// Last call instead of `close` if another process will continue: discards uncommitted letters, keeps the state of the
+    /// token.
     ///
     /// # Errors
-    /// As of `close`.
+    /// See `close`.
     pub fn suspend(&mut self) -> Result<(), OperatorError> {
         self.close()
     }
 
-    /// Last call: what was not committed is not kept.
+    /// Last call: discards uncommitted letters.
     ///
     /// # Errors
     /// A temporary file cannot be removed.

@@ -1,4 +1,4 @@
-//! Right answers by key, from a CSV file (with a header line) or a JSONL file (one object a line).
+//! Correct answers by key, from a CSV file (with a header line) or a JSONL file (one object per line).
 //!
 //! ```
 //! let folder = tempfile::tempdir().unwrap();
@@ -18,10 +18,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Longest line that is read; ground truth is a table of short values.
+/// Longest accepted line; ground truth is a table of short values.
 const LINE_LIMIT: u64 = 1 << 20;
 
-/// Why ground truth could not be read.
+/// Error of reading ground truth.
 #[derive(Debug, thiserror::Error)]
 pub enum GroundTruthError {
     /// The file cannot be opened or read.
@@ -29,7 +29,7 @@ pub enum GroundTruthError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         error: std::io::Error,
     },
     /// The name ends neither in `.csv` nor in `.jsonl`.
@@ -45,20 +45,20 @@ pub enum GroundTruthError {
         path: PathBuf,
         /// The column.
         column: String,
-        /// What there is.
+        /// Existing columns.
         found: String,
     },
-    /// A line cannot be used.
+    /// A line is invalid.
     #[error("`{}`, line {line}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line number, counted from 1.
         line: u64,
-        /// What is wrong.
+        /// Description.
         what: String,
     },
-    /// One key with two answers.
+    /// A key has two answers.
     #[error("`{}`, line {line}: key `{key}` has two answers, `{first}` and `{second}`", path.display())]
     Twice {
         /// The file.
@@ -81,7 +81,7 @@ pub enum GroundTruthError {
 }
 
 impl GroundTruthError {
-    /// How to fix it.
+    /// Returns advice.
     pub fn help(&self) -> &'static str {
         match self {
             Self::File { .. } => {
@@ -98,8 +98,8 @@ impl GroundTruthError {
     }
 }
 
-/// Reads the answers: column `truth` by column `key`. Numbers and bools are compared as they are written; a line
-/// with the same key and the same answer again does no harm.
+/// Reads the answers: column `truth` by column `key`. Numbers and bools are compared as written. A repeated line with an
+/// equal answer is accepted.
 ///
 /// # Errors
 /// See [`GroundTruthError`].
@@ -117,26 +117,26 @@ pub fn load(path: &Path, key: &str, truth: &str) -> Result<HashMap<String, Strin
     Ok(answers.map)
 }
 
-/// What ground truth says of a record.
+/// Verdict of ground truth on a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The answer equals the truth.
     Right,
-    /// It does not.
+    /// The answer differs from the truth.
     Wrong,
     /// The key has no ground truth.
     Unknown,
 }
 
 impl GroundTruth {
-    /// Whether all rows are judged together, as tracks and texts are: no part of them can be, and what was found of two parts cannot be
+    /// Whether all rows are judged together, as tracks and texts are. They cannot be judged in parts whose results are
     /// added, since each is compared with the whole truth.
     pub fn is_whole(&self) -> bool {
         self.tracks.is_some() || self.texts.is_some()
     }
 }
 
-/// Compares a row with ground truth; `None` where it has no key.
+/// Compares a row with ground truth; `None` if it has no key.
 pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
     if truth.is_whole() {
         return None; // a track or a line of a text alone is neither right nor wrong
@@ -158,19 +158,19 @@ pub struct Score {
     pub scored: u64,
     /// Records whose key has no ground truth.
     pub unknown: u64,
-    /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks and texts, whose
-    /// boxes and characters depend on each other.
+    /// Number of independent samples with the uncertainty of this share: the scored ones, but fewer for tracks and texts,
+    /// whose boxes and characters depend on each other.
     pub independent: u64,
-    /// Keys that were scored, where each counts once; never more than there are answers.
+    /// Scored keys, if each counts once; at most the number of answers.
     keys: HashSet<String>,
-    /// Where tracks are judged.
+    /// Set if tracks are judged.
     tracks: Option<TrackTally>,
-    /// Where texts are judged by their characters.
+    /// Set if texts are judged by their characters.
     texts: Option<TextTally>,
 }
 
 impl Score {
-    /// Judges the rows of a batch; with [`GroundTruth::once`] without keys that were scored here or in `before`.
+    /// Judges the rows of a batch; with [`GroundTruth::once`] without keys already scored here or in `before`.
     pub fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch, before: &Self) {
         if let Some(tracks) = &truth.tracks {
             let tally = self.tracks.get_or_insert_with(|| TrackTally::new(tracks));
@@ -204,8 +204,8 @@ impl Score {
         }
     }
 
-    /// Adds what was judged after this. Of texts those count that have come; tracks count once all is there, by [`Score::settle`]: truth
-    /// that is still to come is no mistake, and to compare all tracks anew each time would take ever longer.
+    /// Adds a later score. Texts count once they have arrived. Tracks count at the end, by [`Score::settle`]: truth still
+    /// to come is no mistake, and comparing all tracks each time would take ever longer.
     pub fn add(&mut self, later: Self) {
         self.correct += later.correct;
         self.scored += later.scored;
@@ -229,14 +229,14 @@ impl Score {
         }
     }
 
-    /// What is measured of tracks beside IDF1; takes long, so it is for the end.
+    /// Returns the measures of tracks beside IDF1. Slow, so only for the end.
     pub fn track_measures(&self) -> Option<TrackMeasures> {
         self.tracks.as_ref().map(TrackTally::measures)
     }
 
-    /// Compares with the whole truth, once nothing more comes. Tracks can be judged only together: `correct` of `scored` is IDF1 then, in
-    /// boxes (twice those that agree, of the true and the found ones). Of texts `correct` are the characters without the errors, and what
-    /// never came is empty.
+    /// Compares with the whole truth, once no more rows come. Tracks can be judged only together: `correct` of `scored` is
+    /// then IDF1, in boxes (twice the agreeing ones, of the true and the found ones). For texts, `correct` are the
+    /// characters without the errors; a missing text is empty.
     pub fn settle(&mut self) {
         if let Some(tally) = &self.tracks {
             let found = tally.identities();
@@ -249,8 +249,8 @@ impl Score {
         }
     }
 
-    /// The same where the run was cut short: of each camera up to the last frame with a box of a track, and of texts those that came. A camera
-    /// without tracks and a text that did not come may be of what was not read.
+    /// Settles a run that was cut short: the truth of each camera ends with the last frame with a box of a track, and only
+    /// texts that arrived count. Missing cameras and texts may belong to input that was not read.
     pub fn settle_so_far(&mut self) {
         self.tracks.iter_mut().for_each(TrackTally::end_with_rows);
         match self.texts.as_mut().map(TextTally::so_far) {
@@ -285,7 +285,7 @@ fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
 /// Columns and values of some keys, in the order of the file.
 pub type TruthRows = BTreeMap<String, Vec<(String, String)>>;
 
-/// All columns of the rows with these keys, for people to look at. A file that [`load`] accepts is read; other values
+/// Returns all columns of the rows with these keys, for display. It reads the files that [`load`] accepts; values other
 /// than texts, numbers and bools are left out.
 ///
 /// # Errors
@@ -322,7 +322,7 @@ pub fn rows(path: &Path, key: &str, wanted: &BTreeSet<String>) -> Result<TruthRo
     } else {
         for line in BufReader::new(file).lines() {
             let line = line.map_err(failed)?;
-            // A byte order mark stands in front of a first line alone.
+            // Only a first line may start with a byte order mark.
             let line = line.trim_start_matches('\u{feff}');
             let Ok(object) = serde_json::from_str::<serde_json::Map<_, _>>(line) else { continue };
             let fields = object.into_iter().filter_map(|(name, value)| match value {
@@ -367,7 +367,7 @@ impl Answers<'_> {
         let mut reader = csv::Reader::from_reader(BufReader::new(file));
         let header = reader.headers().map_err(|e| self.line(1, e.to_string()))?.clone();
         let column = |name: &str| {
-            // Spreadsheets put a byte order mark in front of the first name.
+            // Spreadsheets write a byte order mark before the first name.
             header.iter().position(|h| h.trim_start_matches('\u{feff}').trim() == name).ok_or_else(|| {
                 let found: Vec<String> = header.iter().take(40).map(|h| format!("`{h}`")).collect();
                 GroundTruthError::Column {
@@ -388,7 +388,7 @@ impl Answers<'_> {
                 return Ok(());
             }
             let line = record.position().map_or(0, csv::Position::line);
-            // The reader refuses records of another length than the header, so both are there.
+            // The reader refuses records of another length than the header, so both exist.
             self.insert(line, record.get(key).unwrap_or_default(), record.get(truth).unwrap_or_default())?;
         }
     }
@@ -408,7 +408,7 @@ impl Answers<'_> {
             if read as u64 == LINE_LIMIT {
                 return Err(self.line(line, "longer than 1 MiB"));
             }
-            // Programs on Windows put a byte order mark in front of the first line.
+            // Programs on Windows write a byte order mark before the first line.
             let text = text.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&text);
             if text.trim_ascii().is_empty() {
                 continue;

@@ -22,11 +22,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 /// Stable identity of a record: equal after every replay of the same input.
 pub type RecordId = [u8; 16];
 
-/// Number of metadata columns in front of the payload.
+/// Number of metadata columns before the payload.
 pub const METADATA_COLUMNS: usize = 7;
 /// Index of `_id` (16 bytes): hash of (operator, sorted input ids, output index).
 pub const ID: usize = 0;
-/// Index of `_source` (u32): which source the record (or its first input) came from.
+/// Index of `_source` (u32): the source of the record (or of its first input).
 pub const SOURCE: usize = 1;
 /// Index of `_sequence` (u64): position in that source's stream.
 pub const SEQUENCE: usize = 2;
@@ -36,7 +36,7 @@ pub const TIME: usize = 3;
 pub const INTENDED: usize = 4;
 /// Index of `_class` (u32): route class in the low 16 bits, partition lane in the high 16 bits.
 pub const CLASS: usize = 5;
-/// Index of `_change` (i8): +1 or -1; append-only streams never show -1.
+/// Index of `_change` (i8): +1 or -1; append-only streams never have -1.
 pub const CHANGE: usize = 6;
 
 /// Event time in microseconds.
@@ -95,7 +95,7 @@ pub fn record_schema(stream: &StreamType) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Identity of a record as it leaves a source.
+/// Identity of a record emitted by a source.
 pub fn source_id(source: u32, sequence: u64) -> RecordId {
     let mut bytes = [0; 18];
     bytes[..6].copy_from_slice(b"source");
@@ -109,11 +109,11 @@ pub fn operator_number(operator_id: &str) -> u64 {
     xxh3_64(operator_id.as_bytes())
 }
 
-/// Identity of output `index` that operator `operator` (see [`operator_number`]) made from `inputs`,
-/// whatever the order in which those arrived.
+/// Identity of output `index` that operator `operator` (see [`operator_number`]) made from `inputs`, in any order of
+/// arrival.
 pub fn derive_id(operator: u64, inputs: &[RecordId], index: u32) -> RecordId {
-    // Hashed in one piece where there are few inputs, as nearly always: a hasher that is fed piece by piece costs more
-    // to set up than to run.
+    // Usually there are few inputs, which are hashed in one piece: feeding a hasher piece by piece costs more in setup than
+    // in hashing.
     let mut few = [0; 8 + 2 * size_of::<RecordId>() + 4];
     let (operator, index) = (operator.to_le_bytes(), index.to_le_bytes());
     let pieces: [&[u8]; 4] = match inputs {
@@ -153,7 +153,7 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Views of a batch that came over an edge.
+    /// Returns views of a batch from an edge.
     ///
     /// # Panics
     /// If the batch was not built with [`record_schema`]; the engine never passes such a batch.
@@ -178,7 +178,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Bytes of memory that a batch keeps alive, buffers shared with other slices counted by their slice.
+/// Returns the bytes of memory that a batch keeps alive; shared buffers count by their slice.
 pub fn batch_bytes(batch: &RecordBatch) -> usize {
     batch
         .columns()
@@ -189,8 +189,8 @@ pub fn batch_bytes(batch: &RecordBatch) -> usize {
         .sum()
 }
 
-/// The seven metadata arrays of the `rows` of `batch` with new ids: row i of the result has the metadata
-/// of row `rows[i]` and the id `derive_id(operator, [old id], index)`. For operators that give one row a row.
+/// Returns the seven metadata arrays of the `rows` of `batch` with new ids: row i of the result has the metadata of row
+/// `rows[i]` and the id `derive_id(operator, [old id], index)`. For operators that emit one row per row.
 pub fn derive_metadata(batch: &RecordBatch, operator: u64) -> Vec<ArrayRef> {
     let metadata = Metadata::of(batch);
     let mut bytes = Vec::with_capacity(batch.num_rows() * 16);
@@ -203,10 +203,10 @@ pub fn derive_metadata(batch: &RecordBatch, operator: u64) -> Vec<ArrayRef> {
     arrays
 }
 
-/// The seven metadata arrays of an operator that gives any number of rows for a row: row i of the result comes from row
-/// `rows[i]` of `batch` and is number `indices[i]` of what that row gives, so its id is `derive_id(operator, [old id],
-/// indices[i])`; everything else is as in the row it comes from. An index must follow from its row alone, and no two rows of
-/// one have the same: then ids are the same after every replay, however batches are cut.
+/// Returns the seven metadata arrays of an operator that emits any number of rows per row. Row i of the result comes from
+/// row `rows[i]` of `batch` and is number `indices[i]` of its outputs, so its id is
+/// `derive_id(operator, [old id], indices[i])`; everything else is copied. An index must follow from its row alone, and the
+/// indices of one row must differ: then ids are stable across replays, however batches are cut.
 ///
 /// ```
 /// use tidemill_operators::record::{Metadata, derive_id, record_schema, unfold_metadata};
@@ -251,7 +251,7 @@ pub fn unfold_metadata(
     Ok(arrays)
 }
 
-/// A text column; `None` if the column has another type.
+/// Casts to a text column; `None` if the column has another type.
 pub fn text(array: &ArrayRef) -> Option<&StringArray> {
     array.as_any().downcast_ref()
 }
@@ -289,7 +289,7 @@ mod tests {
     use xxhash_rust::xxh3::Xxh3;
 
     proptest! {
-        /// Identities are written to files, so they stay what they are.
+        /// Identities are written to files, so they must never change.
         #[test]
         fn identities_are_hashes_of_the_parts_in_a_row(
             operator in any::<u64>(), mut inputs in proptest::collection::vec(any::<RecordId>(), 0..5),

@@ -83,13 +83,13 @@ pub(crate) fn batch(stream: &StreamType, rows: &[Value]) -> RecordBatch {
     records(stream, &rows)
 }
 
-/// Options as they stand in a workflow file.
+/// Options as in a workflow file.
 pub(crate) fn options(yaml: &str) -> tidemill_spec::value::Value {
     let source = tidemill_spec::span::SourceFile::new("workflow.yaml", yaml);
     tidemill_spec::yaml::parse(&source).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// An id as an operator context holds it.
+/// An id as in an operator context.
 pub(crate) fn id(text: &str) -> Located<String> {
     text.into()
 }

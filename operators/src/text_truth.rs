@@ -1,17 +1,17 @@
 //! Ground truth of texts, compared character by character: the character error rate.
 //!
-//! A key's text may come in parts, such as the lines of a page: an int64 column says in which order they stand, and a space
-//! is put between them. Parts that are taken back do not count; of several for one place, as from a source that repeats, the first in
-//! the order of characters does.
+//! A key's text may come in parts, such as the lines of a page: an int64 column gives their order, and they are joined by
+//! spaces. Retracted parts do not count. If there are several for one position, as from a source that repeats, the first in
+//! the order of characters counts.
 use crate::record::{Metadata, int64, text};
 use arrow_array::{Array, RecordBatch};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Most characters of a text that is compared: the work grows with the square.
+/// Most characters of a compared text: the work grows with the square.
 const MOST_CHARACTERS: usize = 10_000;
 
-/// Why texts cannot be compared.
+/// Error of a truth that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum TextTruthError {
     /// One is too long.
@@ -19,16 +19,16 @@ pub enum TextTruthError {
     TooLong {
         /// Its key.
         key: String,
-        /// How long it is.
+        /// Its length.
         characters: usize,
     },
-    /// There is nothing to find.
+    /// There is no text to find.
     #[error("all texts are empty")]
     Empty,
 }
 
 impl TextTruthError {
-    /// How to fix it.
+    /// Returns advice.
     pub fn help(&self) -> &'static str {
         match self {
             Self::TooLong { .. } => "divide it among several keys",
@@ -37,7 +37,7 @@ impl TextTruthError {
     }
 }
 
-/// The right texts. Two are equal if they are the same ones.
+/// The correct texts. Two are equal if their texts are.
 #[derive(Debug)]
 pub struct TextTruth {
     order: Option<String>,
@@ -53,7 +53,7 @@ impl PartialEq for TextTruth {
 impl Eq for TextTruth {}
 
 impl TextTruth {
-    /// Texts by key. `order`: the column that says where a part of a text stands.
+    /// Creates the truth from texts by key. `order`: the column with the position of a part.
     ///
     /// # Errors
     /// See [`TextTruthError`].
@@ -70,7 +70,7 @@ impl TextTruth {
     }
 }
 
-/// The characters of a text, with one space for any white space and none at its ends.
+/// Returns the characters of a text, with white space collapsed to one space and trimmed.
 fn characters(text: &str) -> impl Iterator<Item = char> {
     text.split_whitespace().enumerate().flat_map(|(index, word)| {
         let space = (index > 0).then_some(' ');
@@ -78,7 +78,7 @@ fn characters(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// How many characters have to be inserted, deleted or replaced to make one text of another (Levenshtein).
+/// Number of characters to insert, delete or replace to turn one text into the other (Levenshtein).
 pub fn edits(from: &[char], to: &[char]) -> usize {
     let mut costs: Vec<usize> = (0..=to.len()).collect();
     for (row, here) in from.iter().enumerate() {
@@ -93,33 +93,33 @@ pub fn edits(from: &[char], to: &[char]) -> usize {
     costs.last().copied().unwrap_or_default()
 }
 
-/// The parts of a text by place, and how often each was given and not taken back: never 0 times.
+/// The parts of a text by position, and their net count, never 0.
 type Parts = BTreeMap<i64, BTreeMap<String, i64>>;
 
 /// Errors of all texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CharacterErrors {
     pub(crate) errors: u64,
-    /// Characters of the right texts.
+    /// Characters of the correct texts.
     pub(crate) characters: u64,
-    /// How many independent characters would leave the share of errors as uncertain as it is.
+    /// Number of independent characters with the uncertainty of this error rate.
     pub(crate) independent: u64,
 }
 
 impl CharacterErrors {
-    /// Of texts: errors and how long the right one is.
+    /// Sums errors and lengths of the correct texts.
     fn of(texts: &[(u64, u64)]) -> Self {
         let (errors, characters) = texts.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         Self { errors, characters, independent: independent(texts, errors, characters) }
     }
 }
 
-/// What was read so far.
+/// The texts received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextTally {
     truth: Arc<TextTruth>,
     said: BTreeMap<String, Parts>,
-    /// Errors of the keys that were compared and did not change since; the others are all in `changed`, or never came.
+    /// Errors of the keys that were compared and unchanged since; the others are all in `changed`, or never arrived.
     errors: BTreeMap<String, u64>,
     changed: BTreeSet<String>,
 }
@@ -134,7 +134,7 @@ impl TextTally {
         }
     }
 
-    /// Adds rows; gives how many have a key without a right text.
+    /// Adds rows; returns how many have a key without a correct text.
     pub(crate) fn read(&mut self, batch: &RecordBatch, key: &str, prediction: &str) -> u64 {
         let column = |name: &str| batch.column_by_name(name).and_then(text);
         let (Some(keys), Some(texts)) = (column(key), column(prediction)) else { return 0 };
@@ -163,7 +163,7 @@ impl TextTally {
         let given = texts.entry(text.to_owned()).or_default();
         *given += count;
         if *given == 0 {
-            // A text that is corrected again and again leaves nothing behind.
+            // A text that is corrected repeatedly leaves no entries.
             texts.remove(text);
             if texts.is_empty() {
                 parts.remove(&place);
@@ -180,7 +180,7 @@ impl TextTally {
         }
     }
 
-    /// Compares what was read with the truth: all of it, so that what never came is wrong.
+    /// Compares with the whole truth: a missing text is wrong.
     pub(crate) fn errors(&mut self) -> CharacterErrors {
         self.compare();
         let all = self.truth.texts.iter().map(|(key, text)| {
@@ -190,7 +190,7 @@ impl TextTally {
         CharacterErrors::of(&all.collect::<Vec<_>>())
     }
 
-    /// Compares what was read with the truth of the keys that have come: while more comes, the others are not wrong yet.
+    /// Compares with the truth of the keys that have arrived: the others may still come.
     pub(crate) fn so_far(&mut self) -> CharacterErrors {
         self.compare();
         let came = self.errors.iter().map(|(key, errors)| {
@@ -225,7 +225,7 @@ impl TextTally {
         if found.last() == Some(&' ') {
             found.pop();
         }
-        // Of a text that is far too long the rest is all wrong.
+        // The rest of a text that is far too long is all wrong.
         let most = 2 * MOST_CHARACTERS;
         let rest = found.len().saturating_sub(most);
         found.truncate(most);
@@ -233,8 +233,8 @@ impl TextTally {
     }
 }
 
-/// How many independent characters would leave the rate of errors as uncertain as these texts do: the errors of one text depend on
-/// each other, so the variance is that of a ratio of sums over texts (linearised). As many as there are texts where it is 0.
+/// Number of independent characters with the uncertainty of the error rate of these texts. The errors of one text depend on
+/// each other, so the variance is that of a ratio of sums over texts (linearised). The number of texts if it is 0.
 fn independent(texts: &[(u64, u64)], errors: u64, characters: u64) -> u64 {
     let count = texts.len() as f64;
     let rate = errors as f64 / (characters as f64).max(1.0);
@@ -305,7 +305,7 @@ mod tests {
             all.add(staged);
             (all.correct, all.scored, all.unknown)
         };
-        // Of 9 and 3 characters: the second text has not come yet.
+        // 9 and 3 characters: the second text has not arrived yet.
         assert_eq!(tell(&[("a", 1, "1.20", 1), ("x", 0, "?", 1)]), (4, 9, 1));
         assert_eq!(tell(&[("a", 0, " milk ", 1)]), (9, 9, 1));
         assert_eq!(tell(&[("b", 0, "tee", 1)]), (11, 12, 1));
@@ -324,7 +324,7 @@ mod tests {
         let mut tally = TextTally::new(&truth);
         for number in 0..100 {
             let text = format!("guess {number}");
-            // The correction may come before what it takes back.
+            // The correction may arrive before the row that it retracts.
             let (one, other) = if number % 2 == 0 { (1, -1) } else { (-1, 1) };
             for change in [one, other] {
                 let mut later = TextTally::new(&truth);
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(score.independent, 3);
     }
 
-    /// A run that goes on is not called wrong for texts that are still to come; one that has ended is.
+    /// A running job gets no errors for texts that are still to come; an ended one does.
     #[test]
     fn what_never_came_is_wrong_at_the_end_alone() {
         let truth = judged(truth(&[("a", "ab"), ("b", "cdef"), ("c", "gh")], None).unwrap());

@@ -1,9 +1,9 @@
-//! Ground truth of tracks: who is where in which frame of which camera, and IDF1 of what was said instead.
+//! Ground truth of tracks: the identities in each frame of each camera, and the IDF1 of the found ones.
 //!
-//! The truth is a folder with a file `CAMERA.txt` for each camera, in the text format of MOTChallenge, whose identities are
-//! the same in all cameras; boxes with the score 0 need not be found, all others do. What is judged are rows with a camera, an identity and the
-//! boxes of a track as text, `frame,left,top,width,height;...` with frames from 0 on, as `track` gives them; rows that are
-//! taken back do not count.
+//! The truth is a folder with a file `CAMERA.txt` for each camera, in the text format of MOTChallenge, with identities
+//! common to all cameras. Boxes with the score 0 need not be found, all others must. Judged rows have a camera, an identity
+//! and the boxes of a track as text, `frame,left,top,width,height;...` with frames from 0 on, as `track` gives them.
+//! Retracted rows do not count.
 use crate::record::{Metadata, text};
 use crate::vision::track_path::steps;
 use arrow_array::{Array, RecordBatch};
@@ -19,10 +19,10 @@ use tidemill_tracking::metrics::identity::{Identities, identities};
 use tidemill_tracking::metrics::{Frame, Placed};
 use tidemill_tracking::mot_text;
 
-/// What a true and a found box must overlap to agree: that of the measure's definition.
+/// Overlap from which a true and a found box agree, by the definition of the measure.
 const OVERLAP: f64 = 0.5;
 
-/// Why a truth cannot be read.
+/// Error of reading a truth.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackTruthError {
     /// The folder or a file cannot be read.
@@ -30,7 +30,7 @@ pub enum TrackTruthError {
     File {
         /// The folder or file.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         error: std::io::Error,
     },
     /// A line is wrong.
@@ -38,7 +38,7 @@ pub enum TrackTruthError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// Position and message.
         error: mot_text::MotTextError,
     },
     /// There is no file.
@@ -50,7 +50,7 @@ pub enum TrackTruthError {
 }
 
 impl TrackTruthError {
-    /// How to fix it.
+    /// Returns advice.
     pub(crate) fn help(&self) -> &'static str {
         match self {
             Self::Line { .. } => {
@@ -70,7 +70,7 @@ struct TrueFrame {
     ignored: Vec<BoundingBox>,
 }
 
-/// The truth of all cameras. Two are equal if they are the same one.
+/// The truth of all cameras. Two are equal if their contents are.
 #[derive(Debug)]
 pub struct TrackTruth {
     /// The column with the boxes of a track.
@@ -122,7 +122,7 @@ impl TrackTruth {
         Ok(Self { boxes: boxes.to_owned(), cameras })
     }
 
-    /// How many objects there are, and how many of them several cameras see.
+    /// Returns the number of objects, and of those that several cameras see.
     pub fn objects(&self) -> (usize, usize) {
         let mut seen: BTreeMap<u64, std::collections::BTreeSet<&str>> = BTreeMap::new();
         for (camera, frames) in &self.cameras {
@@ -134,35 +134,35 @@ impl TrackTruth {
     }
 }
 
-/// What the measures of the field say beside IDF1, in percent. See `docs/tracks.md`.
+/// Standard measures beside IDF1, in percent. See `docs/tracks.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrackMeasures {
     /// IDP: share of the found boxes whose object is paired with theirs, over all cameras (Ristani et al. 2016).
     pub idp_percent: f64,
-    /// IDR: share of the true boxes, the same way.
+    /// IDR: this share of the true boxes.
     pub idr_percent: f64,
-    /// MOTA of the tracks (Bernardin and Stiefelhagen 2008), counts of all cameras together: each row is a track of its own, whatever it
-    /// is said to be of. Below 0 where there are more mistakes than true boxes.
+    /// MOTA of the tracks (Bernardin and Stiefelhagen 2008), counts of all cameras together: each row is a track of its
+    /// own, regardless of its identity. Below 0 if there are more mistakes than true boxes.
     pub mota_percent: f64,
     /// HOTA of the tracks (Luiten et al. 2021), cameras together.
     pub hota_percent: f64,
-    /// DetA: how well boxes are found, a part of HOTA.
+    /// DetA: detection accuracy, a part of HOTA.
     pub deta_percent: f64,
-    /// AssA: how well they are held together, the other part.
+    /// AssA: association accuracy, the other part.
     pub assa_percent: f64,
-    /// Times that a true object goes on under another track in the view of a camera.
+    /// Changes of the track of a true object within the view of a camera.
     pub switches: u64,
 }
 
-/// A row that was not taken back: camera, identity, boxes.
+/// A row that was not retracted: camera, identity, boxes.
 type Said = (String, String, String);
 
-/// What was said of all cameras so far.
+/// The rows of all cameras so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TrackTally {
     truth: Arc<TrackTruth>,
     rows: BTreeMap<Said, i64>,
-    /// Of each camera the truth ends with the last frame that a row has.
+    /// Whether the truth of each camera ends with the last frame of a row.
     ends_with_rows: bool,
 }
 
@@ -171,12 +171,12 @@ impl TrackTally {
         Self { truth: Arc::clone(truth), rows: BTreeMap::new(), ends_with_rows: false }
     }
 
-    /// Leaves out the truth of what was not read, as far as rows tell: see [`crate::ground_truth::Score::settle_so_far`].
+    /// Leaves out the truth after the last rows: see [`crate::ground_truth::Score::settle_so_far`].
     pub(crate) fn end_with_rows(&mut self) {
         self.ends_with_rows = true;
     }
 
-    /// Adds rows; gives how many are of cameras without a truth.
+    /// Adds rows; returns how many are of cameras without a truth.
     pub(crate) fn read(&mut self, batch: &RecordBatch, camera: &str, identity: &str) -> u64 {
         let column = |name: &str| batch.column_by_name(name).and_then(text);
         let (Some(cameras), Some(identities), Some(boxes)) =
@@ -210,7 +210,7 @@ impl TrackTally {
             match self.rows.entry(said) {
                 Entry::Occupied(mut known) => {
                     *known.get_mut() += count;
-                    // What is taken back leaves nothing behind.
+                    // Retracted rows leave no entries.
                     if *known.get() == 0 {
                         known.remove();
                     }
@@ -224,7 +224,7 @@ impl TrackTally {
         }
     }
 
-    /// Compares what was said with the truth.
+    /// Compares the rows with the truth.
     pub(crate) fn identities(&self) -> Identities {
         let mut names: BTreeMap<&str, u64> = BTreeMap::new();
         let frames = self.frames(|_, name| {
@@ -234,7 +234,7 @@ impl TrackTally {
         identities(&frames.into_values().flatten().collect::<Vec<_>>(), OVERLAP)
     }
 
-    /// What else is measured: takes longer than [`TrackTally::identities`], so it is for the end.
+    /// Returns the other measures: slower than [`TrackTally::identities`], so only for the end.
     pub(crate) fn measures(&self) -> TrackMeasures {
         let total = self.identities().total();
         let cameras = self.frames(|row, _| row as u64);
@@ -253,7 +253,7 @@ impl TrackTally {
         }
     }
 
-    /// The frames of each camera, in order; `identity` of a row by its number and the name that it says.
+    /// Returns the frames of each camera, in order; `identity` maps a row's number and identity.
     fn frames<'a>(
         &'a self,
         mut identity: impl FnMut(usize, &'a str) -> u64,
@@ -268,7 +268,7 @@ impl TrackTally {
                     continue;
                 }
                 let here = found.entry((camera.as_str(), frame)).or_default();
-                // An object is in one place.
+                // An object has one position per frame.
                 if here.iter().all(|placed| placed.identity != identity) {
                     here.push(Placed { identity, area });
                 }
@@ -297,7 +297,7 @@ impl TrackTally {
     }
 }
 
-/// How many independent samples would leave a share of agreeing boxes as uncertain as it is: that many objects, roughly, since
+/// Number of independent samples with the uncertainty of a share of agreeing boxes: roughly the number of objects, since
 /// the boxes of one depend on each other. At most all boxes.
 pub(crate) fn independent(found: &Identities) -> u64 {
     const Z: f64 = 1.959_963_984_540_054;
@@ -358,17 +358,17 @@ mod tests {
             all.settle();
             (all.correct, all.scored, all.unknown)
         };
-        // The same object under two names: half of its boxes agree.
+        // One object under two names: half of its boxes agree.
         assert_eq!(
             tell(&[("east", "a", east, 1), ("west", "b", west, 1), ("north", "c", east, 1)]),
             (4, 8, 1)
         );
         assert_eq!(tell(&[("west", "b", west, -1), ("west", "a", west, 1)]), (8, 8, 1));
-        // What was found where nothing need be found does not count, elsewhere it does.
+        // Boxes found where the truth ignores them do not count, elsewhere they do.
         assert_eq!(tell(&[("east", "d", "1,50,50,10,10", 1)]), (8, 8, 1));
         assert_eq!(tell(&[("east", "e", "5,50,50,10,10", 1)]), (8, 9, 1));
         assert!(all.independent >= 1 && all.independent <= 9);
-        // Each row is a track of its own: the two of east that were found where nothing is are surplus, nothing is missed.
+        // Each row is a track of its own: the two of east without a true box are surplus, no box is missed.
         let measures = all.track_measures().unwrap();
         assert!((measures.idr_percent - 100.0).abs() < 1e-9, "{measures:?}");
         assert!((measures.idp_percent - 80.0).abs() < 1e-9, "{measures:?}");
@@ -382,7 +382,7 @@ mod tests {
         assert!(Score::default().track_measures().is_none());
     }
 
-    /// -1 in the column of the score is what many programs write where they know of none.
+    /// Many programs write -1 for an unknown score.
     #[test]
     fn boxes_without_a_score_count() {
         let truth = Arc::new(truth("1,7,0,0,10,10,-1,-1,-1,-1\n2,7,2,0,10,10,-1,-1,-1,-1\n").unwrap());
@@ -392,7 +392,7 @@ mod tests {
         assert!((tally.measures().idr_percent - 50.0).abs() < 1e-9, "{:?}", tally.measures());
     }
 
-    /// A run of the first seconds is judged by them: the rest of the truth is no miss.
+    /// A run of the first seconds is judged by them: later truth is no miss.
     #[test]
     fn of_a_run_that_was_cut_short_the_truth_ends_with_the_last_frame() {
         let text = "1,7,0,0,10,10,1,1,1\n2,7,0,0,10,10,1,1,1\n3,7,0,0,10,10,1,1,1\n";
@@ -405,7 +405,7 @@ mod tests {
         assert!(of_all.truth > so_far.truth && of_all.agreeing == so_far.agreeing, "{of_all:?}");
     }
 
-    /// Most of the truth is still to come while rows do, and all frames are too much to compare with each of them.
+    /// Most of the truth is still to come during a run, and comparing all frames with each batch is too slow.
     #[test]
     fn tracks_are_judged_at_the_end_alone() {
         let truth = GroundTruth {
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!((all.correct, all.scored), (8, 8));
     }
 
-    /// Whose names are right and whose tracks break: the tracker's measures see what IDF1 does not.
+    /// With correct names and broken tracks, the tracker's measures show errors that IDF1 does not.
     #[test]
     fn a_track_that_breaks_is_a_switch() {
         let truth = Arc::new(truth("1,7,0,0,10,10,1,1,1\n2,7,2,0,10,10,1,1,1\n").unwrap());

@@ -1,5 +1,5 @@
-//! The values of one record, small enough to be shown: long texts are cut, images and sounds are their size and
-//! digest, tensors their type.
+//! The values of one record, shortened for display: long texts are cut, images and sounds become their size and digest,
+//! tensors their type.
 //!
 //! ```
 //! use arrow_array::{ArrayRef, RecordBatch, StringArray};
@@ -24,21 +24,21 @@ pub type Values = Map<String, Value>;
 
 /// Longest text, in characters.
 const TEXT: usize = 240;
-/// Columns that are shown.
+/// Most columns shown.
 const COLUMNS: usize = 32;
 
-/// The payload of a row of a batch that came over an edge.
+/// Returns the payload of a row of a batch from an edge.
 pub fn row_values(batch: &RecordBatch, row: usize) -> Values {
     let fields = batch.schema_ref().fields();
     values(fields.iter().zip(batch.columns()).skip(METADATA_COLUMNS), row)
 }
 
-/// The values of one row of a batch that has no metadata columns.
+/// Returns the values of one row of a batch without metadata columns.
 pub fn payload_values(payload: &RecordBatch, row: usize) -> Values {
     values(payload.schema_ref().fields().iter().zip(payload.columns()), row)
 }
 
-/// A text of at most `most` characters; one that is cut ends in `…`.
+/// Shortens a text to at most `most` characters; one that is cut ends in `…`.
 pub fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -46,7 +46,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// A text as long as one of a record is shown.
+/// Shortens a text as in the values of a record.
 pub(crate) fn shortened_text(text: &str) -> String {
     shortened(text, TEXT)
 }
@@ -73,7 +73,7 @@ fn value(field: &Field, column: &ArrayRef, row: usize) -> Value {
     match column.data_type() {
         DataType::Utf8 => json!(shortened(column.as_string::<i32>().value(row), TEXT)),
         DataType::Int64 => json!(column.as_primitive::<Int64Type>().value(row)),
-        // NaN and infinities have no number in JSON; here they are told.
+        // JSON has no NaN and infinities; they become texts.
         DataType::Float64 => match column.as_primitive::<Float64Type>().value(row) {
             finite if finite.is_finite() => json!(finite),
             other => json!(other.to_string()),

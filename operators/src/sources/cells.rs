@@ -1,14 +1,14 @@
-//! Values of columns from the text of a record.
+//! Parsing of column values from text.
 use super::table::Refusal;
 use crate::relational::expression::Cell;
 use tidemill_spec::types::{Column, ColumnType};
 
-/// A number, bool or text of a column's type from text.
+/// Parses a number, bool or text of a column's type.
 pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
     if column.column_type == ColumnType::Text {
         return Ok(Cell::Text(text));
     }
-    // Trimming looks at whole characters, which takes longer than reading a number.
+    // Trimming decodes whole characters, which takes longer than parsing a number.
     let trimmed = match text.as_bytes() {
         [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => text,
         _ => text.trim(),
@@ -28,8 +28,8 @@ pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, 
     }
 }
 
-/// The float64 nearest to a number; an error is what is wrong. Infinities have to be written as such (`inf`): a number
-/// beyond the largest float64 is none.
+/// Returns the float64 nearest to a number, or an error message. Infinities must be written as such (`inf`): a number
+/// beyond the largest float64 is an error.
 pub(super) fn float(text: &str) -> Result<f64, &'static str> {
     match text.parse::<f64>() {
         Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
@@ -40,7 +40,7 @@ pub(super) fn float(text: &str) -> Result<f64, &'static str> {
     }
 }
 
-/// The beginning of a text, for messages.
+/// Shortens a text for messages.
 pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -1,7 +1,7 @@
-//! Lines that come over connections, as one stream of whole lines: what a journal can keep and a reader of lines can read.
+//! Merges lines from TCP connections into one stream of whole lines, for a journal or a reader of lines.
 //!
-//! A thread takes the connections, another one for each reads it; whole lines go into a pipe whose other end is read. A pipe that is
-//! full holds them up, and so whoever sends. Half a line of a connection that breaks is left out.
+//! One thread accepts connections, one more per connection reads it. Whole lines go into a pipe; its other end is read. A
+//! full pipe holds up the connections, and so the senders. A partial line of a broken connection is left out.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::fs::File;
@@ -12,37 +12,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Connections that are read at the same time; more wait until one of them ends.
+/// Connections read at one time; others wait until one of them ends.
 const MOST: usize = 64;
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
-/// How long an address is waited for that a process before may still have.
+/// Time to wait for an address that an earlier process may still hold.
 const TAKEN: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// Interval of these attempts.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a connection may take to be made.
+/// Timeout of connecting.
 const DIALLING: Duration = Duration::from_secs(5);
-/// Pauses between two tries to connect, the first and the longest.
+/// Shortest and longest pause between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-/// A connection that is silent for so long is asked whether it is still there.
+/// Silence after which a connection is probed.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Who makes the connections.
+/// The side that makes the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Others, to this address.
+    /// Others connect to this address.
     Listen(String),
-    /// This side, to this address, again and again.
+    /// This side connects to this address, repeatedly.
     Connect(String),
 }
 
-/// Where lines come from.
+/// Source of lines.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     pub(super) side: Side,
-    /// Bytes of a line; of a longer one only so much comes that whoever reads it sees that.
+    /// Longest line in bytes; a longer one is cut just beyond it, so that the reader notices.
     pub(super) limit: usize,
-    /// The lines end with so many connections; none: never.
+    /// Number of connections after which the lines end; `None`: never.
     pub(super) count: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Connections {
         }
     }
 
-    /// Begins to take lines; where they can be read.
+    /// Starts reading lines; returns the pipe to read them from.
     pub(super) fn open(&self) -> io::Result<File> {
         let (reader, writer) = io::pipe()?;
         let lines = Arc::new(Lines {
@@ -83,7 +83,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Listens; a process before that has the address is given time to end.
+/// Listens; an earlier process that holds the address gets time to end.
 fn listen(address: &str) -> io::Result<TcpListener> {
     for _ in 0..TAKEN.as_millis() / LOOK.as_millis() {
         match TcpListener::bind(address) {
@@ -94,11 +94,11 @@ fn listen(address: &str) -> io::Result<TcpListener> {
     TcpListener::bind(address)
 }
 
-/// Takes lines of all connections.
+/// Reads the lines of all connections.
 struct Lines {
     pipe: Mutex<PipeWriter>,
     limit: usize,
-    /// Connections that are read now.
+    /// Number of open connections.
     open: Mutex<usize>,
     ended: Condvar,
 }
@@ -108,16 +108,16 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lines {
-    /// Whether nobody reads them any more.
+    /// Whether the reader of the lines has gone.
     fn are_unread(&self) -> bool {
-        // The end of a pipe that is written shows an error, whatever is asked for, when the other end is gone.
+        // The write end of a pipe signals an error when the read end is closed, whatever is polled for.
         let pipe = lock(&self.pipe);
         let mut looked = [PollFd::new(&*pipe, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(PollFlags::ERR)
     }
 
-    /// Takes so many connections.
+    /// Accepts `count` connections.
     fn listen(self: &Arc<Self>, listener: &TcpListener, address: &str, count: u64) {
         let mut taken = 0;
         while taken < count {
@@ -149,7 +149,7 @@ impl Lines {
         }
     }
 
-    /// The next connection; none: nobody reads the lines any more.
+    /// Accepts the next connection; `None` if the reader has gone.
     fn accept(&self, listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let pause = Timespec { tv_sec: 1, tv_nsec: 0 };
         loop {
@@ -162,7 +162,7 @@ impl Lines {
         }
     }
 
-    /// Connects, so many times with success.
+    /// Connects successfully `count` times.
     fn connect(self: &Arc<Self>, address: &str, count: u64) {
         let (mut taken, mut pause, mut is_told) = (0, PAUSES[0], false);
         while taken < count && !self.are_unread() {
@@ -185,9 +185,9 @@ impl Lines {
         }
     }
 
-    /// Takes the lines of a connection to its end.
+    /// Reads the lines of a connection to its end.
     fn take(&self, stream: &TcpStream) -> io::Result<()> {
-        // Who is gone without a word would hold a place for ever.
+        // A peer that vanished silently would hold a place for ever.
         let kept = sockopt::set_socket_keepalive(stream, true)
             .and_then(|()| sockopt::set_tcp_keepidle(stream, SILENCE))
             .and_then(|()| sockopt::set_tcp_keepintvl(stream, SILENCE / 3));
@@ -221,7 +221,7 @@ impl Lines {
                     filled = 0;
                     continue;
                 };
-                // All before it was left out already.
+                // Everything before it was left out already.
                 buffer.copy_within(end + 1..filled, 0);
                 (filled, is_skipping) = (filled - end - 1, false);
             }
@@ -237,7 +237,7 @@ impl Lines {
         }
     }
 
-    /// Whole lines.
+    /// Writes whole lines.
     fn write(&self, lines: &[u8]) -> io::Result<()> {
         lock(&self.pipe).write_all(lines)
     }
@@ -264,7 +264,7 @@ fn dial(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Many that lost the same server do not come back all at once.
+/// Spreads reconnects: clients that lost the same server do not return at once.
 fn between_half_and_one(number: u64) -> f64 {
     use std::hash::{BuildHasher, Hasher};
     static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -283,7 +283,7 @@ mod tests {
         (Lines { pipe: Mutex::new(writer), limit, open: Mutex::default(), ended: Condvar::new() }, reader)
     }
 
-    /// What a reader of lines would get of all of `text` when it comes in one piece.
+    /// The lines that a reader would get if all of `text` came in one piece.
     fn expected(text: &[u8], limit: usize) -> Vec<u8> {
         let mut all = Vec::new();
         let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
@@ -297,7 +297,7 @@ mod tests {
         all
     }
 
-    /// Gives a text in pieces.
+    /// Returns a text in pieces.
     struct Pieces<'a>(&'a [u8], Vec<usize>);
 
     impl Read for Pieces<'_> {
@@ -321,7 +321,7 @@ mod tests {
             drop(lines);
             let mut found = Vec::new();
             reader.read_to_end(&mut found).unwrap();
-            // A long line that comes at once with its end is not cut: whoever reads it does that.
+            // A long line that arrives with its end is not cut here: its reader does that.
             let cut = expected(&found, 5);
             prop_assert_eq!(cut, expected(text.as_bytes(), 5));
         }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(text, "one\ntw\nthree\n");
     }
 
-    /// A process that has gone on does not hold the address of one that reads nothing any more.
+    /// A process whose reader has gone does not keep its address.
     #[test]
     fn nothing_is_taken_when_nobody_reads() {
         let (lines, reader) = lines(10);

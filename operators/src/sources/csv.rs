@@ -9,13 +9,14 @@
 //!     event_time: at        # with time_unit: s | ms | us | ns (default ms); text with date, time and zone has none
 //!     out_of_order: 2s
 //! ```
-//! The first line names the columns; declared columns are found by name, others are skipped. An empty field is an
-//! empty value (null), in a text column an empty text. A line with nothing in it is no row; one of blanks is. Fields may be quoted and then hold line breaks. Dead letters,
-//! each with its line: `invalid_utf8`, `wrong_columns` (more or fewer fields than the first line), `bad_value`,
-//! `open_quote` (a quote that is not closed; the lines after it are read as if it were not there), `line_too_long`
-//! (`max_line`, default 8MiB), `time_jump` (`max_jump`, default 365d: an event time so far ahead that the next record
-//! does not confirm). A million rows of four columns through a filter and a window into a
-//! file take 0.6 s in `tidemill run` on two cores of a virtual machine, built as `make demo` builds it: 560 ns a row.
+//! The first line names the columns; declared columns are found by name, others are skipped. An empty field is an empty
+//! value (null), in a text column an empty text. A line without any character is no row; one of blanks is. Fields may be
+//! quoted and may then contain line breaks. Dead letters, each with its line: `invalid_utf8`, `wrong_columns` (more or
+//! fewer fields than the first line), `bad_value`, `open_quote` (a quote that is not closed; the lines after it are read as
+//! if it were not there), `line_too_long` (`max_line`, default 8MiB), `time_jump` (`max_jump`, default 365d: an event time
+//! so far ahead that the next record does not confirm it). A million rows of four columns through a filter and a window
+//! into a file take 0.6 s in `tidemill run` on two cores of a virtual machine, built as `make demo` builds it: 560 ns a
+//! row.
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -76,31 +77,30 @@ impl SourceKind for Csv {
 }
 
 struct CsvFormat {
-    /// Made once and reset: making one computes its tables, 15 us.
+    /// Created once and reset, because creating one computes its tables (15 us).
     reader: csv_core::Reader,
-    /// Field of each declared column.
+    /// Field index of each declared column.
     places: Vec<usize>,
-    /// Fields a record has.
+    /// Number of fields of a record.
     width: usize,
-    /// The fields of a record with quotes, without the quotes, one after the other.
+    /// The unquoted fields of a record with quotes, one after the other.
     text: Vec<u8>,
     /// Ends of the fields.
     ends: Vec<usize>,
-    /// Whether the fields stand in the record as they are, one byte apart, and not in `text`.
+    /// Whether the fields are read from the record itself, one byte apart, and not from `text`.
     is_plain: bool,
 }
 
 impl CsvFormat {
     fn new() -> Self {
-        // `Reader::default()` would have no tables.
+        // `Reader::default()` has no tables.
         let reader = csv_core::Reader::new();
         Self { reader, places: Vec::new(), width: 0, text: Vec::new(), ends: Vec::new(), is_plain: false }
     }
 
-    /// Splits a record into fields and counts them. `None` if it holds a line break (a lone carriage return) outside
-    /// quotes.
+    /// Splits a record into fields and counts them. `None` if it has a line break (a lone carriage return) outside quotes.
     fn split(&mut self, record: &[u8]) -> Option<usize> {
-        // A byte order mark in front of a record, as two files put together have it, is taken away by the reader.
+        // The reader removes a byte order mark before a record, which concatenated files have.
         self.is_plain = memchr2(b'"', b'\r', record).is_none() && !record.starts_with(b"\xef\xbb\xbf");
         if self.is_plain {
             self.ends.clear();
@@ -117,14 +117,14 @@ impl CsvFormat {
             let (result, r, w, e) =
                 self.reader.read_record(&record[read..], &mut self.text[written..], &mut self.ends[fields..]);
             (read, written, fields) = (read + r, written + w, fields + e);
-            // At the end of the input the next call, with nothing to read, closes the record.
+            // At the end of the input the next call, with empty input, closes the record.
             if !matches!(result, ReadRecordResult::InputEmpty) {
                 return (read == record.len()).then_some(fields);
             }
         }
     }
 
-    /// A field of the record that was split last.
+    /// Returns a field of the last split record.
     fn field<'a>(&'a self, record: &'a [u8], index: usize) -> &'a [u8] {
         let text = if self.is_plain { record } else { &self.text[..] };
         let start = match index {
@@ -139,7 +139,7 @@ impl Format for CsvFormat {
     fn start(&mut self, lines: &mut Lines, columns: &[Column]) -> Result<(), (String, String)> {
         let help = "the first line of a CSV file names its columns, for instance `sensor,temperature`";
         let mut first = lines.next();
-        // Blanks above the names are no names.
+        // Blank lines above the names are skipped.
         while matches!(first, Ok(Found::Record(_))) && lines.record().trim_ascii().is_empty() {
             first = lines.next();
         }
@@ -167,7 +167,7 @@ impl Format for CsvFormat {
             }
         }
         self.places.clear();
-        // A name with its place, and whether it stands there twice.
+        // A name with its index, and whether it occurs twice.
         let mut known: HashMap<&str, (usize, bool)> = HashMap::with_capacity(names.len());
         for (place, name) in names.iter().enumerate() {
             known.entry(name).and_modify(|(_, twice)| *twice = true).or_insert((place, false));
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(float64(batch.column(3)).unwrap().iter().collect::<Vec<_>>(), [Some(1000.0), None]);
     }
 
-    /// Only a line with nothing in it is no row.
+    /// Only a line without any character is no row.
     #[test]
     fn rows_that_look_empty_are_rows() {
         let columns = "path: t.csv\ncolumns: {s: text}";
@@ -334,7 +334,7 @@ mod tests {
                 batches.iter().flat_map(|batch| int64(batch.column(0)).unwrap().iter().flatten()).collect();
             (numbers, dead.into_iter().map(|(_, letter)| (letter.reason, letter.detail)).collect::<Vec<_>>())
         };
-        // 20 rows; fewer or more than `max_line` behind the quote; in the last column and in another one.
+        // 20 rows; fewer or more than `max_line` after the quote; in the last column and in another one.
         for filler in [1, 300] {
             for (line, columns) in [("{n},{quote}{text}", "n,s"), ("{quote}{text},{n}", "s,n")] {
                 let row = |n: i64| {
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(dead_letters.iter().map(|d| &*d.reason).collect::<Vec<_>>(), ["bad_value", "bad_value"]);
     }
 
-    /// Behind a blank line, an open quote and a time that has to be confirmed, a pipe may give nothing for long.
+    /// After a blank line, an open quote and an unconfirmed time, a pipe may stay silent for a long time.
     #[test]
     fn rows_that_a_pipe_has_given_do_not_wait_for_what_it_will_give() {
         use std::io::Write;

@@ -1,8 +1,9 @@
-//! Folders of media files: what `image_directory` and `wav_directory` have in common.
+//! Folders of media files: the common part of `image_directory` and `wav_directory`.
 //!
-//! The folder is listed once, when a reader is made: regular files with a fitting ending, by name, without those
-//! that start with a dot; one whose name is not UTF-8, so that it cannot be a key, is a dead letter. The position is the index of the next file and its name, so that a folder that has
-//! changed meanwhile is noticed. Two files whose names differ in their endings alone would have one key, and are refused.
+//! The folder is listed once, when a reader is made: regular files with a matching extension, by name, except hidden ones.
+//! A name that is not UTF-8 cannot be a key and is a dead letter. The position is the index of the next file and its name,
+//! so that a changed folder is noticed. Two files whose names differ only in their extension would have one key, and are
+//! refused.
 use crate::api::{
     BoundSource, DeadLetter, ListFiles, OperatorError, Source, SourceInput, SourcePosition, SourceRead,
 };
@@ -24,31 +25,31 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::StreamType;
 
-/// Most bytes of one read, far below the 2 GiB that the offsets of a column can count.
+/// Most bytes of one read, far below the 2 GiB limit of offsets in a column.
 const READ_LIMIT: usize = 1 << 30;
-/// Bytes by which the buffer grows for a file that holds more than it said.
+/// Bytes by which the buffer grows for a file larger than its metadata says.
 const GROW_BY: usize = 64 << 10;
 
-/// What is wrong with a file's content: stable reason and detail.
+/// Reason and detail of a refused file content.
 type Refusal = (&'static str, String);
 
-/// Looks at the content of a file without decoding it.
+/// Checks the content of a file without decoding it.
 type Check = Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>;
 
 /// A folder of files of one kind.
 #[derive(Clone)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    /// Endings without dot, lower case.
+    /// Extensions without dot, lower case.
     pub(super) endings: &'static [&'static str],
     /// Largest file, bytes.
     pub(super) file_limit: u64,
-    /// What a good file passes.
+    /// Check of a file's content.
     pub(super) check: Check,
 }
 
 impl Folder {
-    /// Checks that there is something to read, where it is opened.
+    /// Checks that there are files, if they may be opened.
     pub(super) fn bind(
         self,
         kind: &str,
@@ -99,7 +100,7 @@ impl Folder {
         })
     }
 
-    /// As [`Folder::list`], of files that differ without their endings too: those are the keys of their records.
+    /// Lists files as [`Folder::list`]; their names without extension, the keys of their records, must differ too.
     fn list_keys(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
         let files = self.list(written)?;
         let mut known = HashMap::with_capacity(files.len());
@@ -119,7 +120,7 @@ impl Folder {
         Ok(files)
     }
 
-    /// Names of the files in order; an error is what is wrong and the fix. `written`: the path as the workflow has it.
+    /// Returns the names of the files in order, or an error with advice. `written`: the path in the workflow.
     pub(super) fn list(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
         let shown = self.path.display();
         let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
@@ -152,7 +153,7 @@ impl Folder {
             let name = entry.file_name();
             let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
             let fits = ending.is_some_and(|e| self.endings.contains(&e.as_str()));
-            // Follows links; a folder or a pipe called x.png is not read.
+            // Follows links; a folder or a pipe named x.png is not read.
             let regular = || std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
             if fits && !name.as_encoded_bytes().starts_with(b".") && regular() {
                 files.push(name);
@@ -169,8 +170,8 @@ impl Folder {
         Ok(files)
     }
 
-    /// The name as text; appends the content of the file, checked. What a refused file leaves behind `contents` is
-    /// for the caller to cut off.
+    /// Appends the checked content of the file and returns its name as text. The caller cuts off partial data of a refused
+    /// file.
     fn read<'a>(&self, name: &'a OsStr, contents: &mut Vec<u8>) -> Result<&'a str, Refusal> {
         let path = self.path.join(name);
         let name = name
@@ -190,7 +191,7 @@ impl Folder {
         Ok(name)
     }
 
-    /// What can be told of a file that is refused.
+    /// Values of the dead letter of a refused file.
     fn values(&self, name: &OsStr) -> Values {
         let mut values = Values::from_iter([("file".to_owned(), name.to_string_lossy().into())]);
         if let Ok(metadata) = std::fs::metadata(self.path.join(name)) {
@@ -200,16 +201,16 @@ impl Folder {
     }
 }
 
-/// The name without its ending.
+/// The name without its extension.
 fn key_of(name: &OsStr) -> &OsStr {
     Path::new(name).file_stem().unwrap_or(name)
 }
 
-/// Appends what a file holds, at most a byte more than `limit`.
+/// Appends the content of a file, at most `limit` + 1 bytes.
 fn append_file(path: &Path, limit: usize, contents: &mut Vec<u8>) -> std::io::Result<()> {
     let mut file = File::open(path)?;
     let most = contents.len().saturating_add(limit).saturating_add(1);
-    // One byte more than it says, so that its end shows without growing once more.
+    // One byte more than the metadata says, so that the end is seen without growing the buffer.
     let expected = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX).saturating_add(1);
     let mut filled = contents.len();
     contents.resize(filled.saturating_add(expected).min(most), 0);
@@ -237,12 +238,12 @@ struct Reader {
     files: Vec<OsString>,
     next: usize,
     schema: SchemaRef,
-    /// Bytes of the largest read so far: what the next one will probably take.
+    /// Bytes of the largest read so far, the estimate for the next.
     largest: usize,
 }
 
 impl Reader {
-    /// Name of a file, empty behind the last one.
+    /// Name of a file; empty after the last one.
     fn name_at(&self, index: usize) -> Cow<'_, str> {
         self.files.get(index).map_or("".into(), |name| name.to_string_lossy())
     }
@@ -253,7 +254,7 @@ impl Source for Reader {
         if self.next >= self.files.len() {
             return Ok(SourceRead::End);
         }
-        // The files are read into the one buffer that the column then has.
+        // The files are read directly into the buffer of the column.
         let (mut keys, mut contents) =
             (StringBuilder::new(), Vec::with_capacity(self.largest.min(bytes.saturating_mul(2))));
         let mut ends = OffsetBufferBuilder::<i32>::new(rows.min(self.files.len() - self.next));

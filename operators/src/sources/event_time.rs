@@ -1,8 +1,8 @@
-//! Event times of rows: from the column that has them, as a number since 1970 or as text with date and time.
+//! Event times of rows, from a column with a number since 1970 or a text with date and time.
 //!
-//! Texts are those of RFC 3339 and what is usual beside it (ISO 8601): `2026-03-29T01:59:59.25+01:00`, with a blank in place of `T`, without
-//! seconds, with a comma before their fraction, with `+0100` or `+01`. One without a zone is refused unless the workflow says which
-//! zone that is: to assume one would move all windows by hours and say nothing. What is finer than a microsecond is cut off.
+//! Texts follow RFC 3339 or its usual variants (ISO 8601): `2026-03-29T01:59:59.25+01:00`, with a blank in place of `T`,
+//! without seconds, with a comma before their fraction, with `+0100` or `+01`. A text without a zone is refused unless the
+//! workflow gives the zone: assuming one would silently shift all windows by hours. Digits below a microsecond are cut off.
 use super::cells::shorten;
 use super::table::{Options, Refusal};
 use crate::record::EventTime;
@@ -14,9 +14,9 @@ use tidemill_spec::types::{Column, ColumnType};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Years that no doubt is said of.
+/// Years that cause no warning.
 const USUAL: std::ops::RangeInclusive<i64> = 1971..=2200;
-/// Years that make another unit likely.
+/// Years that make another unit plausible.
 const LIKELY: std::ops::RangeInclusive<i64> = 1990..=2100;
 
 /// Unit of event times.
@@ -66,7 +66,7 @@ impl TimeUnit {
         (time.abs() < 9e18).then(|| time.round() as i64)
     }
 
-    /// The time of a value of a row; none: it has none, or it is out of range.
+    /// Returns the event time of a value; `None` if it is empty or out of range.
     fn of(self, cell: Cell<'_>) -> Option<EventTime> {
         match cell {
             Cell::Int(value) => self.of_int(value),
@@ -79,20 +79,20 @@ impl TimeUnit {
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Number(TimeUnit),
-    /// With the offset of times that name none, in microseconds.
+    /// The offset of times without a zone, in microseconds.
     Text(Option<i64>),
 }
 
-/// Where the event times of a source are, and how they are written.
+/// Column and format of a source's event times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventTimes {
-    /// Place among the declared columns.
+    /// Index among the declared columns.
     pub(super) column: usize,
     form: Form,
 }
 
 impl EventTimes {
-    /// What the options say of them, if anything.
+    /// Reads the settings from the options, if there are any.
     pub(super) fn of_options(options: &Options, columns: &[Column]) -> Result<Option<Self>, Diagnostics> {
         let Some(name) = &options.event_time else { return Ok(None) };
         let names = columns.iter().map(|c| c.name.as_str());
@@ -146,7 +146,7 @@ impl EventTimes {
         Ok(Some(Self { column, form }))
     }
 
-    /// The event time of a row; `name` is that of the column.
+    /// Returns the event time of a row; `name` is the name of the column.
     pub(super) fn of(&self, name: &str, cell: Cell<'_>) -> Result<EventTime, Refusal> {
         let wrong = |what: String| Err(("bad_value", format!("event time `{name}`{what}")));
         match (self.form, cell) {
@@ -166,7 +166,7 @@ impl EventTimes {
         }
     }
 
-    /// What makes the unit doubtful: a year that hardly anything is of, and a unit that would make it a usual one.
+    /// Returns a warning if the year is implausible and another unit would make it a usual one.
     pub(super) fn doubt(&self, name: &str, cell: Cell<'_>) -> Option<String> {
         let Form::Number(unit) = self.form else { return None };
         let year = year(unit.of(cell)?);
@@ -174,7 +174,7 @@ impl EventTimes {
             return None;
         }
         let other = likely(unit, cell);
-        // Times that begin at 0 are of no calendar, and right in any unit.
+        // Times that start at 0 belong to no calendar, and fit any unit.
         if year < *USUAL.start() && other.is_none() {
             return None;
         }
@@ -195,7 +195,7 @@ fn number(cell: Cell<'_>) -> String {
     }
 }
 
-/// The unit that would make a number a time of these decades.
+/// Returns the unit that would make a number a time of these decades.
 fn likely(than: TimeUnit, cell: Cell<'_>) -> Option<String> {
     let others = TimeUnit::ALL.into_iter().filter(|unit| *unit != than);
     let mut likely = others
@@ -205,7 +205,7 @@ fn likely(than: TimeUnit, cell: Cell<'_>) -> Option<String> {
     Some(format!("`time_unit: {}` would make it of {year}", unit.name()))
 }
 
-/// Microseconds since 1970 of a date and time. `zone`: that of times that name none. An error is what is wrong.
+/// Returns the microseconds since 1970 of a date and time, or an error message. `zone`: that of times without one.
 fn parse(text: &str, zone: Option<i64>) -> Result<EventTime, &'static str> {
     let (local, rest) =
         date_and_time(text.as_bytes()).ok_or("is no time such as `2026-03-29T01:59:59.25Z`")?;
@@ -219,7 +219,7 @@ fn parse(text: &str, zone: Option<i64>) -> Result<EventTime, &'static str> {
     Ok(local - offset)
 }
 
-/// Date and time as if they were of UTC, and what stands after them.
+/// Parses date and time as UTC; returns the rest of the text.
 fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
     let (year, rest) = digits(text, 4)?;
     let (month, rest) = digits(rest.strip_prefix(b"-")?, 2)?;
@@ -238,19 +238,19 @@ fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
             rest = (count > 0).then_some(after)?;
         }
     }
-    // A leap second is the first one of the next minute.
+    // A leap second counts as the first one of the next minute.
     let is_time = hour <= 23 && minute <= 59 && second <= 60;
     let is_date = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
     let seconds = (hour * 60 + minute) * 60 + second;
     (is_time && is_date).then(|| (days_before(year, month, day) * DAY + seconds * SECOND + fraction, rest))
 }
 
-/// The offset of a zone that a workflow names.
+/// Parses the offset of a zone in a workflow.
 fn zone_of(text: &str) -> Option<i64> {
     offset(text.trim().as_bytes())
 }
 
-/// `Z`, `+01:00`, `+0100` or `+01`, in microseconds.
+/// Parses `Z`, `+01:00`, `+0100` or `+01` into microseconds.
 fn offset(text: &[u8]) -> Option<i64> {
     let (sign, rest) = match text {
         [b'Z' | b'z'] | b"UTC" => return Some(0),
@@ -266,7 +266,7 @@ fn offset(text: &[u8]) -> Option<i64> {
     (hours <= 23 && minutes <= 59 && rest.is_empty()).then_some(sign * (hours * 60 + minutes) * 60 * SECOND)
 }
 
-/// A number of so many digits, and what stands after it.
+/// Parses a number of `count` digits; returns the rest of the text.
 fn digits(text: &[u8], count: usize) -> Option<(i64, &[u8])> {
     let (number, rest) = text.split_at_checked(count)?;
     let value = number
@@ -287,7 +287,7 @@ fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970 to a date of the Gregorian calendar. Years begin in March here, so that a leap day is the last one.
+/// Days from 1970 to a date of the Gregorian calendar. Years start in March here, so that a leap day is the last one.
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

@@ -4,10 +4,9 @@
 //! - {id: images, kind: image_directory, key: key, rate: 40/s, options: {path: data/images}}
 //! ```
 //! Every `.jpg`, `.jpeg` or `.png` file is one record `{key: text, image: image}`; the key is the name without its
-//! ending. Pictures travel as they are on disk and are decoded where they are used; only their header is read here.
-//! Dead letters: `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB),
-//! `file_unreadable`, `image_unreadable` (no header), `image_too_large` (more than `max_pixels`, default 64 million, by
-//! the header).
+//! extension. Pictures stay encoded and are decoded where they are used; only their header is read here. Dead letters:
+//! `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`,
+//! `image_unreadable` (no header), `image_too_large` (more than `max_pixels`, default 64 million, by the header).
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -93,7 +92,7 @@ impl SourceKind for ImageDirectory {
     }
 }
 
-/// Reads the header.
+/// Checks the header.
 fn check(bytes: &[u8], max_pixels: u64) -> Result<(), (&'static str, String)> {
     let unreadable = |e: &dyn std::fmt::Display| {
         // Some of the decoder's messages end with a line break.
@@ -211,7 +210,7 @@ mod tests {
         let error = only(bind(&ImageDirectory, folder.path(), "path: .").err().unwrap());
         assert_eq!(error.code, "E0609");
         assert!(error.message.contains("`a.jpg` and `a.png` in"), "{error}");
-        // One that came later is no second record either.
+        // A later file does not become a second record either.
         let Err(error) = (source.make)() else { panic!("there are two") };
         assert!(error.message.contains("would have the same key"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! The bytes of a text source: a file or a stream (standard input, a pipe, a device), compressed or not.
 //!
-//! What is compressed is known by its first bytes, not by its name; lines of connections never are. Offsets count the
-//! bytes after decompression; to go back in compressed bytes means to decompress from the start again.
+//! The first bytes, not the name, show whether data is compressed; lines of connections never are. Offsets count
+//! decompressed bytes; seeking back in compressed data decompresses from the start again.
 use super::connections::Connections;
 use flate2::bufread::GzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_journal::{Cursor, CutLine, Journal};
 
-/// How often a stream that is not there is looked for.
+/// Polling interval for a stream that does not exist yet.
 const LOOK: Duration = Duration::from_millis(50);
-/// After so many looks, 10 s, somebody is told.
+/// Polls, 10 s, after which a message is logged.
 const TELL: u32 = 200;
-/// Bytes of half a line that are shown.
+/// Most bytes of a partial line in a message.
 const SHOWN: usize = 240;
 
-/// How data are compressed, as their first bytes say.
+/// Compression format, detected from the first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compression {
     Gzip,
@@ -32,11 +32,11 @@ enum Compression {
 }
 
 impl Compression {
-    /// What begins with these bytes; whether more of them are needed to know.
+    /// Returns the format of data with these first bytes, and whether more of them are needed to decide.
     fn of(head: &[u8]) -> (Option<Self>, bool) {
         const GZIP: &[u8] = b"\x1f\x8b";
         const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-        // Behind its first byte, 0x50 to 0x5f: a frame that is to be skipped, with which what `pzstd` writes begins.
+        // After its first byte, 0x50 to 0x5f: a skippable frame, with which the output of `pzstd` starts.
         const SKIPPED: &[u8] = b"\x2a\x4d\x18";
         let rest = match head {
             [0x50..=0x5f, rest @ ..] => rest,
@@ -65,7 +65,7 @@ impl Compression {
         })
     }
 
-    /// What an error of the decoder says to a user.
+    /// Rewords a decoder's error for users.
     fn explain(self, error: &io::Error) -> io::Error {
         let name = self.name();
         let text = match error.kind() {
@@ -76,25 +76,25 @@ impl Compression {
     }
 }
 
-/// What the `path` of a source leads to.
+/// The target of a source's `path`.
 #[derive(Clone)]
 pub(super) struct Origin {
     path: PathBuf,
-    /// In words, where it is something that can be read only once.
+    /// Description, if it can be read only once.
     stream: Option<String>,
     way: Way,
-    /// Through which it is read.
+    /// Journal through which it is read.
     journal: Option<Arc<Journal>>,
 }
 
 /// How a stream is opened.
 #[derive(Clone)]
 enum Way {
-    /// By its path, which has been looked at.
+    /// By its path, which was checked.
     Found,
-    /// By its path, which need not be there yet.
+    /// By its path, which need not exist yet.
     Named(Lasts),
-    /// By connections.
+    /// From connections.
     Connections(Arc<Connections>),
 }
 
@@ -109,10 +109,10 @@ pub(super) enum Lasts {
 }
 
 impl Origin {
-    /// `written`: the path as the workflow has it; `path`: the same relative to the workflow file.
+    /// `written`: the path in the workflow; `path`: resolved relative to the workflow file.
     pub(super) fn of(written: &str, path: PathBuf) -> Self {
         if is_standard_input(written) {
-            // A file behind `<` is one that can be opened again.
+            // A file redirected with `<` can be opened again.
             let stdin = Path::new("/dev/stdin");
             let stream = !std::fs::metadata(stdin).is_ok_and(|m| m.is_file() || m.is_dir());
             let stream = stream.then(|| "standard input".to_owned());
@@ -125,19 +125,19 @@ impl Origin {
         Self { path, stream, way: Way::Found, journal: None }
     }
 
-    /// What nobody looks at here: a file, unless it is standard input.
+    /// Assumes without a check: a file, unless it is standard input.
     pub(super) fn assumed(written: &str, path: PathBuf) -> Self {
         let stream = is_standard_input(written).then(|| "standard input".to_owned());
         Self { path, stream, way: Way::Found, journal: None }
     }
 
-    /// A stream of the machine that reads it, which nobody looks at before.
+    /// A stream of the machine that reads it, which cannot be checked before.
     pub(super) fn named(path: PathBuf, lasts: Lasts) -> Self {
         let stream = Some(format!("the stream `{}`", path.display()));
         Self { path, stream, way: Way::Named(lasts), journal: None }
     }
 
-    /// Lines that come by connections.
+    /// Lines from connections.
     pub(super) fn of_connections(connections: Connections) -> Self {
         let stream = Some(connections.in_words());
         let way = Way::Connections(Arc::new(connections));
@@ -149,18 +149,18 @@ impl Origin {
         matches!(self.way, Way::Connections(_))
     }
 
-    /// Whether compressed data are looked for. Lines of connections are not compressed together: what begins so is one bad
-    /// line of somebody, which must not decide how those of all others are read.
+    /// Whether compressed data is detected. Lines of connections are not compressed together: a line with such first bytes
+    /// is one bad line, which must not affect the lines of others.
     fn may_be_packed(&self) -> bool {
         !self.has_connections()
     }
 
-    /// The same, read through a journal.
+    /// Returns a copy that is read through a journal.
     pub(super) fn journalled(&self, journal: Arc<Journal>) -> Self {
         Self { journal: Some(journal), ..self.clone() }
     }
 
-    /// What it is read through.
+    /// The journal through which it is read.
     pub(super) fn journal(&self) -> Option<&Arc<Journal>> {
         self.journal.as_ref()
     }
@@ -170,12 +170,12 @@ impl Origin {
         &self.path
     }
 
-    /// What is read, in words, if it can be read only once.
+    /// Description of the input, if it can be read only once.
     pub(super) fn stream(&self) -> Option<&str> {
         self.stream.as_deref()
     }
 
-    /// Opens it. A pipe that nobody writes into is opened at once and waited for when it is read.
+    /// Opens it. A pipe without a writer is opened at once; reading waits for the writer.
     pub(super) fn open(&self) -> io::Result<Input> {
         if self.stream.is_none() {
             let file = File::open(&self.path)?;
@@ -189,7 +189,7 @@ impl Origin {
             None => Input::of_stream(Stream(Arc::new(self.open_stream()?)), self.may_be_packed()),
             Some(journal) => {
                 let cut = match self.way {
-                    // Who sends the same lines as somebody before does not send all of them again.
+                    // A client that sends the same lines as an earlier one does not send all of them again.
                     Way::Connections(_) => journal.attach_any(|| self.open_stream())?,
                     Way::Found | Way::Named(_) => journal.attach(|| self.open_stream())?,
                 };
@@ -222,7 +222,7 @@ impl Origin {
 }
 
 impl Origin {
-    /// Waits until it is there.
+    /// Waits until it exists.
     fn open_named(&self, lasts: Lasts) -> io::Result<File> {
         let shown = self.path.display();
         let mut looks = 0u32;
@@ -245,7 +245,7 @@ impl Origin {
         };
         let access = match (lasts, kind) {
             (Lasts::UntilEnd, _) => OFlags::RDONLY,
-            // Whoever could write into it has no end to wait for.
+            // With a writer of our own it has no end.
             (Lasts::Forever, "pipe") => OFlags::RDWR,
             (Lasts::Forever, kind) => {
                 return wrong(format!(
@@ -275,13 +275,13 @@ fn kind_of_stream(metadata: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// A descriptor that may have nothing to give yet.
+/// A descriptor that may have no data yet.
 struct Stream(Arc<File>);
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            // A pipe without any writer yet would look like one that has ended.
+            // Without this, a pipe that never had a writer would look like one that has ended.
             wait(&self.0, None)?;
             match (&*self.0).read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -291,7 +291,7 @@ impl Read for Stream {
     }
 }
 
-/// Waits until a read would give something or the end; `false` after `timeout`.
+/// Waits until a read would return data or the end; `false` after `timeout`.
 fn wait(file: &File, timeout: Option<&Timespec>) -> io::Result<bool> {
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], timeout) {
@@ -321,7 +321,7 @@ impl Read for JournalReader {
     }
 }
 
-/// Open bytes, decompressed.
+/// An open input, decompressed.
 pub(super) struct Input {
     bytes: Bytes,
     /// Bytes read so far.
@@ -355,7 +355,7 @@ impl Input {
 
     fn of_journal(journal: Arc<Journal>, may_be_packed: bool) -> io::Result<Self> {
         let mut reader = JournalReader { journal, cursor: Cursor::default() };
-        // What was looked at once need not be there any more.
+        // Data already inspected may be gone from the journal.
         if may_be_packed && !reader.journal.has_kept_beginning() {
             if let (_, Some(packed)) = beginning(&mut reader)? {
                 return Err(io::Error::new(
@@ -373,7 +373,7 @@ impl Input {
         Ok(Self { bytes: Bytes::Journalled(reader), offset: 0 })
     }
 
-    /// Whether it can be read from its beginning: a journal need not have that any more.
+    /// Whether it can be read from its start, which a journal may have dropped.
     pub(super) fn has_beginning(&self) -> bool {
         match &self.bytes {
             Bytes::Journalled(reader) => reader.journal.has_beginning(),
@@ -381,7 +381,7 @@ impl Input {
         }
     }
 
-    /// What is before `end` stands in front of all records, and is needed by whoever opens it again.
+    /// Keeps the bytes before `end`, which precede all records: every later open needs them.
     pub(super) fn keep_beginning(&self, end: u64) -> io::Result<()> {
         match &self.bytes {
             Bytes::Journalled(reader) => Ok(reader.journal.keep_beginning(end)?),
@@ -414,8 +414,8 @@ impl Input {
         }
     }
 
-    /// Whether [`Input::read`] would give something without waiting for another program. Compressed streams always
-    /// say so: what their decoder still holds is not known.
+    /// Whether [`Input::read`] would return without waiting for another program. Always true for compressed streams,
+    /// because the data buffered in their decoder is unknown.
     pub(super) fn is_ready(&self) -> bool {
         match &self.bytes {
             Bytes::Stream { file, packed: None, .. } => {
@@ -426,7 +426,7 @@ impl Input {
         }
     }
 
-    /// Goes on at this many bytes behind the start.
+    /// Continues at this number of bytes from the start.
     pub(super) fn seek(&mut self, offset: u64) -> io::Result<()> {
         match &mut self.bytes {
             Bytes::Plain(file) => {
@@ -460,7 +460,7 @@ impl Input {
     }
 }
 
-/// Reads as little as tells whether the bytes are compressed; gives what was read.
+/// Reads as few bytes as show whether the data is compressed; returns them.
 fn beginning(bytes: &mut impl Read) -> io::Result<(Vec<u8>, Option<Compression>)> {
     let mut head = Vec::new();
     loop {
@@ -478,7 +478,7 @@ fn beginning(bytes: &mut impl Read) -> io::Result<(Vec<u8>, Option<Compression>)
     }
 }
 
-/// The members of a gzip file, one after the other. Zeros between and after them are padding, with which tapes and archives fill up.
+/// The members of a gzip file, one after the other. Zeros between and after them are padding of tapes and archives.
 struct Members<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for Members<R> {
@@ -501,7 +501,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Passes over zeros; gives the byte that is next then, if any.
+/// Skips zeros; returns the next byte, if any.
 fn first_beyond_zeros(bytes: &mut impl BufRead) -> io::Result<Option<u8>> {
     loop {
         let read = match bytes.fill_buf() {

@@ -2,13 +2,13 @@
 //!
 //! Source: ITU-T T.81, annex B (markers and segments).
 
-/// Width and height, or what is wrong in words. Kinds that no decoder here reads (lossless, hierarchical,
-/// arithmetic) and pictures without a size are refused too.
+/// Returns width and height, or an error message. Formats that no decoder here reads (lossless, hierarchical, arithmetic)
+/// and pictures without a size are refused too.
 pub(super) fn size(bytes: &[u8]) -> Result<(u16, u16), &'static str> {
     const CUT: &str = "it ends before its frame header";
     let mut at = 2; // behind the start marker
     loop {
-        // To the next marker; any number of 0xFF may stand in front of it.
+        // Skips to the next marker; any number of 0xFF may precede it.
         while *bytes.get(at).ok_or(CUT)? != 0xff {
             at += 1;
         }
@@ -28,7 +28,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u16, u16), &'static str> {
                 return Err("it is lossless, hierarchical or arithmetically coded, which is not read");
             }
             0xd9 | 0xda => return Err("it has no frame header"),
-            // Without a length: stuffing, restarts, another start.
+            // Markers without a length: stuffing, restarts, another start.
             0x00 | 0x01 | 0xd0..=0xd8 => at += 1,
             _ => match bytes.get(at + 1..at + 3) {
                 Some(&[high, low]) => at += 1 + usize::from(u16::from_be_bytes([high, low])).max(2),

@@ -1,12 +1,12 @@
-//! `jsonl`: a file with one JSON object a line.
+//! `jsonl`: a file with one JSON object per line.
 //!
 //! ```yaml
 //! - {id: readings, kind: jsonl, options: {path: data/readings.jsonl, columns: {sensor: text, temperature: float64}}}
 //! ```
 //! Declared columns are read from the fields of that name, others are skipped; `null` is an empty value. Options
-//! `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead letters, each with its
-//! line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object, or a value of
-//! another type or beyond its range), `line_too_long`, `time_jump`.
+//! `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead
+//! letters, each with its line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object,
+//! or a value of another type or beyond its range), `line_too_long`, `time_jump`.
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -68,11 +68,11 @@ pub(super) struct JsonlFormat {
     places: Places,
 }
 
-/// Where the declared columns are: found without a look at each of them, however many there are.
+/// Index of the declared columns, found without a scan, regardless of their number.
 #[derive(Default)]
 struct Places {
     by_name: HashMap<String, usize>,
-    /// The column behind the one that was found last: writers keep the order of fields.
+    /// The column after the last one found: writers keep the order of fields.
     next: usize,
 }
 
@@ -82,7 +82,7 @@ impl Places {
         Self { by_name: by_name.collect(), next: 0 }
     }
 
-    /// The place of the column of that name among `columns`, those that it was made of.
+    /// Returns the index of the column of that name among `columns`, from which `self` was built.
     fn find(&mut self, columns: &[Column], name: &str) -> Option<usize> {
         let place = match columns.get(self.next) {
             Some(column) if column.name == name => self.next,
@@ -123,7 +123,7 @@ impl Format for JsonlFormat {
     }
 }
 
-/// Adds a value as it stands in a record, as a value of a column. An error is what is wrong with it.
+/// Adds a raw JSON value as a value of a column; an error is a message.
 fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result<(), String> {
     let is_number = value.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     let text: String;
@@ -145,12 +145,12 @@ fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result
     Ok(())
 }
 
-/// Takes the declared fields out of an object, each as it stands there; of two with one name the last counts.
+/// Extracts the declared fields of an object as raw values; the last of several equal names counts.
 struct Object<'a, 'de> {
     columns: &'a [Column],
     places: &'a mut Places,
     values: &'a mut [Option<&'de str>],
-    /// The field that is read.
+    /// The current field.
     field: &'a mut String,
 }
 
@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for Object<'_, 'de> {
     }
 }
 
-/// Puts the name of a field into the same text again and again.
+/// Reads the name of a field into a reused buffer.
 struct Name<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
@@ -206,7 +206,7 @@ impl Visitor<'_> for Name<'_> {
     }
 }
 
-/// What is wrong with a record that is no object. `field`: the one that was read, if any.
+/// The message for a record that is no object. `field`: the current one, if any.
 fn no_object(text: &str, error: &serde_json::Error, field: &str) -> String {
     let text = text.trim();
     if text.starts_with('[') || text == "]" || text.ends_with("},") {
@@ -221,7 +221,7 @@ fn no_object(text: &str, error: &serde_json::Error, field: &str) -> String {
     format!("no JSON object: {} (column {}{place})", reason(error), error.column())
 }
 
-/// The words of an error without its place: that counts lines within the record.
+/// The message of an error without its position, which counts lines within the record.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,4 +1,4 @@
-//! Event times that are far ahead of all before them: one such time would make every record behind it late.
+//! Event times far ahead of all before them: one such time would make every later record late.
 use crate::record::EventTime;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::de::Error;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::value::Value;
 
-/// Records looked at to find a good one behind a time that is far ahead.
+/// Records inspected to find a good one after a time that is far ahead.
 pub(super) const LOOK_AHEAD: usize = 64;
 /// The default of `max_jump`: 365 days.
 const DEFAULT: TimeSpan = TimeSpan(365 * 24 * 3_600 * 1_000_000_000);
@@ -55,13 +55,14 @@ pub(super) fn is_jump(newest: EventTime, time: EventTime, most: i64) -> bool {
     time > newest.saturating_add(most)
 }
 
-/// Whether the time of the next good record says that a jump to `time` is real: it is ahead as well, and not so far
-/// behind `time` that this would make it late. All in microseconds.
+/// Whether the time of the next good record confirms a jump to `time`: it is ahead as well, and close enough to `time` not
+/// to be late. All in microseconds.
 pub(super) fn confirms(newest: EventTime, time: EventTime, next: EventTime, most: i64) -> bool {
     is_jump(newest, next, most) && next >= time.saturating_sub(most)
 }
 
-/// The detail of a dead letter: how far it is ahead of `than`, the newest time before it, or of the first record the next.
+/// The detail of a dead letter: how far it is ahead of `than`, the newest time before it, or for the first record the next
+/// time.
 pub(super) fn explain(column: &str, than: EventTime, time: EventTime, most: i64, is_first: bool) -> String {
     let span = |microseconds: i128| match microseconds / 1000 {
         days if days >= 86_400_000 => format!("{} d", days / 86_400_000),

@@ -5,11 +5,11 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use tidemill_spec::units::Bytes;
 
-/// Largest file that a folder source may be told to read: two of them fit into one batch.
+/// Limit of the largest file of a folder source: two such files fit into one batch.
 pub(super) const MAX_FILE_LIMIT: u64 = 512 << 20;
-/// Bytes asked for at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
-/// Bytes without a line break after which nothing more is looked for.
+/// Bytes without a line break after which the search ends.
 const UNBROKEN: u64 = 1 << 30;
 
 /// The default of `max_file`.
@@ -17,57 +17,57 @@ pub(super) fn default_max_file() -> Bytes {
     Bytes(64 << 20)
 }
 
-/// Where a reader of lines is.
+/// Position of a reader of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// Bytes before the next line.
     pub(super) offset: u64,
     /// Number of the next line, counted from 1.
     pub(super) line: u64,
-    /// A quote that is open at a line break before this offset is known not to be closed; 0: nothing is known.
+    /// A quote that is open at a line break before this offset is known not to be closed; 0: unknown.
     pub(super) open_until: u64,
 }
 
-/// What one call of [`Lines::next`] found.
+/// Result of [`Lines::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// A record; it starts at this line.
     Record(u64),
     /// A record that starts at this line and is longer than the limit; it was skipped.
     TooLong(u64),
-    /// The line `line`, alone, because the quoted field that opens in line `quote` is not closed: reading goes on with
-    /// the line after `line`.
+    /// The line `line` alone, because the quoted field that opens in line `quote` is not closed; reading continues with the
+    /// line after `line`.
     OpenQuote {
         /// The line.
         line: u64,
-        /// Where the quote is.
+        /// Line of the quote.
         quote: u64,
     },
     /// The end.
     End,
 }
 
-/// Where in a record with quoted fields a reader is: only a quote at the beginning of a field opens it.
+/// State within a record with quoted fields: only a quote at the start of a field opens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     FieldStart,
     Plain,
     Quoted,
-    /// Behind a quote inside quotes: the end of the field, or the first half of `""`.
+    /// After a quote inside quotes: the end of the field, or the first half of `""`.
     QuoteSeen,
 }
 
-/// What was seen of the quotes of a record.
+/// State of the quotes of a record.
 #[derive(Debug, Clone, Copy)]
 struct Quoting {
     state: State,
-    /// Line of the quote that was opened last.
+    /// Line of the last opening quote.
     opened: u64,
 }
 
 impl Quoting {
-    /// Takes a part of a line. An error is the number of bytes before one that cannot be: text behind the quote that
-    /// would close a field of several lines. Such a quote opens another field, and the first one was a stray.
+    /// Processes a part of a line. An error is the number of bytes before an invalid one: text after the quote that would
+    /// close a multi-line field. Such a quote opens another field, and the first one was a stray.
     fn take(&mut self, part: &[u8], line: u64) -> Result<(), usize> {
         if !matches!(self.state, State::Quoted | State::QuoteSeen) && memchr(b'"', part).is_none() {
             match part.last() {
@@ -97,7 +97,7 @@ impl Quoting {
     }
 }
 
-/// A record to come back to.
+/// A record to return to.
 #[derive(Debug, Clone)]
 struct Held {
     record: Range<usize>,
@@ -108,24 +108,24 @@ struct Held {
 
 /// Reads records that end at a line break; with `quotes`, a line break within a quoted field does not count.
 ///
-/// A quote that opens a field and is not closed, because the text ends, `limit` bytes later, or before text that cannot
-/// stand behind a closing quote, makes its record unusable. Only the first line of that is given up: the lines after it
-/// are read again as if it were not there.
+/// A quote that opens a field may remain open: because the text ends, `limit` bytes later, or before text that cannot
+/// follow a closing quote. Then its record is unusable. Only its first line is given up: the lines after it are read again
+/// as if it were not there.
 pub(super) struct Lines {
     input: Input,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that hold something.
+    /// Bytes of the buffer in use.
     filled: usize,
-    /// Where in the buffer the next record starts.
+    /// Offset in the buffer of the next record.
     begin: usize,
     record: Range<usize>,
     place: Place,
-    /// Where the record found last starts.
+    /// Start of the last record found.
     before: Place,
     held: Option<Held>,
     may_wait: bool,
     ended: bool,
-    /// What went wrong; said again when asked again.
+    /// Permanent failure, returned by every later call.
     failed: Option<(ErrorKind, String)>,
     limit: usize,
     quotes: bool,
@@ -134,7 +134,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Opens what is to be read; a byte order mark at its beginning is skipped.
+    /// Opens the input; skips a byte order mark at its start.
     pub(super) fn open(origin: &Origin, limit: usize, quotes: bool) -> io::Result<Self> {
         Self::with_chunks(origin, limit, quotes, CHUNK)
     }
@@ -169,24 +169,24 @@ impl Lines {
         Ok(lines)
     }
 
-    /// What stands before the next record is needed by whoever opens it again.
+    /// Keeps the bytes before the next record, which every later open needs.
     pub(super) fn keep_beginning(&self) -> io::Result<()> {
         self.input.keep_beginning(self.place.offset)
     }
 
-    /// Where the next record starts.
+    /// Start of the next record.
     pub(super) fn place(&self) -> Place {
         self.place
     }
 
-    /// The record, or the line with an open quote, that was found last, without its line break.
+    /// The last record found, or the line with an open quote, without its line break.
     pub(super) fn record(&self) -> &[u8] {
         &self.buffer[self.record.clone()]
     }
 
-    /// Goes to a place that `place` gave.
+    /// Seeks to a place that `place` returned.
     pub(super) fn seek(&mut self, place: Place) -> io::Result<()> {
-        // What was read ahead of a stream is all there is of it.
+        // The data read ahead from a stream is all that exists of it.
         let ahead = (self.filled - self.begin) as u64;
         if !(self.place.offset..=self.place.offset + ahead).contains(&place.offset) {
             self.input.seek(place.offset)?;
@@ -199,19 +199,19 @@ impl Lines {
         Ok(())
     }
 
-    /// Remembers the record found last, to come back with [`Lines::release`]. Until then records that are too long
-    /// are told but not skipped.
+    /// Holds the last record found, to return with [`Lines::release`]. Until then records that are too long are reported
+    /// but not skipped.
     pub(super) fn hold(&mut self) {
         let (record, begin) = (self.record.clone(), self.begin);
         self.held = Some(Held { record, begin, place: self.place, before: self.before });
     }
 
-    /// Bytes that were read beyond the record that is held.
+    /// Bytes read beyond the record that is held.
     pub(super) fn ahead(&self) -> usize {
         self.held.as_ref().map_or(0, |held| self.begin - held.begin)
     }
 
-    /// Goes back to the record that was held.
+    /// Returns to the record that was held.
     pub(super) fn release(&mut self) {
         if let Some(held) = self.held.take() {
             (self.record, self.begin) = (held.record, held.begin);
@@ -219,18 +219,18 @@ impl Lines {
         }
     }
 
-    /// Whether [`Lines::next`] may wait for another program that writes what is read. Where it may not and would have
-    /// to, it fails with [`ErrorKind::WouldBlock`]; the next call begins with the same record again.
+    /// Sets whether [`Lines::next`] may wait for the program that writes the input. If it may not and would have to, it
+    /// fails with [`ErrorKind::WouldBlock`]; the next call starts with that record again.
     pub(super) fn allow_waiting(&mut self, may_wait: bool) {
         self.may_wait = may_wait;
     }
 
-    /// Puts the record found last back, to be found again.
+    /// Puts the last record back, to be found again.
     pub(super) fn put_back(&mut self) {
         (self.begin, self.place) = (self.record.start, self.before);
     }
 
-    /// Reads more behind what the buffer has; `false` at the end.
+    /// Reads more into the buffer; `false` at the end.
     fn fill(&mut self) -> io::Result<bool> {
         if let Some((kind, text)) = &self.failed {
             return Err(io::Error::new(*kind, text.clone()));
@@ -268,7 +268,7 @@ impl Lines {
         }
     }
 
-    /// Takes `length` bytes with `breaks` line breaks out of the buffer.
+    /// Removes `length` bytes with `breaks` line breaks from the buffer.
     fn consume(&mut self, length: usize, breaks: u64) {
         self.begin += length;
         self.place.offset += length as u64;
@@ -278,12 +278,13 @@ impl Lines {
         }
     }
 
-    /// Finds the next record that is not empty; [`Lines::record`] gives it. Blanks alone are a record where fields may be quoted,
-    /// because a text may be made of them, and none elsewhere. A record longer than the limit is skipped
-    /// up to the next line break, without being kept.
+    /// Finds the next record that is not empty; [`Lines::record`] returns it. Blanks alone are a record if fields may be
+    /// quoted, because they may be a text, and otherwise none. A record longer than the limit is skipped up to the next
+    /// line break, without being stored.
     ///
     /// # Errors
-    /// When it cannot be read, when there is no line break within 1 GiB, and as [`Lines::allow_waiting`] says.
+    /// When the input cannot be read, when there is no line break within 1 GiB, and as described at
+    /// [`Lines::allow_waiting`].
     pub(super) fn next(&mut self) -> io::Result<Found> {
         loop {
             let found = self.scan()?;
@@ -299,12 +300,12 @@ impl Lines {
         let line = self.place.line;
         let start = self.place.offset;
         let mut quoting = Quoting { state: State::FieldStart, opened: line };
-        // Bytes of the record looked at, and of its first line with the line break, once that is known.
+        // Bytes of the record so far, and of its first line with the line break, once known.
         let (mut length, mut first, mut breaks) = (0, None, 0);
         loop {
             let rest = &self.buffer[self.begin + length..self.filled];
             let end = memchr(b'\n', rest);
-            // Not a byte further than the limit: what is found must not depend on how much was read at once.
+            // Stops exactly at the limit: the result must not depend on the size of a read.
             let part = &rest[..end.unwrap_or(rest.len()).min(self.limit + 1 - length)];
             let taken = if self.quotes { quoting.take(part, line + breaks) } else { Ok(()) };
             if let Err(before) = taken {
@@ -354,8 +355,8 @@ impl Lines {
         Ok(Found::Record(line))
     }
 
-    /// Gives up the line of `length` bytes, and remembers that its quote is open up to the offset `until`: that the
-    /// same bytes are looked at again for each line of them would take time without bound.
+    /// Gives up the line of `length` bytes, and records that its quote is open up to the offset `until`. Otherwise the same
+    /// bytes would be scanned again for each of their lines.
     fn open_quote(&mut self, length: usize, line: u64, quote: u64, until: u64) -> Found {
         self.place.open_until = self.place.open_until.max(until);
         self.record = self.begin..self.begin + length;
@@ -374,7 +375,7 @@ impl Lines {
         if self.held.is_some() {
             return Ok(Found::TooLong(line));
         }
-        // What was skipped cannot be looked at again.
+        // Skipped data cannot be read again.
         self.may_wait = true;
         let mut skipped = 0u64;
         loop {

@@ -1,4 +1,4 @@
-//! Sources: files in a folder, rows of a file, lines that come by connections.
+//! Sources: files in a folder, rows of a file, lines from connections.
 mod cells;
 mod connections;
 pub mod csv;
@@ -18,8 +18,8 @@ pub mod wav_directory;
 
 use std::path::Path;
 
-/// What to do about a file or folder that is not there: `written` is what the workflow has, `path` where that leads. What
-/// is often taken for a path, else the name that was probably meant, else `otherwise`.
+/// Returns advice about a missing file or folder: `written` is the path in the workflow, `path` the resolved one. It
+/// explains common mistakes, else suggests the name probably meant, else `otherwise`.
 fn missing_help(written: &str, path: &Path, otherwise: &str) -> String {
     if let Some(rest) = written.strip_prefix('~') {
         return format!("`~` is not expanded: write `${{HOME}}{rest}` or the whole path");

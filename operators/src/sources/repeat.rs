@@ -1,8 +1,8 @@
 //! `repeat: true`: a source that starts again at its end, lap after lap, without end.
 //!
-//! Works on every source; the position is the lap and the position within it. A source without a single record ends
-//! (it would spin otherwise). Event times repeat too: a source with an event time column should not be repeated
-//! where windows or joins follow, because the second lap is late for them.
+//! Works on every source; the position is the lap and the position within it. A source without a single record ends (it
+//! would spin otherwise). Event times repeat too: a source with an event time column should not be repeated before windows
+//! or joins, because the second lap is late for them.
 //!
 //! ```
 //! use std::sync::Arc;

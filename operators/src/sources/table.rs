@@ -1,4 +1,4 @@
-//! Files with one record a line: what `csv` and `jsonl` have in common.
+//! Files with one record per line: the common part of `csv` and `jsonl`.
 mod options;
 
 pub(super) use options::{Options, have_event_time};
@@ -27,17 +27,17 @@ use tidemill_spec::types::{Column, StreamType};
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::value::{Node, Value};
 
-/// Largest `max_line` that can be asked for.
+/// Largest accepted `max_line`.
 const LINE_LIMIT: u64 = 256 << 20;
-/// Most bytes of one read, far below the 2 GiB that the offsets of a column can count.
+/// Most bytes of one read, far below the 2 GiB limit of offsets in a column.
 const READ_LIMIT: usize = 512 << 20;
-/// Characters of a record that its dead letter shows.
+/// Characters of a record in its dead letter.
 const RECORD_SHOWN: usize = 240;
 
-/// The values of one record, before it is known whether the whole record is good.
+/// The values of one record, before the whole record is known to be good.
 #[derive(Default)]
 pub(super) struct Fields {
-    /// With each value the end of its text, if it is one: texts stand in `texts` one after the other.
+    /// Each value with the end of its text in `texts`, if it is one.
     values: Vec<(Cell<'static>, usize)>,
     texts: String,
 }
@@ -62,7 +62,7 @@ impl Fields {
         self.values.push((kept, self.texts.len()));
     }
 
-    /// The value at a place.
+    /// Returns the value of a column.
     fn get(&self, place: usize) -> Cell<'_> {
         let start = if place == 0 { 0 } else { self.values[place - 1].1 };
         match self.values[place] {
@@ -81,38 +81,38 @@ impl Fields {
     }
 }
 
-/// Why a record cannot be used: stable reason, detail.
+/// Reason and detail of a refused record.
 pub(super) type Refusal = (&'static str, String);
 
 /// Turns the text of one record into fields.
 pub(super) trait Format: Send {
-    /// Reads what stands before the first record (a header), if anything; an error is what is wrong and the fix.
+    /// Reads the header, if any; an error is a message with advice.
     fn start(&mut self, lines: &mut Lines, columns: &[Column]) -> Result<(), (String, String)>;
-    /// The fields of the declared columns, in order.
+    /// Parses the fields of the declared columns, in order.
     fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Fields) -> Result<(), Refusal>;
 }
 
-/// What is read, with its options.
+/// The input, with its options.
 #[derive(Clone)]
 struct Table {
     origin: Origin,
     columns: Vec<Column>,
     limit: usize,
-    /// Whether line breaks may stand between quotes.
+    /// Whether quoted fields may contain line breaks.
     quotes: bool,
-    /// Where the event times are.
+    /// The event times, if any.
     time: Option<EventTimes>,
     /// Microseconds.
     max_jump: Option<i64>,
 }
 
 impl Table {
-    /// The same, read through a journal.
+    /// Returns a copy that is read through a journal.
     fn journalled(&self, journal: Arc<Journal>) -> Self {
         Self { origin: self.origin.journalled(journal), ..self.clone() }
     }
 
-    /// The name of what is read, for messages.
+    /// The name of the input in messages.
     fn shown(&self) -> String {
         match self.origin.stream() {
             Some(stream) => stream.to_owned(),
@@ -120,7 +120,7 @@ impl Table {
         }
     }
 
-    /// What dead letters call it.
+    /// The name of the input in dead letters.
     fn name(&self) -> String {
         match self.origin.stream() {
             Some(name) if name == "standard input" || self.origin.has_connections() => name.to_owned(),
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Parses a record into `fields`; gives its event time.
+    /// Parses a record into `fields`; returns its event time.
     fn parse(
         &self,
         format: &mut impl Format,
@@ -141,7 +141,7 @@ impl Table {
         times.of(&self.columns[times.column].name, fields.get(times.column))
     }
 
-    /// Says once what makes event times doubtful, by the first row.
+    /// Warns once about doubtful event times, by the first row.
     fn doubt(&self, fields: &Fields) {
         let Some(times) = self.time else { return };
         if let Some(doubt) = times.doubt(&self.columns[times.column].name, fields.get(times.column)) {
@@ -150,7 +150,7 @@ impl Table {
     }
 }
 
-/// Checks the options and the beginning of the file. `quotes`: line breaks may stand between quotes.
+/// Checks the options and the start of the file. `quotes`: quoted fields may contain line breaks.
 pub(super) fn bind<F: Format + 'static>(
     kind: &str,
     context: &EndContext<'_>,
@@ -167,7 +167,7 @@ pub(super) fn bind<F: Format + 'static>(
     bind_origin(kind, context, options, quotes, format, origin)
 }
 
-/// The same for what is read from there, whatever the path of the options says.
+/// Binds as [`bind`] with this origin, ignoring the path of the options.
 pub(super) fn bind_origin<F: Format + 'static>(
     kind: &str,
     context: &EndContext<'_>,
@@ -207,7 +207,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
         JournalledReading { make: Arc::new(make), place, unread_is_lost }
     });
     let make = move || Reader::open(&table, &schema, &written, format());
-    // A stream can be looked at only once, by the run.
+    // A stream can be read only once, by the run.
     if stream.is_none() && context.opens() {
         make().map_err(|(message, help)| {
             Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
@@ -286,18 +286,18 @@ struct Reader<F> {
     lines: Lines,
     format: F,
     fields: Fields,
-    /// Newest event time so far, where there are any.
+    /// Newest event time so far, if there are any.
     newest: Option<EventTime>,
-    /// What went wrong behind the records that were given last.
+    /// Failure after the last returned records.
     failed: Option<OperatorError>,
-    /// More than the records that were given last could not be had without waiting.
+    /// Whether more records than the last ones returned would have required waiting.
     has_caught_up: bool,
-    /// Bytes of the records that were given last.
+    /// Bytes of the last returned records.
     sizes: Vec<u32>,
 }
 
 impl<F: Format> Reader<F> {
-    /// `written`: the path as the workflow has it. An error is what is wrong and the fix.
+    /// `written`: the path in the workflow. An error is a message with advice.
     fn open(
         table: &Arc<Table>,
         schema: &SchemaRef,
@@ -319,7 +319,7 @@ impl<F: Format> Reader<F> {
                 ErrorKind::IsADirectory => {
                     (format!("{shown} is a folder"), "write the path of a file in it".to_owned())
                 }
-                // It says itself what to do.
+                // This error has its own advice.
                 _ if tidemill_journal::is_of_loss(&error.to_string()) => {
                     (format!("{shown} cannot be read"), error.to_string())
                 }
@@ -348,13 +348,13 @@ impl<F: Format> Reader<F> {
     }
 
     /// Refuses a time that is too far ahead unless the next good record confirms it. An error: that record is not there
-    /// yet, and the one that was found last is put back.
+    /// yet, and the last one found is put back.
     fn check_jump(&mut self, time: EventTime) -> std::io::Result<Result<(), Refusal>> {
         let (Some(EventTimes { column: index, .. }), Some(most)) = (self.table.time, self.table.max_jump)
         else {
             return Ok(Ok(()));
         };
-        // The first record is compared with the next one, which nobody waits for where it has not come yet.
+        // The first record is compared with the next one, without waiting for it.
         let is_settled = match self.newest {
             Some(newest) => !jump::is_jump(newest, time, most),
             None => self.table.origin.stream().is_some(),
@@ -366,7 +366,7 @@ impl<F: Format> Reader<F> {
         let mut fields = Fields::default();
         self.lines.hold();
         for _ in 0..jump::LOOK_AHEAD {
-            // What is held stays in memory.
+            // Held records stay in memory.
             if self.lines.ahead() > self.table.limit {
                 break;
             }
@@ -380,7 +380,7 @@ impl<F: Format> Reader<F> {
                     self.lines.put_back();
                     return Err(error);
                 }
-                // What fails here fails again when it is its turn.
+                // The failure is repeated when its record is read.
                 Ok(Found::TooLong(_) | Found::End) | Err(_) => break,
             }
             if next.is_some() {
@@ -397,7 +397,7 @@ impl<F: Format> Reader<F> {
         Ok(Err(("time_jump", jump::explain(column, known, time, most, self.newest.is_none()))))
     }
 
-    /// Reads the next record: its line, and its event time or what is wrong; `None` at the end.
+    /// Reads the next record: its line, and its event time or refusal; `None` at the end.
     fn next(&mut self) -> std::io::Result<Option<(u64, Result<EventTime, Refusal>)>> {
         Ok(match self.lines.next()? {
             Found::End => None,
@@ -438,7 +438,7 @@ impl<F: Format> Source for Reader<F> {
         self.sizes.clear();
         self.has_caught_up = false;
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
-            // What a pipe has given so far does not wait for what it will give.
+            // Records already received from a pipe do not wait for later ones.
             self.lines.allow_waiting(records == 0 || table.origin.stream().is_none());
             let (line, parsed) = match self.next() {
                 Ok(Some(found)) => found,
@@ -529,12 +529,12 @@ impl<F: Format> Source for Reader<F> {
     }
 
     fn sizes(&self) -> Option<&[u32]> {
-        // How much of a stream comes at once is chance.
+        // The size of one read from a stream is arbitrary.
         self.table.origin.stream().map(|_| self.sizes.as_slice())
     }
 }
 
-/// `offset:line`, then `open=` and `newest=` where there is something to say.
+/// Parses `offset:line`, followed by optional `open=` and `newest=`.
 fn parse_position(text: &str) -> Option<(Place, Option<EventTime>)> {
     let mut parts = text.split(':');
     let (offset, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

@@ -1,13 +1,13 @@
-//! `tcp`: JSON objects that come over TCP connections, one a line.
+//! `tcp`: JSON objects from TCP connections, one per line.
 //!
 //! ```yaml
 //! - {id: readings, kind: tcp, journal: {}, options: {listen: 127.0.0.1:4100, columns: {sensor: text, temperature: float64}}}
 //! ```
-//! With `listen` others connect, up to 64 at the same time; with `connect` the source does, and again whenever the connection ends.
-//! Columns, `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump` and dead letters are those of [`super::jsonl`]. Lines of several
-//! connections come one after the other, each whole. What a connection sends is not acknowledged: what was on its way when a
-//! process died is lost to it. Who connects is neither asked for a name nor encrypted: listen on an address that only those reach who
-//! may send.
+//! With `listen` others connect, up to 64 at one time; with `connect` the source does, and again whenever the connection
+//! ends. Columns, `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump` and dead letters are those of
+//! [`super::jsonl`]. Lines of several connections come one after the other, each whole. Data is not acknowledged: lines in
+//! transit when a process dies are lost. Clients are not authenticated and traffic is not encrypted: listen on an address
+//! that only authorised senders can reach.
 //!
 //! ```
 //! use tidemill_operators::kind::EndContext;
@@ -36,7 +36,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::value::Value;
 
-/// Largest `max_line` that can be asked for: each connection may hold as much in memory.
+/// Largest accepted `max_line`: each connection may hold one line in memory.
 const LINE_LIMIT: u64 = 64 << 20;
 
 /// The kind `tcp`; see the module.
@@ -154,7 +154,7 @@ impl SourceKind for Tcp {
     }
 }
 
-/// An address has a port, and one to listen at is of this machine.
+/// Checks that an address has a port, and that one to listen at is of this machine.
 fn check_address(address: &Located<String>, side: &Side) -> Result<(), Diagnostics> {
     let parts = address.value.rsplit_once(':');
     let has_port = |least: u16| {
@@ -162,7 +162,7 @@ fn check_address(address: &Located<String>, side: &Side) -> Result<(), Diagnosti
             !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port >= least)
         })
     };
-    // Nobody would know which port the system chose.
+    // The port chosen by the system would be unknown to clients.
     if has_port(1) {
         return Ok(());
     }
@@ -208,7 +208,7 @@ mod tests {
                     }
                 };
                 stream.write_all(text.as_bytes()).unwrap();
-                // The next one is read beside it, so it comes when this one has ended.
+                // The next one is read in parallel, so it connects when this one has ended.
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
                 let _ = std::io::Read::read(&mut stream, &mut [0]);
             }
@@ -221,7 +221,7 @@ mod tests {
         assert!(dead[0].1.detail.starts_with("connections to `127.0.0.1:"), "{}", dead[0].1.detail);
     }
 
-    /// The first bytes of gzip and of zstd are no word about the lines of other connections.
+    /// The first bytes of gzip and of zstd do not affect the lines of other connections.
     #[test]
     fn a_line_that_begins_like_compressed_data_is_one_bad_line() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What tests of all sources need.
+//! Helpers for tests of all sources.
 use crate::api::{BoundSource, DeadLetter, Source, SourcePosition, SourceRead};
 use crate::kind::{EndContext, SourceKind};
 use crate::testing::{id, options};
@@ -32,7 +32,7 @@ pub(crate) fn drain(
 
 type Read = (u64, RecordBatch, Vec<(u64, DeadLetter)>);
 
-/// One read: number of records, rows, dead letters with their place; `None` at the end.
+/// One read: number of records, rows, dead letters with their index; `None` at the end.
 fn read(reader: &mut dyn Source, rows: usize, bytes: usize) -> Option<Read> {
     match reader.read(rows, bytes).unwrap() {
         SourceRead::End => None,
@@ -49,9 +49,9 @@ fn read(reader: &mut dyn Source, rows: usize, bytes: usize) -> Option<Read> {
     }
 }
 
-/// Reads in many ways, with seeks back and forth and new readers, and compares with one read after the other.
+/// Reads in various step sizes, with seeks back and forth and new readers, and compares with one sequential read.
 pub(crate) fn check_seeks(source: &BoundSource) {
-    // One record at a time: the truth.
+    // One record at a time: the reference.
     let mut reader = (source.make)().unwrap();
     let mut positions: Vec<SourcePosition> = vec![reader.position()];
     let mut records: Vec<Read> = Vec::new();
@@ -83,7 +83,7 @@ pub(crate) fn check_seeks(source: &BoundSource) {
                     })
                     .collect();
                 assert_eq!(dead, letters);
-                // At the end of the file blank lines may be left, they are no records.
+                // At the end of the file blank lines may be left; they are no records.
                 if start + count < records.len() {
                     assert_eq!(reader.position(), positions[start + count]);
                 }

@@ -1,4 +1,4 @@
-//! `video`: the frames of a video file, or of all videos of a folder side by side.
+//! `video`: the frames of a video file, or of all videos of a folder in parallel.
 //!
 //! ```yaml
 //! - id: cameras
@@ -10,21 +10,21 @@
 //!     scale: 320x192       # default: as they are
 //!     frames: raw          # raw | jpeg
 //! ```
-//! A frame is a record `{camera: text, frame: int64, image: image}`: the name of the file without its ending, the number of
-//! the frame in it, from 0, frames left out counted too, and the picture. `raw` pictures are not compressed (see
-//! [`crate::raw_image`]): quick to make and to read, large on links; `jpeg` is for links. The event time is the frame's time
-//! in the container, from the first frame of its file on, plus `start`. Videos of a folder begin together: frames come by
-//! time, at the same time by the name of the file.
+//! A frame is a record `{camera: text, frame: int64, image: image}`: the name of the file without its extension, the number
+//! of the frame in it (from 0, skipped frames included), and the picture. `raw` pictures are not compressed (see
+//! [`crate::raw_image`]): fast to make and to read, large on links; `jpeg` is for links. The event time is the frame's time
+//! in the container, relative to the first frame of its file, plus `start`. Videos of a folder start together: frames come
+//! by time, at equal times by the name of the file.
 //!
 //! Dead letters: `frame_undecodable` (the data of the frame is damaged), `frame_too_large` (more than `max_pixels`, default
 //! 64 million), `video_unreadable` (no video in the file), `video_incomplete` (the file ends too early, or is damaged where
-//! its frames are listed), `decoder_failed` (ffmpeg died of this frame again and again). Frames behind a damaged one that
-//! refer to it are given as the decoder makes them, until the next frame that refers to none.
+//! its frames are listed), `decoder_failed` (ffmpeg died of this frame repeatedly). Frames that refer to a damaged one are
+//! returned as the decoder makes them, until the next key frame.
 //!
-//! ffmpeg decodes, in a process of its own for each file (see [`crate::video`]); one that dies is started again at the next
-//! frame. A position is a number of a frame, and decoding begins there at the frame before it that refers to none: what is
-//! read is the same byte by byte. (Of a file whose container is damaged decoding always begins at the first frame. Where only the data of frames is damaged,
-//! the frames that refer to a damaged one may look different after a seek: the decoder conceals with what it has.)
+//! ffmpeg decodes, in one process per file (see [`crate::video`]); one that dies is started again at the next frame. A
+//! position is a number of a frame, and decoding starts there at the key frame before it: the result is identical byte by
+//! byte. (A file whose container is damaged is always decoded from the first frame. If only the data of frames is damaged,
+//! the frames that refer to a damaged one may look different after a seek: the decoder conceals with the data that it has.)
 mod clips;
 mod reader;
 
@@ -47,7 +47,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
-/// Endings of video files, lower case.
+/// Extensions of video files, lower case.
 const ENDINGS: &[&str] = &["mp4", "mkv", "mov", "avi", "webm", "m4v", "ts"];
 
 /// The kind `video`; see the module.
@@ -136,7 +136,7 @@ impl SourceKind for Video {
         let path = context.path(&options.path);
         let (program, videos) = match context.opens() {
             true => opened(context, &path, &options.path, &mut errors),
-            // Whoever opens it finds the program and the videos there.
+            // The host that opens it finds the program and the videos.
             false => (PathBuf::new(), 1),
         };
         errors.into_result(())?;
@@ -156,7 +156,7 @@ impl SourceKind for Video {
         let start = (options.start * 1e6).round() as i64;
         let (max_pixels, written) = (options.max_pixels, options.path.value.clone());
         let input = input(&path, &written);
-        // The videos of a folder begin together.
+        // The videos of a folder start together.
         let at_one_time = u32::try_from(videos).unwrap_or(u32::MAX).max(1);
         Ok(BoundSource {
             id: context.id.value.clone(),
@@ -182,7 +182,7 @@ impl SourceKind for Video {
     }
 }
 
-/// The program that decodes and the number of videos, where they are there; errors say what is not.
+/// Finds the decoder and the number of videos; reports missing ones.
 fn opened(
     context: &EndContext<'_>,
     path: &Path,
@@ -205,7 +205,8 @@ fn opened(
     (program.unwrap_or_default(), listed.map_or(1, |files| files.len()))
 }
 
-/// The file, or those of the folder, by name, which have to differ without their endings; an error is what is wrong and the fix.
+/// Returns the file, or those of the folder by name; the names without extension must differ. An error is a message with
+/// advice.
 pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String, String)> {
     if path.is_dir() {
         let names = folder(path).list(written)?;
@@ -235,7 +236,7 @@ pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String,
     }
 }
 
-/// Two files whose names differ in their endings alone. They need not follow each other: `a.avi`, `a.b.mp4`, `a.mp4`.
+/// Returns two files whose names differ only in their extension. They need not be adjacent: `a.avi`, `a.b.mp4`, `a.mp4`.
 fn same_camera(files: &[PathBuf]) -> Option<(&Path, &Path)> {
     let mut known: BTreeMap<&OsStr, &Path> = BTreeMap::new();
     files.iter().find_map(|file| Some((known.insert(file.file_stem()?, file)?, file.as_path())))
@@ -256,7 +257,7 @@ fn input(path: &Path, written: &str) -> SourceInput {
     SourceInput::Folder { path: path.to_owned(), names, may_grow: false }
 }
 
-/// Width and height in `320x192`.
+/// Parses width and height in `320x192`.
 pub fn parse_size(text: &str) -> Option<(u32, u32)> {
     let (width, height) = text.split_once('x')?;
     let side = |text: &str| text.trim().parse().ok().filter(|side| (1..=16_384).contains(side));

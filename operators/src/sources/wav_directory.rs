@@ -3,10 +3,10 @@
 //! ```yaml
 //! - {id: questions, kind: wav_directory, key: key, rate: 40/s, options: {path: data/questions}}
 //! ```
-//! Every `.wav` file is one record `{key: text, audio: audio}`; the key is the name without its ending. Sounds
-//! travel as they are on disk and are decoded where they are used; only their header is read here. Dead letters:
-//! `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`,
-//! `audio_unreadable` (no WAV header), `audio_empty` (no samples).
+//! Every `.wav` file is one record `{key: text, audio: audio}`; the key is the name without its extension. Sounds stay
+//! encoded and are decoded where they are used; only their header is read here. Dead letters: `file_name_invalid` (not
+//! UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`, `audio_unreadable` (no WAV
+//! header), `audio_empty` (no samples).
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -82,11 +82,11 @@ impl SourceKind for WavDirectory {
     }
 }
 
-/// Looks for a format and for samples among the chunks.
+/// Checks that the chunks have a format and samples.
 fn check(bytes: &[u8]) -> Result<(), (&'static str, String)> {
     wav::check(bytes).map_err(|rejected| match rejected.reason {
         "audio_invalid" => ("audio_unreadable", rejected.detail),
-        // What ends before its first sample has none.
+        // A file that ends before its first sample has none.
         _ => ("audio_empty", rejected.detail),
     })
 }

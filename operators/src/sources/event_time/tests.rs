@@ -54,7 +54,7 @@ fn a_time_without_a_zone_needs_one_from_the_workflow() {
         let minutes = if hours < 0 { -210 } else { 60 * hours };
         assert_eq!(found, [1_774_749_599_000_000 - minutes * 60_000_000], "{zone}");
     }
-    // Who names one keeps it.
+    // A time with its own zone keeps it.
     assert_eq!(parse("1970-01-01T00:00:00Z", Some(DAY)), Ok(0));
 }
 
@@ -136,7 +136,7 @@ fn a_wrong_unit_is_doubted() {
             "{said}"
         );
     }
-    // Times of these decades, and those that begin at 0.
+    // Times of these decades, and those that start at 0.
     for (unit, value) in
         [(TimeUnit::S, 1_774_749_599), (TimeUnit::Ms, 0), (TimeUnit::Ms, 5_000_000), (TimeUnit::S, 86_400)]
     {
@@ -151,7 +151,7 @@ proptest! {
         let date = DateTime::from_timestamp_micros(time).unwrap();
         prop_assert_eq!(year(time), i64::from(date.year()));
         let text = date.with_timezone(&zone).to_rfc3339();
-        // Years of more or fewer than four digits are no RFC 3339.
+        // Years of more or fewer than four digits do not follow RFC 3339.
         if text.len() >= 25 && text.as_bytes()[4] == b'-' {
             prop_assert_eq!(parse(&text, None), Ok(time), "{}", text);
         }

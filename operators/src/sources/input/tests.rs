@@ -34,7 +34,7 @@ fn read(bytes: &[u8]) -> (Vec<u8>, io::Result<()>) {
 fn frames_to_skip_are_known_as_zstd() {
     let packed = |text: &[u8]| zstd::encode_all(text, 1).unwrap();
     for kind in [0x50, 0x57, 0x5f] {
-        // As `pzstd` writes it: before each frame one with its length.
+        // The format of `pzstd`: before each frame one with its length.
         let first = packed(b"one, ");
         let length = (first.len() as u32).to_le_bytes();
         let all = [skipped(kind, &length), first, skipped(kind, b""), packed(b"two")].concat();

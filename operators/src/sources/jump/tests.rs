@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const DAY: i64 = 86_400;
 
-/// The times that come through and the line, reason and detail of each dead letter, of a CSV file with these times.
+/// The accepted times, and line, reason and detail of each dead letter, of a CSV file with these times.
 fn read(rows: &[String], options: &str) -> (Vec<i64>, Vec<(Reason, String)>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), format!("at\n{}\n", rows.join("\n"))).unwrap();
@@ -41,7 +41,7 @@ fn one_time_far_ahead_is_a_dead_letter() {
         )]
     );
     assert_eq!(read(&texts(&times), "max_jump: none").0, times);
-    // What may come in any order is no jump.
+    // Times within the out-of-order bound are no jump.
     assert_eq!(read(&texts(&[10, 110, 20]), "max_jump: 1min\nout_of_order: 2min").0, [10, 110, 20]);
     assert_eq!(read(&texts(&[10, 110, 20]), "max_jump: 1min").0, [10, 20]);
 }
@@ -52,10 +52,10 @@ fn a_gap_that_the_next_good_record_confirms_loses_nothing() {
     for times in [vec![0, gap, gap + 1], vec![0, gap], vec![0, gap, 3 * gap, 3 * gap]] {
         assert_eq!(read(&texts(&times), ""), (times, vec![]));
     }
-    // The first record has the next one to be compared with.
+    // The first record is compared with the next one.
     let (seconds, letters) = read(&texts(&[gap, 0, 1]), "");
     assert_eq!((seconds, &*letters[0].0), (vec![0, 1], "time_jump"));
-    // Bad records in between say nothing.
+    // Bad records in between are ignored.
     let rows = ["0", "99999999999", "x", "1"].map(str::to_owned);
     let (seconds, letters) = read(&rows, "");
     assert_eq!((seconds, &*letters[0].0, &*letters[1].0), (vec![0, 1], "time_jump", "bad_value"));
@@ -81,14 +81,14 @@ proptest! {
     fn lonely_jumps_go_and_nothing_else(
         steps in prop::collection::vec((0i64..=DAY, prop::sample::select(vec![' ', ' ', 'g', 's', 'b'])), 1..40),
     ) {
-        // Days between the normal steps; a gap goes on from where it led, a spike goes back.
+        // Days between the normal steps; after a gap the times continue from there, after a spike from before.
         let (mut now, mut rows, mut expected, mut spikes) = (1_000, vec!["1000".to_owned()], vec![1_000], 0);
         for (at, (step, kind)) in steps.iter().enumerate() {
             match kind {
                 's' => {
                     rows.push((now + 1_000 * DAY + step).to_string());
                     spikes += 1;
-                    // Bad records behind it change nothing.
+                    // Bad records after it change nothing.
                     rows.extend((0..at % 3).map(|_| "x".to_owned()));
                 }
                 'g' => {

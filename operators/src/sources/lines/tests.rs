@@ -12,7 +12,7 @@ fn open(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Lines {
     Lines::with_chunks(&origin, limit, quotes, chunk).unwrap()
 }
 
-/// All records, read in chunks of a size; each is read again from its place.
+/// Returns all records, read in chunks of this size; each is read again from its place.
 fn all_in(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Vec<(Found, Vec<u8>)> {
     let mut lines = open(path, limit, quotes, chunk);
     let mut result = Vec::new();
@@ -38,7 +38,7 @@ fn written(text: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-/// All records, the same whatever is read at once, and from compressed bytes.
+/// Returns all records; they must not depend on the size of reads, nor on compression.
 fn all(text: &[u8], limit: usize, quotes: bool) -> Vec<(Found, Vec<u8>)> {
     let file = written(text);
     let found = all_in(file.path(), limit, quotes, CHUNK);
@@ -57,7 +57,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// As the command `zstd` writes it.
+/// The format of the command `zstd`.
 fn zstd_with_checksum(text: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.include_checksum(true).unwrap();
@@ -80,7 +80,7 @@ fn blank_lines_long_lines_quotes() {
         all(b"a,\"b\nc\"\nd\n", 100, true),
         [(Found::Record(1), b"a,\"b\nc\"".to_vec()), (Found::Record(3), b"d".to_vec())]
     );
-    // Behind the beginning of a field a quote is a character like any other.
+    // After the start of a field a quote is a character like any other.
     assert_eq!(
         all(b"a,5\"\nb,\"\"\"\n\"\n", 100, true),
         [(Found::Record(1), b"a,5\"".to_vec()), (Found::Record(2), b"b,\"\"\"\n\"".to_vec())]
@@ -114,18 +114,18 @@ fn a_stray_quote_costs_its_line() {
         all(b"1,\"a\n2,\"b\"\n3,\"c\"\"\"\n", 100, true),
         [open_quote(1, 1, "1,\"a"), record(2, "2,\"b\""), record(3, "3,\"c\"\"\"")]
     );
-    // The record begins before the line of the quote.
+    // The record starts before the line of the quote.
     assert_eq!(
         all(b"1,\"a\nb\",\"c\n2,d\n", 100, true),
         [open_quote(1, 2, "1,\"a"), open_quote(2, 2, "b\",\"c"), record(3, "2,d")]
     );
-    // Blanks behind a quote are none of another field.
+    // Blanks after a quote do not belong to another field.
     assert_eq!(all(b"1,\"a\nb\" ,c\n", 100, true), [record(1, "1,\"a\nb\" ,c")]);
 }
 
 #[test]
 fn many_open_quotes_take_time_in_proportion() {
-    // In each line one field closes and another one opens: without memory of it, every line would be looked at again
+    // In each line one field closes and another one opens: without the recorded offset, every line would be scanned again
     // for each line before it, 10^11 bytes.
     let text = b"a\",\"x\n".repeat(200_000);
     let file = written(&text);
@@ -221,7 +221,7 @@ fn several_compressed_parts_are_one_text() {
     }
 }
 
-/// A field with what needs quotes, and much of it.
+/// A field with characters that need quotes.
 fn field() -> impl Strategy<Value = String> {
     prop::collection::vec(
         prop::sample::select(vec!["a", ",", "\"", "\n", "é", " ", "\r\n", "b,\"c\"\n"]),

@@ -48,10 +48,10 @@ pub(in crate::sources) struct Options {
     pub(in crate::sources) max_line: Bytes,
 }
 
-/// Options that say something about the event time.
+/// Options that refer to the event time.
 const OF_EVENT_TIMES: [&str; 4] = ["time_unit", "time_zone", "out_of_order", "max_jump"];
 
-/// Refuses options that would do nothing, because there is no event time that they could be about.
+/// Refuses options that refer to the event time if there is none.
 pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnostics> {
     if options.get("event_time").is_some_and(|name| !name.is_null()) {
         return Ok(());

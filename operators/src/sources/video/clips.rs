@@ -3,7 +3,7 @@ use crate::api::OperatorError;
 use crate::video::index::{Index, IndexError};
 use std::path::{Path, PathBuf};
 
-/// Words of complaints that mean that something of the file is missing.
+/// Words in complaints that mean missing data.
 const DAMAGED: &[&str] = &[
     "partial file",
     "truncat",
@@ -17,25 +17,25 @@ const DAMAGED: &[&str] = &[
     "ffmpeg died",
 ];
 
-/// The videos, and in which order their frames come.
+/// The videos, and the order of their frames.
 pub(super) struct Clips {
     pub(super) clips: Vec<Clip>,
-    /// What comes one after the other.
+    /// The entries in reading order.
     pub(super) order: Vec<Entry>,
 }
 
 /// A video file.
 pub(super) struct Clip {
-    /// Name of the file without its ending.
+    /// Name of the file without its extension.
     pub(super) camera: String,
     pub(super) file: PathBuf,
-    /// None: it cannot be read.
+    /// `None` if it cannot be read.
     pub(super) index: Option<Index>,
-    /// What is told of the file behind its last frame: reason and detail.
+    /// Dead letter of the file, after its last frame: reason and detail.
     pub(super) letter: Option<(&'static str, String)>,
 }
 
-/// What comes next of which video.
+/// An item of a video: a frame or its dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) clip: u32,
@@ -43,10 +43,10 @@ pub(super) struct Entry {
 }
 
 impl Clips {
-    /// Reads the indexes of the files; of each file every `every`-th frame is in the order.
+    /// Reads the indexes of the files; every `every`-th frame of each file is in the order.
     ///
     /// # Errors
-    /// ffmpeg cannot be started, or a name is not UTF-8. A file that is no video is told of by a dead letter.
+    /// ffmpeg cannot be started, or a name is not UTF-8. A file that is no video becomes a dead letter.
     pub(super) fn read(program: &Path, files: &[PathBuf], every: usize) -> Result<Self, OperatorError> {
         let mut clips = Vec::with_capacity(files.len());
         for file in files {
@@ -84,7 +84,7 @@ impl Clips {
         index.microseconds(entry.frame.map_or(last, |frame| frame as usize))
     }
 
-    /// How an entry is named in positions; nothing behind the last one.
+    /// Name of an entry in positions; empty after the last one.
     pub(super) fn name(&self, at: usize) -> String {
         let Some(entry) = self.order.get(at) else { return format!("end of {}", self.order.len()) };
         let camera = &self.clips[entry.clip as usize].camera;
@@ -95,7 +95,7 @@ impl Clips {
     }
 }
 
-/// By time, then by file; what is told of a file comes behind its last frame.
+/// Orders by time, then by file; the dead letter of a file follows its last frame.
 fn order(clips: &[Clip], every: usize) -> Vec<Entry> {
     let mut all: Vec<(i64, u32, u32)> = Vec::new();
     for (number, clip) in (0u32..).zip(clips) {

@@ -11,9 +11,9 @@ use arrow_schema::SchemaRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes of one read, below the 2 GiB that the offsets of a column can count.
+/// Most bytes of one read, below the 2 GiB limit of offsets in a column.
 const READ_LIMIT: usize = 1 << 30;
-/// How often a decoder is started again for the same frame.
+/// Restarts of a decoder for one frame.
 const TRIES: u32 = 3;
 
 pub(super) struct Reader {
@@ -22,7 +22,7 @@ pub(super) struct Reader {
     running: Vec<Option<Running>>,
     /// By video: the frame from which on the decoder finds none.
     ended: Vec<Option<usize>>,
-    /// By video: its planes could not be read, so it is asked for pixels.
+    /// By video: planes could not be read, so pixels are requested.
     plain: Vec<bool>,
     program: PathBuf,
     format: Format,
@@ -32,7 +32,7 @@ pub(super) struct Reader {
     max_pixels: u64,
     next: usize,
     sizes: Vec<u32>,
-    /// Bytes of the largest read so far: what the next one will probably take.
+    /// Bytes of the largest read so far, the estimate for the next.
     largest: usize,
     pool: Arc<FramePool>,
 }
@@ -40,20 +40,20 @@ pub(super) struct Reader {
 /// The decoder of a video.
 struct Running {
     decoder: Decoder,
-    /// Time of the picture that comes next, where that is known already.
+    /// Time of the next picture, if known.
     pending: Option<i64>,
-    /// Frames before this one are behind it.
+    /// Earlier frames have passed.
     at: usize,
-    /// Where it was to begin, until that has been seen.
+    /// Requested start, until its first picture was seen.
     sought: Option<usize>,
-    /// A picture has come.
+    /// A picture has arrived.
     has_given: bool,
 }
 
-/// What became of a frame.
+/// Result of reading a frame.
 enum Got {
     Picture,
-    /// Reason and what is to be told.
+    /// Reason and detail.
     Letter(&'static str, String),
 }
 
@@ -87,7 +87,7 @@ impl Reader {
     fn frame(&mut self, clip: usize, frame: usize, bytes: &mut Vec<u8>) -> Result<Got, OperatorError> {
         let of = &self.clips.clips[clip];
         let Some(index) = &of.index else { return Ok(Got::Letter("video_unreadable", String::new())) };
-        // What is scaled is decoded in full before.
+        // Scaled frames are decoded in full first.
         let sizes = [index.size, self.format.size.unwrap_or(index.size)];
         let too_large = sizes
             .into_iter()
@@ -119,7 +119,7 @@ impl Reader {
                     let Some(ended) = self.running[clip].take() else { continue };
                     let has_missed = ended.sought.is_some_and(|first| first > 0);
                     let (is_well, words) = ended.decoder.finish();
-                    // Nothing came from where it was to begin: the container's times mislead it.
+                    // No frame came from the requested start: the container's times mislead the decoder.
                     if has_missed && !from_the_start {
                         from_the_start = true;
                         continue;
@@ -133,7 +133,7 @@ impl Reader {
                     );
                     false
                 }
-                // It begins behind what was asked for, so the container's times mislead it.
+                // Decoding starts after the requested frame, so the container's times mislead it.
                 Some(time) if time > wanted && running.sought.is_some_and(|first| first > 0) => {
                     (self.running[clip], from_the_start) = (None, true);
                     continue;
@@ -160,7 +160,7 @@ impl Reader {
             };
             if !is_there {
                 self.running[clip] = None;
-                // Where it begins in a part of the stream that has an odd size, there are no planes.
+                // A part of the stream with an odd size has no planes.
                 if !has_given && !self.plain[clip] && index.matrix.is_some() {
                     self.plain[clip] = true;
                     continue;
@@ -208,7 +208,7 @@ impl Source for Reader {
         if self.next >= self.clips.order.len() {
             return Ok(SourceRead::End);
         }
-        // Frames are read into the one buffer that the column then has; it comes back when no record refers to it any more.
+        // Frames are read directly into the buffer of the column, which is reused when no record refers to it any more.
         let mut contents = self.pool.take(self.largest.min(bytes.saturating_mul(2)));
         let (mut cameras, mut frames, mut times) = (StringBuilder::new(), Vec::new(), Vec::new());
         let mut ends = OffsetBufferBuilder::<i32>::new(rows.min(self.clips.order.len() - self.next));

@@ -1,4 +1,4 @@
-//! Videos made by ffmpeg, read from the start and from anywhere, whole and damaged.
+//! Videos made by ffmpeg, read from the start and from any position, whole and damaged.
 use super::*;
 use crate::api::SourceRead;
 use crate::raw_image::RawImage;
@@ -161,7 +161,7 @@ fn run(folder: &Path, arguments: &str) {
 
 const MPEG_2: &str = "-r 25 -c:v mpeg2video -g 6 -bf 2 -threads 1 -f mpeg";
 
-/// The number of each picture of a clip whose pictures become brighter by ten levels of luma with each frame.
+/// The number of each picture in a clip whose luma rises by ten levels with each frame.
 fn recorded(pictures: &[Vec<u8>]) -> Vec<i64> {
     let number = |picture: &Vec<u8>| {
         let level = f64::from(RawImage::parse(picture).unwrap().pixels[0]);
@@ -170,7 +170,7 @@ fn recorded(pictures: &[Vec<u8>]) -> Vec<i64> {
     pictures.iter().map(number).collect()
 }
 
-/// Makes 20 frames in each of these files, and looks at what comes of them as each number.
+/// Makes 20 frames in each of these files, and compares the result with each number.
 fn look_at_numbers(files: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     for (name, how) in files {
@@ -189,7 +189,7 @@ fn look_at_numbers(files: &[(&str, &str)]) {
             assert_eq!(dead, [], "{name}");
             assert_eq!(numbers, (0..20).step_by(every).collect::<Vec<_>>(), "{name}");
             if *name == "b.mpg" {
-                // It has another rate than its pictures.
+                // Its rate differs from that of its pictures.
                 continue;
             }
             assert_eq!(recorded(&pictures), numbers, "{name}, every {every}");
@@ -198,7 +198,7 @@ fn look_at_numbers(files: &[(&str, &str)]) {
     }
 }
 
-/// AVI has no times at which frames are shown.
+/// AVI has no display times.
 #[test]
 fn a_frame_of_avi_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
@@ -208,7 +208,7 @@ fn a_frame_of_avi_shows_what_was_recorded_as_that_number() {
     ]);
 }
 
-/// What is copied from AVI into MP4 has wrong times.
+/// A copy from AVI into MP4 has wrong times.
 #[test]
 fn a_frame_of_an_old_or_copied_file_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
@@ -236,7 +236,7 @@ fn a_frame_of_mpeg_ps_shows_what_was_recorded_as_that_number() {
     ]);
 }
 
-/// Without times of the container, too, the others keep their numbers.
+/// The other frames keep their numbers, also without times of the container.
 #[test]
 fn damaged_frames_of_avi_move_no_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn damaged_frames_of_avi_move_no_others() {
     assert_eq!(recorded(&pictures), numbers);
 }
 
-/// As transport streams and parts of a recording do. And not every packet of MPEG-PS has a time.
+/// As in transport streams and parts of a recording. And not every packet of MPEG-PS has a time.
 #[test]
 fn times_that_start_late_are_read_from_anywhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn times_that_start_late_are_read_from_anywhere() {
     }
 }
 
-/// The clip begins between key frames: what lies in front of its beginning is in the file and is no frame of it.
+/// The clip starts between key frames: earlier frames are in the file but not part of the clip.
 #[test]
 fn what_was_cut_off_in_front_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ fn what_was_cut_off_in_front_is_not_lost() {
     check_seeks(&source);
 }
 
-/// Two recordings one behind the other, each with its own times: what cannot be told apart is told of.
+/// Two concatenated recordings, each with its own times: frames that cannot be distinguished are reported.
 #[test]
 fn times_that_go_back_are_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -296,7 +296,7 @@ fn frames_that_are_too_large_are_dead_letters() {
     let source = bind(&Video, folder.path(), "path: a.mp4\nmax_pixels: 3000").unwrap();
     let (names, _, dead) = frames(&source);
     assert_eq!((names.len(), dead[0].1.as_str(), dead.len()), (0, "frame_too_large", 2));
-    // They would be decoded in full before they are made smaller.
+    // They would be decoded in full before scaling.
     let source = bind(&Video, folder.path(), "path: a.mp4\nmax_pixels: 3000\nscale: 32x20").unwrap();
     assert_eq!(frames(&source).2.len(), 2);
 }
@@ -319,7 +319,7 @@ fn slips_stand_at_their_place() {
     assert!(error.message.contains("the same camera"), "{error}");
 }
 
-/// What stands between them in the order of names hides nothing.
+/// Other names between them in the order hide nothing.
 #[test]
 fn names_that_differ_in_the_ending_alone_are_one_camera() {
     let folder = tempfile::tempdir().unwrap();
@@ -353,7 +353,7 @@ fn a_decoder_that_dies_is_started_again_at_the_frame() {
     assert!(found == expected, "{} frames of {}", found.len(), expected.len());
 }
 
-/// A stream whose second half has an odd size, for which there are no planes.
+/// A stream whose second half has an odd size, which has no planes.
 #[test]
 fn what_begins_where_the_size_is_odd_is_read_as_pixels() {
     let folder = tempfile::tempdir().unwrap();
@@ -408,7 +408,7 @@ fn children_of_this_process(file: &Path) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A frame lies where it was read to, and that place is used again when nobody refers to it any more.
+/// A frame stays where it was read to, and the buffer is reused when no record refers to it any more.
 #[test]
 fn frames_are_read_into_the_same_memory_again_and_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -426,7 +426,7 @@ fn frames_are_read_into_the_same_memory_again_and_again() {
     for _ in 0..12 {
         let batch = read(&mut reader);
         let (before, picture) = (place(&batch), binary(batch.column(2)).unwrap().value(3).to_vec());
-        // As records go on: slices, and columns in other batches.
+        // As records are passed on: slices, and columns in other batches.
         let slice = batch.slice(3, 1);
         assert_eq!(place(&slice) - before, 3 * picture.len(), "a slice is no copy");
         places.insert(before);
@@ -436,6 +436,6 @@ fn frames_are_read_into_the_same_memory_again_and_again() {
             assert!(binary(slice.column(2)).unwrap().value(0) == picture, "nobody has written over it");
         }
     }
-    // The first read does not know yet how large frames are.
+    // The size of frames is unknown at the first read.
     assert!(places.len() <= 4, "{} places for 12 reads, of which two were in use at once", places.len());
 }
