@@ -1,10 +1,10 @@
-//! What one record costs on each backend: microseconds before the model, in it, and after it.
+//! Measures the cost of one record on each backend: microseconds before the model, in it, and after it.
 //!
 //! ```text
 //! cargo run --release -p tidemill-inference --example infer_cost -- MANIFEST [FOLDER] [BATCH]
 //! ```
-//! FOLDER holds one file a record (images, sounds or texts) for models with one input; without it the records
-//! are zeros and only the model's run and what follows is measured. BATCH: records a run, default 1.
+//! FOLDER holds one file per record (images, sounds or texts) for models with one input; without it the records are zeros
+//! and only the model's run and the output steps are measured. BATCH: records per run, default 1.
 #![expect(clippy::disallowed_methods, reason = "this program measures")]
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tidemill_inference::prepared::PreparedRow;
 use tidemill_inference::steps::Cell;
 use tidemill_spec::manifest::InputType;
 
-/// Records that are measured at most.
+/// Most records measured.
 const RECORDS: usize = 500;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,7 +67,7 @@ fn files(folder: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     paths.iter().map(std::fs::read).collect()
 }
 
-/// Prepared records and the time that each took.
+/// Prepares records and times each of them.
 fn prepare(
     model: &mut Model,
     files: Option<&[Vec<u8>]>,

@@ -1,13 +1,13 @@
-//! Alphabets that stand in the model file instead of the manifest.
+//! Alphabets stored in the model file instead of the manifest.
 use crate::error::{ModelError, Role};
 use crate::facts::ModelFacts;
 use tidemill_spec::manifest::{Manifest, Postprocess};
 
-/// Most entries of the file's metadata that a message names.
+/// Most entries of the file's metadata in a message.
 const NAMED: usize = 10;
 
-/// The manifest with the characters that its `ctc_decode` steps take from the file's metadata, one a line, in
-/// front of those that the manifest adds.
+/// Returns the manifest with the characters of its `ctc_decode` steps read from the file's metadata, one per line, before
+/// those that the manifest adds.
 ///
 /// # Errors
 /// [`ModelError::Steps`] if the file has no such metadata, or a line is no single character.

@@ -16,7 +16,7 @@ use tidemill_spec::manifest::{
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType};
 
-/// Where the values of one input of the file come from.
+/// Source of the values of one input of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feed {
     /// Input `i` of the manifest.
@@ -36,14 +36,14 @@ pub(crate) struct FileInput {
     pub(crate) row: Vec<usize>,
 }
 
-/// A model that is right on paper: manifest and file agree.
+/// A model whose manifest and file agree.
 #[derive(Debug)]
 pub struct Blueprint {
     /// The manifest.
     pub manifest: Manifest,
     /// The manifest file.
     pub manifest_path: PathBuf,
-    /// What the model file says of itself.
+    /// Facts from the model file.
     pub facts: ModelFacts,
     /// Whether the file has a batch dimension of 1, so that records are run one by one.
     pub one_by_one: bool,
@@ -52,17 +52,17 @@ pub struct Blueprint {
     pub(crate) input_rows: Vec<Vec<usize>>,
     /// Shape of one row of each manifest output.
     pub(crate) output_rows: Vec<Vec<usize>>,
-    /// Positions in the file of the outputs that are read: those of the manifest, then the loop's states,
-    /// then the loop's token scores.
+    /// Positions in the file of the outputs that are read: those of the manifest, then the loop's states, then the loop's
+    /// token scores.
     pub(crate) wanted: Vec<usize>,
-    /// What a decoder needs, if the manifest has one.
+    /// The decoder's plan, if the manifest has one.
     pub(crate) sequence: Option<Plan>,
 }
 
 /// Reads a manifest, whose backends must be known to this program.
 ///
 /// # Errors
-/// Everything that is wrong with it, each at its place.
+/// Every mistake, each at its position.
 pub fn load_manifest(path: &Path) -> Result<Manifest, Diagnostics> {
     let manifest = Manifest::load(path)?;
     backend::check_manifest(&manifest).into_result(manifest)
@@ -72,20 +72,21 @@ impl Blueprint {
     /// Reads a manifest and its model file and compares them. Runs nothing.
     ///
     /// # Errors
-    /// Everything that does not agree.
+    /// Every disagreement.
     pub fn read(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
         let manifest = load_manifest(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
         Self::check(manifest, manifest_path)
     }
 
-    /// Reads a manifest alone, whatever is known of its file: types can be checked with it, and [`crate::choice::load`] refuses it.
+    /// Reads a manifest alone, even if facts about its file are known: it serves to check types, and
+    /// [`crate::choice::load`] refuses it.
     ///
     /// # Errors
-    /// Everything that is wrong with the manifest itself, its steps included.
+    /// Every mistake in the manifest itself, including its steps.
     pub fn read_manifest(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
         let manifest = load_manifest(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
         let mut errors = Vec::new();
-        // Published figures come without what a run needs.
+        // Published figures lack the data that a run needs.
         if manifest.origin.kind != OriginKind::Published {
             manifest.inputs.iter().for_each(|input| errors.extend(wrong_input_steps(input)));
             let is_whole = |output: &&ModelOutput| !reads_metadata(output);
@@ -101,10 +102,10 @@ impl Blueprint {
         }
     }
 
-    /// The same for a manifest that was read already; `manifest_path` says where its file lies.
+    /// Checks a manifest that was read already; `manifest_path` locates its file.
     ///
     /// # Errors
-    /// Everything that does not agree.
+    /// Every disagreement.
     pub fn check(manifest: Manifest, manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
         if manifest.origin.kind == OriginKind::Published {
             return Ok(Arc::new(Self::on_paper(manifest, manifest_path)));
@@ -119,7 +120,7 @@ impl Blueprint {
         }
         let facts = facts::inspect(&file).map_err(|cause| vec![unreadable(cause, &file, &manifest)])?;
         if facts.sha256 != manifest.sha256.value {
-            // Nothing else is compared: all of it would be about another file.
+            // The rest is not compared: it would describe another file.
             return Err(vec![ModelError::Checksum {
                 path: file,
                 expected: manifest.sha256.value.clone(),
@@ -166,8 +167,8 @@ impl Blueprint {
         }))
     }
 
-    /// A model that is not looked at: what its manifest says is all that is known. Types can be checked with it, and
-    /// [`crate::choice::load`] refuses it.
+    /// A model without its file: only its manifest is known. It serves to check types, and [`crate::choice::load`] refuses
+    /// it.
     fn on_paper(manifest: Manifest, manifest_path: &Path) -> Self {
         Self {
             one_by_one: false,
@@ -182,7 +183,7 @@ impl Blueprint {
         }
     }
 
-    /// The columns that the model gives.
+    /// The output columns of the model.
     pub fn output_columns(&self) -> Vec<Column> {
         let outputs = self.manifest.outputs.iter().zip(&self.output_rows).map(|(output, row)| {
             let column_type = match output.output_type {
@@ -205,7 +206,7 @@ impl Blueprint {
     }
 }
 
-/// A file that is no model is most often a damaged one, which its digest tells.
+/// A file that is no model is usually a damaged one, which its digest shows.
 fn unreadable(cause: FactsError, file: &Path, manifest: &Manifest) -> ModelError {
     let no_model = matches!(cause, FactsError::NotOnnx { .. });
     let other = |bytes: Vec<u8>| sha256(&bytes) != manifest.sha256.value;
@@ -237,7 +238,7 @@ impl<'a> Comparison<'a> {
         found
     }
 
-    /// Compares the ports of the manifest with the file; gives the shapes of one row of each.
+    /// Compares the ports of the manifest with the file; returns the shapes of one row of each.
     fn ports(&mut self, manifest: &Manifest) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
         let mut rows = (Vec::new(), Vec::new());
         for input in &manifest.inputs {
@@ -308,7 +309,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// What feeds each input of the file.
+    /// Returns the feed of each input of the file.
     fn inputs(&mut self, manifest: &Manifest) -> Vec<FileInput> {
         if manifest.decoder.is_some() {
             return Vec::new(); // the plan says what feeds the encoder
@@ -353,7 +354,7 @@ impl<'a> Comparison<'a> {
             names.extend(repeat.states.iter().map(|state| state.output.as_str()));
             names.push(repeat.feed.output.as_str());
         }
-        // A name that is missing was reported already, or is when the loop is checked.
+        // A missing name was reported already, or is when the loop is checked.
         names.into_iter().filter_map(position).collect()
     }
 
@@ -434,7 +435,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// What is wrong with the steps in front of the model.
+/// Checks the steps before the model.
 fn wrong_input_steps(input: &ModelInput) -> Option<ModelError> {
     let error = InputSteps::new(input, &row_shape(&input.shape)).err()?;
     Some(ModelError::Steps {
@@ -445,7 +446,7 @@ fn wrong_input_steps(input: &ModelInput) -> Option<ModelError> {
     })
 }
 
-/// What is wrong with those behind it.
+/// Checks the steps after the model.
 fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
     let error = OutputSteps::new(output, &row_shape(&output.shape)).err()?;
     Some(ModelError::Steps {
@@ -456,7 +457,7 @@ fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
     })
 }
 
-/// Whether a step takes something from the model file.
+/// Whether a step reads metadata of the model file.
 fn reads_metadata(output: &ModelOutput) -> bool {
     let reads = |step: &Located<Postprocess>| {
         matches!(step.value, Postprocess::CtcDecode { alphabet_metadata: Some(_), .. })
@@ -489,8 +490,8 @@ fn fixed_row(port: &Port) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Whether the port of the file can be what the manifest says. A free dimension of the file fits every size;
-/// the trial run shows whether the size is right.
+/// Whether the port of the file matches the manifest. A free dimension of the file fits every size; the trial run shows
+/// whether the size is right.
 fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> bool {
     if port.element != PortElement::Known(element) {
         return false;

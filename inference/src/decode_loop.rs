@@ -1,22 +1,22 @@
 //! The declared loop: states and the last token are fed back until every record has ended.
 //!
-//! The whole batch goes through every step; what a record gives after its end token is ignored. So the
-//! text of a record does not depend on which others share its batch.
+//! The whole batch goes through every step; outputs of a record after its end token are ignored. So the text of a record
+//! does not depend on the others in its batch.
 use crate::backend::{BackendError, Session};
 use crate::blueprint::{Blueprint, Feed};
 use crate::postprocess::scores::argmax;
 use crate::tensor::{Tensor, TensorData};
 use tidemill_spec::manifest::{Initial, ModelLoop};
 
-/// What a loop gave.
+/// Result of a loop.
 pub(crate) struct Outcome {
     /// The outputs of the manifest, each record's from its own last step.
     pub(crate) tensors: Vec<Tensor>,
     /// The collected text of each record, trimmed.
     pub(crate) texts: Vec<String>,
-    /// How many of them have an end token and did not reach it.
+    /// Number of texts with an end token that did not reach it.
     pub(crate) cut_off: u64,
-    /// A token was chosen among scores that are not numbers.
+    /// Whether a token was chosen among scores that are not numbers.
     pub(crate) undecided: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(
         let classes = repeat.collect.labels.len();
         let mut tokens = Vec::with_capacity(rows);
         for (row, values) in scores.chunks_exact(scores.len() / rows).enumerate() {
-            // Where the output has a time axis, its last step decides.
+            // If the output has a time axis, its last step decides.
             let scores = &values[values.len().saturating_sub(classes)..];
             let token = argmax(scores);
             tokens.push(token as i64);

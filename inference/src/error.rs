@@ -1,4 +1,4 @@
-//! Why a model cannot be used. Everything here is found before the first record.
+//! Errors of models. All are found before the first record.
 use crate::backend::BackendError;
 use crate::facts::FactsError;
 use std::fmt;
@@ -10,9 +10,9 @@ use tidemill_spec::span::{Located, Span};
 /// Input or output of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What the model reads.
+    /// An input of the model.
     Input,
-    /// What the model gives.
+    /// An output of the model.
     Output,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why a model cannot be used. The text says what was expected, what was found and what to do.
+/// Error of a model. The text has the expected value, the one found, and advice.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The manifest itself is wrong.
@@ -34,11 +34,11 @@ pub enum ModelError {
     /// The model file cannot be read or is not an ONNX model.
     #[error("{cause}")]
     File {
-        /// What is wrong with it.
+        /// Cause.
         cause: FactsError,
-        /// Whether its digest is another than the manifest's too.
+        /// Whether its digest differs from the manifest's too.
         damaged: bool,
-        /// Where the manifest names it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The file is not the one that the manifest was written for.
@@ -50,7 +50,7 @@ pub enum ModelError {
         expected: String,
         /// Digest of the file.
         found: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The file has no such input or output.
@@ -62,7 +62,7 @@ pub enum ModelError {
         name: String,
         /// Names in the file.
         available: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The file has an input that the manifest does not feed.
@@ -72,7 +72,7 @@ pub enum ModelError {
         name: String,
         /// Its type in the file.
         found: String,
-        /// Where the manifest lists inputs.
+        /// Position of the inputs in the manifest.
         span: Span,
     },
     /// An input or output has another type or shape than the manifest says.
@@ -86,7 +86,7 @@ pub enum ModelError {
         expected: String,
         /// Type by the file.
         found: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The steps before or after the model do not fit.
@@ -96,25 +96,25 @@ pub enum ModelError {
         role: Role,
         /// Name.
         name: String,
-        /// What was expected and what was found.
+        /// Expected and found.
         message: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The declared loop does not fit the model.
     #[error("loop: {message}")]
     Loop {
-        /// What was expected and what was found.
+        /// Expected and found.
         message: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The decoder does not fit the encoder or the manifest.
     #[error("decoder: {message}")]
     Decoder {
-        /// What was expected and what was found.
+        /// Expected and found.
         message: String,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// The model comes from a package and was not fetched, or from a script and was not exported.
@@ -122,11 +122,11 @@ pub enum ModelError {
     NotFetched {
         /// Id of the model.
         id: String,
-        /// How it would come here.
+        /// How it is obtained.
         obtained: &'static str,
-        /// What does that.
+        /// Command that does so.
         command: String,
-        /// Where the manifest names its file.
+        /// Position of the file in the manifest.
         span: Span,
     },
     /// Only published figures of the model are known.
@@ -134,17 +134,17 @@ pub enum ModelError {
     NotHere {
         /// Id of the model.
         id: String,
-        /// Where the manifest says so.
+        /// Position in the manifest.
         span: Span,
     },
-    /// The manifest does not allow the backend that was asked for.
+    /// The manifest does not allow the requested backend.
     #[error("the backend {asked} is not among those that the manifest allows: {}", list(allowed))]
     NotAllowed {
         /// The backend.
         asked: String,
         /// The backends that the manifest allows.
         allowed: Vec<Located<BackendId>>,
-        /// Where the manifest says it.
+        /// Position in the manifest.
         span: Span,
     },
     /// A backend is missing or failed.
@@ -155,7 +155,7 @@ pub enum ModelError {
     Trial {
         /// Batch size.
         rows: usize,
-        /// What failed.
+        /// Cause.
         cause: BackendError,
     },
     /// Two backends give different outputs for the same inputs.
@@ -170,11 +170,11 @@ pub enum ModelError {
         other: String,
         /// The output.
         output: String,
-        /// The largest difference of two values; not a number where only one of them is one.
+        /// The largest difference of two values; NaN if only one of them is a number.
         difference: f64,
-        /// The largest that is allowed.
+        /// The largest allowed difference.
         tolerance: f64,
-        /// The inputs, in words.
+        /// Description of the inputs.
         inputs: String,
     },
 }
@@ -203,7 +203,7 @@ impl ModelError {
         }
     }
 
-    /// Where in the manifest.
+    /// Position in the manifest.
     fn span(&self) -> Span {
         match self {
             ModelError::File { span, .. }
@@ -221,7 +221,7 @@ impl ModelError {
         }
     }
 
-    /// What to do.
+    /// Advice.
     fn fix(&self) -> Option<&'static str> {
         match self {
             ModelError::File { damaged: true, .. } => Some(

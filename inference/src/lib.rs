@@ -1,5 +1,5 @@
-//! Models behind manifests: what to do before a model (decode, resize, spectra, characters), how to run it
-//! (backends), and what to do with what it gives (labels, text, vectors).
+//! Models described by manifests: preparation of inputs (decode, resize, spectra, characters), execution on backends, and
+//! conversion of outputs (labels, text, vectors).
 //!
 //! The library of a backend is found at run time, so one program serves machines with and without it.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]

@@ -1,11 +1,11 @@
-//! Where the files of a model lie: beside its manifest, or in the cache folder, where `tidemill models fetch` and the
-//! scripts that export models put them.
+//! Location of a model's files: beside its manifest, or in the cache folder, where `tidemill models fetch` and the export
+//! scripts put them.
 use crate::backend::library;
 use std::path::{Path, PathBuf};
 use tidemill_spec::manifest::{Manifest, OriginKind};
 
-/// The folder of a model's files. It is that of the manifest, but for a model that comes from a package or is exported
-/// and is not there: then it is [`fetched`].
+/// The folder of a model's files: that of the manifest, or [`fetched`] for a model that comes from a package or is exported
+/// and is not beside the manifest.
 pub fn folder(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     let beside = manifest_path.parent().unwrap_or(Path::new(""));
     if obtained(manifest).is_some()
@@ -17,18 +17,18 @@ pub fn folder(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     beside.to_owned()
 }
 
-/// The model file itself; with a decoder that is the encoder.
+/// The model file itself; the encoder if there is a decoder.
 pub fn file(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     folder(manifest, manifest_path).join(&manifest.file.value)
 }
 
-/// Where a model of this id is put when it is fetched or exported: `models/ID` of [`library::cache_folder`]. `None` on a machine
+/// The folder of a fetched or exported model of this id: `models/ID` of [`library::cache_folder`]. `None` on a machine
 /// without a home folder.
 pub fn fetched(id: &str) -> Option<PathBuf> {
     library::cache_folder().map(|cache| cache.join("models").join(id))
 }
 
-/// How a model comes to the cache folder, as a participle; `None` for one that lies beside its manifest.
+/// How a model gets into the cache folder, as a participle; `None` for one beside its manifest.
 pub fn obtained(manifest: &Manifest) -> Option<&'static str> {
     match manifest.origin.kind {
         OriginKind::Fetched => Some("fetched"),
@@ -37,12 +37,12 @@ pub fn obtained(manifest: &Manifest) -> Option<&'static str> {
     }
 }
 
-/// How to get a model whose file is missing.
+/// The command that obtains a missing model.
 pub fn command(manifest: &Manifest) -> Option<String> {
     commands([manifest]).pop()
 }
 
-/// How to get all of these models: as few commands as there can be.
+/// The fewest commands that obtain all of these models.
 pub fn commands<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Vec<String> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for manifest in manifests {

@@ -8,8 +8,8 @@
 //!   backend: auto          # auto | rten | ort
 //!   options: {keep: [image]}
 //! ```
-//! Columns that the manifest reads as image, sound or tensor are consumed unless `keep` names them; text stays. A record that cannot
-//! be used becomes a dead letter (`image_truncated`, `audio_empty`, ...) and the others of its batch go on.
+//! Columns that the manifest reads as image, sound or tensor are consumed unless `keep` names them; text stays. An unusable
+//! record becomes a dead letter (`image_truncated`, `audio_empty`, ...); the others of its batch are processed.
 mod columns;
 
 use self::columns::{CellReader, array};
@@ -39,7 +39,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
-/// The kind `ml`; see the module. Clones share what was read and loaded: each manifest and its file are read once, and a
+/// The kind `ml`; see the module. Clones share everything read and loaded: each manifest and its file are read once, and a
 /// model that was loaded and tried serves the first stage that runs it.
 #[derive(Clone, Default)]
 pub struct MlKind {
@@ -48,19 +48,19 @@ pub struct MlKind {
 
 #[derive(Default)]
 struct Models {
-    /// What manifests and files say, by path of the manifest.
+    /// Manifests with their files, by path of the manifest.
     blueprints: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
-    /// What manifests say alone.
+    /// Manifests alone.
     on_paper: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
-    /// Models that wait for the stage that runs them.
+    /// Loaded models, until a stage takes them.
     loaded: Mutex<Vec<Model>>,
 }
 
 impl MlKind {
-    /// The manifest at this path with what its file says; both are read at the first call only.
+    /// Returns the manifest at this path with the facts from its file; both are read at the first call only.
     ///
     /// # Errors
-    /// As for [`Blueprint::read`].
+    /// See [`Blueprint::read`].
     pub fn blueprint(&self, path: &Path) -> Result<Arc<Blueprint>, Vec<ModelError>> {
         let mut known = self.models.blueprints.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blueprint) = known.get(path) {
@@ -71,11 +71,11 @@ impl MlKind {
         Ok(blueprint)
     }
 
-    /// The manifest at this path, whose file is not looked at; it is read at the first call only. Types can be checked with it,
-    /// and nothing can be loaded.
+    /// Returns the manifest at this path without its file; it is read at the first call only. It serves to check types, and
+    /// cannot be loaded.
     ///
     /// # Errors
-    /// As for [`Blueprint::read_manifest`].
+    /// See [`Blueprint::read_manifest`].
     pub fn on_paper(&self, path: &Path) -> Result<Arc<Blueprint>, Vec<ModelError>> {
         let mut known = self.models.on_paper.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blueprint) = known.get(path) {
@@ -89,7 +89,7 @@ impl MlKind {
     /// Loads and tries a model as [`choice::load`] does; the next stage that runs it takes it.
     ///
     /// # Errors
-    /// As for [`choice::load`].
+    /// See [`choice::load`].
     pub fn load(
         &self,
         blueprint: &Arc<Blueprint>,
@@ -103,7 +103,7 @@ impl MlKind {
 }
 
 impl Models {
-    /// The model of this blueprint on this backend, if it is loaded.
+    /// Takes the model of this blueprint on this backend, if it is loaded.
     fn take(&self, blueprint: &Blueprint, backend: &str) -> Option<Model> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |model: &Model| model.backend() == backend && std::ptr::eq(model.blueprint(), blueprint);
@@ -200,7 +200,7 @@ impl OperatorKind for MlKind {
     }
 }
 
-/// The manifest to bind: the one that is asked for, else the first.
+/// Returns the manifest to bind: the requested one, else the first.
 fn variant(context: &OperatorContext<'_>) -> Result<PathBuf, Diagnostics> {
     let path = |written: &str| context.base.join(written);
     let Some(first) = context.variants.first() else {
@@ -232,7 +232,7 @@ fn variant(context: &OperatorContext<'_>) -> Result<PathBuf, Diagnostics> {
         .into())
 }
 
-/// Says early if no backend can run the model, as far as this machine counts.
+/// Reports early if no backend on this machine can run the model, if that matters here.
 fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>) -> Result<(), Diagnostics> {
     let located = |error: ModelError| -> Diagnostics {
         error
@@ -263,7 +263,7 @@ fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>
     }
 }
 
-/// Type of the output, and which column of the input each model input reads.
+/// Returns the type of the output, and the input column of each model input.
 fn output_type(
     context: &OperatorContext<'_>,
     port: &InputPort,
@@ -315,8 +315,7 @@ fn column_type(input: &ModelInput, row: &[usize]) -> ColumnType {
     }
 }
 
-/// Columns of the input that stay: all but those that the model reads as something else than text, and those as well
-/// that are in `keep`.
+/// Returns the input columns that stay: text and those that the model does not read, and those in `keep`.
 fn kept_columns<'a>(
     stream: &'a StreamType,
     manifest: &'a Manifest,
@@ -332,7 +331,7 @@ fn kept_columns<'a>(
     })
 }
 
-/// Refuses to keep what the model does not read: it stays anyway, or is not there.
+/// Refuses to keep a column that the model does not read: it stays anyway, or does not exist.
 fn kept_are_read(
     context: &OperatorContext<'_>,
     keep: &[Located<String>],
@@ -352,7 +351,7 @@ fn kept_are_read(
     errors.into_result(())
 }
 
-/// Adds the column that says which variant has answered.
+/// Adds the column with the variant that answered.
 fn add_variant_column(
     context: &OperatorContext<'_>,
     output: &mut StreamType,
@@ -372,17 +371,17 @@ fn add_variant_column(
     Ok(())
 }
 
-/// What all instances of one operator share.
+/// Settings that all instances of one operator share.
 struct Plan {
     operator: u64,
     schema: SchemaRef,
     /// Columns of the input batch that stay, in order.
     kept: Vec<usize>,
-    /// Columns of the input batch that the model's inputs read.
+    /// Columns of the input batch for the model's inputs.
     consumed: Vec<usize>,
-    /// How many columns the model gives.
+    /// Number of columns from the model.
     answers: usize,
-    /// What the last column says, where the workflow wants one.
+    /// Value of the variant column, if the workflow requests it.
     variant: Option<String>,
 }
 
@@ -390,7 +389,7 @@ struct Plan {
 struct MlInstance {
     model: Model,
     plan: Arc<Plan>,
-    /// The records of the batch before; the next one takes their place.
+    /// The records of the previous batch; their buffers are reused.
     rows: PreparedRows,
 }
 
@@ -400,7 +399,7 @@ impl Inference for MlInstance {
     }
 
     fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
-        // If something fails in between, they are made anew.
+        // If an error occurs in between, new buffers are allocated.
         let mut prepared = std::mem::replace(&mut self.rows, self.model.no_rows());
         prepared.clear();
         let mut usable = Vec::with_capacity(parts.len());
@@ -432,7 +431,7 @@ impl Inference for MlInstance {
 }
 
 impl MlInstance {
-    /// Prepares the rows of a batch behind those that are prepared; gives those that can be used.
+    /// Appends the prepared rows of a batch; returns those that are usable.
     fn prepare(
         &mut self,
         batch: &RecordBatch,
@@ -464,8 +463,8 @@ impl MlInstance {
         Ok(rows)
     }
 
-    /// One record's values may be what the model cannot take (an index out of range); so each is tried alone, and
-    /// what is lost does not depend on which others shared its batch.
+    /// One record may have values that the model cannot take (an index out of range). So each is tried alone, and the
+    /// losses do not depend on the other records of the batch.
     fn run_alone(
         &mut self,
         parts: &[RecordBatch],
@@ -494,7 +493,7 @@ impl MlInstance {
         Ok(())
     }
 
-    /// What the model gave, as the last columns of the output.
+    /// Converts the model's outputs to the last columns of the output.
     fn columns(&self, results: Vec<OutputColumn>) -> Result<Vec<ArrayRef>, OperatorError> {
         let first = METADATA_COLUMNS + self.plan.kept.len();
         let fields = self.plan.schema.fields().iter().skip(first).take(self.plan.answers);
@@ -502,7 +501,7 @@ impl MlInstance {
         columns.collect::<Result<_, _>>().map_err(arrow)
     }
 
-    /// The rows `rows` of the batch with the model's columns.
+    /// Returns the rows `rows` of the batch with the model's columns.
     fn result(
         &self,
         batch: &RecordBatch,
@@ -531,7 +530,7 @@ fn arrow(error: arrow_schema::ArrowError) -> OperatorError {
     OperatorError::new(error.to_string())
 }
 
-/// A row that cannot be used.
+/// Emits a dead letter for an unusable row.
 fn dead(batch: &RecordBatch, row: usize, rejected: Rejected, output: &mut Output) {
     output.dead_letters.push(DeadLetter::of_row(batch, row, rejected.reason, rejected.detail));
 }

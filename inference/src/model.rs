@@ -14,14 +14,14 @@ use std::time::Duration;
 use tidemill_spec::manifest::{Dimension, ModelInput};
 use tidemill_spec::span::Span;
 
-/// What the model gave for a batch, before the steps that follow.
+/// Outputs of the model for a batch, before the output steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawOutputs {
     /// One for each output of the manifest; the first dimension is the batch.
     pub tensors: Vec<Tensor>,
-    /// The text collected by a declared loop or written by a decoder, one for each record.
+    /// The texts collected by a declared loop or written by a decoder, one per record.
     pub texts: Option<Vec<String>>,
-    /// How many of the texts ended at their largest number of tokens, not at the end token.
+    /// Number of texts that ended at their largest number of tokens, not at the end token.
     pub cut_off: u64,
     /// A token was chosen among scores that are not numbers (NaN).
     pub undecided: bool,
@@ -38,12 +38,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads the model with a backend and tries it on zeros, with one record and, where the batch is free,
-    /// with two.
+    /// Loads the model with a backend and tries it on zeros, with one record and, if the batch size is free, with two.
     ///
     /// # Errors
-    /// [`ModelError`] if the backend is not allowed, refuses the model, or the trial shows other shapes
-    /// than the manifest.
+    /// [`ModelError`] if the backend is not allowed, refuses the model, or the trial shows other shapes than the manifest.
     pub fn load(blueprint: Arc<Blueprint>, backend: &dyn Backend) -> Result<Self, ModelError> {
         let manifest = &blueprint.manifest;
         if !manifest.backends.iter().any(|allowed| allowed.to_string() == backend.name()) {
@@ -89,7 +87,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The manifest and what was found in the file.
+    /// The manifest with the facts from the file.
     pub fn blueprint(&self) -> &Blueprint {
         &self.blueprint
     }
@@ -99,7 +97,7 @@ impl Model {
         self.backend
     }
 
-    /// Processor time so far of the backend's own threads, where it has any.
+    /// Processor time so far of the backend's own threads, if it has any.
     pub fn processor_time_elsewhere(&self) -> Duration {
         let decoder = self.decoder.as_ref().map(|decoder| decoder.session.processor_time_elsewhere());
         self.session.processor_time_elsewhere() + decoder.unwrap_or_default()
@@ -119,11 +117,10 @@ impl Model {
         PreparedRow(inputs.map(|(input, row)| TensorData::zeros(input.dtype, row.iter().product())).collect())
     }
 
-    /// Prepares one record; `cells` are the values of the columns that the manifest's inputs name, in that
-    /// order.
+    /// Prepares one record; `cells` are the values of the columns that the manifest's inputs name, in that order.
     ///
     /// # Errors
-    /// [`Rejected`] if the record cannot be used.
+    /// [`Rejected`] if the record is unusable.
     pub fn prepare(&mut self, cells: &[Cell<'_>]) -> Result<PreparedRow, Rejected> {
         let values = self.before.iter_mut().zip(cells).map(|(steps, cell)| steps.apply(*cell));
         let row = PreparedRow(values.collect::<Result<_, _>>()?);
@@ -131,7 +128,7 @@ impl Model {
         self.longer_than_a_text(values).map_or(Ok(row), Err)
     }
 
-    /// Room for prepared records.
+    /// Creates an empty buffer for prepared records.
     pub fn no_rows(&self) -> PreparedRows {
         PreparedRows::new(self.before.iter().map(|steps| TensorData::zeros(steps.element(), 0)).collect())
     }
@@ -139,7 +136,7 @@ impl Model {
     /// Like [`Model::prepare`], but appends to `rows`, which was made by [`Model::no_rows`].
     ///
     /// # Errors
-    /// [`Rejected`] if the record cannot be used; `rows` is then as before.
+    /// [`Rejected`] if the record is unusable; `rows` is then unchanged.
     pub fn prepare_into(&mut self, cells: &[Cell<'_>], rows: &mut PreparedRows) -> Result<(), Rejected> {
         let inputs = self.before.iter_mut().zip(cells).zip(&mut rows.inputs);
         let mut appended = Ok(());
@@ -162,7 +159,7 @@ impl Model {
         appended
     }
 
-    /// A sound (its values) that lasts longer than a decoder's largest text would be written down in part only.
+    /// Rejects a sound (its values) that is longer than a decoder's largest text: only a part would be transcribed.
     fn longer_than_a_text(&self, values: usize) -> Option<Rejected> {
         let (plan, most) = (self.blueprint.sequence.as_ref()?, longest_sound(&self.blueprint)?);
         let seconds = plan.seconds(values)?;
@@ -172,8 +169,7 @@ impl Model {
         })
     }
 
-    /// Runs the model on prepared records: once for all, or one by one where the file has a batch dimension
-    /// of 1.
+    /// Runs the model on prepared records: once for all, or one by one if the file has a batch dimension of 1.
     ///
     /// # Errors
     /// [`BackendError::Run`].
@@ -221,7 +217,7 @@ impl Model {
         repeat.or(decoder).unwrap_or(1)
     }
 
-    /// The columns of what the model gave, in the order of [`Blueprint::output_columns`].
+    /// Converts the outputs to columns, in the order of [`Blueprint::output_columns`].
     pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
         let outputs =
             self.after.iter().zip(raw.tensors).map(|(steps, tensor)| steps.apply(tensor.into_data()));
@@ -234,7 +230,7 @@ impl Model {
         raw.undecided || outputs.any(|(steps, tensor)| steps.is_undecided(tensor.data()))
     }
 
-    /// `max_steps` bounds a declared loop; the trial takes fewer than a real run.
+    /// `max_steps` bounds a declared loop; the trial uses fewer than a real run.
     fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
         if !self.blueprint.one_by_one || rows.len() <= 1 {
             return self.run_batch(rows, max_steps);
@@ -260,7 +256,7 @@ impl Model {
         Ok(RawOutputs { tensors, texts, cut_off, undecided })
     }
 
-    /// The text of each record.
+    /// Decodes the text of each record.
     fn write(&mut self, rows: &[PreparedRow], max_tokens: u32) -> Result<Option<RawOutputs>, BackendError> {
         let (Some(greedy), Some(plan), Some(decoder)) =
             (&mut self.decoder, &self.blueprint.sequence, &self.blueprint.manifest.decoder)
@@ -302,7 +298,7 @@ impl Model {
         self.run_inputs(&mut inputs, rows.len(), max_steps)
     }
 
-    /// `inputs` are those of the file, in order; what a loop feeds back changes.
+    /// `inputs` are those of the file, in order; a loop changes those that it feeds back.
     fn run_inputs(
         &mut self,
         inputs: &mut [Tensor],
@@ -364,7 +360,7 @@ impl Model {
     }
 }
 
-/// Puts the values of the records back where they came from.
+/// Returns the values of the records to their buffers.
 fn give_back(blueprint: &Blueprint, inputs: Vec<Tensor>, rows: &mut PreparedRows) {
     for (input, tensor) in blueprint.inputs.iter().zip(inputs) {
         if let Feed::Column(i) = input.feed {
@@ -373,7 +369,7 @@ fn give_back(blueprint: &Blueprint, inputs: Vec<Tensor>, rows: &mut PreparedRows
     }
 }
 
-/// Seconds that a sound may last for its whole text to be written down; `None` where its length does not matter.
+/// Longest sound, in seconds, whose whole text fits; `None` if its length does not matter.
 fn longest_sound(blueprint: &Blueprint) -> Option<f64> {
     let decoder = blueprint.manifest.decoder.as_ref()?;
     Some(f64::from(decoder.max_tokens.value) / decoder.tokens_per_second.as_ref()?.value)

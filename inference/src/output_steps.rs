@@ -1,4 +1,4 @@
-//! The steps of a manifest behind a model, checked against the declared shapes and made ready to run.
+//! The steps of a manifest after a model, checked against the declared shapes and made ready to run.
 use crate::postprocess::boxes::{BOX_NUMBERS, BoxDecoder};
 use crate::postprocess::ctc::CtcDecoder;
 use crate::postprocess::scores;
@@ -18,7 +18,7 @@ pub enum OutputColumn {
     Tensor(TensorData),
 }
 
-/// The way from one model output to one column.
+/// The conversion of one model output to one column.
 pub struct OutputSteps {
     width: usize,
     row: usize,
@@ -114,7 +114,7 @@ impl OutputSteps {
             }
         }
         if text.is_some() {
-            // They change no order of scores, but would make NaN of an infinite one.
+            // They keep the order of scores, but would turn an infinite one into NaN.
             scores.clear();
         }
         match (output.output_type, text.is_some()) {
@@ -133,7 +133,7 @@ impl OutputSteps {
         }
     }
 
-    /// Type and shape of the column's values, where they are not those of the model's tensor of this shape.
+    /// Type and shape of the column's values, if they differ from those of the model's tensor of this shape.
     pub(crate) fn column_shape(output: &ModelOutput, shape: &[usize]) -> (ElementType, Vec<usize>) {
         match output.postprocess.first().map(|step| &step.value) {
             Some(Postprocess::DecodeBoxes(decoding)) => {
@@ -146,7 +146,7 @@ impl OutputSteps {
         }
     }
 
-    /// The column of the values of all rows.
+    /// Converts the values of all rows to a column.
     pub fn apply(&self, data: TensorData) -> OutputColumn {
         let element = data.element();
         let is_as_it_is = self.scores.is_empty() && self.text.is_none() && self.boxes.is_none();

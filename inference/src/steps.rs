@@ -11,7 +11,7 @@ use tidemill_spec::types::ElementType;
 
 pub use crate::output_steps::{OutputColumn, OutputSteps};
 
-/// One value of a record, as it comes out of a column.
+/// One value of a record, as read from a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cell<'a> {
     /// An encoded image or sound.
@@ -28,11 +28,11 @@ pub enum Cell<'a> {
     Uint8(&'a [u8]),
 }
 
-/// What is wrong with the steps of an input or output, in words.
+/// Message about the steps of an input or output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StepsError {
-    /// What was expected and what was found.
+    /// Expected and found.
     pub message: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn wrong<T>(message: impl Into<String>) -> Result<T, StepsError> {
     Err(StepsError { message: message.into() })
 }
 
-/// The way from one column's value to one row of a model input.
+/// The conversion of one column's value to one row of a model input.
 pub struct InputSteps {
     shape: Vec<usize>,
     element: ElementType,
@@ -58,7 +58,7 @@ enum InputKind {
 struct AudioSteps {
     sample_rate: u32,
     resample: bool,
-    /// For the rate of the sound before, which most often is that of the next one too.
+    /// For the rate of the previous sound, which is usually that of the next one too.
     resampler: Option<(u32, Resampler)>,
     /// Length; `None` keeps that of the sound.
     samples: Option<usize>,
@@ -95,7 +95,7 @@ impl InputSteps {
         Ok(Self { shape: shape.to_vec(), element: input.dtype, kind })
     }
 
-    /// The same steps, which refuse sounds of more than so many seconds before they decode them.
+    /// Returns the steps with a limit: longer sounds are refused before they are decoded.
     #[must_use]
     pub fn at_most(mut self, seconds: Option<f64>) -> Self {
         if let InputKind::Audio(steps) = &mut self.kind {
@@ -104,10 +104,10 @@ impl InputSteps {
         self
     }
 
-    /// The values of one row of the input.
+    /// Converts one value to one row of the input.
     ///
     /// # Errors
-    /// [`Rejected`] if this record's value cannot be used.
+    /// [`Rejected`] if this record's value is unusable.
     pub fn apply(&mut self, cell: Cell<'_>) -> Result<TensorData, Rejected> {
         let mut values = TensorData::zeros(self.element(), 0);
         self.append(cell, &mut values)?;
@@ -122,7 +122,7 @@ impl InputSteps {
     /// Appends the values of one row of the input to those of other rows, of type [`InputSteps::element`].
     ///
     /// # Errors
-    /// [`Rejected`] if this record's value cannot be used; then nothing is appended.
+    /// [`Rejected`] if this record's value is unusable; then nothing is appended.
     pub fn append(&mut self, cell: Cell<'_>, values: &mut TensorData) -> Result<(), Rejected> {
         // The steps compute with 32 bits.
         if let TensorData::Float16(narrow) = values
@@ -196,7 +196,7 @@ impl AudioSteps {
         let mut sound = if self.resample {
             let longest = wav::Longest {
                 sample_rate: self.sample_rate,
-                // What is cut to a length may be of any.
+                // A sound that is cut to a length may be of any length.
                 seconds: self.longest.filter(|_| self.samples.is_none()),
             };
             let (sound, rate) = wav::decode_any(bytes, longest)?;
@@ -278,8 +278,8 @@ pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, Ste
     Ok(shape)
 }
 
-/// Appends the values of a tensor of shape `row`; those given have their last two dimensions exchanged and
-/// `columns` columns, if any is said.
+/// Appends the values of a tensor of shape `row`; with `columns` the given values have that many columns and their last two
+/// dimensions exchanged.
 fn append_exchanged<T: Copy>(values: &[T], row: &[usize], columns: Option<usize>, to: &mut Vec<T>) {
     match (columns, row) {
         (Some(columns), [.., a, b]) => {
@@ -419,7 +419,7 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     Ok(InputKind::Audio(Box::new(steps)))
 }
 
-/// Whether the frames of a sound are those that the shape says.
+/// Checks that the frames of a sound match the shape.
 fn check_frames(
     mel: &LogMel,
     samples: Option<usize>,

@@ -1,4 +1,4 @@
-//! Dense row-major tensors of the element types that models take and give.
+//! Dense row-major tensors of the element types that models read and write.
 //!
 //! ```
 //! use tidemill_inference::tensor::{Tensor, TensorData};
@@ -23,7 +23,7 @@ pub enum TensorData {
     Uint8(Vec<u8>),
 }
 
-/// Does the same with the values, of whatever type they are.
+/// Applies an expression to the values, of any element type.
 macro_rules! with_values {
     ($data:expr, $values:ident => $what:expr) => {
         match $data {
@@ -41,7 +41,7 @@ impl TensorData {
         with_values!(self, values => values.len())
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -61,7 +61,7 @@ impl TensorData {
         Self::filled(element, length, 0.0)
     }
 
-    /// `length` times the same value, as near as the type comes to it.
+    /// `length` copies of a value, rounded to the type.
     pub fn filled(element: ElementType, length: usize, value: f64) -> Self {
         match element {
             ElementType::Float32 => TensorData::Float32(vec![value as f32; length]),
@@ -71,10 +71,10 @@ impl TensorData {
         }
     }
 
-    /// A copy of a part of the values.
+    /// Copies a part of the values.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds them.
     pub fn part(&self, range: std::ops::Range<usize>) -> Self {
         match self {
             TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
@@ -108,7 +108,7 @@ impl TensorData {
         Ok(())
     }
 
-    /// Floats of 16 bits as floats of 32; others stay.
+    /// Converts 16-bit floats to 32-bit ones; others stay.
     #[must_use]
     pub fn widened(self) -> Self {
         match self {
@@ -122,7 +122,7 @@ impl TensorData {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ShapeError {
-    /// What was expected and what was found.
+    /// Expected and found.
     pub message: String,
 }
 
@@ -165,7 +165,7 @@ impl Tensor {
         &self.data
     }
 
-    /// The values, to keep.
+    /// Returns the values.
     pub fn into_data(self) -> TensorData {
         self.data
     }

@@ -1,4 +1,4 @@
-//! Whether a model is fit for use: everything short of real data.
+//! Checks that a model is usable, without real data.
 use crate::backend;
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
@@ -11,23 +11,23 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::types::StreamType;
 
-/// How a backend of the manifest does.
+/// Result of one backend of the manifest.
 #[derive(Debug)]
 pub struct BackendReport {
     /// Name of the backend.
     pub backend: String,
-    /// Whether it loaded the model, the trial run gave the right shapes, and it agrees with the first backend that did.
+    /// Success if it loaded the model, the trial run gave the right shapes, and it agrees with the first backend that did.
     pub result: Result<(), ModelError>,
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Debug)]
 pub struct Report {
     /// Id of the model.
     pub id: String,
-    /// What the file says of itself.
+    /// Facts from the model file.
     pub facts: ModelFacts,
-    /// The columns that it gives.
+    /// The output columns.
     pub output: StreamType,
     /// One entry for each backend of the manifest.
     pub backends: Vec<BackendReport>,
@@ -44,14 +44,13 @@ impl Report {
     }
 }
 
-/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows, and compares what the backends
-/// give for the same made-up inputs: the values of an output may differ by a thousandth of the largest of them, or of 1 where
-/// that is more (by a tenth in a model of 8 bits); integers may not. Texts that a loop or decoder writes are not compared, as
-/// one near choice changes all that follows.
-/// `directory`: where the search for libraries starts.
+/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows, and compares the backends'
+/// outputs for generated inputs. The values of an output may differ by a thousandth of the largest of them, or of 1 if that
+/// is more (by a tenth in an 8-bit model); integers may not. Texts of a loop or decoder are not compared, because one close
+/// decision changes the rest. `directory`: where the search for libraries starts.
 ///
 /// # Errors
-/// Everything that does not agree between manifest and file. What backends say is in the report.
+/// Every disagreement between manifest and file. Results of backends are in the report.
 pub fn verify(manifest_path: &Path, directory: &Path) -> Result<Report, Vec<ModelError>> {
     let blueprint = Blueprint::read(manifest_path)?;
     let (mut backends, mut first) = (Vec::new(), None);
@@ -78,12 +77,12 @@ pub fn verify(manifest_path: &Path, directory: &Path) -> Result<Report, Vec<Mode
     })
 }
 
-/// The largest difference that is allowed, for an output whose largest value is 1 or less.
+/// The largest allowed difference, for an output whose largest value is 1 or less.
 const TOLERANCE: f64 = 1e-3;
-/// The same in a model of 8 bits: a value between two steps is rounded to one side or the other.
+/// Tolerance for an 8-bit model: a value between two steps may be rounded up or down.
 const TOLERANCE_OF_8_BITS: f64 = 0.1;
 
-/// The made-up inputs: their seed, the range of floats and how many integers there are.
+/// The generated inputs: their seed, the range of floats and the number of integers.
 const INPUTS: &[(u64, f32, f32, u64)] = &[(1, 0.0, 1.0, 2), (2, -1.0, 1.0, 5), (3, -30.0, 30.0, 100)];
 
 /// Runs two backends on the same inputs.
@@ -99,7 +98,7 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
         let (a, b) = (first.run(&rows), second.run(&rows));
         let (a, b) = match (a, b) {
             (Ok(a), Ok(b)) => (a, b),
-            // Integers that the model has no row for: no backend can be asked.
+            // The model has no row for these integers, so no backend can be compared.
             (Err(_), Err(_)) => continue,
             (Err(cause), _) | (_, Err(cause)) => return Err(cause.into()),
         };
@@ -111,7 +110,7 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The first output that differs by more than is allowed: its name, by how much, and what is allowed.
+/// Returns the first output that differs by more than allowed: its name, the difference, and the limit.
 fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Option<(String, f64, f64)> {
     let outputs = &model.blueprint().manifest.outputs;
     outputs.iter().zip(a.tensors.iter().zip(&b.tensors)).find_map(|(output, (a, b))| {
@@ -123,7 +122,7 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
         let far = |(a, b): (&f64, &f64)| {
             if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() }
         };
-        // A difference that is not a number is larger than any.
+        // A NaN difference is larger than any.
         let most = a
             .iter()
             .zip(&b)
@@ -142,7 +141,7 @@ fn values(tensor: &Tensor) -> Vec<f64> {
     }
 }
 
-/// A record of the same lengths, always the same for a seed.
+/// A generated record of these lengths, deterministic by seed.
 fn made_up(zeros: &PreparedRow, seed: u64, least: f32, most: f32, integers: u64) -> PreparedRow {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {

@@ -1,7 +1,7 @@
 //! The wire format of protocol buffers, as far as an ONNX file's own description needs it.
 //!
-//! Read here and not with a backend's parser, because files that are not ONNX at all arrive here: this
-//! reader looks at every byte once at most, allocates nothing, and never recurses by itself.
+//! A backend's parser is not used, because arbitrary files arrive here: this reader reads every byte at most once,
+//! allocates nothing, and never recurses by itself.
 
 /// Bytes that are no protocol buffer message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub(crate) enum FieldValue<'a> {
     Integer(u64),
     /// A text, bytes, another message or packed integers.
     Bytes(&'a [u8]),
-    /// Eight or four bytes; nothing here needs them.
+    /// Eight or four bytes, unused here.
     Fixed,
 }
 
@@ -28,7 +28,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// The text, if it is one; what is not UTF-8 is replaced.
+    /// The text, if it is one; invalid UTF-8 is replaced.
     pub(crate) fn text(self) -> Option<String> {
         match self {
             FieldValue::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),

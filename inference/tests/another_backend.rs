@@ -1,4 +1,4 @@
-//! A program adds a backend of its own and runs a workflow with it.
+//! A program adds its own backend and runs a workflow with it.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tidemill_operators::registry::Registry;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Workflow;
 
-/// Gives a quarter, whatever it is asked.
+/// Always returns a quarter.
 struct Quarter;
 
 impl Backend for Quarter {

@@ -1,4 +1,4 @@
-//! Both backends give the same for every model: within 1e-4, on inputs from a fixed generator.
+//! Both backends agree for every model: within 1e-4, on inputs from a fixed generator.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend::{self, BackendError};
@@ -8,7 +8,7 @@ use tidemill_spec::types::ElementType;
 
 const TOLERANCE: f32 = 1e-4;
 
-/// Manifests of the test models and of the models that ship.
+/// Manifests of the test models and of the shipped models.
 fn manifests() -> Vec<PathBuf> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();
@@ -20,7 +20,7 @@ fn manifests() -> Vec<PathBuf> {
     all
 }
 
-/// Numbers between -1 and 1, or whole ones from 0 to 4, always the same.
+/// Numbers between -1 and 1, or whole ones from 0 to 4, deterministic.
 fn input(element: ElementType, shape: Vec<usize>, seed: u64) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {
@@ -42,7 +42,7 @@ fn input(element: ElementType, shape: Vec<usize>, seed: u64) -> Tensor {
 
 fn assert_close(manifest: &Path, rten: &Tensor, ort: &Tensor) {
     assert_eq!(rten.shape(), ort.shape(), "{}", manifest.display());
-    // At 8 bits a value between two steps is rounded to one side or the other, and later layers carry that on.
+    // At 8 bits a value between two steps may be rounded up or down, and later layers propagate the difference.
     let quantised = manifest.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("-int8"));
     let tolerance = if quantised { 0.1 } else { TOLERANCE };
     match (rten.as_f32(), ort.as_f32()) {
@@ -87,7 +87,7 @@ fn backends_agree() {
                             |(d, dimension)| match dimension {
                                 tidemill_inference::facts::Dimension::Fixed(size) => *size,
                                 tidemill_inference::facts::Dimension::Free(_) if d == 0 => batch,
-                                // A model that takes any width takes this one.
+                                // The width for models that accept any.
                                 tidemill_inference::facts::Dimension::Free(_) => 64,
                             },
                         );

@@ -1,4 +1,4 @@
-//! Models that take and give bytes and 16-bit floats, on every backend of this machine.
+//! Models that read and write bytes and 16-bit floats, on every backend of this machine.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod onnx;
 
@@ -64,8 +64,7 @@ fn batch(column: &Column, values: ArrayRef) -> RecordBatch {
     RecordBatch::try_new(record_schema(&StreamType::new([column.clone()])), columns).unwrap()
 }
 
-/// The last column of what the model gives for a batch of two records, on each backend of this machine but those in
-/// `without`.
+/// The last output column for a batch of two records, on each backend of this machine except `without`.
 fn results(
     folder: &Path,
     column: &Column,
@@ -76,7 +75,7 @@ fn results(
     last_columns(folder, column, values, without).into_iter().map(list).collect()
 }
 
-/// As [`results`], of any type.
+/// The last output column of any type; see [`results`].
 fn last_columns(
     folder: &Path,
     column: &Column,
@@ -194,7 +193,7 @@ fn half_floats_run_where_the_backend_has_them() {
     assert!(error.contains("image is float16, which it does not compute with"), "{error}");
 }
 
-/// A model that gives floats as they come.
+/// A model that returns its input.
 fn identity(row: &[u64]) -> Vec<u8> {
     model(&[node("Identity", "x", "y", &[])], &port("x", FLOAT, row), &port("y", FLOAT, row))
 }

@@ -1,4 +1,4 @@
-//! Models that a backend would compute otherwise than the ONNX standard says, or whose library panics.
+//! Models that a backend would compute differently from the ONNX standard, or whose library panics.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod onnx;
 
@@ -17,7 +17,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The session of the model on a backend, or what it says.
+/// The session of the model on a backend, or the error.
 fn loaded(name: &str, bytes: &[u8]) -> Result<Box<dyn Session>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.onnx");
@@ -129,7 +129,7 @@ fn the_end_of_a_slice_may_be_any_integer() {
     assert_eq!(run(&slice, &values).unwrap(), values);
 }
 
-/// A product to which one number is added, on which rten 0.27.0 panics.
+/// A product plus one number, on which rten 0.27.0 panics.
 fn panicking() -> Vec<u8> {
     let nodes = [joining("MatMul", &["x", "w"], "p", &[]), joining("Add", &["p", "b"], "y", &[])];
     let weights = [floats("w", &[2, 3], &[1.0; 6]), floats("b", &[1], &[0.25])];
@@ -152,7 +152,7 @@ fn folder(bytes: &[u8], row: u64) -> tempfile::TempDir {
 
 #[test]
 fn a_panic_is_an_error_of_the_model() {
-    // With one record the product is that of a vector, which may be computed otherwise.
+    // With one record the product is that of a vector, which may have another implementation.
     let values = tensor(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let error = run(&panicking(), &values).unwrap_err();
     assert!(error.contains("rten") && error.contains("m.onnx") && error.contains("a panic"), "{error}");
@@ -169,7 +169,7 @@ fn a_panic_is_an_error_of_the_model() {
 
 #[test]
 fn an_output_that_counts_what_was_found_is_told_so() {
-    // Rows of the input that are not zero; of zeros there are none.
+    // Non-zero elements of the input; zeros have none.
     let nodes = [node("NonZero", "x", "n", &[]), node("Transpose", "n", "t", &[]), cast("t", "y", FLOAT)];
     let found = model(17, &nodes, &[], &port("x", FLOAT, &[2]), &port("y", FLOAT, &[2]));
     let folder = folder(&found, 2);

@@ -1,5 +1,5 @@
-//! Recognisers of text in lines: the ratio of the picture is kept, blue may come first, the alphabet may stand in the
-//! model file. The model is a tiny one; see testdata/make_testdata.py.
+//! Recognisers of text in lines: the aspect ratio is kept, blue may come first, the alphabet may be in the model file. The
+//! model is a tiny one; see testdata/make_testdata.py.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use image::{ImageFormat, Rgb, RgbImage};
 use std::io::Cursor;
@@ -14,7 +14,7 @@ fn testdata() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata"))
 }
 
-/// A picture with one colour a column, `scale` times as large as the model reads it.
+/// A picture with one colour per column, `scale` times the size that the model reads.
 fn picture(columns: &str, scale: u32) -> Vec<u8> {
     let colours: Vec<Rgb<u8>> = columns
         .chars()

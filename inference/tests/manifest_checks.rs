@@ -1,5 +1,5 @@
-//! Every disagreement between a manifest and its model file is found before any record, and says what was
-//! expected and what was found.
+//! Every disagreement between a manifest and its model file is found before any record; the message has the expected value
+//! and the one found.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::Path;
 use tidemill_inference::blueprint::Blueprint;
@@ -124,7 +124,7 @@ fn loops_that_do_not_fit_are_found() {
     }
 }
 
-/// Who judges a workflow without its models has the types that they have where they are.
+/// A check without model files gives the types that a check with them gives.
 #[test]
 fn the_manifest_alone_gives_the_types_of_the_model() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -137,7 +137,7 @@ fn the_manifest_alone_gives_the_types_of_the_model() {
             if path.extension().is_none_or(|extension| extension != "yaml") {
                 continue;
             }
-            // Other YAML files, and models that are not here.
+            // Other YAML files, and missing models.
             let Ok(full) = Blueprint::read(&path) else { continue };
             let alone =
                 Blueprint::read_manifest(&path).unwrap_or_else(|errors| panic!("{path:?}: {errors:?}"));

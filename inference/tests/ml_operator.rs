@@ -195,14 +195,14 @@ fn a_loop_ends_each_record_by_itself() {
     assert_eq!(texts(result, "counted"), ["three four five", "five", "", &"start".repeat(8)]);
     let (steps, _) = tensor_f32(result.column_by_name("steps").unwrap()).unwrap();
     assert_eq!(steps.values(), &[4.0, 2.0, 1.0, 8.0]);
-    // What is no number has no largest score.
+    // A score that is no number is never the largest.
     let nowhere = run(&operator, &batch(columns.clone(), vec![floats(1, vec![2.0, f32::NAN])]));
     assert_eq!(texts(&nowhere.batches[0], "counted"), ["five"]);
     assert_eq!(
         nowhere.dead_letters.iter().map(|letter| &*letter.reason).collect::<Vec<_>>(),
         ["not_a_number"]
     );
-    // Alone, a record gives the same as in a batch.
+    // A record alone gives the result that it has in a batch.
     let alone = run(&operator, &batch(columns, vec![floats(1, vec![2.0])]));
     assert_eq!(texts(&alone.batches[0], "counted"), ["five"]);
 }

@@ -6,8 +6,9 @@ use tidemill_inference::backend::registered;
 use tidemill_inference::inspect;
 use tidemill_inference::tensor::{Tensor, TensorData};
 
-/// Tests in which a backend is known to differ, and that no model is refused for: random numbers, values on the border of two
-/// steps of 8 bits, average and inverse pooling of rare forms on ONNX Runtime, and the one place of an output of size 1, on which even the backends agree with each other.
+/// Tests in which a backend is known to differ and no model is refused: random numbers, values on the border of two 8-bit
+/// steps, rare forms of average and inverse pooling on ONNX Runtime, and the single position of an output of size 1, on
+/// which even the backends agree with each other.
 const KNOWN: &[&str] = &[
     "ort test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
     "ort test_bernoulli_seed",
@@ -50,7 +51,7 @@ fn fields(mut rest: &[u8]) -> Vec<(u64, u64, &[u8])> {
     found
 }
 
-/// A tensor of a file, if its elements are of a type that Tidemill feeds or reads.
+/// Reads a tensor file, if Tidemill supports its element type.
 fn tensor(path: &Path) -> Option<Tensor> {
     let bytes = std::fs::read(path).ok()?;
     let fields = fields(&bytes);
@@ -77,7 +78,7 @@ fn tensors(folder: &Path, kind: &str) -> Option<Vec<Tensor>> {
     (0..).map(path).take_while(|path| path.exists()).map(|path| tensor(&path)).collect()
 }
 
-/// Why what a backend gave is not what the standard says.
+/// Describes how a backend's output differs from the standard.
 fn wrong(given: &Tensor, right: &Tensor) -> Option<String> {
     if given.shape() != right.shape() {
         return Some(format!("{given} instead of {right}"));

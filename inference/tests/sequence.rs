@@ -1,4 +1,4 @@
-//! Encoder-decoders: the loop, the cache, the end token, and what does not fit.
+//! Encoder-decoders: the loop, the cache, the end token, and mismatches.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use hound::{SampleFormat, WavSpec, WavWriter};
 use std::io::Cursor;
@@ -13,7 +13,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-/// The parrot on each backend that this machine has, with changes to its manifest.
+/// The parrot model on each backend of this machine, with changes to its manifest.
 fn parrots(changes: &[(&str, &str)]) -> Vec<Model> {
     let folder = tempfile::tempdir().unwrap();
     let mut text = std::fs::read_to_string(testdata().join("parrot.yaml")).unwrap();
@@ -79,7 +79,7 @@ fn the_end_token_ends_and_so_does_the_largest_number() {
         assert!(model.prepare(&[Cell::Bytes(&wav(8000, &vec![0.0; most]))]).is_ok());
         let rejected = model.prepare(&[Cell::Bytes(&wav(8000, &vec![0.0; most + 1]))]).unwrap_err();
         assert_eq!(rejected.reason, "audio_too_long");
-        // The header is enough: of this sound there is nothing but the header.
+        // Only the header of this sound exists, which suffices.
         let mut promised = wav(8000, &[]);
         let end = promised.len();
         promised[end - 4..].copy_from_slice(&(2 * most as u32 + 2).to_le_bytes());
@@ -97,7 +97,7 @@ fn texts_are_normalized_where_an_alphabet_is_given() {
     }
 }
 
-/// Beyond its ends a sound is silent, so the first value comes out smaller.
+/// A sound is silent beyond its ends, so the first value comes out smaller.
 #[test]
 fn a_sound_of_another_rate_is_resampled() {
     for mut model in parrots(&[]) {
@@ -137,8 +137,8 @@ fn what_does_not_fit_is_told_with_its_place() {
     }
 }
 
-/// With a real model, which somebody has to fetch: `make test-long` runs it where there is one. What it hears in our
-/// synthetic voices is often wrong, but not all.
+/// Needs a real model that was fetched: `make test-long` runs it if there is one. Its transcripts of our synthetic voices
+/// are often wrong, but not all.
 #[test]
 #[ignore = "needs ONNX Runtime and `tidemill models fetch moonshine-tiny moonshine-base`"]
 fn a_fetched_recogniser_hears_words_of_the_questions() {

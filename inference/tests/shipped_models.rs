@@ -1,4 +1,4 @@
-//! The models that ship answer the sample questions: so the steps here are those that they were trained with.
+//! The shipped models answer the sample questions, which shows that the steps here match those of their training.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend;
@@ -28,8 +28,8 @@ fn text(column: OutputColumn) -> String {
     texts.remove(0)
 }
 
-/// `key,recognised,answer` of `models/testdata/vqa_expected.csv`: what the evaluation in Python made of the sample
-/// with the three largest models.
+/// `key,recognised,answer` of `models/testdata/vqa_expected.csv`: results of the Python evaluation of the sample with the
+/// three largest models.
 fn expected() -> Vec<[String; 3]> {
     let text = std::fs::read_to_string(repository().join("models/testdata/vqa_expected.csv")).unwrap();
     let rows = text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -62,7 +62,7 @@ fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
         right_there += usize::from(answer == said);
     }
     println!("as expected: {heard} texts and {answered} answers of 200; right: {right}, there {right_there}");
-    // Another decoder rounds pixels differently, which may turn a close decision.
+    // Another decoder rounds pixels differently, which may change a close decision.
     assert!(heard >= 199 && answered >= 198, "{heard} texts and {answered} answers of 200 as expected");
     assert!(right.abs_diff(right_there) <= 2, "{right} right answers, {right_there} in the evaluation");
 }

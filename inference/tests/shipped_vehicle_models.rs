@@ -1,5 +1,5 @@
-//! The vehicle models that ship are as good here as in the evaluation in Python: on frames of the shipped clips, by the
-//! measures of the tracking crate.
+//! The shipped vehicle models reach the quality of the Python evaluation: on frames of the shipped clips, by the measures
+//! of the tracking crate.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use image::{DynamicImage, ImageFormat};
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::metrics::detection::{Picture, Scored, average_precision};
 use tidemill_tracking::metrics::retrieval::{Sample, retrieval};
 
-/// Another decoder of JPEG and another way to add rounds differently.
+/// Another JPEG decoder and another order of additions round differently.
 const TOLERANCE: f64 = 0.02;
 const OVERLAP: f64 = 0.5;
-/// Pixels: vehicles that are smaller on one side are not looked for again.
+/// Least side in pixels for re-identification.
 const LEAST_SIDE: f64 = 12.0;
 
 fn repository() -> PathBuf {
@@ -75,7 +75,7 @@ fn numbers(model: &mut Model, picture: &[u8]) -> Vec<f32> {
     values
 }
 
-/// What was found, without what only overlaps vehicles that count neither way.
+/// The detections, without those that only overlap ignored vehicles.
 fn judged(found: Vec<Scored>, truth: &[&Vehicle]) -> Picture {
     let mut picture = Picture::default();
     picture.truth.extend(truth.iter().filter(|vehicle| vehicle.counts).map(|vehicle| vehicle.area));
@@ -175,7 +175,7 @@ fn embeddings_find_vehicles_again_as_often_as_in_the_evaluation() {
     }
 }
 
-/// What a box shows, in whole pixels, as PNG.
+/// The content of a box, in whole pixels, as PNG.
 fn cut(vehicle: &Vehicle) -> Vec<u8> {
     let picture = image::open(sample().join(&vehicle.picture)).unwrap().into_rgb8();
     let (width, height) = picture.dimensions();

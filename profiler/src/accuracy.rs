@@ -1,4 +1,4 @@
-//! Accuracy of the whole workflow with every choice of models, scored as the engine's sinks do.
+//! Accuracy of the whole workflow with every choice of models, scored as in the engine's sinks.
 use crate::error::ProfileError;
 use crate::flow::Flow;
 use crate::statistics::wilson_percent_of;
@@ -8,7 +8,7 @@ use tidemill_operators::ground_truth::Score;
 use tidemill_spec::profile::{Accuracy, AccuracyRow, ModelMetric, ResponseRow};
 use tidemill_spec::units::Percent;
 
-/// Scores all `choices`; `each` is told after each of them. None where no sink has ground truth and no model a metric.
+/// Scores all `choices` and calls `each` after each of them. `None` if no sink has ground truth and no model a metric.
 ///
 /// # Errors
 /// An operator fails; [`ProfileError::Interrupted`].
@@ -47,7 +47,7 @@ pub fn measure(
         score.settle();
         let (right, all, independent) = (score.correct, score.scored, score.independent);
         each();
-        // An operator that the sink does not hear of makes no difference to it.
+        // An operator that is not upstream of the sink does not affect it.
         let variants = subject.relevant(&sink.id, choice);
         if all > 0 && !rows.iter().any(|row: &AccuracyRow| row.variants == variants) {
             rows.push(row_of(variants, right, all, independent));
@@ -98,8 +98,8 @@ fn metrics(subject: &Subject) -> Vec<ModelMetric> {
     .collect()
 }
 
-/// How the last model before the sink answers to the accuracy of the models before it: their variants are swapped. Of
-/// rows with equal inputs the one with the worst output is kept, so that a look-up stays careful.
+/// Response of the last model before the sink to the accuracy of the models before it: their variants are swapped. Of rows
+/// with equal inputs the one with the worst output is kept, so that a look-up stays conservative.
 fn responses(subject: &Subject, sink: &str, rows: &[AccuracyRow]) -> Vec<ResponseRow> {
     let last = subject.nearest_models(sink);
     let [operator] = last.iter().collect::<Vec<_>>()[..] else { return Vec::new() };
@@ -134,7 +134,7 @@ fn responses(subject: &Subject, sink: &str, rows: &[AccuracyRow]) -> Vec<Respons
     found.into_values().collect()
 }
 
-/// Accuracy of a model by itself: its manifest's, else that of the workflow with it and the best of all others.
+/// Accuracy of a model by itself: from its manifest, else that of the workflow with it and the best of all others.
 fn alone(subject: &Subject, operator: &str, model: &Model, rows: &[AccuracyRow]) -> Option<Percent> {
     model.accuracy().or_else(|| {
         let mut choice = subject.reference();

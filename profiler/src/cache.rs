@@ -1,5 +1,4 @@
-//! Outputs of models that were computed already, a file each. A file is written beside its place and renamed, so that
-//! one that is there is whole.
+//! Cache of model outputs, one file each. A file is written under a temporary name and renamed, so every file is whole.
 use crate::error::ProfileError;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
@@ -14,12 +13,12 @@ pub struct OutputCache {
 }
 
 impl OutputCache {
-    /// The cache in that folder, which is made when something is put in.
+    /// Creates a cache in that folder, which is created at the first write.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// The name of an output: everything that decides about it.
+    /// Returns the key of an output: a digest of everything that determines it.
     ///
     /// # Errors
     /// When the batch cannot be encoded.
@@ -30,12 +29,12 @@ impl OutputCache {
         Ok(sha256(&bytes))
     }
 
-    /// What was put in; a file that cannot be read counts as absent.
+    /// Returns a cached output; an unreadable file counts as absent.
     pub fn get(&self, key: &str) -> Option<RecordBatch> {
         read(&self.file(key)).ok()
     }
 
-    /// Puts an output in.
+    /// Stores an output.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -50,7 +49,7 @@ impl OutputCache {
     }
 }
 
-/// A batch as an Arrow stream.
+/// Encodes a batch as an Arrow stream.
 fn encoded(batch: &RecordBatch) -> std::io::Result<Vec<u8>> {
     let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(std::io::Error::other)?;
     writer.write(batch).map_err(std::io::Error::other)?;
@@ -80,7 +79,7 @@ pub fn read(path: &Path) -> std::io::Result<RecordBatch> {
     }
 }
 
-/// Writes a file beside its place and renames it, folders included.
+/// Writes a file under a temporary name and renames it; creates folders.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!(cache.get(&key), None);
         cache.put(&key, &input).unwrap();
         assert_eq!(cache.get(&key), Some(input.clone()));
-        // An output without rows is one too.
+        // An output without rows is cached too.
         cache.put(&key, &input.slice(0, 0)).unwrap();
         assert_eq!(cache.get(&key).map(|output| output.num_rows()), Some(0));
         std::fs::write(folder.path().join("new").join(format!("{key}.arrow")), "broken").unwrap();

@@ -1,4 +1,4 @@
-//! The other end of [`crate::worker`]: a process that measures, from the outside.
+//! The parent's end of [`crate::worker`]: controls a measuring process.
 use crate::error::ProfileError;
 use crate::limits::Restraint;
 use crate::worker::{Reply, Request};
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
 
-/// How to start a process that calls [`crate::worker::serve`].
+/// The command of a process that calls [`crate::worker::serve`].
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The program.
@@ -19,7 +19,7 @@ pub struct Program {
     pub arguments: Vec<String>,
 }
 
-/// A process that measures; it is ended and waited for when this is dropped.
+/// A measuring process; dropping it kills it and waits for its end.
 pub struct Measuring {
     process: Child,
     input: ChildStdin,
@@ -28,10 +28,10 @@ pub struct Measuring {
 }
 
 impl Measuring {
-    /// Starts it, held back from its first request on.
+    /// Starts the process, restrained from its first request on.
     ///
     /// # Errors
-    /// When the process cannot be started or held back.
+    /// When the process cannot be started or restrained.
     pub fn start(program: &Program, what: String, restraint: &Restraint) -> Result<Self, ProfileError> {
         let failed =
             |error: std::io::Error| ProfileError::Process { what: what.clone(), error: error.to_string() };
@@ -55,17 +55,17 @@ impl Measuring {
         Ok(measuring)
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// What the process says, and its early end: [`ProfileError::Interrupted`] where Ctrl-C ended it.
+    /// The process's error, or its early end: [`ProfileError::Interrupted`] if Ctrl-C ended it.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ProfileError> {
         let reply = self.exchange(request).map_err(|error| self.failed(error.to_string()))?;
         match reply {
             Some(Reply::Failed(error)) => Err(self.failed(error)),
             Some(reply) => Ok(reply),
             None => match self.process.wait() {
-                // Ctrl-C in a terminal goes to this process too, perhaps before the own one has taken note of it.
+                // Ctrl-C in a terminal reaches this process too, perhaps before the parent has noticed it.
                 Ok(status) if status.signal() == Some(SIGINT) => Err(ProfileError::Interrupted),
                 Ok(status) => Err(self.failed(format!("it ended ({status})"))),
                 Err(error) => Err(self.failed(format!("it ended ({error})"))),
@@ -93,7 +93,7 @@ impl Measuring {
 
 impl Drop for Measuring {
     fn drop(&mut self) {
-        // It has nothing to lose; a control group can be removed only when it is gone.
+        // It has nothing to lose; a control group can be removed only after its end.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

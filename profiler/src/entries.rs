@@ -9,7 +9,7 @@ use crate::worker::PAUSE;
 use tidemill_spec::profile::{AfterPause, How, Machine, Service};
 use tidemill_spec::units::{Bytes, TimeSpan};
 
-/// A type of worker, and how this machine stood for it. `slowness`: by how much its pace changed.
+/// Returns the entry of a worker type, and how this machine stood in for it. `slowness`: change of its pace.
 pub(crate) fn machine(kind: &Kind, host: &Host, slowness: f64) -> Machine {
     let restraint = Restraint::of(kind.cpus);
     let factor = kind.factor * restraint.factor();
@@ -44,7 +44,7 @@ pub(crate) fn machine(kind: &Kind, host: &Host, slowness: f64) -> Machine {
     }
 }
 
-/// The times of an operator or model on a type of worker; none where nothing was measured.
+/// Returns the times of an operator or model on a worker type; `None` if nothing was measured.
 pub(crate) fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Option<Service> {
     let rows =
         task.batches.iter().filter_map(|batch| batch_time(*batch, state.batches.get(batch)?, kind.factor));

@@ -1,9 +1,9 @@
-//! Why a workflow cannot be profiled.
+//! Errors of profiling.
 use std::path::{Path, PathBuf};
 use tidemill_operators::api::OperatorError;
 use tidemill_spec::diagnostic::Diagnostics;
 
-/// Why a workflow cannot be profiled.
+/// Error of profiling.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The workflow, a manifest or a model is wrong.
@@ -14,13 +14,13 @@ pub enum ProfileError {
     Operator {
         /// Its id.
         operator: String,
-        /// What it said.
+        /// Cause.
         error: OperatorError,
     },
-    /// A source can be read only once: by what measures, or by the run.
+    /// A source can be read only once: by the profiler or by the run.
     #[error("`{0}` reads {1}, which can be read only once: save a part of it as a file to measure with")]
     Stream(String, String),
-    /// A source gave no records.
+    /// A source has no records.
     #[error("`{0}` gives no records: there is nothing to measure with")]
     NoRecords(String),
     /// A file of the profiler cannot be read or written.
@@ -28,18 +28,18 @@ pub enum ProfileError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         error: std::io::Error,
     },
-    /// A process that measures cannot be started, or ended too early.
+    /// A measuring process cannot be started, or ended early.
     #[error("the process that measures {what}: {error}")]
     Process {
-        /// What it measures.
+        /// The measured task.
         what: String,
-        /// What happened.
+        /// Description.
         error: String,
     },
-    /// Somebody wants it to end; what [`crate::profile`] measured is kept.
+    /// Profiling was interrupted; the measurements of [`crate::profile`] are kept.
     #[error("interrupted")]
     Interrupted,
 }

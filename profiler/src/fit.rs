@@ -1,18 +1,17 @@
-//! Whether a profile made on another machine fits this one, and what becomes of it where it does not.
+//! Checks whether a profile made on another machine fits this one, and corrects it if not.
 //!
-//! A few of its figures are measured again, shortly: of every operator with models the quickest and the slowest variant
-//! at the smallest batch. An operator's factor is the geometric mean of what they take here over what the profile says.
+//! A few of its figures are measured again briefly: for every operator with models the fastest and the slowest variant at
+//! the smallest batch. An operator's factor is the geometric mean of measured over profiled times.
 use crate::statistics::rounded;
 use crate::tasks::{Kind, Task};
 use std::collections::BTreeMap;
 use tidemill_spec::profile::{BatchTime, How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
 
-/// Factors between its inverse and this number are no reason to correct a profile: medians of a few samples on a shared
-/// machine differ by as much.
+/// Largest factor (or its inverse) without a correction: medians of a few samples on a shared machine differ by as much.
 pub const TOLERANCE: f64 = 1.25;
 
-/// One figure, by the profile and here.
+/// One figure, profiled and measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Operator id.
@@ -28,25 +27,25 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// How many times as long it takes here.
+    /// Returns measured over profiled.
     pub fn ratio(&self) -> f64 {
         self.measured / self.profiled
     }
 }
 
-/// A profile beside this machine.
+/// Comparison of a profile with this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// What was measured again.
+    /// The compared figures.
     pub comparisons: Vec<Comparison>,
-    /// By how much each operator with models is slower here than by the profile.
+    /// Slowdown of each operator with models against the profile.
     pub factors: BTreeMap<String, f64>,
-    /// The factor over all of them together; operators without models get it.
+    /// The overall factor, which operators without models get.
     pub overall: f64,
 }
 
 impl Fit {
-    /// Operators' factors from the figures; none without any.
+    /// Computes the operators' factors; `None` without figures.
     pub fn from_comparisons(comparisons: Vec<Comparison>) -> Option<Self> {
         let mut logarithms: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for comparison in &comparisons {
@@ -60,14 +59,14 @@ impl Fit {
         (!all.is_empty()).then(|| Self { overall: mean(&all), comparisons, factors })
     }
 
-    /// Whether the profile may be used as it is: every figure that was compared is as it says. A mean would hide two that
-    /// differ from it in opposite directions.
+    /// Whether the profile may be used as it is: every compared figure agrees. A mean would hide two that differ in
+    /// opposite directions.
     pub fn fits(&self) -> bool {
         self.comparisons.iter().all(|one| (1.0 / TOLERANCE..=TOLERANCE).contains(&one.ratio()))
     }
 
-    /// The operators whose models were compared with results further apart than the tolerance, each with the least and the
-    /// largest of here over the profile: one factor for the operator leaves both off.
+    /// Returns the operators whose models' ratios differ by more than the tolerance, each with the least and the largest
+    /// ratio: one factor for the operator fits neither.
     pub fn apart(&self) -> BTreeMap<String, (f64, f64)> {
         let mut ends: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for comparison in &self.comparisons {
@@ -79,8 +78,8 @@ impl Fit {
         ends
     }
 
-    /// The profile with all times that were measured multiplied by the factors of their operators and marked as
-    /// predicted; published ones stay.
+    /// Returns the profile with all measured times multiplied by the factors of their operators and marked as predicted;
+    /// published ones stay.
     ///
     /// ```
     /// use tidemill_profiler::fit::{Comparison, Fit};
@@ -132,8 +131,8 @@ fn times(time: TimeSpan, factor: f64) -> TimeSpan {
     rounded(time.0 as f64 * factor)
 }
 
-/// The tasks to measure again, each with the median that the profile has for it, nanoseconds: on the least restrained
-/// kind of machine, of each operator the quickest and the slowest variant that the profile knows.
+/// Returns the tasks to measure again, each with its profiled median in nanoseconds: on the least restrained kind of
+/// machine, for each operator the fastest and the slowest variant of the profile.
 pub fn tasks_to_compare(profile: &Profile, kinds: &[Kind], tasks: &[Task]) -> Vec<(Task, f64)> {
     let speed = |kind: &&Kind| kind.cpus.unwrap_or(f64::INFINITY);
     let Some(kind) = kinds.iter().max_by(|a, b| speed(a).total_cmp(&speed(b))) else { return Vec::new() };
@@ -196,7 +195,7 @@ mod tests {
         let (least, largest) = apart.apart()["a"];
         assert!((least - 0.63).abs() < 1e-9 && (largest - 1.09).abs() < 1e-9);
         assert!(of_two(9.0, 11.0).fits() && of_two(9.0, 11.0).apart().is_empty());
-        // Both off by the same: to be corrected, but not apart.
+        // Both deviate equally: correct them, but not as apart.
         assert!(!of_two(20.0, 20.0).fits() && of_two(20.0, 20.0).apart().is_empty());
     }
 

@@ -1,5 +1,5 @@
-//! A workflow computed operator by operator on all records at once, with any choice of models. What was computed for
-//! one choice serves all others that agree in what the result depends on.
+//! Computes a workflow operator by operator on all records at once, with any choice of models. A result for one choice
+//! serves all others that agree in the models it depends on.
 use crate::cache::OutputCache;
 use crate::error::ProfileError;
 use crate::records;
@@ -13,10 +13,10 @@ use tidemill_operators::bind::{self, BoundWorkflow, bind_workflow};
 use tidemill_operators::kind::Step;
 use tidemill_operators::record::{EventTime, record_schema};
 
-/// Rows that a model gets at once; also the grain of the cache.
+/// Rows per call of a model; also the granularity of the cache.
 const CHUNK: usize = 16;
 
-/// Computes outputs.
+/// Computes and memoises outputs.
 pub struct Flow<'a> {
     subject: &'a Subject,
     bound: BoundWorkflow,
@@ -31,7 +31,7 @@ impl<'a> Flow<'a> {
     /// Binds the workflow and reads up to `samples` records of each source.
     ///
     /// # Errors
-    /// Whatever is wrong with the workflow, its models or its sources.
+    /// Errors of the workflow, its models or its sources.
     pub fn new(
         subject: &'a Subject,
         samples: usize,
@@ -62,7 +62,7 @@ impl<'a> Flow<'a> {
         &self.bound
     }
 
-    /// What an operator or sink receives under a choice of models, one batch an input.
+    /// Returns the inputs of an operator or sink under a choice of models, one batch per input.
     ///
     /// # Errors
     /// An operator before it fails; [`ProfileError::Interrupted`].
@@ -71,7 +71,7 @@ impl<'a> Flow<'a> {
         subject.inputs_of(id).into_iter().map(|from| self.output(from, choice)).collect()
     }
 
-    /// What a source or operator sends under a choice of models.
+    /// Returns the output of a source or operator under a choice of models.
     ///
     /// # Errors
     /// The operator or one before it fails; [`ProfileError::Interrupted`].
@@ -135,7 +135,7 @@ impl<'a> Flow<'a> {
         Ok(self.models.get_mut(&key).expect("was put in just now"))
     }
 
-    /// An operator without models on all of its input, as one epoch after which the stream ends.
+    /// Runs an operator without models on all of its input, as one epoch at the end of the stream.
     fn compute(&mut self, id: &str, inputs: &[RecordBatch]) -> Result<RecordBatch, ProfileError> {
         let operator = &self.bound.operators[id];
         let mut output = Output::default();

@@ -1,21 +1,21 @@
-//! Measures the operators of a workflow and writes what it found as a [`Profile`](tidemill_spec::profile::Profile).
+//! Measures the operators of a workflow and writes the results as a [`Profile`](tidemill_spec::profile::Profile).
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`subject`] | the workflow and the models that can run here |
 //! | [`records`] | real records from the sources |
 //! | [`flow`], [`cache`] | every operator's output with every choice of models, each model once per record |
-//! | [`accuracy`], [`messages`] | what follows from these outputs |
+//! | [`accuracy`], [`messages`] | figures from these outputs |
 //! | [`worker`], [`child`] | one operator measured in a process of its own |
-//! | [`overheads`] | what the engine itself takes |
-//! | [`limits`] | processes that are held back, as slower machines are |
-//! | [`tasks`], [`schedule`], [`state`] | what is to be measured, what comes next, what was measured already |
-//! | [`fit`] | a profile made elsewhere beside this machine |
+//! | [`overheads`] | costs of the engine itself |
+//! | [`limits`] | processes restrained to the speed of slower machines |
+//! | [`tasks`], [`schedule`], [`state`] | the measurements to make, their order, and those already made |
+//! | [`fit`] | a profile made elsewhere compared with this machine |
 //! | [`predict`] | times of models and machines that were not measured |
 //! | [`profiling`] | all of it together |
 //!
-//! Service times are taken with the same calls as in the engine (`infer`, `process`, `apply` and `advance`), so that
-//! preparation of inputs and outputs is in them; what is not in them is the engine's own work around these calls.
+//! Service times are measured with the engine's calls (`infer`, `process`, `apply` and `advance`), so they include the
+//! preparation of inputs and outputs. They exclude the engine's own work around these calls.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
 pub mod accuracy;

@@ -1,25 +1,25 @@
-//! Holding a process back, as a machine with fewer processors would.
+//! Restrains a process to the speed of a machine with fewer processors.
 //!
-//! Where the system lets us, a process is put into a control group with a quota of processor time per 10 ms
-//! ([`cgroup::Group`]); short periods, so that a model that runs for a few milliseconds feels them as often as it would
-//! on a slow machine. Elsewhere it may only use some processors (by the program `taskset`, where it is there), and a
-//! share of one processor is reckoned with a factor that the profile states.
+//! If the system permits, a process is put into a control group with a quota of processor time per 10 ms
+//! ([`cgroup::Group`]). The periods are short, so that a model that runs for a few milliseconds is stopped as often as on a
+//! slow machine. Otherwise it is pinned to some processors (by the program `taskset`, if it exists), and a share of one
+//! processor becomes a factor, which the profile states.
 pub mod cgroup;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// How a process is held back.
+/// Restraint of a process.
 #[derive(Debug)]
 pub enum Restraint {
-    /// Not at all.
+    /// No restraint.
     None,
-    /// By a control group.
+    /// A control group.
     Group(cgroup::Group),
-    /// By the processors that it may use; times are multiplied by the factor.
+    /// Pinned to processors; times are multiplied by the factor.
     Pinned {
-        /// Numbers of the processors; none where they cannot be chosen.
+        /// Numbers of the processors; `None` if they cannot be chosen.
         processors: Option<String>,
         /// 1 unless the type has less than one processor.
         factor: f64,
@@ -27,7 +27,7 @@ pub enum Restraint {
 }
 
 impl Restraint {
-    /// So many processors, possibly a fraction; none: no limit.
+    /// Restrains to `cpus` processors, possibly a fraction; `None`: no limit.
     pub fn of(cpus: Option<f64>) -> Self {
         let Some(cpus) = cpus else { return Self::None };
         match cgroup::Group::new(cpus) {
@@ -49,7 +49,7 @@ impl Restraint {
         Self::Pinned { processors: chosen.filter(|list| !list.is_empty()), factor: (1.0 / cpus).max(1.0) }
     }
 
-    /// A command for this program, held back where that is done when it starts.
+    /// Returns a command for this program, restrained if that happens at its start.
     pub fn command(&self, program: &Path) -> Command {
         match (self, taskset()) {
             (Self::Pinned { processors: Some(list), .. }, Some(taskset)) => {
@@ -61,7 +61,7 @@ impl Restraint {
         }
     }
 
-    /// In words, for the profile.
+    /// Describes the restraint for the profile.
     pub fn words(&self) -> Option<String> {
         match self {
             Self::None => None,
@@ -74,7 +74,7 @@ impl Restraint {
         }
     }
 
-    /// What times must be multiplied by.
+    /// Factor by which times must be multiplied.
     pub fn factor(&self) -> f64 {
         match self {
             Self::Pinned { factor, .. } => *factor,
@@ -83,7 +83,7 @@ impl Restraint {
     }
 }
 
-/// The program that starts others on chosen processors.
+/// The program that pins processes to processors.
 fn taskset() -> Option<OsString> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths)
@@ -92,7 +92,7 @@ fn taskset() -> Option<OsString> {
         .map(Into::into)
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn processors(list: &str) -> Vec<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

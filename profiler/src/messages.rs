@@ -9,11 +9,11 @@ use tidemill_operators::api::OperatorError;
 use tidemill_spec::profile::{MessageSize, Ratio};
 use tidemill_spec::units::Bytes;
 
-/// Sizes that differ by less than this share are the same.
+/// Sizes that differ by less than this share count as equal.
 const SAME: f64 = 0.005;
 
-/// Mean bytes of a record in frames of `rows` records: header and Arrow message included, the schema, which is sent
-/// once, not. None for a batch without rows.
+/// Returns the mean bytes of a record in frames of `rows` records, including header and Arrow message, without the schema,
+/// which is sent once. `None` for a batch without rows.
 ///
 /// # Errors
 /// When Arrow cannot encode the batch.
@@ -34,7 +34,7 @@ pub fn bytes_per_record(batch: &RecordBatch, rows: usize) -> Result<Option<f64>,
     Ok(Some(bytes as f64 / all as f64))
 }
 
-/// Sizes on all edges of the workflow, one entry where the models do not matter, else one for each choice of those
+/// Returns the sizes on all edges of the workflow: one entry if the models do not matter, else one for each choice of those
 /// that do.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub fn sizes(
     Ok(all)
 }
 
-/// Leaves out the operators whose models make no difference; the others' sizes are averaged over them.
+/// Leaves out the operators whose models make no difference; sizes are averaged over them.
 fn reduced(mut sizes: BTreeMap<Choice, f64>) -> BTreeMap<Choice, f64> {
     let operators: BTreeSet<String> = sizes.keys().flat_map(|choice| choice.keys().cloned()).collect();
     for operator in operators {
@@ -103,9 +103,9 @@ fn reduced(mut sizes: BTreeMap<Choice, f64>) -> BTreeMap<Choice, f64> {
     sizes
 }
 
-/// Output records per input record of every operator: one entry where the models do not matter, else one for each choice
-/// of those that do, its own or those of operators before it. (Of models that were not chosen together nothing is known, so
-/// there is one for the usual choice too.)
+/// Returns the output records per input record of every operator: one entry if the models do not matter, else one for each
+/// choice of those that do, its own or those of operators before it. (Untested combinations have no figure, so there is one
+/// for the usual choice too.)
 ///
 /// # Errors
 /// An operator fails; [`ProfileError::Interrupted`].
@@ -161,7 +161,7 @@ mod tests {
         let batch = batch(&(0..64).collect::<Vec<i64>>());
         let alone = bytes_per_record(&batch, 1).unwrap().unwrap();
         let together = bytes_per_record(&batch, 64).unwrap().unwrap();
-        // 16 + 4 + 8 + 8 + 8 + 4 + 1 bytes of metadata and 8 of payload are in every record.
+        // Every record has 16 + 4 + 8 + 8 + 8 + 4 + 1 bytes of metadata and 8 of payload.
         assert!(together > 57.0 && together < 100.0, "{together}");
         assert!(alone > together + 64.0, "{alone} {together}");
         assert_eq!(bytes_per_record(&batch.slice(0, 0), 8).unwrap(), None);

@@ -1,11 +1,11 @@
-//! What is to be said of a profile whose times are not all known, or not known well.
+//! Notes about profiles with missing or uncertain times.
 use crate::pace;
 use crate::schedule;
 use crate::state::TaskState;
 use crate::tasks::Task;
 use std::time::Duration;
 
-/// What to say of figures that have no samples, `unbegun` of them of operators or models that have none at all.
+/// Note about figures without samples, `unbegun` of them of operators or models without any.
 pub(crate) fn not_reached(budget: Duration, unreached: usize, figures: usize, unbegun: usize) -> String {
     let which = match unbegun {
         0 => "larger batches".to_owned(),
@@ -19,7 +19,7 @@ pub(crate) fn not_reached(budget: Duration, unreached: usize, figures: usize, un
     )
 }
 
-/// What to say where the processor did not keep its pace.
+/// Note about changes of the processor's pace.
 pub(crate) fn drifted(tasks: &[Task], states: &[TaskState], best: u64) -> Option<String> {
     let all: Vec<(&Task, &TaskState)> =
         tasks.iter().zip(states).filter(|(_, state)| pace::has_drifted(state, best)).collect();
@@ -35,7 +35,7 @@ pub(crate) fn drifted(tasks: &[Task], states: &[TaskState], best: u64) -> Option
     ))
 }
 
-/// What to say where some models have times after a pause and others have not: a planner would prefer the others.
+/// Note about models without times after a pause if others have them: a planner would prefer the former.
 pub(crate) fn without_pauses(tasks: &[Task], states: &[TaskState]) -> Option<String> {
     let (with, without) = schedule::pauses(tasks, states);
     (with > 0 && without > 0).then(|| {

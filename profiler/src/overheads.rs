@@ -1,4 +1,4 @@
-//! What the engine itself takes: an engine that runs here, with operators that do nothing.
+//! Costs of the engine itself, measured with an engine whose operators do nothing.
 use crate::statistics::rounded;
 use arrow_array::{RecordBatch, StringArray};
 use serde::{Deserialize, Serialize};
@@ -14,17 +14,17 @@ use tidemill_spec::overheads::{OverheadTime, Overheads};
 use tidemill_spec::plan::{LinkKind, Plan, PlanEdge, PlanWorkflow, RouteClass, Stage};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-/// Records of a run, and how many a second: slots sleep between them.
+/// Records of a run, and their rate per second: slots sleep between them.
 const RECORDS: usize = 300;
 const RATE: f64 = 200.0;
-/// Characters of a record that is nearly empty, and of one that takes long to copy.
+/// Characters of a nearly empty record, and of one that takes long to copy.
 const SMALL: usize = 64;
 const LARGE: usize = 256 << 10;
 
 /// Pairs of runs, with a model and without.
 const CALL_RUNS: usize = 3;
 
-/// What was measured: nanoseconds, as a process that measures tells them.
+/// Measured figures in nanoseconds, as a measuring process reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     source: [u64; 4],
@@ -35,16 +35,16 @@ pub struct Found {
 }
 
 impl Found {
-    /// Measures; takes some seconds.
+    /// Measures for some seconds.
     ///
     /// # Errors
-    /// When a run fails, in words.
+    /// A message if a run fails.
     pub fn measure() -> Result<Self, String> {
         let plain = run(SMALL, false, None)?;
         let handed = run(SMALL, false, Some(LinkKind::InProcess))?;
         let small = run(SMALL, false, Some(LinkKind::Memfd))?;
         let large = run(LARGE, false, Some(LinkKind::Memfd))?;
-        // A difference of two runs says something only where both were disturbed alike: of several, the median.
+        // A difference of two runs is meaningful only if both were disturbed alike, so the median of several is used.
         let mut calls = Vec::new();
         for _ in 0..CALL_RUNS {
             let (without, with) = (run(SMALL, false, None)?, run(SMALL, true, None)?);
@@ -63,7 +63,7 @@ impl Found {
         })
     }
 
-    /// As a profile has it, each time multiplied by a factor.
+    /// Converts to the form of a profile, each time multiplied by a factor.
     pub fn times(&self, factor: f64) -> Overheads {
         let span = |nanoseconds: u64| rounded(nanoseconds as f64 * factor);
         let time = |[mean, p50, p90, p99]: [u64; 4]| {
@@ -85,15 +85,16 @@ fn figures(summary: &LatencySummary) -> [u64; 4] {
     [summary.mean_ms, summary.p50_ms, summary.p90_ms, summary.p99_ms].map(|ms| (ms * 1e6) as u64)
 }
 
-/// What a record of a run took.
+/// Latencies of the records of a run.
 struct Took {
-    /// From when it was due until it was in the sink.
+    /// From the intended time to the sink.
     arrival: LatencySummary,
     /// From one slot to the other.
     transfer: LatencySummary,
 }
 
-/// Runs a source and a sink, with records of so many characters: in one slot, or apart; with a model between them or not.
+/// Runs a source and a sink, with records of `characters` characters: in one slot, or apart; with a model between them or
+/// not.
 fn run(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Result<Took, String> {
     let program = program(characters, with_model, apart);
     let run = Run::start(program, RunOptions::default()).map_err(|error| error.to_string())?;
@@ -171,7 +172,7 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
     }
 }
 
-/// Gives one payload again and again.
+/// Sends one payload repeatedly.
 struct Repeat {
     payload: RecordBatch,
     left: usize,
@@ -201,7 +202,7 @@ impl Source for Repeat {
     }
 }
 
-/// A model that passes records on.
+/// A model that returns its input.
 struct Pass;
 
 impl Inference for Pass {
@@ -211,7 +212,7 @@ impl Inference for Pass {
     }
 }
 
-/// A sink that keeps nothing.
+/// A sink that discards everything.
 struct Nothing;
 
 impl Sink for Nothing {
@@ -248,7 +249,7 @@ mod tests {
             assert!(time.is_in_order(), "{name}: {time:?}");
         }
         assert!(overheads.hand_over.mean.0 > 1_000 && overheads.frame.mean.0 > 1_000, "{overheads:?}");
-        // Copying 1 MiB several times takes longer than nothing.
+        // Copying 1 MiB several times takes measurable time.
         assert!(overheads.frame_per_mebibyte.0 > 10_000, "{overheads:?}");
         let twice = found.times(2.0);
         assert!(twice.frame.p99.0 > overheads.frame.p99.0);

@@ -1,21 +1,22 @@
-//! The processor's pace: how long a fixed computation takes. Processors of virtual machines are shared, and clocks change: a call that is
-//! measured while everything takes 1.5 times as long is that of another machine, however little its samples differ from each other.
+//! The processor's pace: the time of a fixed computation. Processors of virtual machines are shared, and clock rates
+//! change. A call that is measured while everything takes 1.5 times as long belongs to another machine, even if its samples
+//! agree with each other.
 use crate::state::TaskState;
 use crate::statistics::quantile;
 use std::hint::black_box;
 use tidemill_machine::thread_time;
 
-/// Numbers that the computation goes through, 1 MiB: some of them are not in the caches of one core.
+/// Numbers in the computation, 1 MiB: some of them are not in the caches of one core.
 const NUMBERS: usize = 1 << 18;
-/// How often, for about a millisecond.
+/// Passes, for about a millisecond.
 const PASSES: usize = 8;
-/// The quickest of so many runs counts: what comes in between by chance is no change of pace.
+/// Runs of which the fastest counts: an accidental interruption is no change of pace.
 const RUNS: usize = 5;
 
-/// By so much slower than at its best the processor may be.
+/// Tolerated slowdown of the processor against its best pace.
 const DRIFT: f64 = 0.1;
 
-/// Nanoseconds of processor time of the fixed computation now.
+/// Measures the processor time of the fixed computation, in nanoseconds.
 pub(crate) fn pace() -> u64 {
     let mut numbers = vec![1.0_f32; NUMBERS];
     let mut once = || {
@@ -29,7 +30,7 @@ pub(crate) fn pace() -> u64 {
     (0..RUNS).map(|_| once()).min().unwrap_or(0)
 }
 
-/// By how much the processor was slower than at its best while a task was measured: 1.2 is 20 %. 1 where nothing is known.
+/// Slowdown of the processor against its best pace while a task was measured: 1.2 is 20 %. 1 if unknown.
 pub(crate) fn slowness(state: &TaskState, best: u64) -> f64 {
     match best {
         0 => 1.0,
@@ -37,13 +38,13 @@ pub(crate) fn slowness(state: &TaskState, best: u64) -> f64 {
     }
 }
 
-/// Whether that is more than a processor differs from itself.
+/// Whether a slowdown exceeds the normal variation of a processor.
 pub(crate) fn is_another(slowness: f64) -> bool {
     slowness > 1.0 + DRIFT
 }
 
-/// Whether what was measured of a task is of another pace than the best one, or denies itself: nothing makes a model quicker that has
-/// waited, whose data other work has driven out of the caches.
+/// Whether the samples of a task have another pace than the best one, or contradict themselves: waiting cannot make a model
+/// faster, since other work has evicted its data from the caches.
 pub(crate) fn has_drifted(state: &TaskState, best: u64) -> bool {
     is_another(slowness(state, best)) || is_quicker_after_a_pause(state)
 }

@@ -1,21 +1,21 @@
-//! Times of models and machines that nobody has measured, from those that somebody has.
+//! Predicts times of models and machines that were not measured from those that were.
 //!
 //! Three steps, each with few parameters, because a profile has few models and few machines:
 //!
 //! 1. **Whole machines**, of one processor or more. The logarithm of a time is that of the task (operator, model, backend,
-//!    batch) plus that of the machine, `a ln cores`: what more processors save. `a` comes from tasks that were measured on
-//!    several such machines. A machine with times has its own effect.
-//! 2. **Shares of a processor.** A call takes what it takes on a whole machine, as far as the quota lasts ([`Quota`]): short
-//!    calls do not feel it, so they are no part of step 1. Where a profile has the whole machine ([`Profile::whole_of`]),
-//!    its share teaches nothing; else its mean times the share is the processor time of a call.
+//!    batch) plus that of the machine, `a ln cores`: the gain from more processors. `a` comes from tasks that were measured
+//!    on several such machines. A machine with times has its own effect.
+//! 2. **Shares of a processor.** A call takes its time on a whole machine while the quota lasts ([`Quota`]): short calls do
+//!    not reach it, so they are no part of step 1. If a profile has the whole machine ([`Profile::whole_of`]), its share
+//!    adds no information; else its mean times the share is the processor time of a call.
 //! 3. **Models.** By backend, the processor time of a call of `n` records on a machine with effect 0 is
-//!    `c0 + c1 parameters + n (c2 FLOPs + c3 bytes + c_operator)`, no coefficient below 0: what a call costs, weights
-//!    that are read once a call, arithmetic, input by its size, and what preparing a record of that operator costs
-//!    whatever its model (decoding a picture). Relative errors count.
+//!    `c0 + c1 parameters + n (c2 FLOPs + c3 bytes + c_operator)`, no coefficient below 0: the fixed cost of a call,
+//!    weights that are read once per call, arithmetic, input by its size, and the cost of preparing a record of that
+//!    operator for any model (decoding a picture). Relative errors count.
 //!
-//! How far this is off is measured by leaving out each model, and each machine, in turn, and predicting it from the rest
-//! ([`Predictor::left_out_models`], [`Predictor::left_out_machines`]); the factor that nine in ten of those times are within
-//! stands at a prediction. Accelerators are not predicted: numbers of cores say nothing about them.
+//! The error is estimated by leaving out each model, and each machine, in turn, and predicting it from the rest
+//! ([`Predictor::left_out_models`], [`Predictor::left_out_machines`]); a prediction has the factor that covers nine in ten
+//! of those times. Accelerators are not predicted: the number of cores does not describe them.
 //!
 //! [`Quota`]: tidemill_spec::quota::Quota
 mod completion;
@@ -29,7 +29,7 @@ use shape::Shape;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::profile::{How, Profile, Service};
 
-/// What is known of a model without running it.
+/// Facts about a model that need no run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Features {
     /// Floating-point operations of one record.
@@ -41,14 +41,14 @@ pub struct Features {
 /// Features by operator and variant.
 pub type Models = BTreeMap<(String, String), Features>;
 
-/// Fewer models of a backend than this are not enough for four prices and a start.
+/// Least number of models of a backend from which four prices and a constant can be fitted.
 const LEAST_MODELS: usize = 4;
-/// The share of left-out times that is within the factor of a prediction.
+/// Share of left-out times within the factor of a prediction.
 pub const LEVEL: f64 = 0.9;
-/// So many errors have a quantile of [`LEVEL`]; of fewer the largest counts.
+/// Errors from which a quantile of [`LEVEL`] exists; with fewer the largest counts.
 const ENOUGH_ERRORS: usize = 9;
 
-/// What is timed, whatever the machine: operator, variant, backend, records of a batch.
+/// A timed task on any machine: operator, variant, backend, records of a batch.
 type Task = (String, Option<String>, Option<String>, u32);
 
 /// One time.
@@ -60,7 +60,7 @@ struct Figure {
     logarithm: f64,
 }
 
-/// How far a model or machine was from its prediction when its figures were left out.
+/// Error of the prediction of a model or machine when its figures were left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeftOut {
     /// The model (with its operator), or the type of worker.
@@ -78,35 +78,34 @@ pub struct LeftOut {
 pub struct Prediction {
     /// Nanoseconds of processor time: the median. On a share of a processor a call ends later, by its quota.
     pub nanoseconds: f64,
-    /// Nine in ten of the times that were left out were within this factor, either way; none where nothing could be left
-    /// out.
+    /// Factor that covers nine in ten of the left-out times in both directions; `None` if nothing could be left out.
     pub within: Option<f64>,
 }
 
-/// How a time follows from the number of processors, of one or more.
+/// Dependence of a time on the number of processors, of one or more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speedup {
-    /// A time is that of one processor times `cores` to the power of this; 0: more do not help.
+    /// A time is that of one processor times `cores` to the power of this; 0: more processors do not help.
     pub exponent: f64,
-    /// Whether it was seen, or is assumed.
+    /// Whether it was observed, or is assumed.
     pub is_seen: bool,
 }
 
 impl Speedup {
-    /// No less than one processor: what a share of one costs, is its quota.
+    /// At least one processor: the cost of a share is in its quota.
     fn effect(&self, cores: f64) -> f64 {
         self.exponent * cores.max(1.0).ln()
     }
 }
 
-/// Errors of what was left out: records of the batch, and the logarithm of the factor.
+/// Errors of left-out figures: records of the batch, and the logarithm of the factor.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Errors(Vec<(u32, f64)>);
 
 impl Errors {
-    /// The factor that nine in ten of the left-out times of batches of that size were within, or of all sizes where there
-    /// are too few: the value of rank `0.9 (n + 1)`, rounded up, which for a new one of the same kind is met with that
-    /// probability (Vovk, Gammerman and Shafer 2005, section 2.2); of fewer than nine the largest.
+    /// Returns the factor that covers nine in ten of the left-out times of batches of that size, or of all sizes if there
+    /// are too few: the value of rank `0.9 (n + 1)`, rounded up, which covers a new one of this kind with that probability
+    /// (Vovk, Gammerman and Shafer 2005, section 2.2); with fewer than nine the largest.
     fn within(&self, batch: u32) -> Option<f64> {
         let sized = |wanted: Option<u32>| -> Vec<f64> {
             let fits = |(size, _): &&(u32, f64)| wanted.is_none_or(|wanted| wanted == *size);
@@ -120,7 +119,7 @@ impl Errors {
     }
 }
 
-/// The factor of two errors that are taken for independent.
+/// Combines two errors that are assumed independent.
 fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some((one?.ln().powi(2) + other?.ln().powi(2)).sqrt().exp())
 }
@@ -128,29 +127,29 @@ fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 /// Predicts times from a profile.
 #[derive(Debug, Clone)]
 pub struct Predictor {
-    /// All figures, also those that nothing is learnt from.
+    /// All figures, including those not used for fitting.
     figures: Vec<Figure>,
-    /// Those that something is learnt from.
+    /// Figures used for fitting.
     learnt: Vec<Figure>,
     cores: BTreeMap<String, f64>,
-    /// Of types with a share of a processor: the type that they are a share of.
+    /// Types with a share of a processor, and the whole type.
     whole: BTreeMap<String, String>,
     models: Models,
     /// Operators that have models.
     operators: BTreeSet<String>,
-    /// Bytes that a record of an operator's inputs has.
+    /// Bytes per record of an operator's inputs.
     bytes: BTreeMap<String, f64>,
     shape: Shape,
     fitted: Fitted,
     left_out_models: Vec<LeftOut>,
     left_out_machines: Vec<LeftOut>,
     model_errors: Errors,
-    /// Of types with one processor or more, and of types with less.
+    /// Errors for types with one processor or more, and for types with less.
     whole_errors: Errors,
     share_errors: Errors,
 }
 
-/// What was fitted to some figures.
+/// Fitted parameters.
 #[derive(Debug, Clone)]
 struct Fitted {
     speedup: Speedup,
@@ -158,9 +157,9 @@ struct Fitted {
     backends: BTreeMap<Option<String>, Vec<f64>>,
 }
 
-/// The services of a profile whose figures somebody measured or published. Of those that are marked as predicted: the ones
-/// with numbers of samples, which were measured once and then multiplied (`profile fit`), but not what a type only has
-/// from another, figure for figure.
+/// Returns the measured or published services of a profile. Of those marked as predicted it includes the ones with numbers
+/// of samples, which were measured once and then multiplied (`profile fit`), but not exact copies of another type's
+/// figures.
 fn measured(profile: &Profile) -> impl Iterator<Item = &Service> {
     let is_copy = |place: usize, service: &Service| {
         profile.services.iter().enumerate().any(|(other_place, other)| {
@@ -179,8 +178,8 @@ fn measured(profile: &Profile) -> impl Iterator<Item = &Service> {
 }
 
 impl Predictor {
-    /// Learns from the figures of a profile that were measured or published, on machines whose `cores` it knows and that are
-    /// not `excluded` (because they have accelerators).
+    /// Fits the measured or published figures of a profile, on machines with known `cores` that are not `excluded` (because
+    /// they have accelerators).
     pub fn new(profile: &Profile, models: Models, excluded: &BTreeSet<String>) -> Self {
         let cores: BTreeMap<String, f64> = profile
             .machines
@@ -204,7 +203,7 @@ impl Predictor {
             let Some(cores) = cores.get(&service.worker_type) else { continue };
             for row in &service.batches {
                 let median = row.p50.or(row.mean).map(|time| time.0 as f64);
-                // Under a quota the mean of calls one after another is their processor time by the share; a median is not.
+                // Under a quota the mean of consecutive calls is their processor time by the share; a median is not.
                 let under_quota = row.mean.map(|mean| mean.0 as f64 / shape.mean()).or(median);
                 let time = match *cores < 1.0 {
                     true => under_quota.map(|time| time * cores),
@@ -254,18 +253,18 @@ impl Predictor {
         predictor
     }
 
-    /// What more processors are worth.
+    /// The gain from more processors.
     pub fn speedup(&self) -> Speedup {
         self.fitted.speedup
     }
 
-    /// How many times it has learnt from.
+    /// Number of times used for fitting.
     pub fn learnt(&self) -> usize {
         self.learnt.len()
     }
 
-    /// What there is to learn from without a machine: shares of a processor only where their whole machine is not there,
-    /// or not with that task.
+    /// Returns the figures for fitting without a machine: shares of a processor only if their whole machine is missing or
+    /// lacks that task.
     fn without(&self, machine: Option<&str>) -> Vec<Figure> {
         let is_there = |figure: &&Figure| machine != Some(figure.machine.as_str());
         let is_by_whole = |figure: &Figure| {
@@ -280,7 +279,8 @@ impl Predictor {
         self.figures.iter().filter(is_there).filter(|figure| !is_by_whole(figure)).cloned().collect()
     }
 
-    /// The effect of a machine, and whether it comes from its own times or, of a share, from those of the whole machine.
+    /// Returns the effect of a machine, and whether it comes from its own times or, for a share, from those of the whole
+    /// machine.
     fn effect(&self, fitted: &Fitted, worker_type: &str, cores: f64) -> (f64, bool) {
         let own = |name: &str| fitted.effects.get(name).copied();
         // A share is one of a single processor, whatever the whole machine gains by several.
@@ -311,7 +311,7 @@ impl Predictor {
         }
         let found = slope(&rows, &values);
         let speedup = Speedup { exponent: found.unwrap_or(0.0), is_seen: found.is_some() };
-        // A machine is what its processors say, and by how much its times differ from that on average.
+        // The effect of a machine is that of its processors plus the mean deviation of its times.
         let mut residuals: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for group in by_task.values() {
             let of = |figure: &Figure| figure.logarithm - speedup.effect(self.cores[&figure.machine]);
@@ -342,7 +342,7 @@ impl Predictor {
                 known.iter().map(|(figure, _)| (figure.logarithm - effects[&figure.machine]).exp()).collect();
             let rows: Vec<Vec<f64>> = known.into_iter().map(|(_, row)| row).collect();
             let mut fit = nonnegative_relative_fit(&rows, &times);
-            // The least sum of relative squares leans to times that are too short: bring the middle to the middle.
+            // Least relative squares are biased to short times: scale so that the median fits.
             let mut ratios: Vec<f64> = rows
                 .iter()
                 .zip(&times)
@@ -358,7 +358,7 @@ impl Predictor {
         Fitted { speedup, effects, backends }
     }
 
-    /// What the time of a task is made of: call, weights, arithmetic, input, and the records of each operator.
+    /// Returns the terms of a task's time: call, weights, arithmetic, input, and the records of each operator.
     fn row(&self, task: &Task) -> Option<Vec<f64>> {
         let (operator, variant, _, batch) = task;
         let features = self.models.get(&(operator.clone(), variant.clone()?))?;
@@ -370,13 +370,13 @@ impl Predictor {
         Some(row)
     }
 
-    /// Logarithm of the time by the model of models, on a machine with this effect.
+    /// Logarithm of the time by the model features, on a machine with this effect.
     fn by_features(&self, fitted: &Fitted, task: &Task, effect: f64) -> Option<f64> {
         let time = product(&self.row(task)?, fitted.backends.get(&task.2)?);
         (time > 0.0).then(|| time.ln() + effect)
     }
 
-    /// Logarithm of the time by what the task takes on other machines.
+    /// Logarithm of the time by the task's times on other machines.
     fn by_machines(&self, fitted: &Fitted, figures: &[Figure], task: &Task, effect: f64) -> Option<f64> {
         let levels: Vec<f64> = figures
             .iter()
@@ -386,8 +386,8 @@ impl Predictor {
         (!levels.is_empty()).then(|| levels.iter().sum::<f64>() / levels.len() as f64 + effect)
     }
 
-    /// The processor time of a batch on a type of worker with so many cores; none where the profile has too few models for that
-    /// backend, or the model's FLOPs are not known.
+    /// Predicts the processor time of a batch on a worker type with `cores` cores; `None` if the profile has too few models
+    /// for that backend, or the model's FLOPs are unknown.
     pub fn predict(
         &self,
         operator: &str,

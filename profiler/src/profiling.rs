@@ -1,4 +1,4 @@
-//! The whole of it: records, outputs, accuracy, then times within a budget.
+//! The whole process: records, outputs, accuracy, then times within a budget.
 use crate::accuracy;
 use crate::cache::{self, OutputCache};
 use crate::child::{Measuring, Program};
@@ -27,86 +27,86 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::overheads::Overheads;
 use tidemill_spec::profile::{Machine, Profile, ProfileWorkflow};
 
-/// Seconds of the first visit to a figure, at most, and of a later one.
+/// Most seconds of the first visit to a figure, and of a later one.
 const FIRST: (f64, f64) = (0.02, 0.5);
 const LATER: (f64, f64) = (0.25, 2.0);
-/// Calls of each model that are measured after a pause: enough for a distribution.
+/// Calls of each model after a pause: enough for a distribution.
 const CALLS_AFTER_PAUSE: usize = 24;
-/// How often a task is measured whose processor does not keep its pace.
+/// Measurements of a task while the processor does not keep its pace.
 const TRIES: usize = 3;
-/// Seconds beyond the budget for the least samples of what has none.
+/// Seconds beyond the budget for the least samples of figures without any.
 const GRACE: f64 = 10.0;
-/// Seconds of a budget from which on the engine itself is measured too, some seconds for each type of worker.
+/// Least budget in seconds with which the engine itself is measured too, some seconds per worker type.
 const LEAST_BUDGET_FOR_OVERHEADS: f64 = 60.0;
-/// Seconds for a figure that is compared with a profile.
+/// Seconds per figure that is compared with a profile.
 const COMPARED: f64 = 0.4;
 
-/// How to profile.
+/// Options of profiling.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Records of each source.
     pub samples: usize,
-    /// Time for all of it. Even if that takes longer, outputs are computed and something is measured; every operator,
-    /// variant and machine gets the least samples of its smallest batch as far as ten seconds more go. What the
-    /// budget does not reach is left out.
+    /// Time for everything. Even if that takes longer, outputs are computed and a minimum is measured: every operator,
+    /// variant and machine gets the least samples of its smallest batch as far as ten more seconds suffice. Figures beyond
+    /// the budget are left out.
     pub budget: Duration,
-    /// By how much types of workers are slower than this machine.
+    /// Slowdown of worker types against this machine.
     pub factors: BTreeMap<String, f64>,
     /// Folder for outputs of models.
     pub cache: PathBuf,
-    /// Folder for what was measured so far.
+    /// Folder for measurements so far.
     pub state: PathBuf,
-    /// How to start a process that measures.
+    /// Command of a measuring process.
     pub program: Program,
     /// The machine.
     pub host: Host,
 }
 
-/// How far it is.
+/// Progress.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stage {
-    /// Models compute their outputs; combinations of models done, of all.
+    /// Models compute their outputs; counts combinations of models.
     Outputs {
         /// Done.
         done: usize,
-        /// Of so many.
+        /// Total.
         of: usize,
         /// Seconds since the start.
         seconds: f64,
     },
     /// Times are measured.
     Times {
-        /// Figures that need nothing more.
+        /// Figures that are certain enough.
         certain: usize,
-        /// Of so many.
+        /// Total.
         of: usize,
         /// Seconds until the end, estimated.
         left: f64,
-        /// What is measured now.
+        /// The current task.
         what: String,
         /// Seconds since the start.
         seconds: f64,
     },
 }
 
-/// Who is told how far it is.
+/// Receives progress.
 pub type Observer<'a> = &'a mut dyn FnMut(Stage);
 
-/// What came out.
+/// Result of profiling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// The profile.
     pub profile: Profile,
-    /// What was left out and why.
+    /// Omissions, with reasons.
     pub notes: Vec<String>,
     /// Figures of times.
     pub figures: usize,
-    /// How many of them have a mean known to 5 %.
+    /// Number of them whose mean is known to 5 %.
     pub certain: usize,
 }
 
-/// Profiles a workflow. `should_end` is asked often; once it says yes, the profile ends with
-/// [`ProfileError::Interrupted`] and goes on from there the next time.
+/// Profiles a workflow. `should_end` is polled; once it returns true, profiling ends with [`ProfileError::Interrupted`] and
+/// resumes from there at the next call.
 ///
 /// # Errors
 /// [`ProfileError`]. An operator whose times cannot be measured is no error, but a note.
@@ -183,8 +183,8 @@ pub fn profile(
     Ok(Finished { profile, notes, figures, certain })
 }
 
-/// Compares a profile with this machine: measures a few of its figures again, each for some tenths of a second. None
-/// where the profile has no figure that this machine can measure.
+/// Compares a profile with this machine: measures a few of its figures again, each for some tenths of a second. `None` if
+/// the profile has no figure that this machine can measure.
 ///
 /// # Errors
 /// [`ProfileError`]; here also when a figure cannot be measured.
@@ -223,7 +223,7 @@ pub fn fit(
         });
         let mut state = TaskState::default();
         let visited = session.visit(task, &mut state, COMPARED, Extent::Times);
-        // An interrupt of the whole group ends the process that measures too.
+        // An interrupt of the process group ends the measuring process too.
         if should_end() {
             return Err(ProfileError::Interrupted);
         }
@@ -243,13 +243,13 @@ pub fn fit(
     Ok(Fit::from_comparisons(comparisons))
 }
 
-/// What the processes that measure an operator read: files, and a digest of them.
+/// Inputs of an operator for measuring processes: files, and a digest of them.
 struct Input {
     files: Vec<PathBuf>,
     digest: String,
 }
 
-/// Writes the inputs of all operators, as they are with the most accurate models before them.
+/// Writes the inputs of all operators, computed with the most accurate models before them.
 fn inputs(
     subject: &Subject,
     flow: &mut Flow<'_>,
@@ -283,7 +283,7 @@ fn inputs(
     Ok(all)
 }
 
-/// What a visit to a task measures.
+/// Extent of a visit to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// The least samples of the smallest batch.
@@ -303,12 +303,12 @@ struct Session<'a> {
     stopwatch: Stopwatch,
     tell: Observer<'a>,
     should_end: &'a dyn Fn() -> bool,
-    /// Nanoseconds of the fixed computation of [`pace`] at its quickest; 0: not measured yet.
+    /// Nanoseconds of the fixed computation of [`pace`] at its fastest; 0: not measured yet.
     best_pace: Cell<u64>,
 }
 
 impl Session<'_> {
-    /// Visits tasks until all is certain or the budget is spent.
+    /// Visits tasks until all is certain or the budget is used up.
     fn measure(&mut self, tasks: &[Task]) -> Result<Vec<TaskState>, ProfileError> {
         let mut begun = Visits::default();
         let keys: Vec<String> = tasks
@@ -320,7 +320,7 @@ impl Session<'_> {
         let mut again: BTreeMap<usize, usize> = BTreeMap::new();
         loop {
             let left = self.options.budget.as_secs_f64() - self.stopwatch.seconds();
-            // What every task still takes at least is kept free of the rest.
+            // The least time of the other tasks is reserved.
             let unbegun = schedule::unbegun(tasks, &found);
             let least = unbegun as f64 * begun.mean_seconds();
             let is_short = left <= least;
@@ -331,7 +331,7 @@ impl Session<'_> {
                     schedule::next(tasks, &found).or_else(|| schedule::next_without_pause(tasks, &found))
                 }
             };
-            // What was measured while the processor was slower than it proved to be is measured anew.
+            // Figures measured while the processor was slower than its best pace are measured again.
             let drifted = || {
                 let is_drifted = |place: &usize| {
                     again.get(place).is_none_or(|times| *times < TRIES)
@@ -364,7 +364,7 @@ impl Session<'_> {
                 begun.add(self.stopwatch.seconds() - visited);
             }
             if (self.should_end)() || matches!(result, Err(ProfileError::Interrupted)) {
-                // The sizes that this visit came to are whole.
+                // The batch sizes that this visit completed are whole.
                 self.states.save(&keys[place], &found[place])?;
                 return Err(ProfileError::Interrupted);
             }
@@ -377,7 +377,7 @@ impl Session<'_> {
         Ok(found)
     }
 
-    /// What the engine itself takes on a type of worker; none where the budget is too small for it, or it cannot be measured.
+    /// Measures the engine's costs on a worker type; `None` if the budget is too small for it, or it cannot be measured.
     fn overheads(&self, kind: &Kind, notes: &mut Vec<String>) -> Result<Option<Overheads>, ProfileError> {
         if self.options.budget.as_secs_f64() < LEAST_BUDGET_FOR_OVERHEADS {
             return Ok(None);
@@ -396,7 +396,7 @@ impl Session<'_> {
         }
     }
 
-    /// Notes a pace of the processor.
+    /// Records a pace of the processor.
     fn paced(&self, pace: u64) {
         let best = self.best_pace.get();
         if pace > 0 && (best == 0 || pace < best) {
@@ -415,7 +415,8 @@ impl Session<'_> {
         }
     }
 
-    /// Measures a task, again where the processor did not keep its pace. What is no better then is kept, and told.
+    /// Measures a task, again if the processor did not keep its pace. If that does not help, the result is kept, with a
+    /// note.
     fn visit(
         &self,
         task: &Task,
@@ -424,7 +425,7 @@ impl Session<'_> {
         extent: Extent,
     ) -> Result<(), ProfileError> {
         for tries in 1.. {
-            // By its own pace: that of earlier visits is not made better here.
+            // Judged by its own pace: earlier visits are not improved here.
             let mut tried = TaskState { slowest_pace: 0, ..state.clone() };
             let visited = self.visit_once(task, &mut tried, slice, extent);
             let is_last = visited.is_err() || tries == TRIES || (self.should_end)();
@@ -437,7 +438,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// One process that measures the open batch sizes of a task, each for a while.
+    /// Runs one process that measures the open batch sizes of a task, each for a while.
     fn visit_once(
         &self,
         task: &Task,
@@ -510,7 +511,7 @@ impl Session<'_> {
     }
 }
 
-/// How long visits for the least samples took.
+/// Durations of visits for the least samples.
 #[derive(Debug, Default)]
 struct Visits {
     number: usize,
@@ -523,8 +524,8 @@ impl Visits {
         self.seconds += seconds;
     }
 
-    /// Of one visit; before there was any, what starting a process and loading a small model took where this was
-    /// written.
+    /// Mean of one visit; before the first, the time of starting a process and loading a small model on the developer's
+    /// machine.
     fn mean_seconds(&self) -> f64 {
         if self.number == 0 { 0.4 } else { self.seconds / self.number as f64 }
     }

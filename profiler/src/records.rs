@@ -1,4 +1,4 @@
-//! Real records from the sources of a workflow, all at once, with the metadata that the engine would give them.
+//! Reads real records from the sources of a workflow, all at once, with the engine's metadata.
 use crate::error::ProfileError;
 use arrow_array::{
     ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use tidemill_operators::api::{BoundSource, OperatorError, SourceRead};
 use tidemill_operators::record::{EventTime, Metadata, record_schema, source_id};
 
-/// Records of one read.
+/// Records per read.
 const ROWS: usize = 64;
-/// Bytes of one read.
+/// Bytes per read.
 const BYTES: usize = 8 << 20;
 
-/// The first records of a source, at most `wanted`. `number` is the place of the source in the workflow. Records that
-/// cannot be read are left out. Intended times and classes are 0: nothing that is measured depends on them.
+/// Returns the first records of a source, at most `wanted`. `number` is the index of the source in the workflow. Unreadable
+/// records are left out. Intended times and classes are 0: no measurement depends on them.
 ///
 /// # Errors
-/// What the source says, [`ProfileError::Stream`] where it can be read only once, and [`ProfileError::NoRecords`] where it
-/// gives none.
+/// Errors of the source, [`ProfileError::Stream`] if it can be read only once, and [`ProfileError::NoRecords`] if it is
+/// empty.
 pub fn read(source: &BoundSource, number: u32, wanted: usize) -> Result<RecordBatch, ProfileError> {
     let failed = |error: OperatorError| ProfileError::Operator { operator: source.id.clone(), error };
     if let Some(stream) = &source.stream {
@@ -85,7 +85,7 @@ pub fn by_time(batch: &RecordBatch) -> RecordBatch {
     take_record_batch(batch, &UInt32Array::from(order)).expect("indices lie within the batch")
 }
 
-/// `rows` rows from row `first` on, from the start again where the batch ends. An empty batch stays empty.
+/// Returns the rows by (event time, id), the order of stateful operators.
 pub fn window(batch: &RecordBatch, first: usize, rows: usize) -> RecordBatch {
     let all = batch.num_rows();
     if all == 0 {

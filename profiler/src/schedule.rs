@@ -1,28 +1,28 @@
-//! What to measure next: first everything a little, then always what is least certain.
+//! Order of measurements: first a little of everything, then always the least certain figure.
 use crate::state::TaskState;
 use crate::statistics::{half_width, mean, samples_for};
 use crate::tasks::Task;
 
-/// Wanted half-width of the 95 % confidence interval of a mean, as a share of the mean.
+/// Half-width goal of the 95 % confidence interval of a mean, as a share of the mean.
 pub const WANTED: f64 = 0.05;
-/// Every figure has at least so many samples.
+/// Least number of samples of a figure.
 pub const LEAST: usize = 5;
-/// And needs no more than so many.
+/// Largest useful number of samples of a figure.
 pub const MOST: usize = 2_000;
 
-/// How uncertain the figure of one batch size is; 0 if it needs nothing more.
+/// Uncertainty of the figure of one batch size; 0 if it is certain enough.
 fn uncertainty(state: &TaskState, batch: u32) -> f64 {
     let samples = state.batches.get(&batch).map(Vec::as_slice).unwrap_or_default();
     let width = half_width(samples);
     if state.failed.is_some() || samples.len() >= MOST || width <= WANTED { 0.0 } else { width }
 }
 
-/// Sizes of batches of a task that need more samples.
+/// Returns the batch sizes of a task that need more samples.
 pub fn open(task: &Task, state: &TaskState) -> Vec<u32> {
     task.batches.iter().copied().filter(|batch| uncertainty(state, *batch) > 0.0).collect()
 }
 
-/// The place of the task to visit next: the first with the largest uncertainty. None when all is certain.
+/// Returns the index of the task to visit next: the first with the largest uncertainty. `None` when all is certain.
 pub fn next(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
     let largest = |(task, state): (&Task, &TaskState)| {
         task.batches.iter().map(|batch| uncertainty(state, *batch)).fold(0.0, f64::max)
@@ -42,36 +42,36 @@ fn is_begun(task: &Task, state: &TaskState) -> bool {
     state.failed.is_some() || state.batches.get(smallest).is_some_and(|samples| samples.len() >= LEAST)
 }
 
-/// The place of the next task without the least samples of its smallest batch: what a profile cannot do without,
-/// however small its budget is. None when all have them.
+/// Returns the index of the next task without the least samples of its smallest batch, which every profile needs, even with
+/// a small budget. `None` when all have them.
 pub fn next_unbegun(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
     tasks.iter().zip(states).position(|(task, state)| !is_begun(task, state))
 }
 
-/// Whether calls after a pause are still to be measured: those of models, and not on a share of a processor, which takes what
-/// a whole one does as far as its quota lasts.
+/// Whether calls after a pause are still to be measured: for models, and not on a share of a processor, which behaves as a
+/// whole one while its quota lasts.
 pub fn wants_pause(task: &Task, state: &TaskState) -> bool {
     let is_whole = task.cpus.is_none_or(|cpus| cpus >= 1.0);
     task.variant.is_some() && is_whole && state.failed.is_none() && state.after_pause.is_empty()
 }
 
-/// The place of the next task with calls after a pause to measure.
+/// Returns the index of the next task with calls after a pause to measure.
 pub fn next_without_pause(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
     tasks.iter().zip(states).position(|(task, state)| wants_pause(task, state))
 }
 
-/// Tasks with times of calls after a pause, and tasks that still want some.
+/// Number of tasks with times of calls after a pause, and of tasks that still need some.
 pub fn pauses(tasks: &[Task], states: &[TaskState]) -> (usize, usize) {
     let with = states.iter().filter(|state| !state.after_pause.is_empty()).count();
     (with, tasks.iter().zip(states).filter(|(task, state)| wants_pause(task, state)).count())
 }
 
-/// How many tasks [`next_unbegun`] has yet to name.
+/// Number of tasks that [`next_unbegun`] has yet to return.
 pub fn unbegun(tasks: &[Task], states: &[TaskState]) -> usize {
     tasks.iter().zip(states).filter(|(task, state)| !is_begun(task, state)).count()
 }
 
-/// Figures that have no samples at all, of tasks that were not given up: the budget did not reach them.
+/// Number of figures without samples, of tasks that were not given up: the budget did not reach them.
 pub fn unreached(tasks: &[Task], states: &[TaskState]) -> usize {
     let of = |(task, state): (&Task, &TaskState)| {
         let without = |batch: &&u32| state.batches.get(*batch).is_none_or(Vec::is_empty);
@@ -80,7 +80,7 @@ pub fn unreached(tasks: &[Task], states: &[TaskState]) -> usize {
     tasks.iter().zip(states).map(of).sum()
 }
 
-/// Figures whose mean is known as well as wanted.
+/// Number of figures whose mean is certain enough.
 pub fn known(tasks: &[Task], states: &[TaskState]) -> usize {
     let of = |(task, state): (&Task, &TaskState)| {
         let known =
@@ -90,14 +90,14 @@ pub fn known(tasks: &[Task], states: &[TaskState]) -> usize {
     tasks.iter().zip(states).map(of).sum()
 }
 
-/// Figures, and how many of them need nothing more: they are known well enough, or were given up.
+/// Number of figures, and of those that need no more samples: certain enough, or given up.
 pub fn figures(tasks: &[Task], states: &[TaskState]) -> (usize, usize) {
     let all = tasks.iter().map(|task| task.batches.len()).sum();
     let open: usize = tasks.iter().zip(states).map(|(task, state)| open(task, state).len()).sum();
     (all, all - open)
 }
 
-/// Seconds that the open figures still take, judged by their samples; those without any count as `unknown` each.
+/// Estimated seconds for the open figures by their samples; those without any count as `unknown` each.
 pub fn seconds_left(tasks: &[Task], states: &[TaskState], unknown: f64) -> f64 {
     let mut sum = 0.0;
     for (task, state) in tasks.iter().zip(states) {
@@ -112,7 +112,7 @@ pub fn seconds_left(tasks: &[Task], states: &[TaskState], unknown: f64) -> f64 {
     sum
 }
 
-/// Seconds of measuring that would make these samples certain.
+/// Estimated seconds of measuring until these samples are certain.
 pub fn more_seconds(samples: &[u64]) -> f64 {
     let wanted = samples_for(samples, WANTED).min(MOST as f64);
     (wanted - samples.len() as f64).max(1.0) * mean(samples) / 1e9

@@ -1,5 +1,5 @@
-//! What was measured so far, a file for each task, so that an interrupted profile goes on where it was and a finished
-//! one is only made more certain.
+//! Measurements so far, one file per task. An interrupted profile resumes from them, and a finished one becomes more
+//! certain.
 use crate::cache::write_whole;
 use crate::error::ProfileError;
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Ends the name of a file of a task.
+/// Extension of a task's file.
 const TASK: &str = ".json";
-/// Letters of the name before that: see [`crate::tasks::Task::key`].
+/// Characters of the name before that: see [`crate::tasks::Task::key`].
 const KEY_LENGTH: usize = 24;
 
 /// Samples of one task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
-    /// What it is, for people who look into the folder.
+    /// Description for people who look into the folder.
     pub what: String,
-    /// Nanoseconds from nothing to the first result, one a process.
+    /// Nanoseconds from process start to the first result, one per process.
     pub load: Vec<u64>,
     /// Most bytes of memory of any process.
     pub peak_memory: u64,
@@ -26,13 +26,13 @@ pub struct TaskState {
     /// Nanoseconds of calls with one record after a pause.
     #[serde(default)]
     pub after_pause: Vec<u64>,
-    /// Nanoseconds of the fixed computation of [`crate::pace`] beside these samples, at its quickest and at its slowest; 0: not known.
+    /// Fastest time of the fixed computation of [`crate::pace`] beside these samples, in nanoseconds; 0: unknown.
     #[serde(default)]
     pub quickest_pace: u64,
-    /// See above.
+    /// Slowest time of the fixed computation; 0: unknown.
     #[serde(default)]
     pub slowest_pace: u64,
-    /// Why it cannot be measured; tried again the next time.
+    /// Reason why it cannot be measured; tried again the next time.
     #[serde(skip)]
     pub failed: Option<String>,
 }
@@ -44,12 +44,12 @@ pub struct StateFolder {
 }
 
 impl StateFolder {
-    /// The states in that folder.
+    /// Opens the states in that folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// The state of a task; nothing yet where there is no readable file.
+    /// Returns the state of a task; empty if there is no readable file.
     pub fn load(&self, key: &str) -> TaskState {
         let bytes = std::fs::read(self.file(key)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
@@ -65,13 +65,13 @@ impl StateFolder {
         write_whole(&path, &bytes)
     }
 
-    /// Where the input of an operator stands for the processes that measure it.
+    /// Path of an operator's input for measuring processes.
     pub fn input(&self, operator: &str, port: usize) -> PathBuf {
         self.folder.join(format!("input-{operator}-{port}.arrow"))
     }
 
-    /// Forgets what was measured: removes the files of this folder that are its own, and the folder if nothing else is in it. Gives the names
-    /// of what else lies there, which stays: somebody may have had a folder of this name before.
+    /// Discards the measurements: removes its own files from this folder, and the folder if nothing else is in it. Returns
+    /// the names of other files, which stay: a folder of this name may have existed before.
     ///
     /// # Errors
     /// When the folder cannot be read, or a file cannot be removed.
@@ -93,7 +93,7 @@ impl StateFolder {
         }
         others.sort();
         if others.is_empty() {
-            // An empty folder says nothing, and a link to one may stay.
+            // An empty folder holds no data, and a link to one may stay.
             let _ = std::fs::remove_dir(&self.folder);
         }
         Ok(others)
@@ -104,7 +104,7 @@ impl StateFolder {
     }
 }
 
-/// Whether a file is one of a state by its name; also one that was being written when the process was killed.
+/// Whether a file is one of a state by its name, including one of a killed process's unfinished write.
 fn has_own_name(name: &str) -> bool {
     let whole = name.strip_suffix(".partial").and_then(|rest| rest.rsplit_once('.'));
     let name = whole.map_or(name, |(whole, _process)| whole);
@@ -113,7 +113,7 @@ fn has_own_name(name: &str) -> bool {
     is_input || name.strip_suffix(TASK).is_some_and(is_key)
 }
 
-/// Whether a file is the state of a task by what is in it.
+/// Whether a file is the state of a task by its content.
 fn is_task(path: &Path) -> bool {
     path.to_string_lossy().ends_with(TASK)
         && std::fs::read(path).is_ok_and(|bytes| serde_json::from_slice::<TaskState>(&bytes).is_ok())

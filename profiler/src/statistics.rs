@@ -1,4 +1,4 @@
-//! Figures from samples.
+//! Statistics of samples.
 use tidemill_spec::profile::BatchTime;
 use tidemill_spec::units::TimeSpan;
 
@@ -6,7 +6,7 @@ use tidemill_spec::units::TimeSpan;
 const Z: f64 = 1.959_963_984_540_054;
 /// Points of a distribution in a profile: every 5 %.
 const POINTS: usize = 21;
-/// Samples that make a distribution, a rough one: slow models get no more.
+/// Least samples of a distribution, a rough one: slow models get no more.
 const LEAST_FOR_POINTS: usize = 5;
 
 /// The mean.
@@ -27,8 +27,8 @@ pub fn deviation(samples: &[u64]) -> f64 {
     (squares / (samples.len() - 1) as f64).sqrt()
 }
 
-/// Half the width of the 95 % confidence interval of the mean, as a share of the mean: `1.96 s / (sqrt(n) mean)`. It
-/// takes the samples for independent. Infinite for fewer than five samples: a deviation of so few tells nothing.
+/// Returns half the width of the 95 % confidence interval of the mean, as a share of the mean: `1.96 s / (sqrt(n) mean)`.
+/// Samples are assumed independent. Infinite for fewer than five samples: their deviation is meaningless.
 ///
 /// ```
 /// use tidemill_profiler::statistics::half_width;
@@ -43,7 +43,7 @@ pub fn half_width(samples: &[u64]) -> f64 {
     if mean == 0.0 { 0.0 } else { Z * deviation(samples) / (samples.len() as f64).sqrt() / mean }
 }
 
-/// Samples that a half-width of `wanted` (a share of the mean) would take, judged by these samples.
+/// Estimates the samples for a half-width of `wanted` (a share of the mean) from these samples.
 pub fn samples_for(samples: &[u64], wanted: f64) -> f64 {
     let mean = mean(samples);
     if mean == 0.0 || samples.len() < 2 {
@@ -52,7 +52,7 @@ pub fn samples_for(samples: &[u64], wanted: f64) -> f64 {
     (Z * deviation(samples) / (wanted * mean)).powi(2).max(5.0)
 }
 
-/// The quantile `q` (0 to 1) of sorted samples, on a straight line between two (type 7 of Hyndman and Fan 1996).
+/// Returns the quantile `q` (0 to 1) of sorted samples, interpolated linearly (type 7 of Hyndman and Fan 1996).
 pub fn quantile(sorted: &[u64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = q.clamp(0.0, 1.0) * last as f64;
@@ -78,8 +78,8 @@ fn wilson(share: f64, n: f64) -> (f64, f64) {
     (((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0))
 }
 
-/// The same where a share of so many is as uncertain as one of `independent` samples: those that were counted depend on each
-/// other, as the boxes of a track do.
+/// Returns this interval for dependent samples, such as the boxes of a track, whose share is as uncertain as that of
+/// `independent` samples.
 pub fn wilson_percent_of(right: u64, all: u64, independent: u64) -> Option<(f64, f64)> {
     if all == 0 || independent >= all {
         return wilson_percent(right, all);
@@ -87,7 +87,7 @@ pub fn wilson_percent_of(right: u64, all: u64, independent: u64) -> Option<(f64,
     Some(wilson(right as f64 / all as f64, independent.max(1) as f64))
 }
 
-/// A number of nanoseconds with four digits: more are noise, and a file with them is hard to read.
+/// Rounds nanoseconds to four digits: more are noise and make files hard to read.
 pub fn rounded(nanoseconds: f64) -> TimeSpan {
     if nanoseconds <= 0.0 {
         return TimeSpan(0);
@@ -96,7 +96,7 @@ pub fn rounded(nanoseconds: f64) -> TimeSpan {
     TimeSpan(((nanoseconds / step).round() * step) as u64)
 }
 
-/// The row of a profile for times of batches of one size, all multiplied by `factor`. None without samples.
+/// Returns the row of a profile for times of batches of one size, all multiplied by `factor`. `None` without samples.
 pub fn batch_time(batch: u32, nanoseconds: &[u64], factor: f64) -> Option<BatchTime> {
     if nanoseconds.is_empty() {
         return None;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written into a profile is accepted by it.
+        /// A profile accepts the rows that are written into it.
         #[test]
         fn rows_are_sound(samples in prop::collection::vec(1..u64::MAX / 1000, 1..80), factor in 0.5..4.0f64) {
             let row = batch_time(1, &samples, factor).unwrap();

@@ -1,7 +1,7 @@
-//! The only clock of this crate: it measures this machine, no record's time depends on it.
+//! The only clock of this crate. It measures this machine; no record's time depends on it.
 use std::time::{Duration, Instant};
 
-/// Runs from when it is made.
+/// Measures the time since its creation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch(Instant);
 

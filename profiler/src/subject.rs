@@ -1,4 +1,4 @@
-//! What is profiled: a workflow and the models that can run on this machine.
+//! The subject of a profile: a workflow and the models that can run on this machine.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tidemill_operators::registry::Registry;
@@ -10,20 +10,20 @@ use tidemill_spec::workflow::{Input, Operator, Workflow};
 /// Variant (the manifest's id) by operator.
 pub type Choice = BTreeMap<String, String>;
 
-/// More combinations of models than this are not all tried: only the first choice and each of its neighbours.
+/// Most combinations of models that are all tried; beyond it only the first choice and each of its neighbours.
 const MOST_COMBINATIONS: usize = 256;
 
-/// Records of a source that are due within so many seconds leave it together.
+/// Records of a source that are due within this many seconds leave it together.
 const TOGETHER_SECONDS: f64 = 1e-3;
 
 /// A model that can run here.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// The manifest's path as the workflow writes it.
+    /// The manifest's path as written in the workflow.
     pub written: String,
     /// The manifest.
     pub manifest: Manifest,
-    /// Backends to measure, all of which are here.
+    /// Backends to measure, all of them available here.
     pub backends: Vec<String>,
 }
 
@@ -33,17 +33,19 @@ impl Model {
         &self.manifest.id
     }
 
-    /// Changes whenever the model's outputs may: sha256 of the manifest, which has those of its files.
+    /// Returns a digest that changes whenever the model's outputs may: sha256 of the manifest, which has those of its
+    /// files.
     pub fn digest(&self) -> String {
         sha256(&serde_json::to_vec(&self.manifest).unwrap_or_default())
     }
 
-    /// The manifest's metric as an accuracy: a share of right answers is one, one minus a share of wrong ones too.
+    /// Converts the manifest's metric to an accuracy, if it is a share of right answers, or one minus a share of wrong
+    /// ones.
     pub fn accuracy(&self) -> Option<Percent> {
         let metric = self.manifest.metric.as_ref()?;
         let value = metric.value.value;
         let share = if metric.higher_is_better { value } else { 1.0 - value };
-        // Without the dust of the subtraction.
+        // Removes the rounding error of the subtraction.
         (0.0..=1.0).contains(&value).then(|| Percent((share * 1e8).round() / 1e6))
     }
 }
@@ -62,7 +64,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The workflow with only the usable variants.
+    /// Returns the workflow with only the usable variants.
     pub fn usable(&self) -> Workflow {
         let mut workflow = self.workflow.clone();
         for operator in &mut workflow.operators {
@@ -78,8 +80,8 @@ impl Subject {
         self.models.get(operator)?.iter().find(|model| model.id() == id)
     }
 
-    /// For every operator with models the most accurate one by the manifests' metrics, else the last, which by
-    /// custom is the largest.
+    /// Returns for every operator with models the most accurate one by the manifests' metrics, else the last, which by
+    /// convention is the largest.
     pub fn reference(&self) -> Choice {
         let best = |models: &Vec<Model>| {
             let key = |model: &Model| model.accuracy().map(|accuracy| (accuracy.0 * 1e6) as u64);
@@ -88,7 +90,7 @@ impl Subject {
         self.models.iter().filter_map(|(operator, models)| Some((operator.clone(), best(models)?))).collect()
     }
 
-    /// All combinations of models; where they are too many the reference and those that differ from it in one model.
+    /// Returns all combinations of models; if they are too many, the reference and those that differ from it in one model.
     pub fn combinations(&self) -> Vec<Choice> {
         let product: usize = self.models.values().map(Vec::len).fold(1, usize::saturating_mul);
         if product > MOST_COMBINATIONS {
@@ -128,7 +130,7 @@ impl Subject {
         from.map(|input| input.from.value.as_str()).collect()
     }
 
-    /// What each operator and sink receives from.
+    /// Returns the inputs of each operator and sink.
     fn inputs(&self) -> BTreeMap<&str, Vec<&str>> {
         fn from(input: &Input) -> &str {
             &input.from.value
@@ -138,7 +140,7 @@ impl Subject {
         operators.chain(sinks.iter().map(|s| (s.id.value.as_str(), vec![from(&s.input)]))).collect()
     }
 
-    /// Operators with models before `id`, itself left out: all of them, or only the `nearest`.
+    /// Operators with models before `id`, excluding itself: all of them, or only the `nearest`.
     fn models_upstream(&self, id: &str, nearest: bool) -> BTreeSet<String> {
         let inputs = self.inputs();
         let of = |id: &str| inputs.get(id).into_iter().flatten().copied();
@@ -159,19 +161,19 @@ impl Subject {
         found
     }
 
-    /// Operators with models whose choice the output of `id` depends on: itself and all before it.
+    /// Operators with models that affect the output of `id`: itself and all before it.
     pub fn models_before(&self, id: &str) -> BTreeSet<String> {
         let mut found = self.models_upstream(id, false);
         found.extend(self.models.contains_key(id).then(|| id.to_owned()));
         found
     }
 
-    /// The nearest operators with models before `id`, itself left out.
+    /// The nearest operators with models before `id`, excluding itself.
     pub fn nearest_models(&self, id: &str) -> BTreeSet<String> {
         self.models_upstream(id, true)
     }
 
-    /// The part of a choice that the output of `id` depends on.
+    /// Returns the part of a choice that affects the output of `id`.
     pub fn relevant(&self, id: &str, choice: &Choice) -> Choice {
         if choice.is_empty() {
             return Choice::new();
@@ -184,8 +186,8 @@ impl Subject {
             .collect()
     }
 
-    /// Records that one frame from `id` carries. What comes by itself travels by itself: a frame has those that are due while
-    /// a source sleeps, one but at high rates. A window gives what a tick has at once.
+    /// Number of records per frame from `id`. Records that arrive singly travel singly: a frame has those that become due
+    /// while a source sleeps, which is one except at high rates. A window emits the results of a tick at once.
     pub fn rows_per_frame(&self, id: &str) -> usize {
         let rates = self.workflow.sources.iter().filter_map(|source| Some(source.rate.as_ref()?.value.0));
         let rate =
@@ -264,7 +266,7 @@ sinks: [{id: out, kind: jsonl, input: mind}]
         assert_eq!(subject.rows_per_frame("a"), 1);
     }
 
-    /// Each of forty joins has two ways to the one before it, so there are 2^40 ways to the first.
+    /// Each of forty joins has two paths to the one before it, so there are 2^40 paths to the first.
     #[test]
     fn models_are_found_behind_many_ways() {
         let mut subject = subject();

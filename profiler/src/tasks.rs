@@ -1,4 +1,4 @@
-//! What is to be measured: operators with each model and backend, on each type of worker that this machine can be.
+//! The measurements to make: operators with each model and backend, on each worker type that this machine can emulate.
 use crate::subject::Subject;
 use std::collections::BTreeMap;
 use tidemill_spec::digest::sha256;
@@ -6,7 +6,7 @@ use tidemill_spec::infrastructure::{Infrastructure, WorkerType};
 use tidemill_spec::profile::How;
 use tidemill_spec::units::Bytes;
 
-/// The machine that measures.
+/// The measuring machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Host {
     /// Name of the processor.
@@ -15,7 +15,7 @@ pub struct Host {
     pub cores: usize,
     /// Bytes of memory, where known.
     pub memory: Option<u64>,
-    /// The load average before, if other programs keep the machine busy: times are too long then.
+    /// The load average before, if other programs keep the machine busy, which makes times too long.
     pub busy: Option<f64>,
 }
 
@@ -24,9 +24,9 @@ pub struct Host {
 pub struct Kind {
     /// Name in the infrastructure.
     pub worker_type: String,
-    /// What its figures will be.
+    /// Origin of its figures.
     pub how: How,
-    /// Processors to hold the measuring process back to; none: not held back.
+    /// Processors to restrain the measuring process to; `None`: unrestrained.
     pub cpus: Option<f64>,
     /// Stated slowness: times are multiplied by it.
     pub factor: f64,
@@ -36,8 +36,8 @@ pub struct Kind {
     pub memory: Option<Bytes>,
 }
 
-/// The types of an infrastructure that can be measured here, and why the others cannot. `factors` says by how much a
-/// type is slower than this machine.
+/// Returns the worker types of an infrastructure that can be measured here, and the reasons why others cannot. `factors`
+/// has the slowdown of types against this machine.
 pub fn kinds(
     infrastructure: &Infrastructure,
     host: &Host,
@@ -80,7 +80,7 @@ fn kind(worker: &WorkerType, host: &Host, factor: f64) -> Kind {
     }
 }
 
-/// One thing to measure; types of workers that are held back alike share it.
+/// One measurement; worker types with equal restraints share it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Operator or source id.
@@ -89,14 +89,14 @@ pub struct Task {
     pub variant: Option<String>,
     /// Backend of the model.
     pub backend: Option<String>,
-    /// Processors to hold the process back to.
+    /// Processors to restrain the process to.
     pub cpus: Option<f64>,
     /// Sizes of batches.
     pub batches: Vec<u32>,
 }
 
 impl Task {
-    /// In words.
+    /// Returns a description.
     pub fn name(&self) -> String {
         let mut name = self.operator.clone();
         for part in [&self.variant, &self.backend].into_iter().flatten() {
@@ -109,7 +109,7 @@ impl Task {
         name
     }
 
-    /// Changes whenever the times may: the name of its state.
+    /// Returns a key that changes whenever the times may: the name of its state.
     pub fn key(&self, subject: &Subject, host: &Host, input: &str) -> String {
         let model = self.variant.as_ref().and_then(|variant| subject.model(&self.operator, variant));
         let model = model.map(|model| model.digest()).unwrap_or_default();
@@ -122,7 +122,7 @@ impl Task {
     }
 }
 
-/// Everything to measure: sources, then operators, in the order of the workflow.
+/// Returns all measurements: sources, then operators, in the order of the workflow.
 pub fn tasks(subject: &Subject, kinds: &[Kind]) -> Vec<Task> {
     let mut limits: Vec<Option<f64>> = Vec::new();
     for kind in kinds {
@@ -208,7 +208,7 @@ tiers:
         );
         assert!(left.len() == 1 && left[0].contains("A100"), "{left:?}");
         let tasks = tasks(&subject(), &kinds);
-        // Two sources, one join, five models with a backend each; two ways to be held back.
+        // Two sources, one join, five models with a backend each; two restraints.
         assert_eq!(tasks.len(), 2 * 8);
     }
 

@@ -1,5 +1,5 @@
-//! The process that measures one operator: it reads requests on stdin and answers on stdout, a JSON object a line. It
-//! ends when stdin does, so it never outlives the process that started it.
+//! The process that measures one operator. It reads requests on stdin and answers on stdout, one JSON object per line. It
+//! ends with its stdin, so it never outlives the process that started it.
 use crate::cache;
 use crate::overheads;
 use crate::pace;
@@ -21,77 +21,77 @@ use tidemill_operators::record::{EventTime, Metadata};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::workflow::Workflow;
 
-/// Runs before a batch size counts.
+/// Runs of a batch size before measuring.
 const WARM_UPS: usize = 2;
-/// Nanoseconds of one sample, at least: what is quicker is run several times for one, so that samples last long enough
-/// to be held back as often as they should, and clocks to be right.
+/// Least nanoseconds of one sample. Faster calls are repeated, so that a sample is long enough for the restraint to take
+/// effect and for the clock to be precise.
 const LEAST_SAMPLE: u64 = 100_000;
 /// Runs of one sample, at most.
 const MOST_RUNS: u64 = 10_000;
 
-/// Nanoseconds without a call before each call that is measured after a pause: as far apart as records at 50/s.
+/// Nanoseconds without a call before each call that is measured after a pause: the distance of records at 50/s.
 pub const PAUSE: u64 = 20_000_000;
-/// Bytes that are written in such a pause: as other models and the system do, they take the processor's caches.
+/// Bytes written in such a pause, which evict the processor's caches as other models and the system do.
 const OTHER_WORK: usize = 8 << 20;
 
-/// A measurement that the parent process asks for.
+/// A request of the parent process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Make the operator ready.
+    /// Prepare the operator.
     Load(Load),
-    /// Run batches of this size for so many seconds, but at least and at most so many.
+    /// Run batches of this size for a time, with a least and a largest number.
     Measure {
         /// Records of a batch.
         batch: usize,
-        /// Seconds.
+        /// Duration in seconds.
         seconds: f64,
-        /// At least so many batches.
+        /// Least number of batches.
         least: usize,
-        /// At most so many batches.
+        /// Largest number of batches.
         most: usize,
     },
-    /// Tell the most memory that the process has used.
+    /// Report the peak memory of the process.
     Memory,
     /// Run the fixed computation that shows the processor's pace.
     Pace,
     /// Run an engine with operators that do nothing.
     Overheads,
-    /// Run batches of one record, so many, each after [`PAUSE`] in which other memory is used.
+    /// Run batches of one record, each after [`PAUSE`] in which other memory is used.
     MeasureAfterPause {
         /// Calls.
         calls: usize,
     },
 }
 
-/// What to measure.
+/// The operator to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Workflow file.
     pub workflow: PathBuf,
     /// Operator or source id.
     pub operator: String,
-    /// Manifest path, as the workflow writes it, by operator: one for each with models.
+    /// Manifest path, as written in the workflow, by operator: one for each with models.
     pub variants: BTreeMap<String, String>,
     /// Backend for the operator's model.
     pub backend: Option<String>,
-    /// Files with the operator's input, one for each input, in the order in which it may get them.
+    /// Files with the operator's input, one for each input, in a valid order of arrival.
     pub inputs: Vec<PathBuf>,
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The operator is ready; from nothing to the first result it took so many nanoseconds.
+    /// The operator is ready; nanoseconds from process start to the first result.
     Loaded(u64),
     /// Nanoseconds of each batch.
     Measured(Vec<u64>),
     /// Bytes.
     Memory(u64),
-    /// What the engine took.
+    /// Costs of the engine.
     Overheads(overheads::Found),
-    /// It did not work.
+    /// The request failed.
     Failed(String),
 }
 
@@ -101,7 +101,7 @@ pub enum Reply {
 /// When stdout is closed.
 pub fn serve(registry: &Registry) -> io::Result<()> {
     let (sender, requests) = mpsc::channel::<String>();
-    // Also while a model runs for minutes, the end of stdin ends the process.
+    // Reads in a thread, so that the end of stdin ends the process even while a model runs for minutes.
     std::thread::Builder::new().name("requests".into()).spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { break };
@@ -148,12 +148,12 @@ fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> R
     }
 }
 
-/// Most memory that this process has used, in bytes; 0 where the system does not tell.
+/// Peak memory of this process in bytes; 0 if the system does not report it.
 fn peak_memory() -> u64 {
     tidemill_machine::Process::this().status().peak().unwrap_or(0)
 }
 
-/// What is measured.
+/// The operator under test.
 enum Bench {
     Source {
         bound: BoundSource,
@@ -244,7 +244,7 @@ impl Bench {
         Ok(times)
     }
 
-    /// One batch; nanoseconds.
+    /// Runs one batch; returns nanoseconds.
     fn once(&mut self, batch: usize) -> Result<u64, OperatorError> {
         match self {
             Self::Source { bound, reader } => {
@@ -278,8 +278,8 @@ impl Bench {
     }
 }
 
-/// An epoch with `batch` records of every input; nanoseconds. Where the records end a new instance starts again with
-/// the first, so that time only grows.
+/// Runs an epoch with `batch` records of every input; returns nanoseconds. At the end of the records a new instance starts
+/// again with the first, so that time only grows.
 fn epoch(
     bound: &BoundOperator,
     instance: &mut Instance,

@@ -1,4 +1,4 @@
-//! Columns of Arrow: the cells that a model reads, and what it gives.
+//! Conversion between Arrow columns and the model's inputs and outputs.
 use crate::steps::{Cell, OutputColumn};
 use crate::tensor::TensorData;
 use arrow_array::{

@@ -1,14 +1,14 @@
-//! Boxes from the places of a detection head, and non-maximum suppression: of boxes that overlap, the best stays.
+//! Boxes from the cells of a detection head, and non-maximum suppression: of overlapping boxes, the best stays.
 use tidemill_spec::manifest::{BoxDecoding, BoxForm, BoxScores};
 
 /// Numbers of a box in a column of boxes: left, top, width and height as shares of the picture, score, class.
 pub const BOX_NUMBERS: usize = 6;
 
-/// Places that are looked at, at most: those with the best scores; twice as many as boxes are wanted, where that is more.
-/// More would make suppression slow for a head that finds something everywhere.
+/// Most cells considered, those with the best scores; twice the requested number of boxes if that is more. More would make
+/// suppression slow for a head with detections everywhere.
 const MOST_CANDIDATES: usize = 1024;
 
-/// A box of a picture.
+/// A candidate box of a picture.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Candidate {
     left: f32,
@@ -30,11 +30,11 @@ impl Candidate {
         if union > 0.0 { common / union } else { 0.0 }
     }
 
-    /// The part of it that lies in the picture; none of it may.
+    /// The part within the picture; `None` if there is none.
     fn clipped(self) -> Option<Self> {
         let (left, top) = (self.left.max(0.0), self.top.max(0.0));
         let (right, bottom) = ((self.left + self.width).min(1.0), (self.top + self.height).min(1.0));
-        // `max` and `min` take the other number where one is NaN.
+        // `max` and `min` return the other number if one is NaN.
         let is_number = [self.left, self.top, self.width, self.height].iter().all(|number| !number.is_nan());
         let is_there = is_number && right > left && bottom > top;
         is_there.then_some(Self { left, top, width: right - left, height: bottom - top, ..self })
@@ -50,7 +50,7 @@ pub struct BoxDecoder {
 }
 
 impl BoxDecoder {
-    /// A decoder of tensors of this shape, without the batch; none if it cannot be read.
+    /// Creates a decoder for tensors of this shape, without the batch; `None` if it does not fit.
     pub fn new(decoding: &BoxDecoding, shape: &[usize]) -> Option<Self> {
         let (places, numbers) = match (shape, decoding.transposed) {
             (&[places, numbers], false) | (&[numbers, places], true) => (places, numbers),
@@ -64,11 +64,11 @@ impl BoxDecoder {
         is_readable.then(|| Self { decoding: decoding.clone(), places, numbers })
     }
 
-    /// The boxes of one picture: [`BOX_NUMBERS`] for each, as many as the manifest says, those that are missing 0.
+    /// Returns the boxes of one picture: [`BOX_NUMBERS`] for each, as many as the manifest says, padded with 0.
     pub fn decode(&self, values: &[f32]) -> Vec<f32> {
         let mut found: Vec<Candidate> =
             (0..self.places).filter_map(|place| self.candidate(values, place)).collect();
-        // Stable, so that equal scores stay in the order of the places.
+        // A stable sort keeps equal scores in the order of cells.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         let most = self.decoding.most as usize;
         found.truncate(MOST_CANDIDATES.max(2 * most));
@@ -91,7 +91,7 @@ impl BoxDecoder {
         numbers
     }
 
-    /// The box of a place, if its score is high enough and any of it is in the picture.
+    /// Returns the box of a cell, if its score is high enough and a part of it is in the picture.
     fn candidate(&self, values: &[f32], place: usize) -> Option<Candidate> {
         let at = |number: usize| match self.decoding.transposed {
             true => values[number * self.places + place],
@@ -107,14 +107,14 @@ impl BoxDecoder {
                 let (class, score) = best(4);
                 (score, class as f32)
             }
-            // Most places have nothing: their classes are not looked at.
+            // Most cells are empty: their classes are not read.
             BoxScores::Objectness if at(4) < self.decoding.threshold => return None,
             BoxScores::Objectness => {
                 let (class, score) = best(5);
                 (at(4) * score, class as f32)
             }
         };
-        // A score that is no number is not high enough; one of 0 says that there is no box.
+        // A score that is no number is too low; 0 means that there is no box.
         if !(score >= self.decoding.threshold && score > 0.0 && class.is_finite()) {
             return None;
         }
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Values close to each other, since they are computed.
+    /// Compares with a tolerance, since values are computed.
     fn assert_boxes(found: &[f32], expected: &[[f32; 6]]) {
         let expected: Vec<f32> = expected.iter().flatten().copied().collect();
         assert_eq!(found.len(), expected.len());
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn common_heads_are_read() {
-        // Corners in pixels of a picture of 100 x 50, objectness, two classes; numbers before places.
+        // Corners in pixels of a picture of 100 x 50, objectness, two classes; numbers before cells.
         let decoding = BoxDecoding {
             form: BoxForm::Corners,
             scores: BoxScores::Objectness,
@@ -192,7 +192,7 @@ mod tests {
         let places = [[10.0, 10.0, 30.0, 20.0, 0.9, 0.1, 0.8], [60.0, 20.0, 90.0, 60.0, 0.5, 0.7, 0.2]];
         let values: Vec<f32> = (0..7).flat_map(|number| places.map(|place| place[number])).collect();
         let decoder = BoxDecoder::new(&decoding, &[7, 2]).unwrap();
-        // The second one reaches out of the picture.
+        // The second one exceeds the picture.
         assert_boxes(
             &decoder.decode(&values),
             &[[0.1, 0.2, 0.2, 0.2, 0.72, 1.0], [0.6, 0.4, 0.3, 0.6, 0.35, 0.0]],
@@ -211,15 +211,15 @@ mod tests {
         assert!(BoxDecoder::new(&each, &[4, 4]).is_none() && BoxDecoder::new(&each, &[5]).is_none());
     }
 
-    /// A width or height in shares of the picture, at times none. Whole numbers are drawn because proptest 1.12 panics
-    /// on the last step of a range of f32 whose lower end is no multiple of the steps of its upper end.
+    /// A width or height in shares of the picture, sometimes none. Whole numbers are drawn because proptest 1.12 panics on
+    /// the last step of a range of f32 whose lower end is no multiple of the steps of its upper end.
     fn side() -> impl Strategy<Value = f32> {
         (-1_000i16..8_000).prop_map(|parts| f32::from(parts) / 10_000.0)
     }
 
     proptest! {
-        /// Whatever a head says: boxes lie in the picture, the best first, none overlaps a better one, and each that is
-        /// missing overlaps one that is there or comes behind the last.
+        /// For any output of a head: boxes are within the picture, the best first, none overlaps a better one, and each
+        /// missing one overlaps a present one or comes after the last.
         #[test]
         fn what_is_left_is_the_best(
             places in proptest::collection::vec(

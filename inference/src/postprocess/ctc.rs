@@ -4,14 +4,14 @@ use super::scores::argmax;
 /// Turns per-step scores into text.
 #[derive(Debug, Clone)]
 pub struct CtcDecoder {
-    /// Text of each class; none for the blank.
+    /// Text of each class; `None` for the blank.
     classes: Vec<Option<char>>,
 }
 
 impl CtcDecoder {
-    /// A decoder for `classes` classes, of which number `blank` is the blank. The other classes are the
-    /// characters of the alphabet in order, so with blank 0 class i is character i - 1; an alphabet
-    /// of as many characters as classes has one for the blank too, which is never used.
+    /// Creates a decoder for `classes` classes, with class `blank` as the blank. The other classes are the characters of
+    /// the alphabet in order, so with blank 0 class i is character i - 1. An alphabet with as many characters as classes
+    /// has one for the blank too, which is never used.
     ///
     /// `None` if the numbers do not fit.
     pub fn new(alphabet: &str, blank: usize, classes: usize) -> Option<Self> {
@@ -26,8 +26,8 @@ impl CtcDecoder {
         Some(Self { classes: all })
     }
 
-    /// The text of the scores of one record, step after step: the best class of each step, repeats
-    /// merged, blanks dropped, spaces at both ends removed.
+    /// Decodes the scores of one record, step after step: the best class of each step, repeats merged, blanks dropped,
+    /// spaces at both ends removed.
     pub fn decode(&self, scores: &[f32]) -> String {
         let mut text = String::new();
         let mut previous = None;

@@ -1,4 +1,4 @@
-//! From a model's tensors to column values: one file for each kind of step.
+//! Conversion of a model's tensors to column values: one file for each kind of step.
 pub mod boxes;
 pub mod ctc;
 pub mod scores;

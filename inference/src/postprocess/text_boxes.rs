@@ -1,5 +1,5 @@
-//! Boxes around lines of text, from a map of how likely each place of the picture belongs to text, as detectors with
-//! differentiable binarization give it (DB, Liao et al. 2020).
+//! Boxes around lines of text, from a map of text probabilities, as detectors with differentiable binarization give it (DB,
+//! Liao et al. 2020).
 //!
 //! ```
 //! use tidemill_inference::postprocess::text_boxes::TextBoxDecoder;
@@ -13,12 +13,12 @@
 //! // Left, top, width, height as shares of the picture, score, class.
 //! assert_eq!(decoder.decode(&map), [0.25, 0.25, 0.5, 0.5, 0.75, 0.0]);
 //! ```
-//! Places that touch are one line, and its box is the smallest upright one around them; the published decoding turns boxes with
-//! the text. Growing is that of the published decoding.
+//! Touching cells form one line, and its box is the smallest upright one around them; the published decoding rotates boxes
+//! with the text. Growing follows the published decoding.
 use super::boxes::BOX_NUMBERS;
 use tidemill_spec::manifest::TextDecoding;
 
-/// A line of text, in places of the map.
+/// A line of text, in cells of the map.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Line {
     left: f32,
@@ -43,18 +43,18 @@ pub struct TextBoxDecoder {
 }
 
 impl TextBoxDecoder {
-    /// A decoder of maps of this shape, without the batch; none if it cannot be read.
+    /// Creates a decoder for maps of this shape, without the batch; `None` if it does not fit.
     pub fn new(decoding: &TextDecoding, shape: &[usize]) -> Option<Self> {
         let (&[height, width] | &[1, height, width]) = shape else { return None };
         (width > 0 && height > 0).then(|| Self { decoding: decoding.clone(), width, height })
     }
 
-    /// The boxes of one picture in reading order: left, top, width, height, score and 0 for each, as many as the manifest
-    /// says, those that are missing 0.
+    /// Returns the boxes of one picture in reading order: left, top, width, height, score and 0 for each, as many as the
+    /// manifest says, padded with 0.
     pub fn decode(&self, map: &[f32]) -> Vec<f32> {
         let most = self.decoding.most as usize;
         let mut lines = self.lines(map);
-        // Stable, so that equal scores stay in the order of the places.
+        // A stable sort keeps equal scores in the order of cells.
         lines.sort_by(|a, b| b.score.total_cmp(&a.score));
         lines.truncate(most);
         let ordered = in_reading_order(lines);
@@ -63,7 +63,7 @@ impl TextBoxDecoder {
         numbers
     }
 
-    /// Places that belong to text and touch, if they are large and likely enough.
+    /// Returns touching text cells that are large and likely enough.
     fn lines(&self, map: &[f32]) -> Vec<Line> {
         let is_text = |value: f32| value > self.decoding.threshold;
         let mut seen = vec![false; map.len()];
@@ -96,7 +96,7 @@ impl TextBoxDecoder {
             let least = self.decoding.least as usize;
             let is_large = last.0 + 1 - first.0 >= least && last.1 + 1 - first.1 >= least;
             let score = (sum / f64::from(count)) as f32;
-            // A score of 0 would say that there is no box.
+            // A score of 0 would mean that there is no box.
             if is_large && score >= self.decoding.score && score > 0.0 {
                 let (left, top) = (first.0 as f32, first.1 as f32);
                 let (right, bottom) = ((last.0 + 1) as f32, (last.1 + 1) as f32);
@@ -106,7 +106,7 @@ impl TextBoxDecoder {
         lines
     }
 
-    /// The numbers of a box, grown, within the picture.
+    /// Returns the numbers of a box, grown, within the picture.
     fn grown(&self, line: Line) -> [f32; BOX_NUMBERS] {
         let (width, height) = (line.right - line.left, line.bottom - line.top);
         let by = self.decoding.grow * width * height / (2.0 * (width + height));
@@ -117,7 +117,8 @@ impl TextBoxDecoder {
     }
 }
 
-/// Row by row from the top, each from the left. To the row of a line belongs what has its middle above the line's bottom.
+/// Sorts row by row from the top, each from the left. A line belongs to the row if its middle is above the bottom of the
+/// row's first line.
 fn in_reading_order(mut lines: Vec<Line>) -> Vec<Line> {
     lines.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
     let mut start = 0;
@@ -139,7 +140,7 @@ mod tests {
         TextDecoding { threshold: 0.3, score: 0.5, grow: 0.0, least: 2, most: 3 }
     }
 
-    /// A map of 20 x 10 places with these rectangles: left, top, right, bottom, value.
+    /// A map of 20 x 10 cells with these rectangles: left, top, right, bottom, value.
     fn map(rectangles: &[(usize, usize, usize, usize, f32)]) -> Vec<f32> {
         let mut map = vec![0.0; 200];
         for (left, top, right, bottom, value) in rectangles {
@@ -150,7 +151,7 @@ mod tests {
         map
     }
 
-    /// Left, top, right, bottom of what is found, in places.
+    /// Left, top, right, bottom of the boxes found, in cells.
     fn found(decoder: &TextBoxDecoder, map: &[f32]) -> Vec<[f32; 4]> {
         let decoded = decoder.decode(map);
         assert_eq!(decoded.len(), decoder.decoding.most as usize * BOX_NUMBERS);
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn boxes_grow_by_area_over_circumference_within_the_picture() {
-        // 6 x 3 places: 18 / 18 = 1 place to each side.
+        // 6 x 3 cells: 18 / 18 = 1 cell to each side.
         let grown = TextDecoding { grow: 1.0, ..decoding() };
         let decoder = TextBoxDecoder::new(&grown, &[10, 20]).unwrap();
         assert_eq!(found(&decoder, &map(&[(5, 4, 11, 7, 0.9)])), [[4.0, 3.0, 12.0, 8.0]]);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a model says, boxes lie in the picture, and without growth each place of a likely line is in one.
+        /// For any model output: boxes are within the picture, and without growth each cell of a likely line is in one.
         #[test]
         fn every_line_has_its_box(values in proptest::collection::vec(0.0f32..1.0, 48), grow in 0.0f32..3.0) {
             let settings = TextDecoding { score: 0.0, least: 1, most: 48, ..decoding() };

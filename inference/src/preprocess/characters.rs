@@ -1,7 +1,7 @@
-//! Text: characters to numbers.
+//! Conversion of characters to numbers.
 use std::collections::HashMap;
 
-/// Numbers the characters of a text by their place in an alphabet.
+/// Numbers the characters of a text by their position in an alphabet.
 #[derive(Debug, Clone)]
 pub struct Characters {
     numbers: HashMap<char, i64>,
@@ -18,8 +18,8 @@ impl Characters {
         Self { numbers, length }
     }
 
-    /// The numbers of a text, in lower case where the alphabet lacks a capital; characters outside the alphabet are left
-    /// out, the rest is cut or filled up with 0.
+    /// Returns the numbers of a text, in lower case if the alphabet lacks a capital. Characters outside the alphabet are
+    /// left out; the result is cut or padded with 0.
     pub fn numbers(&self, text: &str) -> Vec<i64> {
         let mut numbers = Vec::with_capacity(self.length);
         self.append(text, &mut numbers);

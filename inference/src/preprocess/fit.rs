@@ -1,11 +1,11 @@
-//! Images whose ratio of width to height counts, such as lines of text: scaled to the model's height, filled up on
-//! the right. Also the order of the colours.
+//! Images whose aspect ratio matters, such as lines of text: scaled to the model's height, padded on the right. Also the
+//! order of the colours.
 use super::{Rejected, image};
 use crate::steps::StepsError;
 use ::image::RgbImage;
 use tidemill_spec::manifest::{ModelInput, Preprocess};
 
-/// The way from an encoded image to values, for inputs with the steps `fit_height` or `bgr`.
+/// The conversion of an encoded image to values, for inputs with the steps `fit_height` or `bgr`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitSteps {
     height: u32,
@@ -18,20 +18,20 @@ pub struct FitSteps {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scaling {
-    /// It must have the size already.
+    /// The image must have the size already.
     None,
-    /// To the size, whatever its ratio.
+    /// To the size, ignoring its ratio.
     Stretch,
     /// To the height; the rest of the width is 0.
     Fit,
 }
 
 impl FitSteps {
-    /// The steps of an image input of `[3, height, width]` values; nothing if neither `fit_height` nor `bgr` is
+    /// Returns the steps of an image input of `[3, height, width]` values; `None` if neither `fit_height` nor `bgr` is
     /// among them.
     ///
     /// # Errors
-    /// Steps in another order than `resize` or `fit_height`, `bgr`, `normalize`, or that give another size.
+    /// Steps in another order than `resize` or `fit_height`, `bgr`, `normalize`, or with another size.
     pub fn of(input: &ModelInput, shape: &[usize]) -> Result<Option<Self>, StepsError> {
         let ours = |step: &Preprocess| matches!(step, Preprocess::FitHeight { .. } | Preprocess::Bgr {});
         let &[3, height, width] = shape else { return Ok(None) };
@@ -48,7 +48,7 @@ impl FitSteps {
             mean: [0.0; 3],
             std: [1.0; 3],
         };
-        // Each step has a place in the order; the next one must come behind it.
+        // Each step has a rank in the order; the next one must rank higher.
         let mut place = 0;
         for step in &input.preprocess {
             let (this, given) = match &step.value {
@@ -103,16 +103,16 @@ impl FitSteps {
         Ok(())
     }
 
-    /// The same with the values as they are, for models that normalize them themselves.
+    /// Appends the raw bytes, for models that normalize them themselves.
     ///
     /// # Errors
-    /// As for [`FitSteps::append`].
+    /// See [`FitSteps::append`].
     pub fn append_bytes(&self, bytes: &[u8], values: &mut Vec<u8>) -> Result<(), Rejected> {
         self.append_values(&self.scaled(bytes)?, values, |_, pixel| pixel);
         Ok(())
     }
 
-    /// The pixels of an image in the size of the model, or narrower.
+    /// Returns the pixels of an image in the size of the model, or narrower.
     fn scaled(&self, bytes: &[u8]) -> Result<RgbImage, Rejected> {
         let pixels = image::decode(bytes)?;
         Ok(match self.scaling {
@@ -130,13 +130,13 @@ impl FitSteps {
         })
     }
 
-    /// Width of an image of this size once it has the model's height; a wider one than there is room is squeezed.
+    /// Width of an image of this size scaled to the model's height; a too wide one is squeezed.
     fn fitted_width(&self, width: u32, height: u32) -> u32 {
         let scaled = (u64::from(width) * u64::from(self.height)).div_ceil(u64::from(height.max(1)));
         u32::try_from(scaled).unwrap_or(u32::MAX).clamp(1, self.width)
     }
 
-    /// What the image does not fill stays 0, which after `normalize` is the mean.
+    /// The padding stays 0, which after `normalize` is the mean.
     fn append_values<T: Copy + Default>(
         &self,
         pixels: &RgbImage,

@@ -1,5 +1,5 @@
-//! From a record's values to a model's input: one file for each kind of step. Most of what computes on
-//! each value of a picture or a sound is in the crate `tidemill-media`.
+//! Conversion of a record's values to a model's input: one file for each kind of step. Most computations on each value of a
+//! picture or a sound are in the crate `tidemill-media`.
 pub mod characters;
 pub mod fit;
 pub use tidemill_media::{Rejected, image, mel, resample, signal, wav};

@@ -1,33 +1,33 @@
-//! The loop of a decoder: always the most likely token, until the end token or the largest number of tokens.
+//! The loop of a decoder: it always takes the most likely token, until the end token or the largest number of tokens.
 //!
-//! One record at a time: texts end at different lengths, and sounds have different ones.
+//! It decodes one record at a time: texts end at different lengths, and sounds have different ones.
 use super::plan::{DecoderFeed, EncoderFeed, Plan};
 use crate::backend::{BackendError, Session};
 use crate::postprocess::scores::argmax;
 use crate::tensor::{Tensor, TensorData};
 use tidemill_spec::manifest::Decoder;
 
-/// A decoder that is loaded.
+/// A loaded decoder.
 pub(crate) struct Greedy {
     pub(crate) session: Box<dyn Session>,
     pub(crate) model: String,
-    /// Outputs that are read after the first token and after the others: the token scores first.
+    /// Outputs read after the first token and after the others: the token scores first.
     first: Vec<usize>,
     later: Vec<usize>,
 }
 
-/// What a decoder wrote for a record.
+/// Decoded text of a record.
 pub(crate) struct Written {
     /// Without the end token.
     pub(crate) tokens: Vec<usize>,
-    /// The end token came; else the largest number of tokens ended it.
+    /// Whether the end token came; else the largest number of tokens ended it.
     pub(crate) ended: bool,
-    /// A token was chosen among scores that are not numbers.
+    /// Whether a token was chosen among scores that are not numbers.
     pub(crate) undecided: bool,
 }
 
 impl Greedy {
-    /// A decoder for this plan; `model` is its name in messages.
+    /// Creates a decoder for this plan; `model` is its name in messages.
     pub(crate) fn new(session: Box<dyn Session>, plan: &Plan, model: String) -> Self {
         let outputs = |all: bool| {
             let cache = plan.cache.iter().filter(|tensor| all || !tensor.fixed).map(|tensor| tensor.output);
@@ -36,7 +36,7 @@ impl Greedy {
         Self { session, model, first: outputs(true), later: outputs(false) }
     }
 
-    /// The tokens of one record. `record`: the values of the encoder's input.
+    /// Decodes the tokens of one record. `record`: the values of the encoder's input.
     pub(crate) fn write(
         &mut self,
         encoder: &mut dyn Session,
@@ -89,7 +89,7 @@ impl Greedy {
         Ok(Written { tokens, ended, undecided })
     }
 
-    /// What the decoder reads with the first token.
+    /// Returns the decoder's inputs for the first token.
     fn first_inputs(
         &self,
         plan: &Plan,
@@ -113,7 +113,7 @@ impl Greedy {
         plan.decoder_feeds.iter().map(input).collect()
     }
 
-    /// The most likely token by the scores of the last step, and whether some of them are not numbers.
+    /// Returns the most likely token by the scores of the last step, and whether some of them are not numbers.
     fn likely(&self, scores: Option<Tensor>) -> Result<(usize, bool), BackendError> {
         let width = scores.as_ref().and_then(|scores| scores.shape().last().copied()).unwrap_or(0);
         let values = scores.as_ref().and_then(Tensor::as_f32).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Greedy {
     }
 }
 
-/// Tokens that a record of so many values may have.
+/// Largest number of tokens of a record of `samples` values.
 pub(crate) fn most_tokens(plan: &Plan, decoder: &Decoder, samples: usize) -> u32 {
     let most = decoder.max_tokens.value;
     let Some(rate) = &decoder.tokens_per_second else { return most };

@@ -1,4 +1,4 @@
-//! What an encoder and its decoder hand each other, checked before anything runs.
+//! The tensors passed between an encoder and its decoder, checked before anything runs.
 use super::tokenizer::Tokenizer;
 use crate::error::{ModelError, Role};
 use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
@@ -8,7 +8,7 @@ use tidemill_spec::manifest::{Cache, Decoder, Manifest, Preprocess};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
 
-/// Where the values of one input of the encoder come from.
+/// Source of the values of one input of the encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EncoderFeed {
     /// The prepared record.
@@ -17,12 +17,12 @@ pub(crate) enum EncoderFeed {
     Mask,
 }
 
-/// Where the values of one input of the decoder come from.
+/// Source of the values of one input of the decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DecoderFeed {
-    /// The token before.
+    /// The previous token.
     Token,
-    /// What the encoder gave.
+    /// The encoder's output.
     Encoded,
     /// A 1 for each value of the record.
     Mask,
@@ -37,19 +37,19 @@ pub(crate) enum DecoderFeed {
 pub(crate) struct CacheTensor {
     /// Position among the decoder's outputs.
     pub(crate) output: usize,
-    /// Shape before the first token; it holds nothing.
+    /// Shape before the first token, with no elements.
     pub(crate) empty: Vec<usize>,
-    /// Whether it stays as the first token made it.
+    /// Whether it is constant after the first token.
     pub(crate) fixed: bool,
 }
 
-/// An encoder and a decoder that fit together.
+/// A matching encoder and decoder.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) decoder: ModelFacts,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) encoder_feeds: Vec<EncoderFeed>,
-    /// Position among the encoder's outputs of what the decoder reads.
+    /// Position of the decoder's input among the encoder's outputs.
     pub(crate) encoded: usize,
     pub(crate) decoder_feeds: Vec<DecoderFeed>,
     /// Position among the decoder's outputs of the token scores.
@@ -57,12 +57,12 @@ pub(crate) struct Plan {
     pub(crate) cache: Vec<CacheTensor>,
     /// Samples per second of the record.
     pub(crate) sample_rate: u32,
-    /// The values of a record are its samples, and not a spectrum or what is cut to a length.
+    /// Whether the values of a record are its samples, and not a spectrum or a fixed-length cut.
     pub(crate) reads_samples: bool,
 }
 
 impl Plan {
-    /// How long a record of so many values lasts; none where they do not tell.
+    /// Duration of a record of `values` values; `None` if they do not determine it.
     pub(crate) fn seconds(&self, values: usize) -> Option<f64> {
         self.reads_samples.then(|| values as f64 / f64::from(self.sample_rate))
     }

@@ -1,10 +1,10 @@
-//! Texts of tokens: from numbers to text, not the other way round.
+//! Conversion of tokens to text.
 
 /// The file is not a list of token texts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tokenizer ends in the middle of token {token}")]
 pub struct TokenizerError {
-    /// Number of the token that is cut off.
+    /// Number of the incomplete token.
     pub token: usize,
 }
 
@@ -23,11 +23,10 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads the file's bytes. A length from 128 takes two bytes: the low 7 bits with the highest bit set, then the
-    /// rest.
+    /// Parses the file's bytes. A length from 128 takes two bytes: the low 7 bits with the highest bit set, then the rest.
     ///
     /// # Errors
-    /// [`TokenizerError`] if the last token is cut off.
+    /// [`TokenizerError`] if the last token is incomplete.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, TokenizerError> {
         let mut tokens = Vec::new();
         while let Some((first, rest)) = bytes.split_first() {
@@ -49,13 +48,13 @@ impl Tokenizer {
         self.tokens.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// The text of tokens, without blanks at its ends. Tokens without a text and control tokens (`<s>`, `<<ST_7>>`)
-    /// give nothing; bytes that are no UTF-8 are replaced.
+    /// Returns the text of tokens, trimmed. Tokens without a text and control tokens (`<s>`, `<<ST_7>>`) give nothing;
+    /// invalid UTF-8 is replaced.
     pub fn text(&self, tokens: &[usize]) -> String {
         let texts =
             tokens.iter().filter_map(|token| self.tokens.get(*token)).filter(|text| !is_control(text));
@@ -68,7 +67,7 @@ fn is_control(text: &[u8]) -> bool {
     text.len() > 2 && text.starts_with(b"<") && text.ends_with(b">")
 }
 
-/// A text in lower case with the characters of `alphabet` only; blanks in a row become one.
+/// Returns a text in lower case with the characters of `alphabet` only; consecutive blanks become one.
 pub(crate) fn normalized(text: &str, alphabet: &str) -> String {
     let kept: String = text.chars().flat_map(char::to_lowercase).filter(|c| alphabet.contains(*c)).collect();
     kept.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
 //! Writes small ONNX models.
 #![allow(dead_code, reason = "no test needs all of it")]
 
-/// Element types as ONNX numbers them.
+/// Numbers of ONNX element types.
 pub(crate) const FLOAT: u64 = 1;
 pub(crate) const UINT8: u64 = 2;
 pub(crate) const FLOAT16: u64 = 10;

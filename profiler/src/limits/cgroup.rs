@@ -1,5 +1,5 @@
-//! A control group with a quota of processor time, version 2 or 1, removed when it is dropped. What a killed process
-//! left behind is removed by the next one ([`remove_left_behind`]).
+//! A control group with a quota of processor time, version 2 or 1, removed when it is dropped. Groups of killed processes
+//! are removed by the next one ([`remove_left_behind`]).
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use tidemill_machine::Process;
 
 /// Length of a period, microseconds.
 const PERIOD: u64 = 10_000;
-/// Least quota that the kernel takes, microseconds.
+/// Least quota that the kernel accepts, microseconds.
 const LEAST_QUOTA: u64 = 1_000;
-/// Names of our groups start so; the process id follows.
+/// Prefix of our groups' names; the process id follows.
 const PREFIX: &str = "tidemill-profile-";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A control group of ours.
+/// A control group of this process.
 #[derive(Debug)]
 pub struct Group {
     folder: PathBuf,
 }
 
 impl Group {
-    /// Makes a group whose processes together may use so many processors.
+    /// Creates a group whose processes together may use `cpus` processors.
     ///
     /// # Errors
     /// When there is no writable control group with a processor controller.
@@ -64,7 +64,7 @@ impl Group {
         fs::write(self.folder.join("cgroup.procs"), process.to_string())
     }
 
-    /// Where it is.
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -72,7 +72,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel needs a moment after the last process was waited for.
+        // The kernel needs a moment after the last process was reaped.
         for _ in 0..200 {
             match fs::remove_dir(&self.folder) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -85,7 +85,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes the groups of processes that are gone.
+/// Removes the groups of ended processes.
 pub fn remove_left_behind() {
     for parent in parents(Path::new("/sys/fs/cgroup"), &Process::this().control_groups()) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
@@ -107,7 +107,7 @@ fn is_left_behind(name: &str, lives: impl Fn(&str) -> bool) -> bool {
     !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit()) && !lives(process)
 }
 
-/// Folders in which a group can be tried: our own group, then the root, of the hierarchy with processor time.
+/// Candidate folders for a group: our own group, then the root, of the hierarchy with processor time.
 fn parents(root: &Path, own: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in own.lines() {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_quota_is_written_for_both_versions() {
         let root = tempfile::tempdir().unwrap();
-        // A plain folder is no control group: the files are not there, so the group is refused and removed.
+        // A plain folder is no control group: it lacks the files, so the group is refused and removed.
         assert!(Group::in_folder(root.path(), 0.5).is_err());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Where this machine has control groups that we may write, a process can be put into one and nothing stays.
+    /// If this machine has writable control groups, a process can be put into one and nothing stays.
     #[test]
     fn groups_are_removed() {
         let Ok(group) = Group::new(0.5) else { return };

@@ -1,4 +1,4 @@
-//! A profile with predictions where it has no times.
+//! Completes a profile with predictions.
 use super::shape::middle_of;
 use super::{LEAST_MODELS, Prediction, Predictor, measured};
 use crate::statistics::rounded;
@@ -16,22 +16,22 @@ pub struct Target {
 }
 
 impl Target {
-    /// Its share of a processor, where it has no whole one.
+    /// Its share of a processor, if it has less than one.
     fn share(&self) -> Option<f64> {
         Some(self.cores).filter(|cores| *cores < 1.0)
     }
 }
 
-/// What became of a profile.
+/// Result of completing a profile.
 #[derive(Debug, Clone)]
 pub struct Predicted {
     /// The profile with the predictions.
     pub profile: Profile,
-    /// How many services were added, at the end.
+    /// Number of services added, at the end.
     pub added: usize,
-    /// How many are missing that cannot be predicted.
+    /// Number of missing services that cannot be predicted.
     pub missing: usize,
-    /// What could not be predicted and why.
+    /// Predictions that failed, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -42,11 +42,11 @@ impl Predicted {
     }
 }
 
-/// What runs: operator, variant, backend.
+/// Key of a service: operator, variant, backend.
 type Wanted = (String, Option<String>, Option<String>);
 
 /// Adds predictions to a profile: for every target all operators, models and backends of `wanted` (operator, variant,
-/// backend) that it has no times of there.
+/// backend) without times there.
 pub fn complete(
     profile: &Profile,
     predictor: &Predictor,
@@ -78,7 +78,7 @@ pub fn complete(
                 ));
                 continue;
             }
-            // The largest of all batches; none if one has none.
+            // The largest of all batches; `None` if one has none.
             let within: Option<Vec<f64>> = rows.iter().map(|(_, predicted)| predicted.within).collect();
             let within = within.map(|factors| factors.into_iter().fold(1.0, f64::max));
             let row = |(batch, predicted): &(u32, Prediction)| {
@@ -121,7 +121,7 @@ pub fn complete(
     Predicted { profile: completed, added, missing, notes: notes.into_iter().collect() }
 }
 
-/// The most memory that a model needs on the types where that was measured.
+/// Returns the largest measured memory of a model on any type.
 fn largest_memory(profile: &Profile, (operator, variant, backend): &Wanted) -> Option<Bytes> {
     let is_same = |service: &&Service| {
         (&service.operator, &service.variant) == (operator, variant)
@@ -130,7 +130,7 @@ fn largest_memory(profile: &Profile, (operator, variant, backend): &Wanted) -> O
     profile.services.iter().filter(is_same).filter_map(|service| service.peak_memory).max()
 }
 
-/// Processor times by size of the batch, for all sizes that the operator was measured with.
+/// Predicts processor times for all batch sizes that the operator was measured with.
 fn predictions(
     profile: &Profile,
     predictor: &Predictor,
@@ -149,7 +149,7 @@ fn predictions(
         .collect()
 }
 
-/// A larger batch takes no less than a smaller one, though sizes may come from different machines.
+/// Makes times non-decreasing in the batch size, since sizes may come from different machines.
 fn grow(rows: &mut [BatchTime]) {
     for place in 1..rows.len() {
         let (before, rest) = rows.split_at_mut(place);
@@ -166,8 +166,8 @@ fn grow(rows: &mut [BatchTime]) {
     }
 }
 
-/// Times of calls of a model after a pause: what they take longer, is what the measured ones do in the middle, each on its
-/// machine: those of the same model, else of the operator, else all with the same backend.
+/// Predicts times of calls of a model after a pause: the extra time is the median of the measured ones, each on its
+/// machine: those of the model itself, else of the operator, else all with that backend.
 fn after_pause(
     profile: &Profile,
     predictor: &Predictor,

@@ -1,8 +1,8 @@
 //! The two small fits that predictions need.
 
-/// The coefficients, none below 0, with the least sum of squares of `1 - row * coefficients / value`: relative errors
-/// count, so that short times are fitted as well as long ones. By cyclic coordinate descent, which finds the least sum
-/// because the problem is convex.
+/// Returns the coefficients, none below 0, with the least sum of squares of `1 - row * coefficients / value`: relative
+/// errors count, so that short times are fitted as well as long ones. Cyclic coordinate descent finds the minimum because
+/// the problem is convex.
 ///
 /// ```
 /// use tidemill_profiler::predict::regression::nonnegative_relative_fit;
@@ -36,7 +36,7 @@ pub fn nonnegative_relative_fit(rows: &[Vec<f64>], values: &[f64]) -> Vec<f64> {
     fit
 }
 
-/// The slope with the least sum of squares of `value - slope * row`; none where the rows say nothing.
+/// Returns the slope with the least sum of squares of `value - slope * row`; `None` if the rows do not determine it.
 pub fn slope(rows: &[f64], values: &[f64]) -> Option<f64> {
     let squares: f64 = rows.iter().map(|row| row * row).sum();
     let products: f64 = rows.iter().zip(values).map(|(row, value)| row * value).sum();

@@ -1,18 +1,18 @@
-//! How the times of calls lie to their median, on whole processors and under a quota.
+//! Distribution of call times relative to their median, on whole processors and under a quota.
 use crate::statistics::{deviation, quantile, rounded};
 use tidemill_spec::profile::{BatchTime, Service};
 use tidemill_spec::quota::{PERIOD, Quota};
 use tidemill_spec::units::TimeSpan;
 
-/// Calls under a quota that percentiles are taken from: so many periods of them, but at least and at most so many.
+/// Periods of a quota that are simulated for percentiles, with a least and a largest number of calls.
 const PERIODS: f64 = 20.0;
 const CALLS: (f64, f64) = (500.0, 100_000.0);
-/// A call that uses up so many quotas takes its processor time by the share: the periods add nothing to it.
+/// Quotas used by one call from which it takes its processor time by the share: periods add nothing then.
 const LONG: f64 = 100.0;
-/// Steps of this size fall evenly over 0 to 1, however many there are.
+/// Steps of this size spread evenly over 0 to 1, for any number of steps.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// How the figures of a distribution lie to its median, in the middle of some services.
+/// Figures of a distribution relative to its median, as medians over some services.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Shape {
     mean: Option<f64>,
@@ -31,7 +31,7 @@ impl Shape {
                 .map(|(time, median)| time / median);
             middle_of(ratios.collect())
         };
-        // Not all rows have all percentiles: what was seen of others must not put them out of order.
+        // Not all rows have all percentiles: those of other rows must not break the order.
         let mut least = 1.0f64;
         let percentiles = [middle(&|row| row.p75), middle(&|row| row.p90), middle(&|row| row.p99)];
         let percentiles = percentiles.map(|ratio| {
@@ -42,7 +42,7 @@ impl Shape {
         Self { mean: middle(&|row| row.mean), deviation: middle(&|row| row.deviation), percentiles }
     }
 
-    /// The mean by the median.
+    /// Mean over median.
     pub(super) fn mean(&self) -> f64 {
         self.mean.unwrap_or(1.0)
     }
@@ -66,7 +66,7 @@ impl Shape {
         }
     }
 
-    /// Calls one after the other, whose processor times have this shape, through a quota. Their mean is that of the
+    /// Simulates consecutive calls, whose processor times have this shape, under a quota. Their mean is that of the
     /// processor times by the share.
     fn under_quota(&self, batch: u32, median: f64, share: f64) -> BatchTime {
         let budget = PERIOD as f64 * share;
@@ -98,7 +98,7 @@ impl Shape {
         }
     }
 
-    /// A quantile by the median: on straight lines between those that are known, no less than the median below it.
+    /// Returns a quantile over the median: interpolated linearly, no less than the median below it.
     fn at(&self, part: f64) -> f64 {
         let named = [0.75, 0.9, 0.99].into_iter().zip(self.percentiles);
         let mut below = (0.5, 1.0);
@@ -112,7 +112,7 @@ impl Shape {
     }
 }
 
-/// The one in the middle.
+/// Returns the median.
 pub(super) fn middle_of(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -131,7 +131,7 @@ mod tests {
         let long = shape.row(1, 3e7, Some(0.25));
         assert_eq!(long.mean, Some(TimeSpan(120_000_000)));
         assert!((long.p50.unwrap().0 as f64 / 1.2e8 - 1.0).abs() < 0.1, "{long:?}");
-        // A share so small that nobody would count its periods.
+        // A share so small that its periods cannot be counted.
         assert_eq!(shape.row(1, 1e10, Some(1e-6)).p50, Some(TimeSpan(10_000_000_000_000_000)));
         let wide = Shape { percentiles: [Some(1.2), None, Some(3.0)], ..Shape::default() };
         assert_eq!((wide.at(0.1), wide.at(0.75), wide.at(0.999)), (1.0, 1.2, 3.0));

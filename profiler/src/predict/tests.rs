@@ -2,7 +2,7 @@ use super::*;
 use tidemill_spec::profile::AfterPause;
 use tidemill_spec::units::TimeSpan;
 
-/// A world that is as the model says: four processors take 0.6 of the time of one.
+/// A world that follows the model: four processors take 0.6 of the time of one.
 fn truth(flops: f64, parameters: f64, batch: u32, cores: f64) -> f64 {
     let records = f64::from(batch);
     let call = 1e5 + records * (2e4 + 1e3 * flops / 1e6 + 0.5 * 50.0) + 3e4 * parameters / 1e6;
@@ -124,7 +124,7 @@ fn a_profile_is_completed_and_marked() {
     let new = found.new_services();
     assert_eq!((new.len(), known.services.len() + 3), (3, found.profile.services.len()));
     assert!(new.iter().all(|service| service.how == How::Predicted));
-    // A new model on a known machine has an interval; what a share is off by was seen of `half`.
+    // A new model on a known machine has an interval; the error of shares is known from `half`.
     assert!(new.iter().all(|service| service.within.is_some()), "{new:?}");
     let row = &found.profile.service("o", Some("m1"), Some("ort"), "quarter").unwrap().batches[0];
     let truth = truth(MODELS[0].1, MODELS[0].2, 1, 1.0);
@@ -132,14 +132,14 @@ fn a_profile_is_completed_and_marked() {
     assert!(row.p90.unwrap() >= row.p50.unwrap());
     assert_eq!(found.profile.machine("quarter").unwrap().how, How::Predicted);
     assert!(Profile::parse(&found.profile.to_yaml().unwrap(), "p").is_ok());
-    // Predictions are not learnt from.
+    // Predictions are not used for fitting.
     let again = Predictor::new(&found.profile, features(&MODELS), &BTreeSet::new());
     assert_eq!(again.figures, predictor.figures);
 }
 
 #[test]
 fn a_quota_says_nothing_about_speed() {
-    // The calls of a quick model take as long on a half as on two; with only one whole type, nothing is known of more.
+    // The calls of a fast model take as long on a half as on two; with only one whole type, the effect of more is unknown.
     let known = profile(&[("half", 0.5), ("two", 2.0)], &MODELS[..1]);
     let predictor = Predictor::new(&known, features(&MODELS), &BTreeSet::new());
     assert_eq!(predictor.speedup(), Speedup { exponent: 0.0, is_seen: false });
@@ -164,7 +164,7 @@ fn what_was_measured_and_multiplied_is_learnt_from_once() {
     corrected.machines.iter_mut().for_each(|machine| (machine.how, machine.cpu) = (How::Predicted, None));
     let predictor = Predictor::new(&corrected, features(&MODELS), &BTreeSet::new());
     assert!(predictor.learnt() == 24 && predictor.speedup().is_seen);
-    // A type with more processors than there were has the figures of another: that they are alike is no finding.
+    // A type with more processors than the real ones has copied figures: their equality proves nothing.
     let copies = corrected.services.iter().filter(|service| service.worker_type == "one").cloned();
     let copies: Vec<Service> =
         copies.map(|service| Service { worker_type: "huge".to_owned(), ..service }).collect();
@@ -212,7 +212,7 @@ fn calls_after_a_pause_are_predicted_too() {
         );
         found.profile.longer_after_pause(service, |times| times.p50) / 1e5
     };
-    // The middle one of five; of a model that was measured its own, on a quarter four times that.
+    // The median of five; for a measured model its own, on a quarter four times that.
     assert!((longer("m6", "one") - 3.0).abs() < 0.1, "{}", longer("m6", "one"));
     assert!((longer("m1", "quarter") - 4.0).abs() < 0.1, "{}", longer("m1", "quarter"));
     assert!(Profile::parse(&found.profile.to_yaml().unwrap(), "p").is_ok());
@@ -222,7 +222,7 @@ fn calls_after_a_pause_are_predicted_too() {
 fn the_factor_is_that_of_nine_in_ten_times() {
     let errors = Errors((0..20).map(|place| (1 + place % 2, -f64::from(place as u8) / 10.0)).collect());
     let ln = |batch| (errors.within(batch).unwrap().ln() * 10.0).round();
-    // Ten of each size: rank 9.9, the largest. Of a size that was not seen: rank 18.9 of all.
+    // Ten of each size: rank 9.9, the largest. For an unseen size: rank 18.9 of all.
     assert_eq!((ln(1), ln(2), ln(4)), (18.0, 19.0, 18.0));
     assert_eq!(Errors(vec![(1, 0.5), (2, -0.7)]).within(1), Some(0.7f64.exp()));
     assert_eq!(Errors::default().within(1), None);
