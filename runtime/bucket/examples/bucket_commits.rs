@@ -1,5 +1,5 @@
-//! How long commits take to a bucket: 200 of one object of 1000 bytes. Then whether of four that take the state at the same
-//! time just one gets it, 50 times; a service whose conditional writes do not hold fails here.
+//! Measures the time of commits to a bucket: 200 of one object of 1000 bytes. Then checks 50 times that only one of
+//! four processes that take the state at once gets it; a service whose conditional writes fail is reported here.
 //!
 //! `cargo run --release -p tidemill-bucket --example bucket_commits s3://BUCKET/NEW_PREFIX`, with the variables AWS_*
 

@@ -1,4 +1,4 @@
-//! The store, for a caller that waits.
+//! The blocking interface of the store.
 use crate::keeper::{Access, Command, Keeper, Reply};
 use crate::settings::Settings;
 use serde_json::value::RawValue;
@@ -9,14 +9,14 @@ use tidemill_spec::bucket_address::Address;
 use tidemill_state::{Store, StoreError, is_object_name};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// A [`Store`] in an S3-compatible bucket; see the crate's page.
+/// A [`Store`] in an S3-compatible bucket; see the crate documentation.
 pub struct Bucket {
     place: String,
     access: Access,
-    /// Objects put since the manifest was replaced last. They stay until it is replaced again, which shows that nobody
-    /// else has the state: he might have put objects of the same names.
+    /// Objects put since the last replacement of the manifest. They stay until it is replaced again, which proves that
+    /// no other process has the state: it might have put objects with these names.
     unproven: BTreeSet<String>,
-    /// To the thread that speaks with the service; it ends when this one is gone.
+    /// Channel to the thread that talks to the service; the thread ends when it is dropped.
     commands: Option<UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,18 +26,18 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] where somebody has it, [`StoreError::Foreign`] where other things lie there, or those of the
-    /// service. Nothing was changed then.
+    /// [`StoreError::Locked`] where another process has it, [`StoreError::Foreign`] where other objects are there, or
+    /// errors of the service. Nothing is changed then.
     pub fn open(address: &Address, settings: &Settings) -> Result<Self, StoreError> {
         Self::start(address, settings, Access::Alone)
     }
 
-    /// Opens the state to look at it, beside a process that has it: nothing is written, and what is written at the same
-    /// time may be gone when it is read.
+    /// Opens the state for reading, also while a process has it: writes nothing, and objects written concurrently may
+    /// be gone when read.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoState`] where there is none, or those of the service.
+    /// [`StoreError::NoState`] where there is none, or errors of the service.
     pub fn look(address: &Address, settings: &Settings) -> Result<Self, StoreError> {
         Self::start(address, settings, Access::Looking)
     }
@@ -94,7 +94,7 @@ impl Drop for Bucket {
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // It has panicked, which was told.
+            // It has panicked, which was reported.
             let _ = thread.join();
         }
     }

@@ -1,37 +1,37 @@
-//! What stands in `manifest.json` of a bucket: the state's manifest, and who has the state.
+//! Content of `manifest.json` in a bucket: the state's manifest, and the holder of the state.
 use crate::lease::Lease;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use tidemill_state::{FORMAT, is_readable};
 
-/// One that was read, or is to be written. No two that were written have the same bytes, so an ETag stands for just one.
+/// A document, read or to be written. No two written ones have equal bytes, so an ETag identifies one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Document {
-    /// As in the manifest of a folder, at the same place, so that programs of other versions are told in the same way.
+    /// As in the manifest of a folder, at the same position, so that programs of other versions get the same error.
     pub(crate) format: u32,
     /// Higher by one for each process that has taken the state.
     pub(crate) fence: u64,
-    /// Who wrote it last: a random text for each process that has taken the state.
+    /// The last writer: a random text for each process that has taken the state.
     pub(crate) writer: String,
-    /// How often the writer has written.
+    /// Number of the writer's writes.
     pub(crate) write: u64,
-    /// Who has the state; none: it was given back.
+    /// The holder of the state; none: it was given back.
     pub(crate) lease: Option<Lease>,
-    /// The state's own manifest as it was given; none: there is none yet.
+    /// The state's own manifest, unchanged; none: there is none yet.
     pub(crate) state: Option<Box<RawValue>>,
 }
 
 impl Document {
-    /// For a state that nobody has had.
+    /// A document for a new state.
     pub(crate) fn new() -> Self {
         Self { format: FORMAT, fence: 0, writer: String::new(), write: 0, lease: None, state: None }
     }
 
-    /// None: it is damaged, or of another version.
+    /// Parses a document. None: it is damaged, or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let found = serde_json::from_slice(bytes).ok().filter(|document: &Self| is_readable(document.format));
-        // What is written is of this version.
+        // Written documents are of this version.
         found.map(|document| Self { format: FORMAT, ..document })
     }
 
@@ -41,7 +41,7 @@ impl Document {
         Ok(bytes)
     }
 
-    /// As taken by somebody.
+    /// Hands the document to a new holder.
     pub(crate) fn taken(mut self, writer: &str, lease: Lease) -> Self {
         self.fence += 1;
         (self.writer, self.write, self.lease) = (writer.to_owned(), 0, Some(lease));
@@ -49,7 +49,7 @@ impl Document {
     }
 }
 
-/// A text that no other process has.
+/// A text unique to this process.
 pub(crate) fn random_name() -> String {
     let number = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", number(), number())

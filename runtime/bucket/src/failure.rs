@@ -1,9 +1,9 @@
-//! What went wrong with a request, for people.
+//! Readable errors of requests.
 use object_store::Error;
 use object_store::client::HttpError;
 use tidemill_state::StoreError;
 
-/// What was to be done.
+/// The attempted operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Doing {
     Read,
@@ -21,7 +21,7 @@ impl Doing {
     }
 }
 
-/// The error of a request as one of the store.
+/// Converts the error of a request to one of the store.
 pub(crate) fn told(place: &str, doing: Doing, error: Error) -> StoreError {
     let (place, doing) = (place.to_owned(), doing.text());
     let said = said(&error);
@@ -41,7 +41,7 @@ pub(crate) fn told(place: &str, doing: Doing, error: Error) -> StoreError {
     StoreError::Denied { place, doing, reason }
 }
 
-/// Whether a request has had no effect for sure.
+/// Whether a request certainly had no effect.
 pub(crate) fn is_refused(error: &Error) -> bool {
     let is_of = |error: &Error| {
         matches!(
@@ -52,7 +52,7 @@ pub(crate) fn is_refused(error: &Error) -> bool {
     is_of(error) || status(&error.to_string()).is_some_and(|status| (400..500).contains(&status))
 }
 
-/// What the service says, shortly: its code and message where it gives some, else the innermost error.
+/// The service's short message: its code and text where it gives some, else the innermost error.
 fn said(error: &Error) -> String {
     let whole = error.to_string();
     let tag = |name: &str| {

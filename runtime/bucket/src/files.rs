@@ -1,4 +1,4 @@
-//! Files in a bucket, each called by its digest: written once, and read by whoever is given a link, without credentials.
+//! Files in a bucket, named by their digests: written once, and readable with a signed link, without credentials.
 use crate::service::{PATIENCE_AT_FIRST, Service};
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use tidemill_spec::bucket_address::Address;
 use tokio::runtime::Runtime;
 
-/// Larger files go in parts of so many bytes, one after the other.
+/// Larger files are sent in parts of this many bytes, one after the other.
 const PART: usize = 16 << 20;
-/// A link gives up a service that does not answer, or says nothing more, for so long.
+/// Silence of the service after which reading a link fails.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a link can be used that is used at once: the clock of this machine may be some minutes behind that of the service.
+/// Lifetime of a link for immediate use: the clock of this machine may differ from the service's by some minutes.
 const OWN_LINK: Duration = Duration::from_secs(900);
-/// How long a service may take to be reached.
+/// Time limit for connecting to the service.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Files in a bucket, see the module.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct Files {
     runtime: Waiting,
 }
 
-/// Waits for what is asynchronous, on any thread.
+/// Runs asynchronous work from any thread.
 struct Waiting(Option<Runtime>);
 
 impl Waiting {
@@ -56,35 +56,35 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Also on a thread of another runtime, which must not wait.
+        // Also on a thread of another runtime, which must not block.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// A file that lies there.
+/// A stored file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFile {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Bytes.
     pub bytes: u64,
-    /// Since when, in seconds since 1970.
+    /// Time of writing, in seconds since 1970.
     pub since: u64,
 }
 
 impl Files {
-    /// For the files at this address. Nothing is asked of the service yet.
+    /// Opens the files at this address, without a request to the service.
     ///
     /// # Errors
-    /// The settings do not fit.
+    /// Invalid settings.
     pub fn open(address: &Address, settings: &Settings) -> io::Result<Self> {
         let service = Service::connect(address, settings, PATIENCE_AT_FIRST).map_err(io::Error::other)?;
         Ok(Self { service, runtime: Waiting::new()? })
     }
 
-    /// Where they lie, for messages.
+    /// Returns the place, for messages.
     pub fn place(&self) -> &str {
         self.service.place()
     }
@@ -97,10 +97,10 @@ impl Files {
         io::Error::other(format!("`{}` cannot be {doing}: {error}", self.place()))
     }
 
-    /// All that lie there, and nothing of what lies in folders below.
+    /// Lists all files, without those in folders below.
     ///
     /// # Errors
-    /// Those of the service.
+    /// Errors of the service.
     pub fn list(&self) -> io::Result<Vec<StoredFile>> {
         let folder = self.service.path(&[]);
         let listed = self.runtime.block_on(async { self.store().list_with_delimiter(Some(&folder)).await });
@@ -112,10 +112,10 @@ impl Files {
         Ok(listed.objects.into_iter().filter_map(file).collect())
     }
 
-    /// Puts a file there.
+    /// Uploads a file.
     ///
     /// # Errors
-    /// It cannot be read, or those of the service.
+    /// It cannot be read, or errors of the service.
     pub fn put(&self, name: &str, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let name = self.service.path(&[name]);
@@ -130,10 +130,10 @@ impl Files {
         sent.map_err(|error| self.failed("written", error))
     }
 
-    /// Puts these bytes there.
+    /// Uploads these bytes.
     ///
     /// # Errors
-    /// Those of the service.
+    /// Errors of the service.
     pub fn put_bytes(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let name = self.service.path(&[name]);
         let sent = self.runtime.block_on(async { self.store().put(&name, PutPayload::from(bytes)).await });
@@ -156,16 +156,16 @@ impl Files {
         };
         let sent = send(&mut upload);
         if sent.is_err() {
-            // The service keeps parts that belong to nothing, and they cost.
+            // The service keeps orphaned parts, and they cost money.
             let _ = self.runtime.block_on(async { upload.abort().await });
         }
         sent.map(drop)
     }
 
-    /// Reads a file; none: it is not there.
+    /// Reads a file; none: it does not exist.
     ///
     /// # Errors
-    /// Those of the service.
+    /// Errors of the service.
     pub fn get(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
         match read_link(&self.link(name, OWN_LINK)?) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -173,10 +173,10 @@ impl Files {
         }
     }
 
-    /// Removes a file; one that is not there is fine.
+    /// Removes a file; a missing one is fine.
     ///
     /// # Errors
-    /// Those of the service.
+    /// Errors of the service.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         let name = self.service.path(&[name]);
         match self.runtime.block_on(async { self.store().delete(&name).await }) {
@@ -185,7 +185,7 @@ impl Files {
         }
     }
 
-    /// A link by which whoever has it can read a file for so long. It is signed: a secret.
+    /// Returns a link that allows reading a file for this time. It is signed: a secret.
     ///
     /// # Errors
     /// The settings have no credentials.
@@ -197,19 +197,19 @@ impl Files {
     }
 }
 
-/// The next bytes of a file, as many as a part has; fewer only at its end.
+/// The next bytes of a file, a full part except at its end.
 fn part(file: &mut File) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     file.take(PART as u64).read_to_end(&mut bytes)?;
     Ok(bytes.into())
 }
 
-/// Reads what is behind a link. No error has the link in it.
+/// Reads from a link. No error contains the link.
 ///
 /// # Errors
-/// It leads nowhere, or the service refuses.
+/// The file does not exist, or the service rejects the request.
 pub fn read_link(link: &str) -> io::Result<Box<dyn Read + Send>> {
-    // Fails only where there is one already.
+    // Fails only if one is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let failed = |error: reqwest::Error| io::Error::other(chain(&error.without_url()));
     let runtime = Waiting::new()?;
@@ -223,7 +223,7 @@ pub fn read_link(link: &str) -> io::Result<Box<dyn Read + Send>> {
     Ok(Box::new(Linked { answer, part: Bytes::new(), runtime }))
 }
 
-/// An error with what is behind it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -234,9 +234,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A file, read as it comes.
+/// A file, read as it arrives.
 struct Linked {
-    // Goes before what it waits with.
+    // Dropped before the runtime that it needs.
     answer: reqwest::Response,
     part: Bytes,
     runtime: Waiting,

@@ -1,9 +1,9 @@
-//! What this side makes of the bytes of a bucket's manifest, for tests that write any.
+//! Parses the bytes of a bucket's manifest, for tests with arbitrary bytes.
 use crate::document::Document;
 use crate::lease::Lease;
 use serde_json::value::RawValue;
 
-/// What stands in `manifest.json`; says whether it is that.
+/// Parses `manifest.json`; returns whether it is valid.
 pub fn document(bytes: &[u8]) -> bool {
     let Some(document) = Document::decode(bytes) else { return false };
     let again = document.encode().expect("plain data");
@@ -11,7 +11,7 @@ pub fn document(bytes: &[u8]) -> bool {
     assert_eq!((again.fence, &again.writer, again.write), (document.fence, &document.writer, document.write));
     assert!(again.lease == document.lease);
     if let Some(lease) = &document.lease {
-        // A number of a process may be anybody's: it is looked up and nothing else.
+        // The number of the process may be any: it is only looked up.
         let _ = lease.is_alive();
     }
     if let Some(state) = &document.state {
@@ -20,7 +20,7 @@ pub fn document(bytes: &[u8]) -> bool {
     true
 }
 
-/// A document with this state, as it is written; it has this process as its holder.
+/// Returns a written document with this state and this process as its holder.
 ///
 /// # Errors
 /// The state is no JSON.

@@ -1,4 +1,4 @@
-//! The one thread that speaks with the service for a store: it writes the manifest, and renews the lease meanwhile.
+//! The only thread that talks to the service for a store: it writes the manifest, and renews the lease meanwhile.
 use crate::document::{Document, random_name};
 use crate::failure::{Doing, is_refused, told};
 use crate::lease::{Lease, RENEWED_EVERY, TERM};
@@ -16,10 +16,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
-/// To whom an answer goes.
+/// Receiver of an answer.
 pub(crate) type Reply<T> = SyncSender<Result<T, StoreError>>;
 
-/// What a store wants done. Without an answer: it is done before the next [`Command::Replace`] is answered, or tells why not.
+/// Requests of a store. One without an answer is done before the next [`Command::Replace`] is answered, or makes that
+/// fail.
 pub(crate) enum Command {
     Put { name: String, bytes: Vec<u8> },
     Delete { name: String },
@@ -29,47 +30,47 @@ pub(crate) enum Command {
     Replace { state: Option<Box<RawValue>>, reply: Reply<()> },
 }
 
-/// How the store is opened.
+/// Mode of opening the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Alone,
     Looking,
 }
 
-/// Requests at the same time.
+/// Most concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// So often a write is tried when what lies there is not what was expected, and nobody else's either.
+/// Attempts of a write while the stored manifest is neither the expected one nor another process's.
 const TRIES: usize = 4;
 
-/// What a process that ends waits for at most.
+/// Longest wait of a process at its end.
 const PATIENCE_AT_LAST: Duration = Duration::from_secs(10);
 
-/// How often a lease is looked at that another machine has.
+/// Interval of checking another machine's lease.
 const LOOKED_EVERY: Duration = Duration::from_secs(1);
 
-/// When to renew the lease: not at once.
+/// Schedule of lease renewals; the first is not immediate.
 fn renewals() -> Interval {
     let mut renewals = interval_at(Instant::now() + RENEWED_EVERY, RENEWED_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
     renewals
 }
 
-/// See the module.
+/// Serves a store, see the module.
 pub(crate) struct Keeper {
     service: Service,
     access: Access,
-    /// Who writes, in all documents that it writes.
+    /// Name of the writer in all its documents.
     writer: String,
-    /// How often it has written.
+    /// Number of its writes.
     writes: u64,
-    /// What lies in the bucket, as far as known: its ETag,
+    /// The last known manifest in the bucket: its ETag,
     tag: Option<String>,
-    /// what it says,
+    /// its content,
     document: Document,
-    /// and its bytes, where they say nothing to this program.
+    /// and its bytes, where this program cannot read them.
     unreadable: Option<Bytes>,
-    /// Somebody else has it now.
+    /// Another process has taken it.
     lost: Option<Option<Holder>>,
     puts: JoinSet<Result<(), StoreError>>,
     deletes: JoinSet<()>,
@@ -77,7 +78,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Takes the state, or looks at it.
+    /// Takes the state, or opens it for reading.
     pub(crate) async fn open(
         address: &Address,
         settings: &Settings,
@@ -112,7 +113,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Serves a store until it is dropped, and gives the state back.
+    /// Serves a store until it is dropped, then gives the state back.
     pub(crate) async fn serve(mut self, mut commands: UnboundedReceiver<Command>) {
         let mut renewals = renewals();
         loop {
@@ -145,7 +146,7 @@ impl Keeper {
 
     async fn serve_one(&mut self, command: Command) {
         let (service, slots) = (self.service.clone(), Arc::clone(&self.slots));
-        // Nobody waits for an answer any more if it cannot be sent.
+        // If an answer cannot be sent, its receiver is gone.
         match command {
             Command::Put { name, bytes } => {
                 self.puts.spawn(async move {
@@ -189,7 +190,7 @@ impl Keeper {
         }
     }
 
-    /// Takes the state from nobody, or from somebody who has gone.
+    /// Takes a free state, or one whose holder has ended.
     async fn take(&mut self) -> Result<(), StoreError> {
         let (mut watched, mut looks) = (None, 0);
         let mut failures = 0;
@@ -233,7 +234,7 @@ impl Keeper {
                     (self.tag, self.document) = (Some(tag), next);
                     return Ok(());
                 }
-                // Somebody else was first, or the answer was lost: to be looked at again.
+                // Another process was first, or the answer was lost: check again.
                 Ok(Swap::Other) if failures < TRIES => failures += 1,
                 Ok(Swap::Other) => return Err(self.not_conditional()),
                 Err(error) if !is_refused(&error) && failures < TRIES => failures += 1,
@@ -259,7 +260,7 @@ impl Keeper {
         })
     }
 
-    /// Replaces the state's manifest, after all objects are there.
+    /// Replaces the state's manifest, after all objects are stored.
     async fn replace(&mut self, state: Option<Box<RawValue>>) -> Result<(), StoreError> {
         let mut renewals = renewals();
         let mut failed = None;
@@ -282,7 +283,7 @@ impl Keeper {
         }
     }
 
-    /// Shows that this process is still there. What fails is tried again in time.
+    /// Renews the lease. Failures are retried in time.
     async fn renew(&mut self) {
         if !self.has_it() {
             return;
@@ -294,7 +295,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the document with a change, if nobody else has written since.
+    /// Writes a changed document, unless another process has written since.
     async fn write(&mut self, change: impl Fn(&mut Document)) -> Result<(), StoreError> {
         self.still_has_it()?;
         let first = self.writes + 1;
@@ -322,7 +323,7 @@ impl Keeper {
                     unanswered = Some(error.to_string());
                 }
             }
-            // Another one's, this one's by an earlier try whose answer was lost, or just what it was before.
+            // Another process's, this one's by an earlier attempt whose answer was lost, or unchanged.
             let there = match self.service.manifest().await {
                 Ok(there) => there,
                 Err(error) => return Err(self.unanswered(error.to_string())),

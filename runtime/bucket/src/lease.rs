@@ -1,48 +1,48 @@
-//! Who has a state in a bucket, and whether they are still there.
+//! The holder of a state in a bucket, and whether it is alive.
 //!
-//! A bucket has no lock that ends with a process. So the manifest has a lease in it, which its holder renews. Whether it
-//! has run out is not told from clocks, which two machines may have set differently: who wants the state watches it for
-//! [`TERM`], and takes it if it was not renewed in that time. Nothing but convenience depends on that being right: every
-//! write is a compare-and-swap, so of two that believe to have the state only one can write.
+//! A bucket has no lock that ends with a process. So the manifest contains a lease, which its holder renews. Expiry
+//! does not depend on clocks, which may differ between machines: a process that wants the state watches the lease for
+//! [`TERM`], and takes it if it was not renewed in that time. Only convenience depends on that being right: every write
+//! is a compare-and-swap, so of two processes that believe to have the state only one can write.
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
 use tidemill_state::Holder;
 
-/// A lease that was not renewed for this time has run out.
+/// A lease not renewed for this time has expired.
 pub const TERM: Duration = Duration::from_secs(15);
 
-/// How often a lease is renewed: two renewals may fail.
+/// Interval of renewals: two may fail.
 pub(crate) const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
-/// Who has a state.
+/// The holder of a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// For people.
+    /// For messages.
     pub(crate) holder: Holder,
-    /// The holder as the machine knows it; none: the machine does not tell.
+    /// The holder as its machine identifies it; none: unavailable.
     pub(crate) process: Option<Process>,
 }
 
-/// A process of a machine, and no other one, whatever is started later.
+/// A process of a machine, unique over time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// The machine since its last start.
+    /// The machine since its last boot.
     boot: String,
-    /// Whose processes the number is one of: containers of one machine have numbers of their own.
+    /// Namespace of the number: containers of one machine have their own numbers.
     namespace: String,
     number: u32,
-    /// When it was started, in ticks of the machine: numbers come again.
+    /// Start time in ticks of the machine, because numbers are reused.
     started: u64,
 }
 
 impl Lease {
-    /// Held by this process, from now on.
+    /// Creates a lease of this process, from now on.
     pub(crate) fn of_this_process() -> Self {
         Self { holder: Holder::this_process(), process: Process::this() }
     }
 
-    /// Whether the holder runs; none: this machine cannot tell.
+    /// Whether the holder runs; none: this machine cannot know.
     pub(crate) fn is_alive(&self) -> Option<bool> {
         let (of, this) = (self.process.as_ref()?, Process::this()?);
         let is_here = of.boot == this.boot && of.namespace == this.namespace;
@@ -62,13 +62,13 @@ impl Process {
     }
 }
 
-/// When a process was started; none: there is none of this number, or it has ended and nobody has asked how.
+/// Start time of a process; none: it does not exist, or is a zombie.
 fn started(number: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The name of the program is in parentheses and may have some itself.
+    // The name of the program is in parentheses and may contain some.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let has_ended = matches!(fields.first()?, &"Z" | &"X" | &"x");
-    // `starttime` is field 22 of all, counted from 1; the state is field 3.
+    // `starttime` is field 22, counted from 1; the state is field 3.
     if has_ended { None } else { fields.get(19)?.parse().ok() }
 }
 

@@ -1,38 +1,39 @@
 //! Keeps the state of a run in an S3-compatible bucket, where [`tidemill_state`] keeps it in a folder.
 //!
-//! # What lies in the bucket
+//! # Contents of the bucket
 //!
 //! | | |
 //! |---|---|
-//! | `PREFIX/manifest.json` | who has the state, and the manifest of the last commit; replaced only by compare-and-swap (`If-Match`) |
-//! | `PREFIX/objects/*.object` | what stages keep; never changed |
+//! | `PREFIX/manifest.json` | the holder of the state, and the manifest of the last commit; replaced only by compare-and-swap (`If-Match`) |
+//! | `PREFIX/objects/*.object` | the states of stages; never changed |
 //!
-//! # Who has it
+//! # Ownership
 //!
-//! A bucket knows no lock that ends with a process. So the manifest has a lease in it, which its holder renews every 5 s.
-//! Who finds one that is not its own
+//! A bucket has no lock that ends with a process. So the manifest contains a lease, which its holder renews every 5 s.
+//! A process that finds another's lease
 //!
-//! - takes it at once if the holder was a process of this machine that has ended, and is refused at once if it runs;
-//! - else watches it for [`TERM`] (15 s), is refused as soon as it is renewed, and takes it if it is not.
+//! - takes it at once if the holder was a process of this machine that has ended, and is rejected at once if it runs;
+//! - else watches it for [`TERM`] (15 s), is rejected as soon as it is renewed, and takes it if it is not.
 //!
-//! No clock is read for that, let alone two compared. Each taking counts a number up, and every write names the ETag of what
-//! it replaces. So a process that was away for too long, and comes back, cannot write over what another one
-//! has written since: its write fails with [`tidemill_state::StoreError::TakenOver`], and so do all that follow.
+//! This reads no clock and compares none. Each new holder increments a number, and every write names the ETag that it
+//! replaces. So a process that was suspended for too long cannot overwrite another's data: its write fails with
+//! [`tidemill_state::StoreError::TakenOver`], and so do all later ones.
 //!
 //! # Files
 //!
-//! [`Files`] is another use of a bucket: files called by their digests, which others read by links that are signed.
+//! [`Files`] is another use of a bucket: files named by their digests, which others read with signed links.
 //!
-//! # When the service fails
+//! # Failures of the service
 //!
-//! Requests that the service could not serve (5xx, 429, no connection, no answer) are repeated for [`PATIENCE`] with growing
-//! pauses, and a warning tells so after 5 s. A write that was not answered may have been done or not: the manifest is read to find
-//! out. Where that fails as well, the error says so ([`tidemill_state::StoreError::is_unconfirmed`]), and objects of both stay.
+//! Requests that the service could not serve (5xx, 429, no connection, no answer) are repeated for [`PATIENCE`] with
+//! growing pauses, with a warning after 5 s. A write without an answer may have happened or not: the manifest is read
+//! to find out. Where that fails as well, the error is unconfirmed ([`tidemill_state::StoreError::is_unconfirmed`]),
+//! and objects of both stay.
 //!
 //! # Access
 //!
-//! As with other programs: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, and
-//! `AWS_ALLOW_HTTP=true` for a service without TLS. None of them is ever part of a message.
+//! As with other programs: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
+//! `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for a service without TLS. No message contains any of them.
 //!
 //! ```no_run
 //! use tidemill_bucket::{Bucket, Settings};

@@ -1,4 +1,4 @@
-//! The requests to the service, each repeated until it is served or patience ends.
+//! Requests to the service, each repeated until it is served or patience ends.
 use crate::failure::{Doing, told};
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -14,34 +14,34 @@ use tidemill_spec::bucket_address::Address;
 use tidemill_state::{StoreError, is_object_name};
 use tokio::time::timeout;
 
-/// A request is repeated for this time before it counts as failed: a service that is away for a minute fails nothing.
+/// Time of repeating a request before it fails: an outage of a minute fails nothing.
 pub const PATIENCE: Duration = Duration::from_secs(75);
 
-/// Before a run has begun there is nothing to lose, and a wrong address to be told soon.
+/// Before a run has started nothing can be lost, and a wrong address is reported soon.
 pub(crate) const PATIENCE_AT_FIRST: Duration = Duration::from_secs(10);
 
-/// After this time a user is told that a request is repeated.
+/// Time after which the user is warned that a request is repeated.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 const MANIFEST: &str = "manifest.json";
 const OBJECTS: &str = "objects";
 
-/// The manifest as it lies in the bucket.
+/// The manifest in the bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) tag: String,
     pub(crate) bytes: Bytes,
 }
 
-/// How a conditional write has ended.
+/// Result of a conditional write.
 pub(crate) enum Swap {
-    /// It is written, and has this ETag.
+    /// It is written, with this ETag.
     Done(String),
-    /// Something else lies there, or nothing.
+    /// Another manifest is there, or none.
     Other,
 }
 
-/// A bucket and the part of it where a state lies. Clones share their connections.
+/// A bucket and the prefix of a state. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Service {
     place: String,
@@ -59,7 +59,7 @@ impl Service {
         settings: &Settings,
         patience: Duration,
     ) -> Result<Self, StoreError> {
-        // Fails only where there is one already.
+        // Fails only if one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let place = address.to_string();
         let client = |seconds: u64| {
@@ -75,7 +75,7 @@ impl Service {
                 .with_bucket_name(address.bucket())
                 .with_retry(retry)
                 .with_config(timeout, format!("{seconds} seconds"))
-                // Not all services know the request that deletes many.
+                // Some services do not support deleting many objects at once.
                 .with_disable_bulk_delete(true)
                 .build()
                 .map_err(|error| told(&place, Doing::Read, error))
@@ -84,12 +84,12 @@ impl Service {
         Ok(Self { place, prefix: address.prefix().to_owned(), patience, manifest, objects })
     }
 
-    /// Where the state is, for messages.
+    /// Place of the state, for messages.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
 
-    /// For what may be large.
+    /// For objects, which may be large.
     pub(crate) fn objects(&self) -> &AmazonS3 {
         &self.objects
     }
@@ -130,7 +130,7 @@ impl Service {
         }
     }
 
-    /// Replaces the manifest if it is still the one with this ETag; none: if there is none.
+    /// Replaces the manifest if it still has this ETag; none: if there is none.
     pub(crate) async fn swap(&self, before: Option<&str>, bytes: Vec<u8>) -> Result<Swap, Error> {
         let mode = match before {
             None => PutMode::Create,
@@ -183,7 +183,7 @@ impl Service {
         Ok(names.filter(|name| is_object_name(name)).map(str::to_owned).collect())
     }
 
-    /// Something under the prefix that belongs to no state.
+    /// An object under the prefix that belongs to no state.
     pub(crate) async fn foreign(&self) -> Result<Option<String>, StoreError> {
         let path = self.path(&[]);
         let listed = self.telling(self.manifest.list_with_delimiter(Some(&path))).await;
@@ -203,7 +203,7 @@ impl Service {
         Ok(foreign.map(|name| format!("{OBJECTS}/{name}")))
     }
 
-    /// Waits, and says so if it takes long.
+    /// Waits, with a warning if it takes long.
     async fn telling<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mut request = std::pin::pin!(request);
         if let Ok(result) = timeout(TOLD_AFTER, &mut request).await {
@@ -221,7 +221,7 @@ impl Service {
     }
 }
 
-/// Whether it is the bucket that is missing, not something in it.
+/// Whether the bucket is missing, not an object in it.
 fn is_no_bucket(error: &Error) -> bool {
     matches!(error, Error::NotFound { source, .. } if source.to_string().contains("NoSuchBucket"))
 }

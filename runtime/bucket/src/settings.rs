@@ -1,22 +1,22 @@
-//! How to reach the service, and as whom.
+//! Address and credentials of the service.
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The variables `AWS_*`, by their names. Shows names only: some are secrets.
+/// The variables `AWS_*`, by their names. Displays names only, because some are secrets.
 #[derive(Clone, Default)]
 pub struct Settings(BTreeMap<String, String>);
 
 impl Settings {
-    /// Those of this process.
+    /// Returns the variables of this process.
     pub fn of_environment() -> Self {
-        // What is no text is none of theirs.
+        // Values that are not text are ignored.
         let texts = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         texts.filter(|(name, _)| name.starts_with("AWS_")).collect()
     }
 
-    /// For a client; names that it does not know are left out.
+    /// Configures a client; ignores unknown names.
     pub(crate) fn builder(&self) -> AmazonS3Builder {
         let known = self.0.iter().filter_map(|(name, value)| {
             Some((name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>().ok()?, value))

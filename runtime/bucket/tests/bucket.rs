@@ -1,4 +1,4 @@
-//! The state in a bucket: committed, taken over, damaged; with a service that fails, and answers that are lost.
+//! The state in a bucket: committed, taken over, damaged; with a failing service, and lost answers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod server;
@@ -57,7 +57,7 @@ fn found(state: &State) -> (u64, Vec<u8>) {
     (manifest.checkpoint, state.object(manifest.references().next().unwrap()).unwrap())
 }
 
-/// The lease in the bucket, changed; all else stays to the byte.
+/// Changes the lease in the bucket; all else stays to the byte.
 fn change_lease(server: &Server, change: impl FnOnce(&mut Value)) {
     let mut document: BTreeMap<String, Box<RawValue>> =
         serde_json::from_slice(&server.object(MANIFEST).unwrap()).unwrap();
@@ -78,7 +78,7 @@ fn a_checkpoint_comes_back_and_the_one_before_is_deleted() {
     }
     drop(state);
     assert_eq!(server.names().len(), 2, "{:?}", server.names());
-    // Given back, so that nobody has to wait.
+    // Given back, so that the next process need not wait.
     let document: Value = serde_json::from_slice(&server.object(MANIFEST).unwrap()).unwrap();
     assert!(document["lease"].is_null(), "{document}");
     let mut state = open(&server);
@@ -123,7 +123,7 @@ fn a_holder_of_this_machine_that_has_ended_is_followed_at_once() {
     let looks =
         server.requests().iter().filter(|request| *request == "GET /abc/runs/shop/manifest.json").count();
     assert_eq!(looks, 1);
-    // The first comes back: it can write nothing, not even take away an object of the same name.
+    // The first holder comes back: it can write nothing, not even delete an object of the same name.
     commit(&mut second, 2).unwrap();
     for _ in 0..2 {
         let error = commit(&mut first, 2).unwrap_err();
@@ -150,7 +150,7 @@ fn a_holder_of_another_machine_is_watched() {
     };
     other(&server);
     server.requests();
-    // It is renewed while it is watched: the ETag is another one.
+    // It is renewed while it is watched: the ETag changes.
     let renewing = server.clone();
     let renewal = std::thread::spawn(move || {
         let is_look = |request: &String| request == "GET /abc/runs/shop/manifest.json";
@@ -162,7 +162,7 @@ fn a_holder_of_another_machine_is_watched() {
     let refused = bucket(&server).err().unwrap().to_string();
     assert!(refused.contains("process 7 on far"), "{refused}");
     renewal.join().unwrap();
-    // And now it is not.
+    // Now it is not renewed.
     assert_eq!(found(&open(&server)), (1, b"1 shoes".to_vec()));
 }
 
@@ -195,7 +195,7 @@ fn a_write_whose_answer_is_lost_is_done_once() {
     let server = Server::start();
     let mut state = open(&server);
     for number in 1..=4 {
-        // The object's answer, then the manifest's too.
+        // First the object's answer is lost, then the manifest's too.
         server.set(Mood::LosesAnswers(number as usize));
         commit(&mut state, number).unwrap();
         server.set(Mood::Serves);
@@ -251,7 +251,7 @@ fn what_is_damaged_is_told() {
     server.put(MANIFEST, b"{\"format\": 99, \"manifest\": {\"written_by\": \"9.9\"}}");
     let error = look(&server).err().unwrap();
     assert!(matches!(error, StateError::Format { found: 99, .. }), "{error}");
-    // It can be begun anew.
+    // It can be started again.
     let mut store = bucket(&server).unwrap();
     store.remove_manifest().unwrap();
     commit(&mut State::open(Box::new(store)).unwrap(), 1).unwrap();

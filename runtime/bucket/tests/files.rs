@@ -26,7 +26,7 @@ fn what_is_put_is_listed_and_read_by_a_link() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let files = files(&server);
     assert!(files.list().unwrap().is_empty() && files.get("small").unwrap().is_none());
-    // The second one in parts, the last of which is not full.
+    // The second one in parts, with an incomplete last one.
     for (name, bytes) in [("small", 1000), ("large", (33 << 20) + 7)] {
         let path = folder.path().join(name);
         let all: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();

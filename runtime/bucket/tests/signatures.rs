@@ -1,5 +1,5 @@
-//! The state in a bucket of a service that verifies signatures. `scripts/s3_server.sh` installs it; without it the tests print
-//! `skipped: WHY`, and with `TIDEMILL_TEST_SIGNATURES=1` they fail instead.
+//! The state in a bucket of a service that verifies signatures. `scripts/s3_server.sh` installs it; without it the
+//! tests print `skipped: WHY`, and with `TIDEMILL_TEST_SIGNATURES=1` they fail instead.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use futures_util::future::join_all;
@@ -61,7 +61,7 @@ impl Service {
         self.variables.clone().into_iter().chain(changes).collect()
     }
 
-    /// The access key of who may read and nothing else.
+    /// A read-only access key.
     fn reader(&self) -> Settings {
         let of = |name: &str| self.variables[&format!("READER_{name}")].clone();
         let (id, secret) = (of("AWS_ACCESS_KEY_ID"), of("AWS_SECRET_ACCESS_KEY"));
@@ -76,7 +76,7 @@ impl Service {
         State::read(Box::new(Bucket::look(&address(), &self.settings(&[])).unwrap())).unwrap()
     }
 
-    /// The bucket itself, without anything of ours in between.
+    /// The bucket itself, without our code in between.
     fn bucket(&self) -> impl ObjectStore {
         let of = |name: &str| self.variables[name].clone();
         AmazonS3Builder::new()
@@ -134,7 +134,7 @@ fn signed_checkpoints_are_committed_and_come_back() {
     assert_eq!(found(&service.look()).0, 1);
 }
 
-/// Of writers that have seen the same, one writes; and who was followed by another one writes nothing more.
+/// Of several writers with the same view, one writes; a superseded writer writes nothing more.
 #[test]
 fn signed_writes_compare_and_swap() {
     let Some(service) = service() else { return };
@@ -143,7 +143,7 @@ fn signed_writes_compare_and_swap() {
     let winners = |mode: &PutMode, path: &ObjectPath| {
         let writes = (0..4).map(|writer| {
             let options = PutOptions::from(mode.clone());
-            // The tag is a digest of the bytes: those of before must not come again.
+            // The tag is a digest of the bytes, so earlier bytes must not occur again.
             bucket.put_opts(path, format!("{mode:?} by {writer}").into(), options)
         });
         let results = block_on(join_all(writes));
@@ -164,7 +164,7 @@ fn signed_writes_compare_and_swap() {
     commit(&mut first, 1).unwrap();
     let refused = Bucket::open(&address(), &service.settings(&[])).err().unwrap();
     assert!(matches!(&refused, StoreError::Locked { .. }), "{refused}");
-    // Its holder has ended, as it seems.
+    // Its holder appears to have ended.
     let bytes = block_on(async { bucket.get(&manifest).await.unwrap().bytes().await.unwrap() });
     let mut document: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&bytes).unwrap();
     let mut lease: Value = serde_json::from_str(document["lease"].get()).unwrap();
@@ -201,7 +201,7 @@ fn what_is_not_signed_as_it_should_is_refused_with_what_to_look_at() {
     };
     refused(&service.settings(&[("AWS_SECRET_ACCESS_KEY", "secret-of-nobody")]), "SignatureDoesNotMatch");
     refused(&service.settings(&[("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")]), "InvalidAccessKeyId");
-    // Who may only read sees the state, and cannot have it.
+    // A reader sees the state, and cannot take it.
     let reader = service.reader();
     let read = State::read(Box::new(Bucket::look(&address(), &reader).unwrap())).unwrap();
     assert_eq!(found(&read).0, 1);

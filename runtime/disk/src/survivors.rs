@@ -1,7 +1,8 @@
-//! A folder as programs see it and as it is on the disk, and what a loss of power may leave of it.
+//! A folder as programs see it and as it is on the disk, and its possible contents after a loss of power.
 //!
-//! After ALICE (Pillai and others, "All file systems are not created equal", 2014): names that were not synced may have changed or not,
-//! each for itself; of bytes that were not synced all may be there, none, some, or zeros in their place.
+//! After ALICE (Pillai and others, "All file systems are not created equal", 2014): names that were not synced may have
+//! changed or not, each independently; of bytes that were not synced all may be there, none, some, or zeros in their
+//! place.
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tidemill_random::Random;
 
-/// A file, whatever its names are: numbers are given again, and not to two files of one moment.
+/// Identity of a file independent of its names: inode numbers are reused, but never by two files at once.
 pub(crate) type FileId = (u64, Option<SystemTime>);
 
 /// The bytes of a file.
@@ -19,7 +20,7 @@ struct Bytes {
     on_disk: Arc<Vec<u8>>,
 }
 
-/// A change of names that is not on the disk yet. What a name stands for: a file, or a folder where there is none.
+/// A change of names that is not on the disk yet. A name stands for a file, or for a folder where there is none.
 #[derive(Clone)]
 enum Change {
     Link(PathBuf, Option<FileId>),
@@ -48,7 +49,7 @@ impl Change {
     }
 }
 
-/// See the module. Paths are relative to the folder.
+/// The state of a folder, see the module. Paths are relative to the folder.
 #[derive(Clone, Default)]
 pub(crate) struct Survivors {
     files: BTreeMap<FileId, Bytes>,
@@ -57,7 +58,7 @@ pub(crate) struct Survivors {
     changes: Vec<Change>,
 }
 
-/// What may have become of bytes that were not synced.
+/// Number of possible outcomes for bytes that were not synced.
 const FATES: usize = 6;
 
 impl Survivors {
@@ -66,7 +67,7 @@ impl Survivors {
         self.changes.push(change);
     }
 
-    /// What programs see now; what nobody told of has just been made, or is gone.
+    /// Records the present view of programs; unreported names have just been created or removed.
     pub(crate) fn see(&mut self, found: BTreeMap<PathBuf, Option<(FileId, Vec<u8>)>>) {
         let gone: Vec<PathBuf> =
             self.names.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
@@ -110,7 +111,7 @@ impl Survivors {
         self.change(Change::Unlink(path.to_owned()));
     }
 
-    /// Files that have a name or may have one, and are not on the disk as they are seen.
+    /// Files that have a name or may have one, and differ between view and disk.
     fn unsynced(&self) -> Vec<FileId> {
         let named = self.names.values().chain(self.names_on_disk.values()).flatten();
         let mut files: Vec<FileId> = named.copied().collect();
@@ -124,7 +125,7 @@ impl Survivors {
         files
     }
 
-    /// What is there after a loss of power, if each of the things that are not on the disk ends as chosen.
+    /// The contents after a loss of power, with the chosen outcome of each unsynced item.
     fn after(&self, unsynced: &[FileId], chosen: &[usize]) -> Image {
         let (changes, fates) = chosen.split_at(self.changes.len());
         let mut names = self.names_on_disk.clone();
@@ -132,7 +133,7 @@ impl Survivors {
             change.apply(&mut names);
         }
         let all = names.clone();
-        // The folder itself is always there.
+        // The folder itself always exists.
         names.retain(|path, _| {
             path.ancestors()
                 .skip(1)
@@ -148,7 +149,7 @@ impl Survivors {
         Image(names.into_iter().map(|(path, file)| (path, file.map(|file| bytes_of(&file)))).collect())
     }
 
-    /// What may be there after a loss of power: everything, if it is not more than `most`, or else a sample.
+    /// Possible contents after a loss of power: all of them, if they are at most `most`, or else a sample.
     pub(crate) fn images(&self, most: usize, seed: u64) -> Vec<Image> {
         let unsynced = self.unsynced();
         let fates: Vec<usize> =
@@ -180,7 +181,7 @@ impl Survivors {
 }
 
 impl Bytes {
-    /// What both have in common at the beginning was synced and not touched since.
+    /// The common beginning of both was synced and not touched since.
     fn after(&self, fate: usize) -> Vec<u8> {
         let (seen, on_disk) = (&self.seen[..], &self.on_disk[..]);
         let common = seen.iter().zip(on_disk).take_while(|(one, other)| one == other).count();
@@ -199,25 +200,25 @@ impl Bytes {
 
 /// A loss of power.
 pub struct Loss {
-    /// What the test thought then ([`crate::Watch::think`]).
+    /// The test's expectation at that moment ([`crate::Watch::think`]).
     pub thought: usize,
-    /// Counts the operations before it.
+    /// Number of the operations before it.
     pub operation: usize,
-    /// What is left of the folder.
+    /// The remaining contents of the folder.
     pub image: Image,
 }
 
-/// What a folder has after a loss of power: files with their bytes, and folders.
+/// Contents of a folder after a loss of power: files with their bytes, and folders.
 pub struct Image(BTreeMap<PathBuf, Option<Vec<u8>>>);
 
 impl Image {
-    /// Makes a folder as this is.
+    /// Creates a folder with these contents.
     ///
     /// # Errors
-    /// Of the system.
+    /// Errors of the system.
     pub fn write_to(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        // Folders come before what is in them.
+        // Folders come before their contents.
         for (path, bytes) in &self.0 {
             match bytes {
                 Some(bytes) => std::fs::write(folder.join(path), bytes)?,
@@ -227,7 +228,7 @@ impl Image {
         Ok(())
     }
 
-    /// Changes the bytes of each file, for what a boot of the machine changes.
+    /// Changes the bytes of each file, for changes by a reboot of the machine.
     pub fn change(&mut self, mut change: impl FnMut(&Path, &mut Vec<u8>)) {
         for (path, bytes) in &mut self.0 {
             if let Some(bytes) = bytes {
@@ -236,7 +237,7 @@ impl Image {
         }
     }
 
-    /// Names and lengths, to be shown.
+    /// Returns names and lengths, for display.
     pub fn listing(&self) -> Vec<String> {
         let entry = |(path, bytes): (&PathBuf, &Option<Vec<u8>>)| match bytes {
             Some(bytes) => format!("{} ({} bytes)", path.display(), bytes.len()),

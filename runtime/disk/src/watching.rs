@@ -1,4 +1,4 @@
-//! A test watches a folder.
+//! Watching of a folder by a test.
 use crate::Operation;
 use crate::survivors::{FileId, Loss, Survivors};
 use std::cell::RefCell;
@@ -19,22 +19,22 @@ struct Watched {
     now: Survivors,
     thought: usize,
     history: Vec<(Survivors, usize)>,
-    /// This kind of waiting for the disk is left out.
+    /// The kind of sync that is skipped.
     forgets: Option<Forgets>,
 }
 
-/// What a program forgets that a test makes forgetful.
+/// The kind of sync that a test makes a program forget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forgets {
     Files,
     Folders,
 }
 
-/// Watches a folder for as long as it lives: what this thread does with it through this crate. Only one at a time on a thread.
+/// Watches this thread's use of a folder through this crate, for its own lifetime. Only one at a time per thread.
 pub struct Watch(Rc<RefCell<Watched>>);
 
 impl Watch {
-    /// Begins; what is in the folder now is on the disk.
+    /// Starts; the present contents of the folder are on the disk.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -55,17 +55,17 @@ impl Watch {
         Ok(Self(watched))
     }
 
-    /// Pretends from now on that nobody waits for the bytes of files: a test that does not notice looks at nothing.
+    /// Skips syncs of files from now on: a test that does not notice is worthless.
     pub fn forget_files(&self) {
         self.0.borrow_mut().forgets = Some(Forgets::Files);
     }
 
-    /// The same with names in folders.
+    /// Skips syncs of folders from now on.
     pub fn forget_folders(&self) {
         self.0.borrow_mut().forgets = Some(Forgets::Folders);
     }
 
-    /// From now on the test thinks something else about what must be there; a number of the test's own.
+    /// Sets the test's expectation from now on; a number of the test's own.
     pub fn think(&self, thought: usize) {
         let mut watched = self.0.borrow_mut();
         watched.look();
@@ -73,8 +73,8 @@ impl Watch {
         watched.look();
     }
 
-    /// What a loss of power may leave, before each operation and after it: of each moment everything, if that is not more than `most`,
-    /// or else a sample.
+    /// Returns the possible losses of power, before each operation and after it: at each moment all of them, if they
+    /// are at most `most`, or else a sample.
     pub fn losses(&self, most: usize) -> Vec<Loss> {
         let mut watched = self.0.borrow_mut();
         watched.look();
@@ -94,9 +94,9 @@ impl Drop for Watch {
 }
 
 impl Watched {
-    /// Takes down how things are.
+    /// Records the present state.
     fn look(&mut self) {
-        // What somebody else removes just now is gone.
+        // A file removed concurrently is gone.
         if let Ok(found) = contents(&self.folder) {
             self.now.see(found);
         }
@@ -113,7 +113,7 @@ impl Watched {
     fn done(&mut self, operation: Operation<'_>) {
         match operation {
             Operation::SyncFile(file) if self.forgets != Some(Forgets::Files) => {
-                // A descriptor that is only for writing, or has no name, can be read so.
+                // This also reads a descriptor that is write-only or has no name.
                 let bytes = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 if let (Ok(found), Ok(bytes)) = (file.metadata(), bytes) {
                     self.now.sync_file(id(&found), bytes);
@@ -146,10 +146,10 @@ fn id(found: &Metadata) -> FileId {
     (found.ino(), found.created().ok())
 }
 
-/// What is in a folder, by relative path; none for folders.
+/// Contents of a folder, by relative path; none for folders.
 type Contents = BTreeMap<PathBuf, Option<(FileId, Vec<u8>)>>;
 
-/// All that is in a folder.
+/// Reads the contents of a folder.
 fn contents(folder: &Path) -> io::Result<Contents> {
     let mut found = BTreeMap::new();
     let mut open = vec![PathBuf::new()];
@@ -169,7 +169,7 @@ fn contents(folder: &Path) -> io::Result<Contents> {
     Ok(found)
 }
 
-/// Does something that may be watched.
+/// Performs an operation that may be watched.
 pub(crate) fn watched<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let watched = WATCHED.with(|of_thread| of_thread.borrow().clone());
     let Some(watched) = watched else { return act() };
@@ -188,7 +188,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::Write;
 
-    /// All that may be left at the end, as text.
+    /// All possible contents at the end, as text.
     fn left(watch: &Watch) -> BTreeSet<String> {
         let losses = watch.losses(10_000);
         let last = losses.iter().map(|loss| loss.operation).max().unwrap();

@@ -1,35 +1,36 @@
-//! Notices a stream that begins as the one before it did: a producer that came back and sends everything once more.
+//! Detects a stream that starts like the one before it: a producer that came back and sends everything once more.
 //!
-//! A journal cannot know what a producer meant. But one that begins again sends the bytes that the first one began with, and one that
-//! goes on does not, unless its lines repeat anyway. So the first bytes that come to a journal that has some already are compared with
-//! those that it began with. Where these say nothing, because they are few or because a line of them comes twice, nothing is said.
+//! A journal cannot know the intention of a producer. But one that starts again sends the bytes that the first one
+//! started with, and one that continues does not, unless its lines repeat anyway. So the first bytes that arrive at a
+//! journal with content are compared with its first ones. Where these are not distinctive, because they are few or
+//! contain a line twice, there is no verdict.
 use crate::format::{RECORD_END, RECORD_HEAD, RecordHead, SEGMENT_HEAD};
 use crate::segments::path_of;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes of the beginning that are compared, at most.
+/// Most initial bytes to compare.
 pub(crate) const HEAD: usize = 4096;
-/// With fewer bytes chance is possible: it is told, and nothing is refused.
+/// With fewer bytes a coincidence is possible: it is reported, and nothing is rejected.
 const CERTAIN: usize = 256;
-/// Bytes of a segment in which the beginning is looked for: records of a byte each have 40 more.
+/// Bytes of a segment to search for the beginning: records of a single byte have 40 more.
 const LOOKED_AT: u64 = 256 << 10;
-/// The file with the beginning, once its segment is gone.
+/// The file with the beginning, after its segment is deleted.
 const START: &str = "start";
 
-/// What came so far, beside what the first stream began with.
+/// The bytes so far, compared with the first stream's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is another text.
+    /// They differ.
     Other,
-    /// The same as far as it goes.
+    /// They agree so far.
     Open,
-    /// All of the beginning has come again.
+    /// The whole beginning has come again.
     Same,
 }
 
-/// A comparison that goes on while bytes come.
+/// A comparison while bytes arrive.
 #[derive(Debug, Clone)]
 pub(crate) struct Again {
     head: Vec<u8>,
@@ -37,7 +38,7 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// With the beginning of the first stream. None: it says nothing.
+    /// Starts a comparison with the beginning of the first stream. None: it is not distinctive.
     pub(crate) fn of(mut head: Vec<u8>) -> Option<Self> {
         head.truncate(HEAD);
         let end = head.iter().rposition(|byte| *byte == b'\n')? + 1;
@@ -46,21 +47,21 @@ impl Again {
         let all = lines.len();
         lines.sort_unstable();
         lines.dedup();
-        // The last line of a longer stream may be the only one that is there.
+        // The last line of a longer stream may be the only one.
         (all >= 2 && lines.len() == all).then_some(Self { head, matched: 0 })
     }
 
-    /// Bytes of the beginning.
+    /// Number of bytes of the beginning.
     pub(crate) fn bytes(&self) -> usize {
         self.head.len()
     }
 
-    /// Whether it is no chance that all of the beginning comes again.
+    /// Whether a repetition of the whole beginning is no coincidence.
     pub(crate) fn is_certain(&self) -> bool {
         self.head.len() >= CERTAIN
     }
 
-    /// Looks at the bytes that come next.
+    /// Compares the next bytes.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Verdict {
         let rest = &self.head[self.matched..];
         let compared = rest.len().min(bytes.len());
@@ -72,7 +73,7 @@ impl Again {
     }
 }
 
-/// The first bytes of the stream that a journal has, as far as they are known.
+/// The first bytes of a journal's stream, as far as they are known.
 pub(crate) fn beginning(folder: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let segment =
@@ -87,7 +88,7 @@ pub(crate) fn beginning(folder: &Path) -> Vec<u8> {
     }
 }
 
-/// Keeps the first bytes before the segment that has them is deleted. Without them a repeated stream is not noticed, which is no
+/// Keeps the first bytes before their segment is deleted. Without them a repeated stream is not detected, which is no
 /// failure of the journal.
 pub(crate) fn keep_beginning(folder: &Path) {
     let head = beginning(folder);
@@ -135,7 +136,7 @@ mod tests {
                 other.chunks(step).map(|part| again.look(part)).find(|verdict| *verdict != Verdict::Open);
             assert_eq!(verdict, Some(Verdict::Other));
         }
-        // A few lines are told, and not refused.
+        // A few lines are reported, and not rejected.
         let mut few = Again::of(lines(0, 3)).unwrap();
         assert!(!few.is_certain());
         assert_eq!(few.look(&lines(0, 2)), Verdict::Open);

@@ -1,4 +1,4 @@
-//! Somebody who reads a journal, and behind its end the stream.
+//! A reader of a journal and, beyond its end, of the stream.
 use crate::error::JournalError;
 use crate::format::{RECORD_END, RECORD_HEAD, RecordHead, SEGMENT_HEAD};
 use crate::journal::Journal;
@@ -13,11 +13,11 @@ struct Open {
     first: u64,
     file: File,
     path: PathBuf,
-    /// Where in the file the next byte of the stream is.
+    /// Position in the file of the next byte of the stream.
     position: u64,
-    /// Bytes of the record there from that one on.
+    /// Bytes of the record from that one on.
     left: u64,
-    /// Place in the stream of that byte.
+    /// Offset in the stream of that byte.
     offset: u64,
 }
 
@@ -36,7 +36,7 @@ impl Open {
         Ok(())
     }
 
-    /// Goes forward in the record.
+    /// Advances within the record.
     fn advance(&mut self, bytes: u64) {
         self.position += bytes;
         self.offset += bytes;
@@ -47,7 +47,7 @@ impl Open {
     }
 }
 
-/// A place in the stream, from which it is read.
+/// A position in the stream for reading.
 #[derive(Default)]
 pub struct Cursor {
     offset: u64,
@@ -55,17 +55,17 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// At a place in the stream.
+    /// Creates a cursor at an offset of the stream.
     pub fn at(offset: u64) -> Self {
         Self { offset, open: None }
     }
 
-    /// Place in the stream of the next byte.
+    /// Returns the offset in the stream of the next byte.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Goes to a place that the journal has, or to its end.
+    /// Moves to an offset in the journal, or to its end.
     ///
     /// # Errors
     /// The journal does not have it.
@@ -82,16 +82,15 @@ impl Cursor {
         Ok(())
     }
 
-    /// Whether [`Cursor::read`] would give something without waiting for another program.
+    /// Whether [`Cursor::read`] would return without waiting for another program.
     pub fn is_ready(&self, journal: &Journal) -> bool {
         journal.is_ready(self.offset)
     }
 
-    /// Reads some bytes: of the journal, and when that has no more of the stream, through the journal. 0 only at the
-    /// end.
+    /// Reads some bytes: from the journal, and beyond its end from the stream through the journal. 0 only at the end.
     ///
     /// # Errors
-    /// The stream cannot be read, or the journal not be read or written.
+    /// Reading the stream, or reading or writing the journal, fails.
     pub fn read(&mut self, journal: &Journal, buffer: &mut [u8]) -> Result<usize, JournalError> {
         loop {
             let read = self.read_journal(journal, buffer)?;
@@ -104,7 +103,7 @@ impl Cursor {
         }
     }
 
-    /// Fills the buffer with what the journal has.
+    /// Fills the buffer from the journal.
     pub(crate) fn read_exact(&mut self, journal: &Journal, buffer: &mut [u8]) -> Result<(), JournalError> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -116,10 +115,10 @@ impl Cursor {
         Ok(())
     }
 
-    /// Reads what the journal has; 0: nothing more.
+    /// Reads from the journal; 0: no more bytes.
     fn read_journal(&mut self, journal: &Journal, buffer: &mut [u8]) -> Result<usize, JournalError> {
         match self.read_known(journal, buffer) {
-            // Another process may have released the segment since it was looked for.
+            // Another process may have released the segment meanwhile.
             Err(JournalError::Io { source, .. })
                 if source.kind() == ErrorKind::NotFound && journal.forget_released() =>
             {
@@ -160,7 +159,7 @@ impl Cursor {
         Ok(read as usize)
     }
 
-    /// The segment at the place, in a record that has a byte there.
+    /// The segment at the offset, in a record with a byte there.
     fn segment(&mut self, journal: &Journal, first: u64) -> Result<&mut Open, JournalError> {
         let offset = self.offset;
         let is_open = |open: &Open| open.first == first && open.offset == offset;

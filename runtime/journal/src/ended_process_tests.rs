@@ -1,4 +1,4 @@
-//! A process that is ended at any moment of writing leaves no damage, and nothing else is taken for what it leaves.
+//! A process killed at any moment of writing leaves no damage, and its traces are not mistaken for anything else.
 use crate::format::{Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead, record_end, scan};
 use crate::segments::{self, path_of};
 use crate::stream::{Stream, boot};
@@ -10,11 +10,11 @@ use std::path::Path;
 
 const BEFORE: &[u8] = b"one\n";
 
-/// What a process does with the file of a segment, in its order.
+/// A step of a process with the file of a segment, in order.
 enum Step {
-    /// Bytes that are written behind all that is there.
+    /// Bytes appended to the file.
     Append(Vec<u8>),
-    /// It is cut to so many.
+    /// It is truncated to this length.
     Cut(usize),
 }
 
@@ -26,13 +26,13 @@ fn record_head(length: usize) -> Vec<u8> {
     RecordHead { length: length as u32, sequence: 1, offset: BEFORE.len() as u64 }.bytes().to_vec()
 }
 
-/// A segment with a whole record.
+/// A segment with a complete record.
 fn before() -> Vec<u8> {
     let record = RecordHead { length: BEFORE.len() as u32, sequence: 0, offset: 0 };
     [&head().bytes()[..], &record.bytes(), BEFORE, &record_end(BEFORE)].concat()
 }
 
-/// All ways in which a record is written; see `Journal::move_record`, `Active::append` and `Active::disown`.
+/// All sequences of writing a record; see `Journal::move_record`, `Active::append` and `Active::disown`.
 fn ways(content: &[u8]) -> Vec<Vec<Step>> {
     let at = before().len();
     let (length, begin) = (content.len(), at + RECORD_HEAD);
@@ -43,15 +43,15 @@ fn ways(content: &[u8]) -> Vec<Vec<Step>> {
         moved().into(),
         // It could not be synced.
         moved().into_iter().chain([Step::Cut(begin + length)]).collect(),
-        // Nothing can be moved, and it is read and written.
+        // Moving is not supported, so it is read and written.
         vec![append(&record_head(length + 7)), Step::Cut(at), written()],
         vec![written(), Step::Cut(begin + length)],
-        // Somebody else has read the rest.
+        // Another process has read the rest.
         vec![append(&record_head(length + 7)), append(content)],
     ]
 }
 
-/// What a process leaves, at each byte of each step: what the file is, and how many bytes of the stream are behind the record before.
+/// The file after each byte of each step, and the number of stream bytes after the first record.
 fn left(steps: &[Step]) -> Vec<(Vec<u8>, usize)> {
     let (mut file, mut all) = (before(), Vec::new());
     let begin = file.len() + RECORD_HEAD;
@@ -88,7 +88,7 @@ fn no_moment_leaves_damage_and_all_bytes_are_found() {
                     file[found.torn.clone()].to_vec()
                 };
                 assert_eq!(all, content[..behind.min(content.len())], "way {way}, {bytes} bytes");
-                // The machine has stopped since, and the disk has all of it: what is not whole was given to nobody.
+                // The machine has stopped since, and the disk has everything: incomplete data was never delivered.
                 let found = scan(&file, false).unwrap();
                 assert!(!found.is_damaged && found.torn.is_empty(), "way {way}, {bytes} bytes: {found:?}");
             }
@@ -113,7 +113,7 @@ fn each_bit_of_the_last_record_counts() {
     }
 }
 
-/// Also the head of a record of which nothing else is there.
+/// Also for a record's head alone.
 #[test]
 fn each_bit_of_the_head_of_a_torn_record_counts() {
     let whole = [&before()[..], &record_head(9), b"two\nth"].concat();
@@ -126,13 +126,14 @@ fn each_bit_of_the_head_of_a_torn_record_counts() {
     }
 }
 
-/// How far a journal goes for the next process.
+/// The end of a journal for the next process.
 fn end(path: &Path) -> usize {
     let recovered = segments::recover(path, 1).unwrap();
     recovered.end as usize + recovered.torn.len()
 }
 
-/// The real way: bytes that the system has moved are found without the end of their record, and each cut of the file is read.
+/// With a real journal: moved bytes are found without the end of their record, and each truncation of the file is
+/// readable.
 #[test]
 fn what_a_journal_writes_can_be_cut_anywhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +159,7 @@ fn what_a_journal_writes_can_be_cut_anywhere() {
     assert_eq!(ends, (0..=text.len()).collect::<Vec<_>>(), "each byte counts once it is there");
 }
 
-/// Somebody else reads the same pipe: the file has fewer bytes than its head says, and no other head is written over that.
+/// Another process reads the same pipe: the file has fewer bytes than its head says, and no other head overwrites it.
 #[test]
 fn fewer_bytes_than_waited_are_in_a_segment_of_their_own() {
     for before in [&b""[..], b"one\n"] {
@@ -183,14 +184,14 @@ fn fewer_bytes_than_waited_are_in_a_segment_of_their_own() {
         let mut found = vec![0; expected.len()];
         Cursor::default().read_exact(&journal, &mut found).unwrap();
         assert_eq!(found, expected);
-        // Nothing more comes, and nothing is left of the attempt.
+        // Nothing more arrives, and no trace of the attempt is left.
         let active = segments::list(path).unwrap().pop().unwrap();
         assert_eq!(journal.move_record_of(&stream, 5).unwrap(), 0);
         assert_eq!(segments::list(path).unwrap().pop().unwrap(), active);
         let extent = journal.extent();
         drop(journal);
         let journal = Journal::open(path, 1, LEAST_SIZE).unwrap();
-        // The file has what does not count, too.
+        // The file also has bytes that do not count.
         assert_eq!(Extent { bytes: extent.bytes, ..journal.extent() }, extent);
         let mut found = vec![0; expected.len()];
         Cursor::default().read_exact(&journal, &mut found).unwrap();
@@ -198,7 +199,7 @@ fn fewer_bytes_than_waited_are_in_a_segment_of_their_own() {
     }
 }
 
-/// A segment is noted as the last one a moment after it is there: until then the one that is noted stays.
+/// A segment is noted as the last one a moment after its creation: until then the noted one stays.
 #[test]
 fn the_segment_that_is_noted_as_the_last_one_is_not_released() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,29 +1,29 @@
-//! What can go wrong with a journal.
+//! Errors of a journal.
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a journal cannot be used.
+/// Why a journal is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk or its permissions.
+    /// An error of the disk or its permissions.
     #[error("the journal `{}` cannot be {what}: {source}: {}", path.display(), help(source))]
     Io {
-        /// What was tried: `read`, `written`.
+        /// The attempted operation: `read`, `written`.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// What is in it is not what was written.
+    /// Its content is not what was written.
     #[error(
         "the journal `{}` is damaged: {reason}: {LOST_HELP}", path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
     /// It was written for a source that reads something else.
@@ -35,7 +35,7 @@ pub enum JournalError {
         /// The folder.
         path: PathBuf,
     },
-    /// It does not have what is wanted from it.
+    /// The requested data is not in it.
     #[error(
         "the journal `{}` has bytes {first} to {end} of the stream, and byte {wanted} is wanted: {LOST_HELP}", path.display()
     )]
@@ -44,41 +44,41 @@ pub enum JournalError {
         path: PathBuf,
         /// First byte that it has.
         first: u64,
-        /// Byte behind the last one that it has.
+        /// The byte after its last one.
         end: u64,
-        /// What was wanted.
+        /// The requested byte.
         wanted: u64,
     },
-    /// The stream begins with the bytes that the one before began with. Nothing of it was taken.
+    /// The stream starts with the same bytes as the previous one. Nothing of it was taken.
     #[error(
         "the stream begins with the {bytes} bytes that the first one began with, of which {end} bytes have been read: its producer \
          sends everything again, and it would count twice: have it go on behind byte {end}, {AGAIN_HELP}"
     )]
     Again {
-        /// Bytes that are the same.
+        /// Number of equal bytes.
         bytes: usize,
-        /// Bytes that were read of the stream before.
+        /// Bytes read from the previous stream.
         end: u64,
     },
-    /// The stream itself cannot be read.
+    /// Reading the stream itself fails.
     #[error("{0}")]
     Stream(#[source] io::Error),
 }
 
-/// What to do about a journal that does not have what was written.
+/// Advice for a journal without the written data.
 const LOST_HELP: &str =
     "restore it from a copy of the whole state, or begin anew with `tidemill state reset`";
 
-/// Whether the text of an error says that a journal is damaged, or does not have what is wanted from it.
+/// Whether the text of an error reports a damaged journal, or missing data.
 pub fn is_of_loss(text: &str) -> bool {
     text.ends_with(LOST_HELP)
 }
 
-/// What to do about a stream that begins again.
+/// Advice for a stream that starts again.
 const AGAIN_HELP: &str = "or begin anew with `tidemill state reset`; where these are new records all the same, put an empty line \
                           in front of them";
 
-/// Whether the text of an error says that a stream has begun again.
+/// Whether the text of an error reports a stream that starts again.
 pub fn is_of_again(text: &str) -> bool {
     text.ends_with(AGAIN_HELP)
 }

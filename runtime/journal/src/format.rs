@@ -1,37 +1,38 @@
-//! How a segment of a journal looks as bytes. All numbers are little endian.
+//! Binary format of a journal's segment. All numbers are little endian.
 //!
 //! | bytes of a segment | |
 //! |---|---|
 //! | 4 | `TMJS` |
 //! | 4 | version of the format, 1 |
-//! | 8 | the source that it is of, as a number |
-//! | 8 | place in the stream of its first byte |
+//! | 8 | its source, as a number |
+//! | 8 | offset in the stream of its first byte |
 //! | 8 | number of its first record |
-//! | 16, 8, 8 | where the bytes come from: the boot of the machine, device and number of the stream |
+//! | 16, 8, 8 | origin of the bytes: the boot of the machine, device and number of the stream |
 //! | 4, 4 | crc32c of these 64 bytes, zeros |
 //!
-//! Records follow, each with what one read of the stream gave:
+//! Records follow, each with the result of one read of the stream:
 //!
 //! | bytes of a record | |
 //! |---|---|
 //! | 4 | `TMJR` |
 //! | 4 | bytes of the stream in it |
 //! | 8 | its number |
-//! | 8 | place in the stream of its first byte |
+//! | 8 | offset in the stream of its first byte |
 //! | 4, 4 | zeros, crc32c of these 28 bytes |
 //! | | the bytes |
 //! | 4, 4 | crc32c of the bytes, `TMJE` |
 //!
-//! The checksum stands behind the bytes because those are moved into the file by the system, unseen.
+//! The checksum follows the bytes because the system moves those into the file without passing them through this
+//! process.
 use std::ops::Range;
 
-/// Bytes in front of the first record.
+/// Bytes before the first record.
 pub(crate) const SEGMENT_HEAD: usize = 72;
-/// Bytes in front of what a record has.
+/// Bytes before the content of a record.
 pub(crate) const RECORD_HEAD: usize = 32;
-/// Bytes behind what a record has.
+/// Bytes after the content of a record.
 pub(crate) const RECORD_END: usize = 8;
-/// Bytes of the stream in one record, at most.
+/// Most bytes of the stream in one record.
 pub(crate) const RECORD_LIMIT: usize = 1 << 20;
 
 const SEGMENT: &[u8; 4] = b"TMJS";
@@ -39,16 +40,16 @@ const VERSION: u32 = 1;
 const RECORD: &[u8; 4] = b"TMJR";
 const END: &[u8; 4] = b"TMJE";
 
-/// Where bytes come from, as far as the system tells: two streams that differ here are not the same.
+/// Origin of bytes, as far as the system identifies it: two streams that differ here are different.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Identifies the time since the machine was started; 0: not known.
+    /// Identifies the boot of the machine; 0: not known.
     pub(crate) boot: u128,
     pub(crate) device: u64,
     pub(crate) inode: u64,
 }
 
-/// What stands in front of a segment.
+/// The head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
     pub(crate) owner: u64,
@@ -57,7 +58,7 @@ pub(crate) struct SegmentHead {
     pub(crate) origin: Origin,
 }
 
-/// What stands in front of a record.
+/// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHead {
     pub(crate) length: u32,
@@ -89,7 +90,7 @@ impl SegmentHead {
         bytes
     }
 
-    /// None: it is none.
+    /// Parses a head. None: it is invalid.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..SEGMENT_HEAD)?;
         let is_whole = bytes.starts_with(SEGMENT) && u32_at(bytes, 64) == crc32c::crc32c(&bytes[..64]);
@@ -118,7 +119,7 @@ impl RecordHead {
         bytes
     }
 
-    /// None: it is none.
+    /// Parses a head. None: it is invalid.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEAD)?;
         let is_whole = bytes.starts_with(RECORD) && u32_at(bytes, 28) == crc32c::crc32c(&bytes[..28]);
@@ -127,7 +128,7 @@ impl RecordHead {
     }
 }
 
-/// What stands behind the bytes of a record.
+/// The end of a record with these bytes.
 pub(crate) fn record_end(bytes: &[u8]) -> [u8; RECORD_END] {
     let mut end = [0; RECORD_END];
     end[..4].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
@@ -135,7 +136,7 @@ pub(crate) fn record_end(bytes: &[u8]) -> [u8; RECORD_END] {
     end
 }
 
-/// The same segment, as far as it is one, with checksums that fit: numbers and lengths stay what they are.
+/// Fixes the checksums of a segment, as far as it is one; numbers and lengths stay.
 pub(crate) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes.to_vec();
     let Some(head) = sealed.get_mut(..SEGMENT_HEAD) else { return sealed };
@@ -157,25 +158,26 @@ pub(crate) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// What is in the bytes of a segment.
+/// Content of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
     pub(crate) head: SegmentHead,
-    /// Place in the stream behind its last whole record.
+    /// Offset in the stream after its last complete record.
     pub(crate) end: u64,
-    /// Number of the record after it.
+    /// Number of the next record.
     pub(crate) sequence: u64,
-    /// Behind it, where they are in the file: bytes of a record that is not whole because the process that wrote it
-    /// was ended. They were taken from the stream, so nobody else has them.
+    /// After it, as a range of the file: bytes of a record that is incomplete because its process was killed. They were
+    /// taken from the stream, so they exist nowhere else.
     pub(crate) torn: Range<usize>,
-    /// Bytes of the file that its whole records take.
+    /// Bytes of the file up to the last complete record.
     pub(crate) whole: usize,
-    /// Something is not what was written, and no process that was ended leaves it so.
+    /// Some data is not what was written, and a killed process cannot have caused that.
     pub(crate) is_damaged: bool,
 }
 
 impl Scanned {
-    /// Place in the stream behind the last line break of these bytes of the segment; none: there is none before `limit`.
+    /// Offset in the stream after the last line break of these bytes of the segment; none: there is none before
+    /// `limit`.
     pub(crate) fn end_of_lines(&self, bytes: &[u8], limit: u64) -> Option<u64> {
         let (mut at, mut found) = (SEGMENT_HEAD, None);
         let mut look = |place: u64, content: &[u8]| {
@@ -196,11 +198,11 @@ impl Scanned {
     }
 }
 
-/// Bytes that a disk writes at once.
+/// Unit of writes of a disk.
 const SECTOR: usize = 512;
 
-/// Whether what is behind `from`, where a record begins, has places that were not written when the machine stopped, which file systems
-/// give as zeros: all of a sector, or the mark that it begins or ends with.
+/// Whether the rest from `from`, the start of a record, has parts that were not written when the machine stopped, which
+/// file systems return as zeros: a whole sector, or the mark at its start or end.
 fn has_unwritten(bytes: &[u8], from: usize) -> bool {
     let rest = &bytes[from..];
     let (head, sectors) = rest.split_at(rest.len().min(SECTOR - from % SECTOR));
@@ -209,14 +211,14 @@ fn has_unwritten(bytes: &[u8], from: usize) -> bool {
     places.any(|place| place.iter().all(|byte| *byte == 0))
 }
 
-/// Reads a segment up to the first record that is not whole. `is_same_boot`: what a process has written of such a record
-/// is what it was told to write, because the machine has not stopped since.
+/// Reads a segment up to the first incomplete record. `is_same_boot`: the bytes of such a record are reliable, because
+/// the machine has not stopped since.
 pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
     let head = SegmentHead::of(bytes)?;
     let end = head.first;
     let mut found =
         Scanned { head, end, sequence: head.sequence, torn: 0..0, whole: SEGMENT_HEAD, is_damaged: false };
-    // A process that is ended leaves a file that is too short. A machine that stops may leave places in it that were not written.
+    // A killed process leaves a file that is too short. A stopped machine may leave unwritten parts in it.
     let is_torn = |from: usize| !is_same_boot && has_unwritten(bytes, from);
     while found.whole + RECORD_HEAD <= bytes.len() {
         let record = RecordHead::of(&bytes[found.whole..]);
@@ -230,7 +232,7 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
         let end = begin + record.length as usize;
         match bytes.get(end..end + RECORD_END) {
             Some(told) if *told == record_end(&bytes[begin..end]) => {
-                // No stream is so long: somebody wrote this who knows the checksums.
+                // No stream is this long: the record was forged with valid checksums.
                 let behind = (found.end.checked_add(u64::from(record.length)), found.sequence.checked_add(1));
                 let (Some(place), Some(sequence)) = behind else {
                     found.is_damaged = true;
@@ -239,7 +241,7 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
                 (found.end, found.sequence) = (place, sequence);
                 found.whole = end + RECORD_END;
             }
-            // Something behind it was written later: it was whole once.
+            // Data after it was written later, so it was complete once.
             Some(_) => {
                 found.is_damaged = bytes.len() > end + RECORD_END || !is_torn(found.whole);
                 break;
@@ -252,7 +254,7 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
             }
         }
     }
-    // More than one record is behind what is whole: all but the last were waited for.
+    // More than one record follows the complete ones: all but the last were synced.
     found.is_damaged |= bytes.len() - found.whole > RECORD_HEAD + RECORD_LIMIT + RECORD_END;
     Some(found)
 }
@@ -319,7 +321,7 @@ mod tests {
             bytes[at] ^= 0x40;
             let found = scan(&bytes, true).unwrap();
             assert!(found.end < 114 && found.torn.is_empty(), "byte {at}: {found:?}");
-            // Also of the last record, whether the machine has stopped since or not.
+            // Also in the last record, whether the machine has stopped since or not.
             for is_same_boot in [true, false] {
                 assert!(scan(&bytes, is_same_boot).unwrap().is_damaged, "byte {at}");
             }

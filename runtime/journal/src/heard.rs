@@ -1,8 +1,8 @@
-//! What this side makes of the bytes of a segment and of marks, for tests that write any.
+//! Parses the bytes of a segment and of marks, for tests with arbitrary bytes.
 use crate::format::{self, Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead, record_end, scan};
 use crate::marks;
 
-/// A segment of a journal; also with checksums that fit. Says whether it is one.
+/// Parses a segment of a journal, also with fixed checksums; returns whether it is valid.
 pub fn segment(bytes: &[u8]) -> bool {
     let read = |bytes: &[u8]| {
         let [torn, whole] = [true, false].map(|is_same_boot| scan(bytes, is_same_boot));
@@ -18,19 +18,19 @@ pub fn segment(bytes: &[u8]) -> bool {
     read(bytes)
 }
 
-/// A file of marks. Says whether it is one.
+/// Parses a file of marks; returns whether it is valid.
 pub fn marks(bytes: &[u8]) -> bool {
     let Ok(found) = marks::read(bytes) else { return false };
     assert_eq!(marks::read(&marks::written(&found)), Ok(found));
     true
 }
 
-/// A file with these marks: numbers, and where they are.
+/// Returns a file with these marks: numbers and offsets.
 pub fn sample_marks(of: &[(u64, u64)]) -> Vec<u8> {
     marks::written(&of.iter().copied().collect())
 }
 
-/// A segment with these records.
+/// Returns a segment with these records.
 pub fn sample(records: &[&[u8]]) -> Vec<u8> {
     let head = SegmentHead {
         owner: 7,

@@ -15,25 +15,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A segment that has so many bytes is followed by another one.
+/// Length from which a segment is followed by another.
 pub const SEGMENT: u64 = 8 << 20;
-/// Least size of a journal: a segment that is written, one that is not needed any more, and room between them.
+/// Least size of a journal: a segment being written, one no longer needed, and room between them.
 pub const LEAST_SIZE: u64 = 4 * SEGMENT;
-/// Bytes read at once of a stream that the system cannot move.
+/// Bytes to read at once from a stream that the system cannot move.
 const CHUNK: usize = 64 << 10;
-/// How often a journal that is full is looked at for space.
+/// Interval of checking a full journal for space.
 const LOOK: Duration = Duration::from_millis(5);
-/// After so many looks, 10 s, somebody is told that the stream waits.
+/// After this many checks, 10 s, the user is warned that the stream waits.
 const TELL: u32 = 2000;
 
-/// What a journal has.
+/// Content of a journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Place in the stream of its first byte.
+    /// Offset in the stream of its first byte.
     pub first: u64,
-    /// Place in the stream behind its last byte.
+    /// Offset in the stream after its last byte.
     pub end: u64,
-    /// Records of the journal, each what one read of the stream gave, since the stream began.
+    /// Records of the journal, each one read of the stream, since the stream started.
     pub records: u64,
     /// Segments.
     pub segments: usize,
@@ -41,22 +41,22 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// The beginning of a line that was cut off, because its rest will not come.
+/// The beginning of a line that was cut off, because its rest will not arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutLine {
-    /// What there was of it.
+    /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Place in the stream where it began: there the stream that follows goes on.
+    /// Its offset in the stream, where the next stream continues.
     pub at: u64,
 }
 
-/// What is known of the files.
+/// Knowledge about the files.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) segments: Vec<Segment>,
     pub(crate) end: u64,
     sequence: u64,
-    /// Where the bytes of the last segment come from.
+    /// Origin of the bytes of the last segment.
     origin: Origin,
     /// See [`Journal::keep_beginning`].
     pub(crate) beginning: Option<Vec<u8>>,
@@ -76,19 +76,19 @@ impl Known {
 struct Writer {
     active: Option<Active>,
     ended: bool,
-    /// What went wrong; said again when asked again.
+    /// The failure, returned again by later calls.
     failed: Option<String>,
-    /// The stream may be one that begins again; gone once that is known.
+    /// Set while the stream may be one that starts again.
     again: Option<Again>,
 }
 
-/// The journal of one stream; see the crate. Shared by those who read from it.
+/// The journal of one stream; see the crate. Shared by its readers.
 pub struct Journal {
     folder: PathBuf,
     owner: u64,
     size: u64,
     known: Mutex<Known>,
-    /// Locked while the stream is waited for.
+    /// Locked while waiting for the stream.
     writer: Mutex<Writer>,
     stream: Mutex<Option<Stream>>,
     ended: AtomicBool,
@@ -103,8 +103,8 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Journal {
-    /// Opens the journal in a folder, which is made if it is not there. `owner`: what it is the journal of, as a number;
-    /// `size`: bytes that its files may have, at least [`LEAST_SIZE`]. Nobody else may have it open.
+    /// Opens the journal in a folder, which is created if it does not exist. `owner`: identifies its source; `size`:
+    /// limit on the bytes of its files, at least [`LEAST_SIZE`]. No other process may have it open.
     ///
     /// # Errors
     /// It is damaged or of another owner, or the disk fails.
@@ -138,24 +138,25 @@ impl Journal {
             marks: Mutex::default(),
         };
         if !found.torn.is_empty() {
-            // They were taken from the stream by a process that was killed before it had written all of the record. Until they are
-            // in a segment of their own they count where they are.
+            // They were taken from the stream by a process that was killed before it had written the whole record.
+            // Until they are in their own segment they count in place.
             let active = journal.begin_segment(found.origin, &found.torn)?;
             lock(&journal.writer).active = Some(active);
         }
         Ok(Arc::new(journal))
     }
 
-    /// Has the journal go on with a stream, where it has none yet. What the journal ends with is cut off if it is no
-    /// whole line and the stream is not the one that it was read from: the rest of the line will not come. Gives that.
+    /// Continues the journal with a stream, where it has none yet. An incomplete line at the end of the journal is cut
+    /// off and returned if the stream is not the one that it came from: the rest of the line will not arrive.
     ///
     /// # Errors
-    /// Of `open` and of the disk.
+    /// Errors of `open` and of the disk.
     pub fn attach(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Option<CutLine>, JournalError> {
         self.attach_as(open, true)
     }
 
-    /// The same for a stream of many writers: one that begins as the stream before did is not taken for one that sends all again.
+    /// As [`Journal::attach`] for a stream of many writers: one that starts like the previous stream is not considered
+    /// a repetition.
     ///
     /// # Errors
     /// As [`Journal::attach`].
@@ -181,7 +182,7 @@ impl Journal {
             known.end > known.first() && known.origin != stream.origin
         };
         if is_other {
-            // What comes now is not of the stream that the segment says it is of.
+            // New bytes do not belong to the segment's stream.
             lock(&self.writer).active = None;
         }
         let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { None };
@@ -209,7 +210,7 @@ impl Journal {
         Ok(line)
     }
 
-    /// What the journal ends with, if it is no whole line.
+    /// The incomplete line at the end of the journal.
     fn unfinished_line(&self) -> Result<Option<CutLine>, JournalError> {
         let (first, end) = {
             let known = lock(&self.known);
@@ -232,14 +233,14 @@ impl Journal {
         Ok((at < end).then_some(CutLine { bytes: line, at }))
     }
 
-    /// Begins a segment behind all that is there, with these bytes as its first record, if there are any: it has them as soon as
-    /// it has its name.
+    /// Starts a segment at the end, with these bytes as its first record, if there are any: they are in it before it
+    /// gets its name.
     fn begin_segment(&self, origin: Origin, bytes: &[u8]) -> Result<Active, JournalError> {
         let (first, sequence) = {
             let known = lock(&self.known);
             (known.end, known.sequence)
         };
-        // What the system writes of this machine's life is believed while that lasts.
+        // Data of this boot is reliable while the machine runs.
         let origin = Origin { boot: boot(), ..origin };
         let head = SegmentHead { owner: self.owner, first, sequence, origin };
         let active = Active::create(&self.folder, head, bytes)?;
@@ -253,7 +254,7 @@ impl Journal {
         Ok(active)
     }
 
-    /// The segment to write to.
+    /// The segment for writing.
     fn active<'a>(&self, writer: &'a mut Writer, origin: Origin) -> Result<&'a mut Active, JournalError> {
         if writer.active.as_ref().is_none_or(|active| active.length >= SEGMENT) {
             writer.active = Some(self.begin_segment(origin, &[])?);
@@ -271,13 +272,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Number and place of the next record.
+    /// Number and offset of the next record.
     fn next(&self) -> (u64, u64) {
         let known = lock(&self.known);
         (known.sequence, known.end)
     }
 
-    /// A record has been written.
+    /// Counts a written record.
     fn count(&self, bytes: usize, segment_bytes: u64) {
         let mut known = lock(&self.known);
         known.end += bytes as u64;
@@ -287,11 +288,11 @@ impl Journal {
         }
     }
 
-    /// Takes from the stream what it has, durably, for a reader who wants what is behind `offset`. Waits until there is
-    /// something, and until there is space. `false`: the stream has ended.
+    /// Takes the available bytes from the stream, durably, for a reader at `offset`. Waits until there are some, and
+    /// until there is space. `false`: the stream has ended.
     ///
     /// # Errors
-    /// The stream cannot be read or the journal not written; nothing more is taken then.
+    /// Reading the stream or writing the journal fails; no more is taken then.
     pub(crate) fn pull(&self, offset: u64) -> Result<bool, JournalError> {
         let stream = lock(&self.stream).clone();
         let stream = stream.ok_or_else(|| JournalError::Stream(io::ErrorKind::NotConnected.into()))?;
@@ -339,7 +340,7 @@ impl Journal {
         }
     }
 
-    /// Nothing is taken of a stream that begins again.
+    /// Rejects a stream that starts again, before any of it is taken.
     fn refuse_again(&self, writer: &Writer, stream: &Stream) -> Result<(), JournalError> {
         let Some(again) = writer.again.as_ref().filter(|again| again.is_certain()) else { return Ok(()) };
         let Some(waiting) = stream.peek(HEAD).map_err(JournalError::Stream)? else { return Ok(()) };
@@ -349,7 +350,7 @@ impl Journal {
         }
     }
 
-    /// Looks at what has been taken: what came bit by bit could not be refused.
+    /// Checks taken bytes: a stream that arrived in small pieces could not be rejected.
     fn look_again(&self, writer: &mut Writer, bytes: &[u8]) {
         let Some(again) = &mut writer.again else { return };
         match again.look(bytes) {
@@ -368,7 +369,7 @@ impl Journal {
         }
     }
 
-    /// Takes what is there; 0: it has ended.
+    /// Takes the available bytes; 0: it has ended.
     fn take(&self, writer: &mut Writer, stream: &Stream) -> Result<usize, JournalError> {
         if let Some(waiting) = stream.movable().map_err(JournalError::Stream)? {
             if waiting == 0 {
@@ -391,8 +392,8 @@ impl Journal {
         Ok(read)
     }
 
-    /// Has the system move bytes into a record. The file only ever gets longer by that: whatever moment the process is ended at, what it
-    /// leaves is the beginning of a record.
+    /// Has the system move bytes into a record. The file only grows by that: if the process is killed at any moment, it
+    /// leaves the beginning of a record.
     fn move_record(&self, writer: &mut Writer, stream: &Stream, bytes: usize) -> Result<usize, JournalError> {
         let (sequence, offset) = self.next();
         let active = self.active(writer, stream.origin)?;
@@ -401,15 +402,15 @@ impl Journal {
         active.file.write_all_at(&head.bytes(), at).map_err(active.failed("written"))?;
         let moved = stream.move_into(&active.file, begin, bytes).map_err(active.failed("written"))?;
         if moved == 0 {
-            // What is written there instead is not written over it.
+            // The alternative does not overwrite it.
             active.file.set_len(at).map_err(active.failed("written"))?;
             return Ok(0);
         }
         let mut content = vec![0; moved];
         read_exact_at(&active.file, &mut content, begin).map_err(active.failed("read"))?;
         if moved < bytes {
-            // Somebody else has read some of them. The head stays what it is, as a process leaves it that is ended, and the
-            // bytes are in a segment of their own as they would be then.
+            // Another process has read some of them. The head stays as a killed process would leave it, and the bytes
+            // go into their own segment as they would then.
             writer.active = Some(self.begin_segment(stream.origin, &content)?);
         } else {
             let end = record_end(&content);
@@ -427,7 +428,7 @@ impl Journal {
         self.move_record(&mut lock(&self.writer), stream, bytes)
     }
 
-    /// A line that the end of the stream ended is a whole one, whatever is read behind it later.
+    /// Completes a line at the end of the stream, regardless of later data.
     fn end_line(&self, writer: &mut Writer, origin: Origin) -> Result<(), JournalError> {
         let Extent { first, end, .. } = self.extent();
         if end > first {
@@ -449,7 +450,7 @@ impl Journal {
         !is_full() || self.forget_released() && !is_full()
     }
 
-    /// Learns which segments another process has released; whether there are any.
+    /// Forgets segments that another process has released; returns whether there are any.
     pub(crate) fn forget_released(&self) -> bool {
         let mut known = lock(&self.known);
         let before = known.segments.len();
@@ -457,7 +458,7 @@ impl Journal {
         known.segments.len() < before
     }
 
-    /// Whether what is behind `offset` can be had without waiting for another program.
+    /// Whether the bytes after `offset` are available without waiting for another program.
     pub(crate) fn is_ready(&self, offset: u64) -> bool {
         if lock(&self.known).end > offset || self.ended.load(Ordering::Acquire) {
             return true;
@@ -474,11 +475,11 @@ impl Journal {
         &self.folder
     }
 
-    /// Keeps what the stream begins with, up to `end`, for as long as the journal is there: what describes all that
-    /// comes behind it, such as a header line. To be called before anything is released; once is enough.
+    /// Keeps the beginning of the stream, up to `end`, for the life of the journal, for example a header line that
+    /// describes everything after it. To be called before anything is released; once is enough.
     ///
     /// # Errors
-    /// The disk.
+    /// Errors of the disk.
     pub fn keep_beginning(&self, end: u64) -> Result<(), JournalError> {
         let _alone = lock(&self.keeping);
         if self.known().beginning.is_some() {
@@ -491,21 +492,21 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether [`Journal::keep_beginning`] was called, by this process or one before.
+    /// Whether [`Journal::keep_beginning`] was called, by this process or an earlier one.
     pub fn has_kept_beginning(&self) -> bool {
         self.known().beginning.is_some()
     }
 
-    /// Whether the stream can be read from its first byte, at least what was [kept](Self::keep_beginning) of it.
+    /// Whether the stream is readable from its first byte, at least its [kept](Self::keep_beginning) part.
     pub fn has_beginning(&self) -> bool {
         let known = self.known();
         known.first() == 0 || known.beginning.as_ref().is_some_and(|bytes| !bytes.is_empty())
     }
 
-    /// Nothing before this place in the stream is wanted any more.
+    /// Releases everything before this offset in the stream.
     ///
     /// # Errors
-    /// A segment cannot be deleted; the journal can still be used.
+    /// A segment cannot be deleted; the journal stays usable.
     pub fn release(&self, before: u64) -> Result<(), JournalError> {
         let gone: Vec<u64> = {
             let mut known = self.known();
@@ -521,17 +522,17 @@ impl Journal {
         Ok(())
     }
 
-    /// While this is so, nothing is taken from the stream.
+    /// Stops or resumes taking from the stream.
     pub fn hold(&self, is_held: bool) {
         self.held.store(is_held, Ordering::Release);
     }
 
-    /// See [`Journal::hold`].
+    /// Whether it is stopped, see [`Journal::hold`].
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
     }
 
-    /// What it has.
+    /// Returns its content.
     pub fn extent(&self) -> Extent {
         let known = self.known();
         Extent {

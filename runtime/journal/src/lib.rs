@@ -1,26 +1,26 @@
-//! Keeps what was read of a stream on disk, so that another process can read it again: standard input, a pipe, a device.
+//! Keeps data read from a stream (standard input, a pipe, a device) on disk, so that another process can read it again.
 //!
 //! A [`Journal`] is a folder with segments of some MiB, which hold the bytes of the stream in records with numbers and
-//! checksums. Whoever reads has a [`Cursor`]: it gives what the journal has, and behind that what the stream gives, which
-//! is in the journal and on the disk (fsync) before anybody gets it. All that waits in a pipe becomes one record, so a
-//! disk that is slow makes records large, not many. What is not wanted any more is [released](Journal::release), a segment
-//! at a time; a journal that is full takes nothing more from the stream.
+//! checksums. A reader has a [`Cursor`]: it returns the journal's data, and beyond that the stream's, which is in the
+//! journal and on the disk (fsync) before any reader gets it. All bytes waiting in a pipe become one record, so a slow
+//! disk makes records large, not many. Data no longer needed is [released](Journal::release), a segment at a time; a
+//! full journal takes nothing more from the stream.
 //!
-//! # What survives
+//! # Durability
 //!
-//! * The end of a process (`kill -9`): everything. Bytes of a pipe are moved into the file by the system (`splice`), so
-//!   at every moment each of them is in the pipe or in the journal. Of a device or a socket, up to 64 KiB can be lost
-//!   between two system calls, none of which anybody has seen.
-//! * The end of the machine: everything that anybody was given. What had been taken from the stream and was not yet on the
-//!   disk is lost, as is what is in a pipe.
+//! * The end of a process (`kill -9`): everything survives. The system moves the bytes of a pipe into the file
+//!   (`splice`), so at every moment each of them is in the pipe or in the journal. Of a device or a socket, up to 64
+//!   KiB can be lost between two system calls, none of which a reader has seen.
+//! * The end of the machine: all data given to readers survives. Data taken from the stream and not yet on the disk is
+//!   lost, as is the content of a pipe.
 //!
-//! A record that is not whole is cut off, unless the machine has run since: then its bytes are what the stream gave.
-//! A file only gets longer until the next one follows it, so a process that is ended leaves the beginning of a record at its end, and nothing
-//! else: what is not that is damage, and the journal is refused. Three things cannot be told from what is left so: a file that was cut off
-//! (behind what a checkpoint covers; before that the bytes are missed), other bytes in a record that is not whole, which has no checksum
-//! yet, and, once the machine has stopped, a last record with zeros where the disk may not have written.
-//! [Marks](Journal::mark) of readers are on the disk before they count.
-//! Half a line at the end waits for its rest, if the stream is still the same one; else it is cut off, too.
+//! An incomplete record is cut off, unless the machine has run since: then its bytes are the stream's. A file only
+//! grows until the next one follows it, so a killed process leaves the beginning of a record at its end, and nothing
+//! else: any other finding is damage, and the journal is rejected. Three cases are not detectable: a file that was cut
+//! off (after the data of a checkpoint; before that the bytes are missed), changed bytes in an incomplete record, which
+//! has no checksum yet, and, once the machine has stopped, a last record with zeros where the disk may not have
+//! written. [Marks](Journal::mark) of readers are on the disk before they count. Half a line at the end waits for its
+//! rest if the stream is still the same one; else it is cut off, too.
 //!
 //! ```
 //! use std::io::Write;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 
 impl Journal {
-    /// What the journal in a folder has, also while a process has it open; none where there is none.
+    /// Reads the extent of the journal in a folder, also while a process has it open; none where there is none.
     ///
     /// # Errors
     /// It cannot be read.
@@ -25,7 +25,8 @@ impl Journal {
         }))
     }
 
-    /// Bytes of the files of the journal in a folder that have what comes from a place in the stream on, also while a process has it open.
+    /// Returns the bytes of the files with data from an offset of the stream on, also while a process has the journal
+    /// open.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -35,8 +36,8 @@ impl Journal {
         Ok(listed[before..].iter().map(|segment| segment.bytes).sum())
     }
 
-    /// Where the last whole line of the journal in a folder ends, of which [`Journal::look`] has told: another stream goes on there, and only
-    /// the one that has the rest of what is behind goes on at the end.
+    /// Returns the end of the last complete line, given the extent from [`Journal::look`]: another stream continues
+    /// there, and only the one with the rest of that line continues at the end.
     ///
     /// # Errors
     /// It cannot be read.
@@ -52,7 +53,7 @@ impl Journal {
         Ok(limit)
     }
 
-    /// Whether the bytes of the journal in a folder come from this stream, as far as the system tells.
+    /// Whether the bytes of the journal in a folder come from this stream, as far as the system identifies it.
     ///
     /// # Errors
     /// It cannot be read.
@@ -63,13 +64,14 @@ impl Journal {
         Ok(Origin::of(stream).is_ok_and(|origin| origin == found.head.origin))
     }
 
-    /// Deletes the first segments of the journal in a folder, as [`Journal::release`], for another process that has it open.
+    /// Deletes the first segments of the journal in a folder, as [`Journal::release`], for another process that has it
+    /// open.
     ///
     /// # Errors
     /// A segment cannot be deleted.
     pub fn release_in(folder: &Path, before: u64) -> Result<(), JournalError> {
         let listed = segments::list(folder)?;
-        // The one that is noted as the last one may have a follower already.
+        // The one noted as the last may have a successor already.
         let last = segments::read_last(folder)?.unwrap_or(u64::MAX);
         for pair in listed.windows(2).take_while(|pair| pair[1].first <= before && pair[0].first < last) {
             if pair[0].first == 0 {

@@ -1,8 +1,8 @@
-//! Numbers that readers of a journal want to find again: durable before they count.
+//! Numbers that readers of a journal find again: durable before they count.
 //!
-//! A reader has a file of its own, `marks-NAME`: `TMJM`, the version 1, and behind these 8 bytes a mark of 20 bytes each: a number, where
-//! in what it reads that is (8 bytes each, little endian), and the crc32c of both. Marks that nobody wants any more are left out when the
-//! file has become long.
+//! A reader has its own file, `marks-NAME`: `TMJM`, the version 1, and after these 8 bytes a mark of 20 bytes each: a
+//! number, its position in the reader's data (8 bytes each, little endian), and the crc32c of both. Marks no longer
+//! needed are dropped when the file has become long.
 use crate::error::JournalError;
 use crate::journal::{Journal, lock};
 use crate::segments;
@@ -14,23 +14,23 @@ use std::path::{Path, PathBuf};
 
 const HEAD: &[u8; 8] = b"TMJM\x01\0\0\0";
 const MARK: usize = 20;
-/// A file that has so many bytes, and twice as many as when it was written the last time, is written again with what is still wanted.
+/// A file of this length, and of twice its length when it was last written, is rewritten with the marks still needed.
 const LONG: u64 = 64 << 10;
 
 /// The marks of one reader.
 pub(crate) struct Marks {
     path: PathBuf,
-    /// Where each number is.
+    /// The position of each number.
     pub(crate) known: BTreeMap<u64, u64>,
-    /// Written to; none: nothing was since it was opened, or the last write failed.
+    /// Open for writing; none: not written since it was opened, or the last write failed.
     file: Option<Written>,
 }
 
-/// A file that marks are written behind.
+/// A file to append marks to.
 struct Written {
     file: File,
     length: u64,
-    /// It is written again when it is longer.
+    /// Length beyond which it is rewritten.
     most: u64,
 }
 
@@ -54,7 +54,7 @@ fn mark_of(bytes: &[u8]) -> Option<(u64, u64)> {
     is_right.then(|| (u64::from_le_bytes(*number), u64::from_le_bytes(*at)))
 }
 
-/// The marks of a file; an error says what is wrong with it.
+/// Parses the marks of a file; an error describes the problem.
 pub(crate) fn read(bytes: &[u8]) -> Result<BTreeMap<u64, u64>, String> {
     let marks = bytes.strip_prefix(HEAD).ok_or("it does not begin as a file of marks does")?;
     let found: Vec<_> = marks.chunks(MARK).map(mark_of).collect();
@@ -65,14 +65,15 @@ pub(crate) fn read(bytes: &[u8]) -> Result<BTreeMap<u64, u64>, String> {
     Ok(found.into_iter().flatten().collect())
 }
 
-/// A file with these marks.
+/// Returns a file with these marks.
 pub(crate) fn written(marks: &BTreeMap<u64, u64>) -> Vec<u8> {
     HEAD.iter().copied().chain(marks.iter().flat_map(bytes_of)).collect()
 }
 
 impl Marks {
-    /// What is there of a reader. What is behind the last whole mark was under way when a process or the machine ended: nobody has
-    /// relied on it. The last whole one may be in memory only, if the process ended while it waited for the disk.
+    /// Reads the marks of a reader. Bytes after the last complete mark were being written when a process or the machine
+    /// ended: no reader has relied on them. The last complete one may be in memory only, if the process was killed
+    /// while it waited for the disk.
     pub(crate) fn open(folder: &Path, reader: &str) -> Result<Self, JournalError> {
         let path = path_of(folder, reader);
         let bytes = match File::open(&path) {
@@ -89,7 +90,7 @@ impl Marks {
         Ok(Self { path, known, file: None })
     }
 
-    /// Adds a mark, durably. Numbers before `from` are not wanted any more.
+    /// Adds a mark, durably. Numbers before `from` are no longer needed.
     pub(crate) fn add(&mut self, folder: &Path, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
         self.known = self.known.split_off(&from);
         let written = match self.file.take() {
@@ -104,7 +105,7 @@ impl Marks {
                 }
                 Written { file, length: length + MARK as u64, most }
             }
-            // The first one, so that nothing is written behind half a mark, or one too many.
+            // The first write rewrites the file, so that no mark follows half a mark, or an extra one.
             _ => {
                 let mut all = written(&self.known);
                 all.extend(bytes_of((&number, &at)));
@@ -115,7 +116,7 @@ impl Marks {
                 Written { file, length, most: LONG.max(2 * length) }
             }
         };
-        // Only now does anybody hear of it.
+        // Only now is it visible.
         self.known.insert(number, at);
         self.file = Some(written);
         Ok(())
@@ -123,7 +124,7 @@ impl Marks {
 }
 
 impl Journal {
-    /// The marks of a reader, called by its name, a word without slashes: where each number is.
+    /// Returns the marks of a reader, given its name, a word without slashes: the position of each number.
     ///
     /// # Errors
     /// They cannot be read or are damaged.
@@ -131,11 +132,11 @@ impl Journal {
         self.with_marks(reader, |marks| Ok(marks.known.clone()))
     }
 
-    /// Marks `number` at a place that means something to the reader: on the disk when this returns. Numbers before `from` are
-    /// forgotten.
+    /// Marks `number` at a position with a meaning to the reader: on the disk when this returns. Numbers before `from`
+    /// are forgotten.
     ///
     /// # Errors
-    /// The disk.
+    /// Errors of the disk.
     pub fn mark(&self, reader: &str, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
         self.with_marks(reader, |marks| marks.add(self.folder(), number, at, from))
     }
@@ -189,7 +190,7 @@ mod tests {
         assert!(marks.known.len() == 11);
     }
 
-    /// While no checkpoint can be written all marks are wanted: the file grows, and is not written again for each of them.
+    /// While no checkpoint can be written all marks are needed: the file grows, and is not rewritten for each of them.
     #[test]
     fn many_marks_that_are_wanted_are_not_written_again_and_again() {
         use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Whether a journal has, after a loss of power at any moment, all that anybody was given of the stream, and nothing that the stream did
+//! After a loss of power at any moment a journal has all data that readers were given, and nothing that the stream did
 //! not have.
 use crate::format::{RecordHead, SEGMENT_HEAD, SegmentHead, record_end};
 use crate::{Cursor, Journal, LEAST_SIZE, marks, segments};
@@ -10,17 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_disk::Watch;
 
-/// Ends of one moment that are looked at.
+/// Outcomes to check per moment.
 const MOST: usize = 24;
 
-/// What must be there.
+/// The required content.
 #[derive(Debug, Clone)]
 struct Thought {
-    /// What the stream had, without lines that were cut off.
+    /// The stream's data, without lines that were cut off.
     sent: Vec<u8>,
-    /// So much of it was given to somebody.
+    /// Bytes given to readers.
     given: usize,
-    /// From here on it is wanted.
+    /// Start of the data still needed.
     wanted: usize,
 }
 
@@ -60,7 +60,7 @@ impl Life<'_> {
     }
 }
 
-/// Leaves a record as a process does that is killed while it waits for the disk: whole, and in memory only.
+/// Leaves a record like a process killed while it waits for the disk: complete, and in memory only.
 fn append_unsynced(folder: &Path, bytes: &[u8]) {
     let last = segments::list(folder).unwrap().pop().unwrap();
     let (_, found) = segments::read(folder, last.first).unwrap();
@@ -84,8 +84,8 @@ impl Cursor {
     }
 }
 
-/// Five processes, one after the other: the same stream, then another one behind half a line, then what one left that was killed while it
-/// waited for the disk, then what was released.
+/// Five processes, one after the other: one stream, then another one after half a line, then the rest of a process
+/// killed while it waited for the disk, then released data.
 fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     let path = folder.join("deep/journal");
     let now = Thought { sent: Vec::new(), given: 0, wanted: 0 };
@@ -102,7 +102,7 @@ fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     life.send(&journal, &mut writer, &[b'x'; 3000]);
     life.send(&journal, &mut writer, b"\nthree\nha");
     drop((journal, writer));
-    // Another stream: the rest of the last line does not come.
+    // Another stream: the rest of the last line does not arrive.
     let (reader, mut writer) = pipe();
     let journal = open(&path);
     life.now.given -= 2;
@@ -126,7 +126,7 @@ fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     life.now.given += into.len();
     life.think();
     journal.attach(|| Ok(reader)).unwrap();
-    // In a segment of its own, which is on the disk.
+    // In its own segment, which is on the disk.
     life.send(&journal, &mut writer, b"seven\n");
     life.now.wanted = life.now.given - b"five\nsix\nseven\n".len();
     life.think();
@@ -135,7 +135,7 @@ fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
     life.thoughts
 }
 
-/// What is wrong with what a loss of power left.
+/// Checks the contents after a loss of power.
 fn check(folder: &Path, thought: &Thought) -> Result<(), String> {
     let path = folder.join("deep/journal");
     let failed = |error: crate::JournalError| error.to_string();
@@ -149,7 +149,7 @@ fn check(folder: &Path, thought: &Thought) -> Result<(), String> {
     if bytes != thought.sent[first..end] {
         return Err("it has other bytes than the stream".to_owned());
     }
-    // It goes on with another stream, behind the last whole line, and so does the process after that one.
+    // It continues with another stream, after the last complete line, and so does the next process.
     let (reader, mut writer) = pipe();
     let cut = journal.attach(|| Ok(reader)).map_err(failed)?;
     bytes.truncate(cut.map_or(bytes.len(), |cut| cut.at as usize - first));
@@ -167,11 +167,11 @@ fn check(folder: &Path, thought: &Thought) -> Result<(), String> {
     }
 }
 
-/// Looks at all that a loss of power may leave; how much that was.
+/// Checks all possible losses of power; returns their number.
 fn check_all(watch: &Watch, thoughts: &[Thought], most: usize) -> Result<usize, String> {
     let mut losses = watch.losses(most);
     for loss in &mut losses {
-        // The machine has begun anew.
+        // The machine has rebooted.
         loss.image.change(|_, bytes| {
             if let Some(mut head) = SegmentHead::of(bytes) {
                 head.origin.boot ^= 1;

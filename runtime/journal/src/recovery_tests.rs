@@ -1,4 +1,4 @@
-//! What a journal has after its files were cut, and after processes that ended at any moment.
+//! Content of a journal after its files were cut, and after processes that ended at any moment.
 use crate::format::{Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead};
 use crate::segments::{self, Active, path_of};
 use crate::stream::boot;
@@ -20,14 +20,14 @@ fn open(folder: &Path) -> Arc<Journal> {
     Journal::open(folder, 1, LEAST_SIZE).unwrap()
 }
 
-/// All that the journal has from a place on.
+/// All data of the journal from an offset on.
 fn content(journal: &Journal, from: u64) -> Vec<u8> {
     let mut bytes = vec![0; (journal.extent().end - from) as usize];
     Cursor::at(from).read_exact(journal, &mut bytes).unwrap();
     bytes
 }
 
-/// Reads so many bytes, from the stream too.
+/// Reads this many bytes, also from the stream.
 fn read(journal: &Journal, cursor: &mut Cursor, bytes: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < bytes {
@@ -174,7 +174,7 @@ fn what_is_released_is_deleted_and_the_beginning_stays() {
     assert_eq!(read(&journal, &mut Cursor::default(), 5), b"name\n");
     assert!(matches!(Cursor::default().seek(&journal, 5), Err(JournalError::NotThere { wanted: 5, .. })));
     assert!(Cursor::at(5).read(&journal, &mut [0; 5]).is_err(), "no gap is passed over");
-    // From another process, which this one does not know of: all but the last segment.
+    // By another process, unknown to this one: all but the last segment.
     let (before, mut cursor) = (journal.extent(), Cursor::default());
     Journal::release_in(&path, u64::MAX).unwrap();
     assert_eq!(segments::list(&path).unwrap().len(), 1);
@@ -230,7 +230,7 @@ fn a_journal_that_is_held_takes_nothing() {
     assert_eq!(read(&journal, &mut cursor, 2), b"a\n");
 }
 
-/// As a process leaves it that is killed while bytes are moved into the file.
+/// As left by a process killed while bytes are moved into the file.
 #[test]
 fn bytes_of_a_killed_process_are_not_lost_and_those_of_a_stopped_machine_are_not_believed() {
     for is_same_boot in [true, false] {
@@ -252,7 +252,7 @@ fn bytes_of_a_killed_process_are_not_lost_and_those_of_a_stopped_machine_are_not
     }
 }
 
-/// A segment that a process left behind that was killed while bytes were moved into it.
+/// A segment left by a process killed while bytes were moved into it.
 fn torn(path: &Path, whole: &[u8], bytes: &[u8]) {
     let origin = Origin { boot: boot(), device: 1, inode: 2 };
     let head = SegmentHead { owner: 1, first: 0, sequence: 0, origin };
@@ -262,7 +262,7 @@ fn torn(path: &Path, whole: &[u8], bytes: &[u8]) {
     active.file.write_all_at(bytes, active.length + RECORD_HEAD as u64).unwrap();
 }
 
-/// The process that goes on is killed, too, while it writes the next segment, or has no space for it.
+/// The next process is killed, too, while it writes the next segment, or has no space for it.
 #[test]
 fn bytes_of_a_killed_process_stay_until_a_segment_with_all_of_them_is_there() {
     for whole in [&b"one\n"[..], b""] {
@@ -270,7 +270,7 @@ fn bytes_of_a_killed_process_stay_until_a_segment_with_all_of_them_is_there() {
         let path = folder.path();
         torn(path, whole, b"two\nthr");
         let expected = [whole, b"two\nthr"].concat();
-        // What the next segment is, once it is there.
+        // The next segment, once it exists.
         let found = segments::recover(path, 1).unwrap();
         assert_eq!(found.torn, b"two\nthr");
         let elsewhere = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ fn a_journal_goes_on_behind_bytes_of_a_killed_process() {
     assert_eq!(journal.extent().records, 3);
 }
 
-/// Bytes of another stream are not said to be of the one before it: that stream would be taken for another one by the next process.
+/// Bytes of another stream are not attributed to the previous one: the next process would take that for another stream.
 #[test]
 fn a_segment_with_bytes_of_a_killed_process_takes_none_of_another_stream() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ fn a_segment_with_bytes_of_a_killed_process_takes_none_of_another_stream() {
     assert_eq!(read(&journal, &mut Cursor::at(8), 6), b"three\n");
 }
 
-/// The next process has it from memory, where the disk may have none of it.
+/// The next process reads it from memory, where the disk may have none of it.
 #[test]
 fn a_record_that_could_not_be_synced_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -387,7 +387,7 @@ fn damage_before_the_end_is_told() {
     assert!(error.contains("is damaged") && error.contains("tidemill state reset"), "{error}");
 }
 
-/// Lines in records in segments, as several processes leave them.
+/// Writes lines in records in segments, as several processes leave them.
 fn written(path: &Path, segments: &[Vec<Vec<u8>>], boot: u128) -> Vec<u8> {
     let (mut all, mut sequence) = (Vec::new(), 0);
     for records in segments {
@@ -411,7 +411,7 @@ fn segments() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Of the last segment cut anywhere, a beginning comes back, whole records at least, and nothing else.
+    /// The last segment, cut anywhere, gives a prefix, at least all complete records, and nothing else.
     #[test]
     fn any_cut_gives_a_prefix(
         segments in segments(),
@@ -429,7 +429,7 @@ proptest! {
         let found = content(&journal, 0);
         prop_assert!(all.starts_with(&found), "{found:?} of {all:?}");
         prop_assert!(found.len() as u64 >= last.first);
-        // Whole records before the cut are there.
+        // Complete records before the cut are there.
         let mut whole = (SEGMENT_HEAD as u64, last.first);
         for record in segments.last().unwrap() {
             let end = whole.0 + 40 + record.len() as u64;
@@ -442,7 +442,7 @@ proptest! {
         if !is_same_boot {
             prop_assert_eq!(found.len() as u64, whole.1, "what is not whole is not believed");
         }
-        // It goes on from there.
+        // It continues from there.
         let (reader, mut writer) = pipe();
         let cut = journal.attach(|| Ok(reader)).unwrap();
         let kept = cut.map_or(found.len(), |cut| cut.at as usize);
@@ -453,7 +453,7 @@ proptest! {
         prop_assert_eq!(content(&open(path), 0), [&found[..kept], b"more\n"].concat());
     }
 
-    /// Any file changed in any byte is refused: also in its last record. Four bytes say nothing.
+    /// Any file with a changed byte is rejected, also in its last record. Four bytes have no meaning.
     #[test]
     fn a_changed_byte_gives_no_garbage(segments in segments(), which: prop::sample::Index, at: prop::sample::Index, bit in 0u8..8) {
         let folder = tempfile::tempdir().unwrap();
@@ -471,7 +471,7 @@ proptest! {
         }
     }
 
-    /// However a stream is written and however often processes end, each byte is read once.
+    /// For any writes and any ends of processes, each byte is read once.
     #[test]
     fn nothing_is_lost_or_doubled_between_processes(
         parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..300), any::<bool>(), 1usize..200), 1..30),
@@ -502,11 +502,11 @@ proptest! {
     }
 }
 
-/// Writes numbered lines on a thread of their own, more than a pipe holds.
+/// Writes numbered lines on its own thread, more than a pipe holds.
 fn numbered(mut writer: PipeWriter, from: usize, to: usize) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let lines: String = (from..to).map(|n| format!("{n:0100}\n")).collect();
-        // Nobody reads on from one that begins again.
+        // A stream that starts again is not read further.
         let _ = writer.write_all(lines.as_bytes());
     })
 }
@@ -548,7 +548,7 @@ fn a_stream_that_begins_again_is_refused_and_nothing_of_it_is_taken() {
         std::io::Read::read_to_string(&mut &kept, &mut left).unwrap();
         assert_eq!(left.len(), 100 * 101);
         drop(journal);
-        // One that goes on is taken.
+        // One that continues is taken.
         let (reader, writer) = pipe();
         let producer = numbered(writer, 100_000, 100_100);
         let journal = open(&path);

@@ -1,4 +1,4 @@
-//! What a journal says whose segments somebody has deleted.
+//! Errors of a journal whose segments were deleted.
 use crate::format::{Origin, SegmentHead};
 use crate::segments::{self, Active, path_of};
 use crate::{Cursor, Journal, JournalError, LEAST_SIZE};
@@ -17,14 +17,14 @@ fn open(folder: &Path) -> Arc<Journal> {
     Journal::open(folder, 1, LEAST_SIZE).unwrap()
 }
 
-/// All that the journal has.
+/// All data of the journal.
 fn content(journal: &Journal) -> Vec<u8> {
     let mut bytes = vec![0; journal.extent().end as usize];
     Cursor::at(0).read_exact(journal, &mut bytes).unwrap();
     bytes
 }
 
-/// Whichever it is: one that was released is never the last one.
+/// For any segment: a released one is never the last one.
 #[test]
 fn a_segment_that_was_deleted_is_told() {
     for which in 0..3 {
@@ -53,7 +53,7 @@ fn a_segment_that_was_deleted_is_told() {
     }
 }
 
-/// The note of the last segment is right before the segments behind a line that was cut off are deleted.
+/// The note of the last segment is correct before the segments after a cut line are deleted.
 #[test]
 fn a_process_that_ends_while_a_line_is_cut_off_leaves_a_journal() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn a_note_that_was_changed_is_told() {
     }
 }
 
-/// One reader takes from the stream while others keep its beginning: none writes over what another one is writing.
+/// One reader takes from the stream while others keep its beginning: none overwrites another's data.
 #[test]
 fn readers_that_write_at_once_leave_a_journal() {
     for _ in 0..20 {
@@ -93,7 +93,7 @@ fn readers_that_write_at_once_leave_a_journal() {
             for _ in 0..3 {
                 scope.spawn(|| journal.keep_beginning(0).unwrap());
             }
-            // The first reader of a stream begins a segment.
+            // The first reader of a stream starts a segment.
             let (reader, mut writer) = pipe();
             journal.attach(|| Ok(reader)).unwrap();
             writer.write_all(b"one\n").unwrap();

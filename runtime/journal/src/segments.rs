@@ -1,8 +1,7 @@
-//! The files of a journal: segments, each called by the place in the stream where it begins, and the beginning of the
-//! stream.
+//! The files of a journal: segments, each named by its start offset in the stream, and the beginning of the stream.
 //!
-//! A segment holds up to where the next one begins: what a process left behind that does not count any more is cut off by
-//! a segment that begins earlier. Nothing that is written is ever changed.
+//! A segment counts up to the start of the next one: invalid data left by a process is cut off by a segment that starts
+//! earlier. Written data is never changed.
 use crate::error::JournalError;
 use crate::format::{Origin, RECORD_END, RECORD_HEAD, RecordHead, Scanned, SegmentHead, record_end, scan};
 use crate::stream::boot;
@@ -12,32 +11,32 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const ENDING: &str = ".journal";
-/// A file that gets another name when it is whole.
+/// A file that is renamed when it is complete.
 pub(crate) const NEW: &str = "new";
-/// The same for marks, for the beginning and for the note of the last segment, which are written beside.
+/// Temporary names for marks, for the beginning and for the note of the last segment, which are written concurrently.
 pub(crate) const NEW_MARKS: &str = "new.marks";
 const NEW_BEGINNING: &str = "new.beginning";
 const NEW_LAST: &str = "new.last";
-/// What stands in front of all records, such as a header line, for as long as the journal is there.
+/// Data before all records, such as a header line, for the life of the journal.
 const BEGINNING: &str = "beginning";
-/// Stands in front of it, with its checksum behind.
+/// Mark at its start; its checksum is at its end.
 const BEGINNING_MARK: &[u8; 4] = b"TMJB";
 
-/// Which segment is the last one; all before it may be released, and it is not.
+/// The last segment; all before it may be released, and it is not.
 const LAST: &str = "last";
-/// Stands in front of its place in the stream, with the checksum behind.
+/// Mark before its offset in the stream; the checksum follows.
 const LAST_MARK: &[u8; 4] = b"TMJL";
 
-/// A segment that is there.
+/// An existing segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Place in the stream where it begins.
+    /// Start offset in the stream.
     pub(crate) first: u64,
     /// Bytes of its file.
     pub(crate) bytes: u64,
 }
 
-/// The file of a segment.
+/// Path of a segment's file.
 pub(crate) fn path_of(folder: &Path, first: u64) -> PathBuf {
     folder.join(format!("{first:020}{ENDING}"))
 }
@@ -79,21 +78,21 @@ pub(crate) fn read(folder: &Path, first: u64) -> Result<(Vec<u8>, Scanned), Jour
     Ok((bytes, found))
 }
 
-/// What a process finds that goes on with a journal.
+/// The findings of a process that continues a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Segment>,
     pub(crate) end: u64,
     pub(crate) sequence: u64,
     pub(crate) origin: Origin,
-    /// Bytes behind `end` of a record that is not whole.
+    /// Bytes of an incomplete record after `end`.
     pub(crate) torn: Vec<u8>,
 }
 
-/// Looks at all segments; only what is whole counts.
+/// Reads all segments; only complete records count.
 pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
     let mut recovered = Recovered::default();
-    // In this order: what follows it meanwhile is in the list too.
+    // In this order: a later segment is then in the list too.
     let last = read_last(folder)?;
     let listed = list(folder)?;
     if let Some(last) = last
@@ -103,7 +102,7 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
     }
     for (index, segment) in listed.iter().enumerate() {
         let (bytes, found) = match read(folder, segment.first) {
-            // Another process has released it just now, with all before it.
+            // Another process has just released it, with all before it.
             Err(JournalError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 recovered.segments.clear();
                 continue;
@@ -126,7 +125,7 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
             let reason = format!("what is behind byte {} is wrong", found.whole);
             return Err(JournalError::damaged(&path, reason));
         }
-        // Some were deleted, of which a loss of power has brought back the first ones.
+        // Some were deleted, and a loss of power has restored the first ones.
         recovered.segments.clear();
     }
     for old in listed.iter().filter(|old| !recovered.segments.contains(old)) {
@@ -135,7 +134,7 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
     Ok(recovered)
 }
 
-/// Deletes a file; one that is not there is fine.
+/// Deletes a file; a missing one is fine.
 pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     match tidemill_disk::remove(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(JournalError::io("deleted", path, error)),
@@ -143,14 +142,14 @@ pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Has the disk have what a process left behind. What that one wrote may be in memory only, and nobody else waits for it: not before
-/// this may anybody be given what is there. Segments before the last one were waited for before it began.
+/// Syncs the data left by an earlier process. It may be in memory only, and no other process waits for it; no reader
+/// may get it before. Segments before the last one were synced before that started.
 pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), JournalError> {
     if let Some(last) = segments.last() {
         let path = path_of(folder, last.first);
         let synced = File::open(&path).and_then(|file| tidemill_disk::sync_data(&file));
         match synced {
-            // Another process has released it just now.
+            // Another process has just released it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             synced => synced.map_err(|error| JournalError::io("synced", &path, error))?,
         }
@@ -158,14 +157,14 @@ pub(crate) fn sync_found(folder: &Path, segments: &[Segment]) -> Result<(), Jour
     sync_names(folder)
 }
 
-/// Notes which segment is the last one: if it is not there any more, somebody has deleted it.
+/// Notes the last segment: if it is missing later, it was deleted.
 pub(crate) fn write_last(folder: &Path, first: u64) -> Result<(), JournalError> {
     let first = first.to_le_bytes();
     let all = [&LAST_MARK[..], &first, &crc32c::crc32c(&first).to_le_bytes()].concat();
     place(folder, &folder.join(LAST), NEW_LAST, |file| file.write_all_at(&all, 0)).map(drop)
 }
 
-/// Where the last segment begins, as far as it was noted.
+/// Start of the last segment, as noted.
 pub(crate) fn read_last(folder: &Path) -> Result<Option<u64>, JournalError> {
     let Some(noted) = read_noted(folder, LAST, LAST_MARK)? else { return Ok(None) };
     match <[u8; 8]>::try_from(noted) {
@@ -195,7 +194,7 @@ pub(crate) fn sync_names(folder: &Path) -> Result<(), JournalError> {
     tidemill_disk::sync_folder(folder).map_err(|error| JournalError::io("synced", folder, error))
 }
 
-/// Puts a file in its place, whole. `new`: what it is called until then.
+/// Puts a complete file in its place. `new`: its name until then.
 pub(crate) fn place(
     folder: &Path,
     path: &Path,
@@ -213,30 +212,30 @@ pub(crate) fn place(
     match made {
         Ok(file) => sync_names(folder).map(|()| file),
         Err(error) => {
-            // It may be what fills the disk.
+            // It may be the file that fills the disk.
             let _ = std::fs::remove_file(&new);
             Err(JournalError::io("written", path, error))
         }
     }
 }
 
-/// A whole record.
+/// A complete record.
 fn record(sequence: u64, offset: u64, bytes: &[u8]) -> Vec<u8> {
     let head = RecordHead { length: bytes.len() as u32, sequence, offset };
     [&head.bytes()[..], bytes, &record_end(bytes)].concat()
 }
 
-/// A segment that is being written.
+/// A segment being written.
 pub(crate) struct Active {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
-    /// Bytes of the file that count.
+    /// Valid bytes of the file.
     pub(crate) length: u64,
 }
 
 impl Active {
-    /// Begins a segment, durably and at once; one that begins at the same place is replaced. `bytes`: its first record; none
-    /// where they are empty.
+    /// Creates a segment, durably and atomically; replaces one with the same start. `bytes`: its first record; none if
+    /// empty.
     pub(crate) fn create(folder: &Path, head: SegmentHead, bytes: &[u8]) -> Result<Self, JournalError> {
         let path = path_of(folder, head.first);
         let mut content = head.bytes().to_vec();
@@ -252,14 +251,14 @@ impl Active {
         move |error| JournalError::Io { what, path, source: error }
     }
 
-    /// Writes a whole record, and waits until it is on the disk.
+    /// Writes a complete record, and waits until it is on the disk.
     pub(crate) fn append(&mut self, sequence: u64, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
         let record = record(sequence, offset, bytes);
         self.file.write_all_at(&record, self.length).map_err(self.failed("written"))?;
         self.finish(bytes.len())
     }
 
-    /// Waits until a record with so many bytes, which is in the file, is on the disk.
+    /// Waits until a record with this many bytes, which is in the file, is on the disk.
     pub(crate) fn finish(&mut self, bytes: usize) -> Result<(), JournalError> {
         if let Err(error) = tidemill_disk::sync_data(&self.file) {
             self.disown(bytes);
@@ -269,8 +268,8 @@ impl Active {
         Ok(())
     }
 
-    /// Takes its end from a record that could not be synced. The system forgets that failure, and shows the next process bytes that the
-    /// disk may not have: one that is not whole is written again by that process, elsewhere.
+    /// Removes the end of a record that could not be synced. The system forgets that failure, and shows the next
+    /// process bytes that the disk may not have: an incomplete one is written again by that process, elsewhere.
     pub(crate) fn disown(&self, bytes: usize) {
         if let Err(error) = self.file.set_len(self.length + (RECORD_HEAD + bytes) as u64) {
             tracing::debug!("the last record of `{}` keeps its end: {error}", self.path.display());
@@ -289,7 +288,7 @@ pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalEr
     read_noted(folder, BEGINNING, BEGINNING_MARK)
 }
 
-/// Removes what a process left that was ended while it made a file.
+/// Removes temporary files of a killed process.
 pub(crate) fn tidy(folder: &Path) -> Result<(), JournalError> {
     [NEW, NEW_MARKS, NEW_BEGINNING, NEW_LAST].iter().try_for_each(|name| remove(&folder.join(name)))
 }

@@ -1,4 +1,4 @@
-//! The stream that is journalled: a pipe, standard input, a device, a socket.
+//! The journalled stream: a pipe, standard input, a device, a socket.
 use crate::format::Origin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -6,12 +6,12 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
-/// What a pipe may hold, where it can be made to: so much at most is taken with one wait for the disk.
+/// Capacity to set for a pipe, where possible: the most that is taken with one wait for the disk.
 #[cfg(target_os = "linux")]
 const PIPE: usize = 1 << 20;
 
 impl Origin {
-    /// That of an open stream.
+    /// Origin of an open stream.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let found = file.metadata()?;
         Ok(Self { boot: boot(), device: found.dev(), inode: found.ino() })
@@ -32,13 +32,13 @@ impl Stream {
         let is_pipe = cfg!(target_os = "linux") && file.metadata()?.file_type().is_fifo();
         #[cfg(target_os = "linux")]
         if is_pipe && rustix::pipe::fcntl_getpipe_size(&file).is_ok_and(|size| size < PIPE) {
-            // A user may have too many large ones already; a small one works as well.
+            // The user may have too many large ones already; a small one works as well.
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
         }
         Ok(Self { file: Arc::new(file), is_pipe, origin })
     }
 
-    /// Waits until there is something, or the end; `false`: not within no time at all.
+    /// Waits until there are bytes, or the end; `false`: not without waiting.
     pub(crate) fn wait(&self, forever: bool) -> io::Result<bool> {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         loop {
@@ -51,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that can be moved by the system, of one that is ready; none: it can only be read. 0: it has ended.
+    /// Bytes that the system can move, for a ready stream; none: it can only be read. 0: it has ended.
     pub(crate) fn movable(&self) -> io::Result<Option<usize>> {
         match self.is_pipe {
             true => {
@@ -62,7 +62,7 @@ impl Stream {
         }
     }
 
-    /// Looks at the first bytes that wait, and leaves them where they are; none: this stream cannot do that.
+    /// Reads the first waiting bytes without taking them; none: not possible with this stream.
     #[cfg(target_os = "linux")]
     pub(crate) fn peek(&self, bytes: usize) -> io::Result<Option<Vec<u8>>> {
         use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
@@ -87,8 +87,8 @@ impl Stream {
         Ok(None)
     }
 
-    /// Moves bytes into a file: at every moment each is either in the pipe or in the file, so that a process that is
-    /// killed loses none. Gives how many; 0: this file system cannot do that.
+    /// Moves bytes into a file: at every moment each is either in the pipe or in the file, so that a killed process
+    /// loses none. Returns their number; 0: not supported by this file system.
     #[cfg(target_os = "linux")]
     pub(crate) fn move_into(&self, file: &File, at: u64, bytes: usize) -> io::Result<usize> {
         use rustix::pipe::{SpliceFlags, splice};
@@ -123,14 +123,14 @@ impl Stream {
     }
 }
 
-/// The time since the machine was started, as a number; 0: not known.
+/// Identifies the boot of the machine; 0: not known.
 pub(crate) fn boot() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
-/// Fills `buffer` from a place in a file.
+/// Fills `buffer` from an offset in a file.
 pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(buffer, at)
 }

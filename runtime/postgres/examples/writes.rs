@@ -1,4 +1,5 @@
-//! What writes of a leader cost: `cargo run -p tidemill-postgres --example writes -- postgres://...`, on a schema of its own that is left there.
+//! Measures a leader's writes: `cargo run -p tidemill-postgres --example writes -- postgres://...`, in its own schema,
+//! which is not removed.
 use std::error::Error;
 use std::time::{Duration, Instant};
 use tidemill_postgres::{Announcement, Candidate, Change, Lead, Standing};

@@ -1,4 +1,4 @@
-//! Where the server is and how it is spoken to, as a user writes it.
+//! Address and connection settings of the server, as a user writes them.
 use crate::error::{PostgresError, in_words};
 use postgres::config::{Host, SslMode};
 use postgres::{Client, Config, NoTls};
@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Where a schema of a database is that controllers share:
+/// The address of a schema that controllers share:
 /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full&sslrootcert=FILE&schema=NAME`.
 ///
-/// Over a network TLS is wanted, with the certificate of the authority that the server's is verified by; a socket of this machine, and a
-/// loopback address, go without. `sslmode=disable` says that the network is trusted. `schema` is `tidemill` if nothing is said.
+/// Over a network TLS is required, with the certificate of the authority that verifies the server's; a socket of this
+/// machine, and a loopback address, need none. `sslmode=disable` declares the network trusted. `schema` defaults to
+/// `tidemill`.
 #[derive(Clone)]
 pub struct Address {
     config: Config,
     tls: Tls,
     schema: String,
-    /// The same as it stands in SQL: in quotes, where no word is reserved.
+    /// The schema in SQL: quoted, so that no word is reserved.
     quoted: String,
     shown: String,
 }
@@ -41,24 +42,24 @@ enum Tls {
 )]
 pub struct AddressError(String);
 
-/// A connection is waited for so long.
+/// Time limit for connecting.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// What was sent and is not acknowledged for so long ends a connection.
+/// Time without acknowledgement that ends a connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(6);
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 impl Address {
-    /// Whether a text is meant as one.
+    /// Whether a text is meant as an address.
     pub fn is_meant(text: &str) -> bool {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
-    /// The schema, as it stands in SQL.
+    /// The schema, as in SQL.
     pub(crate) fn quoted_schema(&self) -> &str {
         &self.quoted
     }
 
-    /// What it is called: in texts, and in those that locks are called by.
+    /// The schema's name, in messages and in names of locks.
     pub(crate) fn schema_name(&self) -> &str {
         &self.schema
     }
@@ -103,7 +104,7 @@ impl Address {
 }
 
 impl fmt::Display for Address {
-    /// Without a password.
+    /// Displays the address without its password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
@@ -130,7 +131,7 @@ impl FromStr for Address {
             let Some((name, value)) = option.split_once('=') else {
                 return Err(AddressError(format!("`{option}` is no option NAME=VALUE")));
             };
-            // Whoever reads the other options decodes them.
+            // The parser of the other options decodes them.
             let value = || {
                 let wrong =
                     || AddressError(format!("`{option}` has a `%` that does not stand for a character"));
@@ -199,7 +200,7 @@ impl FromStr for Address {
     }
 }
 
-/// The value of an option, in which `%41` is `A`; none: it is no text then.
+/// Decodes the value of an option, in which `%41` is `A`; none: it is not text.
 fn decoded(value: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.bytes());
     while let Some(byte) = rest.next() {
@@ -214,7 +215,7 @@ fn decoded(value: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The address for people: whoever reads it learns no password.
+/// The address for messages, without the password.
 fn shown(config: &Config, schema: &str) -> String {
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);

@@ -1,4 +1,4 @@
-//! A controller that would lead.
+//! A controller that can become the leader.
 use crate::address::Address;
 use crate::error::{PostgresError, in_words};
 use crate::lead::Lead;
@@ -8,14 +8,15 @@ use postgres::error::SqlState;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A leader that stands still for so long loses the lead: the server ends its session, and with that the lock.
+/// A leader inactive for this time loses the lead: the server ends its session, and with that the lock.
 pub(crate) const STANDSTILL: Duration = Duration::from_secs(6);
-/// So long a leader waits for what the one before it is writing. It does not lead any more: what it writes then is not confirmed.
+/// Time that a new leader waits for writes of the previous one. That one does not lead any more: its writes are not
+/// confirmed.
 const PATIENCE_WITH_WRITES: Duration = Duration::from_secs(3);
-/// Another controller that was not seen for so long is not told of.
+/// Other controllers not seen for this time are not listed.
 const SEEN: Duration = Duration::from_secs(10);
 
-/// Ends the sessions that are within a write: those that hold the row of the leader, and nobody else does.
+/// Ends sessions within a write: only these hold the row of the leader.
 fn end_writes(schema: &str) -> String {
     format!(
         "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowShareLock' AND granted
@@ -24,19 +25,19 @@ fn end_writes(schema: &str) -> String {
     )
 }
 
-/// How a controller shows itself to the others.
+/// A controller's announcement to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// What distinguishes it from the others: by what host and port it is reached.
+    /// Its identity: host and port by which it is reached.
     pub name: String,
-    /// Where it is reached, for people, workers and the other controllers.
+    /// Its address, for users, workers and the other controllers.
     pub address: String,
 }
 
-/// Who leads.
+/// The leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// Counts the leaders.
+    /// Number of the leader's term.
     pub term: i64,
     /// See [`Announcement`].
     pub name: String,
@@ -44,25 +45,25 @@ pub struct Leader {
     pub address: String,
 }
 
-/// A controller that stands by.
+/// A standby controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandsBy {
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// When it was seen last.
+    /// Time since it was last seen.
     pub silent: Duration,
 }
 
-/// What a candidate is now.
+/// State of a candidate.
 #[derive(Debug)]
 pub enum Standing {
     /// It leads from now on.
     Leads(Box<Lead>),
-    /// Another one leads, or nobody does for the moment.
+    /// Another one leads, or none at the moment.
     StandsBy(Option<Leader>),
 }
 
-/// See the module. It takes the lead when nobody has it.
+/// A candidate, see the module. It takes the lead when it is free.
 pub struct Candidate {
     address: Address,
     announcement: Announcement,
@@ -76,19 +77,20 @@ impl std::fmt::Debug for Candidate {
 }
 
 impl Candidate {
-    /// Connects, and makes the tables where there are none.
+    /// Connects, and creates the tables if they are missing.
     ///
     /// # Errors
-    /// The server is not reached, or cannot be used.
+    /// The server cannot be reached, or is unusable.
     pub fn new(address: &Address, announcement: Announcement) -> Result<Self, PostgresError> {
         let connection = schema::open(address)?;
         Ok(Self { address: address.clone(), announcement, connection: Mutex::new(Some(connection)) })
     }
 
-    /// Takes the lead if nobody has it; else says who does, and shows itself. To be called again and again while it stands by.
+    /// Takes the lead if it is free; else returns the leader, and announces itself. To be called repeatedly while it
+    /// stands by.
     ///
     /// # Errors
-    /// The server is not reached: the next call connects again.
+    /// The server cannot be reached: the next call connects again.
     pub fn stand(&self) -> Result<Standing, PostgresError> {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let mut client = match held.take() {
@@ -106,10 +108,10 @@ impl Candidate {
         }
     }
 
-    /// A row, without leading.
+    /// Reads a row, without leading.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn get(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, PostgresError> {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let client = match &mut *held {
@@ -136,7 +138,7 @@ impl Candidate {
         if !is_ours {
             return Ok(None);
         }
-        // A machine that loses its power says nothing, and a process that is stopped keeps its connection.
+        // A machine without power sends nothing, and a stopped process keeps its connection.
         let standstill = STANDSTILL.as_millis();
         client
             .batch_execute(&format!(
@@ -144,7 +146,7 @@ impl Candidate {
                  SET tcp_keepalives_count = 3; SET tcp_user_timeout = {standstill}; SET statement_timeout = {standstill}"
             ))
             .map_err(server)?;
-        // Writes under way of the leader before hold the row until they are done. One that was stopped within a write never is.
+        // Unfinished writes of the previous leader hold the row. One that was stopped within a write never finishes.
         let taken = format!(
             "UPDATE {schema}.leader SET term = term + 1, name = $1, address = $2, since = now() RETURNING term"
         );
@@ -166,7 +168,7 @@ impl Candidate {
         Ok(Some(term))
     }
 
-    /// Who leads; shows itself to the others.
+    /// Returns the leader; announces itself to the others.
     fn look(&self, client: &mut Client) -> Result<Option<Leader>, PostgresError> {
         let schema = self.address.quoted_schema();
         let server = |error: postgres::Error| self.server(&error);
@@ -178,12 +180,12 @@ impl Candidate {
         let row = client.query_one(&format!("SELECT term, name, address FROM {schema}.leader"), &[]);
         let row = row.map_err(server)?;
         let leader = Leader { term: row.get(0), name: row.get(1), address: row.get(2) };
-        // The one that leads is another one: where it is told that it is this one, this one has just lost the lead.
+        // The leader is another one: if the row names this one, this one has just lost the lead.
         Ok(Some(leader).filter(|leader| leader.term > 0 && leader.name != *name))
     }
 }
 
-/// Who stands by, and was seen of late.
+/// Standby controllers seen recently.
 pub(crate) fn others(client: &mut Client, schema: &str) -> Result<Vec<StandsBy>, postgres::Error> {
     let rows = client.query(
         &format!(

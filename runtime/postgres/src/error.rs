@@ -1,64 +1,64 @@
-//! What goes wrong between a controller and the server.
+//! Errors between a controller and the server.
 use std::path::PathBuf;
 
-/// Why something cannot be read or written.
+/// Why reading or writing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
-    /// The server is not reached, or says no.
+    /// The server cannot be reached, or rejects the request.
     #[error("{place}: {reason}")]
     Server {
-        /// Which server and database.
+        /// The server and database.
         place: String,
-        /// What it says, or what became of the connection.
+        /// The server's message, or the state of the connection.
         reason: String,
     },
-    /// It cannot be used, however often it is asked.
+    /// It is unusable, and retrying does not help.
     #[error("{place} cannot be used: {reason}")]
     Unfit {
-        /// Which server and database.
+        /// The server and database.
         place: String,
-        /// What is wrong, and what to do.
+        /// The problem and its solution.
         reason: String,
     },
-    /// The certificate of the authority that the server's is verified by.
+    /// The certificate of the authority that verifies the server's.
     #[error("{path}: {reason}")]
     RootCertificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// Another controller leads: nothing was written.
     #[error("another controller leads since (term {found}, and this one had {own}): nothing was written")]
     Deposed {
-        /// The term that this one led in.
+        /// The term in which this one led.
         own: i64,
         /// The present one.
         found: i64,
     },
-    /// The lead was given up because the server was not reached: nothing more is written.
+    /// The lead was given up because the server could not be reached: nothing more is written.
     #[error("the lead of term {own} was given up: {reason}")]
     Lost {
-        /// The term that it was.
+        /// Its term.
         own: i64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl PostgresError {
-    /// Whether asking again later can help.
+    /// Whether a later retry can help.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Server { .. })
     }
 
-    /// Whether whoever asked leads no more.
+    /// Whether the caller has lost the lead.
     pub fn is_end_of_lead(&self) -> bool {
         matches!(self, Self::Deposed { .. } | Self::Lost { .. })
     }
 }
 
-/// An error of the client in words, with what the server says.
+/// The text of a client's error, with the server's message.
 pub(crate) fn in_words(error: &postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => {

@@ -1,4 +1,4 @@
-//! A controller that leads: what it reads, and what it writes while its term lasts.
+//! A leading controller: its reads, and its writes during its term.
 use crate::address::Address;
 use crate::candidate::{STANDSTILL, StandsBy, others};
 use crate::error::{PostgresError, in_words};
@@ -11,31 +11,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the server is asked whether the lock is still held.
+/// Interval of checking with the server that the lock is still held.
 const LOOK: Duration = Duration::from_millis(500);
-/// A leader that has no answer for so long gives the lead up: before the server gives it to another one.
+/// A leader without an answer for this time gives the lead up, before the server gives it to another one.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Connections for writes and reads that are kept open.
+/// Most idle connections for writes and reads.
 const KEPT: usize = 4;
 
 /// A change of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// What kind of row it is: names are unique within a kind.
+    /// Kind of row: names are unique within a kind.
     pub kind: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// What it says from now on; none: it goes.
+    /// The new content; none: deletes the row.
     pub bytes: Option<&'a [u8]>,
 }
 
 impl<'a> Change<'a> {
-    /// The row says this from now on.
+    /// Sets the content of a row.
     pub fn put(kind: &'a str, name: &'a str, bytes: &'a [u8]) -> Self {
         Self { kind, name, bytes: Some(bytes) }
     }
 
-    /// The row goes; one that is not there is fine.
+    /// Deletes a row; a missing one is fine.
     pub fn delete(kind: &'a str, name: &'a str) -> Self {
         Self { kind, name, bytes: None }
     }
@@ -58,13 +58,13 @@ impl Fate {
     }
 }
 
-/// See the module. Dropping it gives the lead up.
+/// The lead, see the module. Dropping it gives the lead up.
 pub struct Lead {
     address: Address,
     term: i64,
     fate: Arc<Fate>,
     idle: Mutex<Vec<Client>>,
-    /// The thread that holds the lock, and what ends it.
+    /// The thread that holds the lock, and the channel that ends it.
     holder: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
@@ -109,23 +109,23 @@ impl Lead {
         Ok(Self { address: address.clone(), term, fate, idle, holder })
     }
 
-    /// Counts the leaders: this one and those before.
+    /// Returns the number of the term: the leaders so far, including this one.
     pub fn term(&self) -> i64 {
         self.term
     }
 
-    /// Where it is kept, for people.
+    /// Returns the place, for messages.
     pub fn place(&self) -> String {
         self.address.to_string()
     }
 
-    /// Why it leads no more, where that is known; none: as far as it knows, it leads.
+    /// Returns why it leads no more, where that is known; none: as far as it knows, it leads.
     pub fn ended(&self) -> Option<String> {
         let is_over = self.fate.is_over.load(Ordering::Acquire);
         is_over.then(|| locked(&self.fate.reason).clone().unwrap_or_else(|| "its term is over".to_owned()))
     }
 
-    /// Lets another one lead, at once.
+    /// Gives the lead up at once.
     pub fn give_up(&self) {
         let holder = locked(&self.holder).take();
         if let Some((ending, holder)) = holder {
@@ -138,17 +138,18 @@ impl Lead {
         }
     }
 
-    /// Changes rows, all of them or none, if this is still the term. They are durable on return.
+    /// Changes rows, all of them or none, if the term is unchanged. They are durable on return.
     ///
     /// # Errors
-    /// [`PostgresError::Deposed`] where another one leads, [`PostgresError::Lost`] where the server was not reached: the lead is given up then,
-    /// because nobody knows whether the rows were changed. [`PostgresError::Unfit`] where the server says no, [`PostgresError::Server`]
-    /// where it was not reached before anything was sent: nothing was changed.
+    /// [`PostgresError::Deposed`] where another one leads, [`PostgresError::Lost`] where the server could not be
+    /// reached: the lead is given up then, because it is unknown whether the rows were changed.
+    /// [`PostgresError::Unfit`] where the server rejects the change, [`PostgresError::Server`] where it could not be
+    /// reached before anything was sent: nothing was changed.
     pub fn write(&self, changes: &[Change<'_>]) -> Result<(), PostgresError> {
         let mut client = self.client()?;
         let mut written = self.write_with(&mut client, changes);
         if matches!(written, Err(Failed::Before(_))) {
-            // A connection that was kept may have ended meanwhile.
+            // A kept connection may have ended meanwhile.
             client = self.connect()?;
             written = self.write_with(&mut client, changes);
         }
@@ -169,11 +170,11 @@ impl Lead {
         }
     }
 
-    /// Another term, where it is that.
+    /// Returns the present term if it is another one.
     fn write_with(&self, client: &mut Client, changes: &[Change<'_>]) -> Result<Option<i64>, Failed> {
         let schema = self.address.quoted_schema();
         let mut transaction = client.transaction().map_err(Failed::Before)?;
-        // Held until the commit: who takes the lead waits for that.
+        // Held until the commit: a new leader waits for that.
         let term = format!("SELECT term FROM {schema}.leader FOR SHARE");
         let found: i64 = transaction.query_one(&term, &[])?.get(0);
         if found != self.term {
@@ -185,20 +186,20 @@ impl Lead {
         Ok(None)
     }
 
-    /// A row.
+    /// Reads a row.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn get(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, PostgresError> {
         let text =
             format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.quoted_schema());
         self.read(|client| Ok(client.query_opt(&text, &[&kind, &name])?.map(|row| row.get(0))))
     }
 
-    /// All rows of a kind, by name.
+    /// Reads all rows of a kind, by name.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn all(&self, kind: &str) -> Result<Vec<(String, Vec<u8>)>, PostgresError> {
         let text = format!(
             "SELECT name, bytes FROM {}.rows WHERE kind = $1 ORDER BY name",
@@ -210,20 +211,20 @@ impl Lead {
         })
     }
 
-    /// The names of all rows of a kind.
+    /// Reads the names of all rows of a kind.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn names(&self, kind: &str) -> Result<Vec<String>, PostgresError> {
         let text =
             format!("SELECT name FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.quoted_schema());
         self.read(|client| Ok(client.query(&text, &[&kind])?.iter().map(|row| row.get(0)).collect()))
     }
 
-    /// The kinds that begin so.
+    /// Reads the kinds with this prefix.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn kinds(&self, beginning: &str) -> Result<Vec<String>, PostgresError> {
         let text = format!(
             "SELECT DISTINCT kind FROM {}.rows WHERE starts_with(kind, $1) ORDER BY kind",
@@ -232,7 +233,7 @@ impl Lead {
         self.read(|client| Ok(client.query(&text, &[&beginning])?.iter().map(|row| row.get(0)).collect()))
     }
 
-    /// All rows of a kind go.
+    /// Deletes all rows of a kind.
     ///
     /// # Errors
     /// As [`Lead::write`].
@@ -242,10 +243,10 @@ impl Lead {
         if changes.is_empty() { Ok(()) } else { self.write(&changes) }
     }
 
-    /// Other controllers that stand by.
+    /// Lists the other, standby controllers.
     ///
     /// # Errors
-    /// The server is not reached.
+    /// The server cannot be reached.
     pub fn others(&self) -> Result<Vec<StandsBy>, PostgresError> {
         self.read(|client| others(client, self.address.quoted_schema()))
     }
@@ -254,7 +255,7 @@ impl Lead {
         let mut client = self.client()?;
         let mut found = read(&mut client);
         if found.as_ref().is_err_and(|error| !is_refusal(error)) {
-            // A connection that was kept may have ended meanwhile.
+            // A kept connection may have ended meanwhile.
             client = self.connect()?;
             found = read(&mut client);
         }
@@ -267,7 +268,7 @@ impl Lead {
         PostgresError::Server { place: self.place(), reason: in_words(error) }
     }
 
-    /// A connection that was kept, or a new one.
+    /// A kept connection, or a new one.
     fn client(&self) -> Result<Client, PostgresError> {
         let kept = {
             let mut idle = locked(&self.idle);
@@ -285,7 +286,7 @@ impl Lead {
             return Err(PostgresError::Lost { own: self.term, reason });
         }
         let mut client = schema::open(&self.address)?;
-        // Whoever waits longer than the lock lasts waits for nothing.
+        // Waiting longer than the lock lasts is pointless.
         let limit = format!("SET lock_timeout = {}", STANDSTILL.as_millis());
         client.batch_execute(&limit).map_err(|error| self.server(&error))?;
         Ok(client)
@@ -305,11 +306,11 @@ impl Lead {
     }
 }
 
-/// Where a write failed.
+/// The stage at which a write failed.
 enum Failed {
     /// Before anything was sent.
     Before(postgres::Error),
-    /// After that, perhaps within the commit.
+    /// Later, perhaps within the commit.
     Within(postgres::Error),
 }
 
@@ -319,19 +320,20 @@ impl From<postgres::Error> for Failed {
     }
 }
 
-/// Whether the server has said no, and the session goes on: what was asked for was not done. Where it ends the session (FATAL), or all of them
-/// (PANIC), that may be within a commit. 08 are errors of the connection.
+/// Whether the server has rejected a request in a session that continues: it was not executed. An end of the session
+/// (FATAL), or of all of them (PANIC), may be within a commit. 08 are errors of the connection.
 fn is_refusal(error: &postgres::Error) -> bool {
     error.as_db_error().is_some_and(|told| {
         told.parsed_severity() == Some(Severity::Error) && !told.code().code().starts_with("08")
     })
 }
 
-/// Rows that are put with one statement, and bytes unless a single row has more: the server takes no message of a gigabyte.
+/// Most rows put with one statement, and their bytes unless a single row has more: the server accepts no message of a
+/// gigabyte.
 const TOGETHER: usize = 256;
 const BYTES_TOGETHER: usize = 64 << 20;
 
-/// Changes in the same order, in as many pieces as there are statements.
+/// Divides changes, in order, into one piece per statement.
 fn pieces<'a, 'b>(mut changes: &'a [Change<'b>]) -> impl Iterator<Item = &'a [Change<'b>]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;

@@ -1,15 +1,15 @@
-//! What several controllers share in PostgreSQL: rows of bytes, which only the one that leads can write.
+//! Shared data of several controllers in PostgreSQL: rows of bytes, which only the leader can write.
 //!
-//! There is no consensus of our own here. Who leads holds an advisory lock of the server's, which ends with the connection that took it;
-//! and it has a **term**, a number that each new leader counts up. Every write looks at the term in its own transaction and
-//! is refused where it has become another one: a leader that was suspended, or cut off from the server, writes nothing more, whatever
-//! it believes.
+//! There is no consensus protocol here. The leader holds an advisory lock of the server's, which ends with its
+//! connection, and has a **term**, a number that each new leader increments. Every write checks the term in its own
+//! transaction and is rejected if it has changed: a leader that was suspended, or cut off from the server, writes
+//! nothing more, even if it believes to lead.
 //!
 //! | | |
 //! |---|---|
-//! | [`Address`] | where the server is, as a user writes it |
-//! | [`Candidate`] | a controller that would lead, or knows who does |
-//! | [`Lead`] | one that leads: reads, and writes all or nothing |
+//! | [`Address`] | the server's address, as a user writes it |
+//! | [`Candidate`] | a controller that can become the leader, or knows the leader |
+//! | [`Lead`] | the leader: reads, and writes all or nothing |
 //!
 //! ```no_run
 //! use tidemill_postgres::{Announcement, Candidate, Change, Standing};

@@ -3,12 +3,12 @@ use crate::address::Address;
 use crate::error::{PostgresError, in_words};
 use postgres::Client;
 
-/// Of the tables.
+/// Version of the tables.
 const FORMAT: i32 = 1;
-/// The oldest server that ends sessions which stand still (`idle_session_timeout`).
+/// The oldest server that ends idle sessions (`idle_session_timeout`).
 const OLDEST: i32 = 140_000;
 
-/// A connection to tables that are there.
+/// A connection with existing tables.
 pub(crate) fn open(address: &Address) -> Result<Client, PostgresError> {
     let mut client = address.connect()?;
     prepare(&mut client, address)?;
@@ -30,12 +30,12 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
         return Err(unfit(format!("it is PostgreSQL {}, and 14 or newer is needed", version / 10_000)));
     }
     if there.is_none() {
-        // Whoever owns the schema alone may not even ask for one that is there.
+        // The owner of the schema alone may not even request an existing one.
         let make = match row.get::<_, Option<String>>(2) {
             Some(_) => String::new(),
             None => format!("CREATE SCHEMA IF NOT EXISTS {schema};"),
         };
-        // Several controllers may begin at once: one makes the tables, and the others wait for it.
+        // Several controllers may start at once: one creates the tables, and the others wait for it.
         let made = client.batch_execute(&format!(
             "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('tidemill tables {name}', 0));
              {make}

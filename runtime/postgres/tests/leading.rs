@@ -75,7 +75,7 @@ fn one_leads_and_the_next_one_follows_when_it_ends() {
     assert_eq!(second.names("run").unwrap(), many);
 }
 
-/// All come at once, on tables that are not there yet.
+/// All start at once, without existing tables.
 #[test]
 fn of_many_that_begin_at_once_one_leads() {
     let Some(server) = Server::start() else { return };
@@ -96,7 +96,8 @@ fn of_many_that_begin_at_once_one_leads() {
     assert_eq!(leading, 1);
 }
 
-/// Between a controller and the server: what goes through can be stopped without a word, as when a machine is suspended or a cable is cut.
+/// A proxy between a controller and the server: it can silently stop forwarding, as when a machine is suspended or a
+/// cable is cut.
 struct Way {
     port: u16,
     is_cut: Arc<AtomicBool>,
@@ -136,7 +137,7 @@ impl Way {
     }
 }
 
-/// Both believe that they lead: what the older one writes is refused, also what was on its way when the newer one began.
+/// Both believe to lead: writes of the older one are rejected, also one in flight when the newer one started.
 #[test]
 fn what_an_old_leader_writes_is_refused() {
     let Some(server) = Server::start() else { return };
@@ -145,7 +146,7 @@ fn what_an_old_leader_writes_is_refused() {
     let old = Arc::new(leads(&a));
     old.write(&[Change::put("run", "x", b"old")]).unwrap();
     way.is_cut.store(true, Ordering::Release);
-    // It does not know yet, and its write is on its way.
+    // It does not know yet, and its write is in flight.
     assert_eq!(old.ended(), None);
     let writer = Arc::clone(&old);
     let late = std::thread::spawn(move || writer.write(&[Change::put("run", "x", b"late")]));
@@ -162,7 +163,7 @@ fn what_an_old_leader_writes_is_refused() {
     assert_eq!(new.ended(), None);
 }
 
-/// The lock alone would not do: it is gone while the connection that writes is as good as ever.
+/// The lock alone does not suffice: it is gone while the connection that writes still works.
 #[test]
 fn a_term_that_is_over_is_refused_by_the_server() {
     let Some(server) = Server::start() else { return };
@@ -175,7 +176,7 @@ fn a_term_that_is_over_is_refused_by_the_server() {
         other.query_one(&format!("SELECT pg_terminate_backend(({holder}))"), &[]).unwrap().get(0);
     assert!(ended);
     let new = leads(&b);
-    // At once, before it can have looked.
+    // Immediately, before it can have checked.
     let refused = old.write(&[Change::put("run", "x", b"late")]);
     assert!(
         matches!(
@@ -185,7 +186,8 @@ fn a_term_that_is_over_is_refused_by_the_server() {
         "{refused:?}"
     );
     assert_eq!(new.get("run", "x").unwrap().unwrap(), b"old");
-    // And without any look of its own: a transaction that began before the lead changed holds the next one up until it is done.
+    // Even without a check of its own: a transaction started before the change of leaders delays the next one until it
+    // is done.
     drop(new);
     let third = leads(&a);
     let mut open = other.transaction().unwrap();
@@ -198,7 +200,7 @@ fn a_term_that_is_over_is_refused_by_the_server() {
     assert_eq!(waits.join().unwrap(), 4);
 }
 
-/// Ends all sessions of leaders but those that hold a lock.
+/// Ends all sessions of leaders except those that hold a lock.
 fn end_kept_connections(client: &mut postgres::Client) -> usize {
     let kept =
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tidemill'
@@ -206,7 +208,7 @@ fn end_kept_connections(client: &mut postgres::Client) -> usize {
     client.query(kept, &[]).unwrap().len()
 }
 
-/// A firewall between them forgets it, or an operator ends it: the lead goes on.
+/// A firewall drops it, or an operator ends it: the lead continues.
 #[test]
 fn a_connection_that_has_ended_costs_no_lead() {
     let Some(server) = Server::start() else { return };
@@ -215,14 +217,14 @@ fn a_connection_that_has_ended_costs_no_lead() {
     for value in [b"1", b"2", b"3"] {
         lead.write(&[Change::put("run", "x", value)]).unwrap();
         assert!(end_kept_connections(&mut other) > 0);
-        // At once, mostly before the client can know.
+        // Immediately, mostly before the client can know.
         assert_eq!(lead.get("run", "x").unwrap().unwrap(), value);
         assert!(end_kept_connections(&mut other) > 0);
     }
     assert_eq!(lead.ended(), None);
 }
 
-/// Where the session ends within a write nobody knows what became of it; where the server says no, nothing did.
+/// If the session ends within a write its outcome is unknown; if the server rejects it, nothing was written.
 #[test]
 fn what_ends_a_session_within_a_write_is_no_refusal() {
     let Some(server) = Server::start() else { return };
@@ -246,12 +248,12 @@ fn what_ends_a_session_within_a_write_is_no_refusal() {
     }
 }
 
-/// Nobody but who owns the database may ask for a schema, also for one that is there.
+/// Only the owner of the database may request a schema, even an existing one.
 #[test]
 fn a_role_that_owns_the_schema_alone_leads() {
     let Some(server) = Server::start() else { return };
     let mut client = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
-    // Nor is a word that SQL has for itself in the way.
+    // A reserved word of SQL works too.
     client
         .batch_execute(
             "CREATE ROLE keeper LOGIN; CREATE SCHEMA \"user\" AUTHORIZATION keeper;
@@ -266,7 +268,7 @@ fn a_role_that_owns_the_schema_alone_leads() {
     assert_eq!(leads(&candidate(&address, "b:1")).term(), 2);
 }
 
-/// A leader that is stopped, or whose machine is gone, within a write: nobody commits it.
+/// A leader that is stopped, or whose machine is gone, within a write: it is never committed.
 #[test]
 fn a_write_that_never_ends_does_not_keep_others_from_leading() {
     let Some(server) = Server::start() else { return };
@@ -315,7 +317,7 @@ fn what_cannot_be_used_is_told() {
     assert!(refused.contains("make schema own for it"), "{refused}");
 }
 
-/// A test that is killed at its limit: neither its server nor a folder of it is left.
+/// A test killed at its time limit leaves neither its server nor a folder.
 #[test]
 fn a_server_goes_with_a_test_that_is_killed() {
     const WAITS: &str = "TIDEMILL_TEST_WAITS_TO_BE_KILLED";
@@ -342,7 +344,7 @@ fn a_server_goes_with_a_test_that_is_killed() {
     assert!(process.exists() && std::path::Path::new(folder).join("data").exists());
     test.kill().unwrap();
     test.wait().unwrap();
-    // Nobody here has started the server, so one that has ended may be left to be reaped.
+    // The server is not our child, so an ended one may still wait to be reaped.
     let is_gone = || {
         let stat = std::fs::read_to_string(process.join("stat"));
         stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))

@@ -1,4 +1,4 @@
-//! How long commits take on the disk of a folder: 200 of one object of 1000 bytes.
+//! Measures the time of commits on the disk of a folder: 200 of one object of 1000 bytes.
 //!
 //! `cargo run --release -p tidemill-state --example commits NEW_FOLDER`
 

@@ -7,13 +7,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// The XXH3 digest of some bytes, 128 bits; 32 hexadecimal digits in JSON.
 ///
-/// It tells damage and change apart from none. It is no protection against somebody who forges bytes.
+/// It detects damage and change. It does not protect against forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// The digest of these bytes; the same on every machine and in every version.
+    /// Returns the digest of these bytes, equal on every machine and in every version.
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes))
     }
@@ -41,7 +41,7 @@ impl TryFrom<String> for Digest {
     }
 }
 
-/// What a sink gave to be handed back when it is opened again: any bytes; hexadecimal digits in JSON.
+/// Data that a sink gets back when it is opened again: any bytes; hexadecimal digits in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Token(pub Vec<u8>);
@@ -98,7 +98,7 @@ mod tests {
         assert!(serde_json::from_str::<Digest>("\"0123\"").is_err());
     }
 
-    /// A state that an earlier version wrote is still read, so this must not change.
+    /// States of earlier versions are still read, so this must not change.
     #[test]
     fn the_digest_stays_what_it_is() {
         assert_eq!(Digest::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");

@@ -1,4 +1,4 @@
-//! What can go wrong, with what to do about it.
+//! Errors of a state, with corrections.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::lock::Holder;
 use crate::manifest::{FORMAT, PROGRAM};
 
-/// What a [`Store`](crate::Store) could not do.
+/// Errors of a [`Store`](crate::Store).
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process, or another [`State`](crate::State) of this one, has it open.
@@ -19,7 +19,7 @@ pub enum StoreError {
     Locked {
         /// The store.
         place: String,
-        /// Who has it open, where that can be read.
+        /// Its holder, where that can be read.
         holder: Option<Holder>,
     },
     /// The folder holds other things. Nothing was changed.
@@ -30,10 +30,10 @@ pub enum StoreError {
     Foreign {
         /// The folder.
         place: String,
-        /// One of the things in it.
+        /// One of its entries.
         found: String,
     },
-    /// There is nothing to look at.
+    /// There is no state.
     #[error("there is no state in {place}: name the folder or bucket that was given to the run")]
     NoState {
         /// The folder.
@@ -42,7 +42,7 @@ pub enum StoreError {
     /// The disk or the quota is full.
     #[error("no space left to write {path}: free some; the state from before is kept", path = .path.display())]
     Full {
-        /// What was to be written.
+        /// The file to write.
         path: PathBuf,
     },
     /// The disk is read-only, or this user may not write there.
@@ -51,13 +51,13 @@ pub enum StoreError {
         path = .path.display()
     )]
     NotWritable {
-        /// What was to be written.
+        /// The file to write.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The manifest was replaced, but whether that outlasts a loss of power is unknown: either it or the one
-    /// before is there then, and both are whole.
+    /// The manifest was replaced, but may not survive a loss of power: either it or the previous one is there then, and
+    /// both are complete.
     #[error(
         "{path} was replaced, but the disk did not confirm it ({source}): see to the disk; the state from before \
          is kept too",
@@ -66,7 +66,7 @@ pub enum StoreError {
     Unconfirmed {
         /// The manifest.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no such object.
@@ -77,19 +77,19 @@ pub enum StoreError {
         /// The object.
         name: String,
     },
-    /// Not a name that a store takes.
+    /// An invalid name for a store.
     #[error("`{name}` is no name of an object (see is_object_name)")]
     Name {
         /// The name.
         name: String,
     },
-    /// The store was opened to be looked at.
+    /// The store was opened for reading.
     #[error("{place} is open to be looked at only")]
     OnlyLooking {
         /// The store.
         place: String,
     },
-    /// Another process has taken the state over, because this one was not heard of for too long. Nothing was written.
+    /// Another process has taken the state over, because this one was silent for too long. Nothing was written.
     #[error(
         "the state in {place} was taken over by {}: nothing more is written there by this process; let the other one go on",
         holder_text(.holder.as_ref())
@@ -97,38 +97,38 @@ pub enum StoreError {
     TakenOver {
         /// The store.
         place: String,
-        /// Who has it now, where that is known.
+        /// Its present holder, where that is known.
         holder: Option<Holder>,
     },
-    /// A service that keeps the state did not confirm that the manifest was replaced: it is either the new one or the
-    /// one before, and both are whole.
+    /// A service that keeps the state did not confirm that the manifest was replaced: it is either the new or the
+    /// previous one, and both are complete.
     #[error(
         "whether the checkpoint in {place} was written is not known: {reason}; the one before is kept too"
     )]
     Unanswered {
         /// The store.
         place: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// A service that keeps the state refuses: there is no such bucket, or it may not be used.
+    /// A service that keeps the state denies access: there is no such bucket, or it may not be used.
     #[error("{place} cannot be {doing}: {reason}")]
     Denied {
-        /// The store, or what of it.
+        /// The store, or a part of it.
         place: String,
-        /// What was to be done with it: "read", "written" and so on.
+        /// The attempted operation: "read", "written" and so on.
         doing: &'static str,
-        /// What the service says, and what to do.
+        /// The service's message, and a correction.
         reason: String,
     },
     /// A service that keeps the state cannot be reached, or fails.
     #[error("{place} cannot be {doing}: {reason}")]
     Service {
-        /// The store, or what of it.
+        /// The store, or a part of it.
         place: String,
-        /// What was to be done with it: "read", "written" and so on.
+        /// The attempted operation: "read", "written" and so on.
         doing: &'static str,
-        /// What happened, and what to do.
+        /// The reason, and a correction.
         reason: String,
     },
     /// Anything else.
@@ -136,9 +136,9 @@ pub enum StoreError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was to be done with it: "read", "written" and so on.
+        /// The attempted operation: "read", "written" and so on.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -147,7 +147,7 @@ fn holder_text(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
-/// The word that `--to` takes: the epoch behind all others has no number that people know.
+/// The value for `--to`: the epoch after all others has no number known to users.
 fn epoch_text(epoch: u64) -> String {
     if epoch == u64::MAX { "`end`".to_owned() } else { epoch.to_string() }
 }
@@ -163,7 +163,7 @@ fn kept_text(kept: &[u64]) -> String {
 }
 
 impl StoreError {
-    /// Whether the manifest may have been replaced all the same.
+    /// Whether the manifest may have been replaced nevertheless.
     pub fn is_unconfirmed(&self) -> bool {
         matches!(self, Self::Unconfirmed { .. } | Self::Unanswered { .. })
     }
@@ -183,10 +183,10 @@ impl StoreError {
 /// Why a state cannot be opened, read or committed.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The store says so.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The state is one of another version.
+    /// The state has another format version.
     #[error(
         "the state in {place} has format {found} (written by tidemill {written_by}), this is tidemill {PROGRAM} \
          with format {FORMAT}: go on with the version that wrote it, or start anew in another place"
@@ -207,10 +207,10 @@ pub enum StateError {
     Manifest {
         /// The store.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// An object is not what the manifest says.
+    /// An object does not match the manifest.
     #[error(
         "the object {name} of the state in {place} {damage}: bring it back from a copy, or start anew in \
          another place"
@@ -220,7 +220,7 @@ pub enum StateError {
         place: String,
         /// The object.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         damage: Damage,
     },
     /// No checkpoint of this epoch is kept. Nothing was changed.
@@ -228,17 +228,17 @@ pub enum StateError {
     NotKept {
         /// The store.
         place: String,
-        /// What was asked for.
+        /// The requested epoch.
         epoch: u64,
-        /// What there is.
+        /// The kept epochs.
         kept: Vec<u64>,
     },
-    /// The manifest given to a commit does not fit to the state or to the objects given. Nothing was written.
+    /// The manifest of a commit does not fit the state or its objects. Nothing was written.
     #[error("this manifest cannot be committed: {0}")]
     Refused(String),
 }
 
-/// What is wrong with an object.
+/// Damage of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// It is not there.
@@ -247,12 +247,12 @@ pub enum Damage {
     /// It is shorter or longer.
     #[error("has {found} bytes instead of {expected}")]
     Length {
-        /// What the manifest says.
+        /// Length by the manifest.
         expected: u64,
-        /// What is there.
+        /// Actual length.
         found: u64,
     },
-    /// It holds other bytes.
+    /// It has other bytes.
     #[error("has another checksum than the manifest says")]
     Checksum,
 }

@@ -1,4 +1,4 @@
-//! The operations on files that a [`Folder`](crate::Folder) is made of, so that a test can record them and replay a loss of power
+//! File operations of a [`Folder`](crate::Folder), abstracted so that a test can record them and replay a loss of power
 //! after each.
 
 use std::collections::BTreeMap;
@@ -6,32 +6,32 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What a file system does. Nothing but what was synced is sure to outlast a loss of power: the bytes of a file
-/// by `sync`, its name by `sync_folder`.
+/// A file system. Only synced data is sure to survive a loss of power: the bytes of a file by `sync`, its name by
+/// `sync_folder`.
 pub(crate) trait Files: Send {
-    /// Makes a folder; one that is there already is fine.
+    /// Creates a folder; an existing one is fine.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
-    /// Makes a file of these bytes; one that is there already is emptied first.
+    /// Creates a file with these bytes; truncates an existing one.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until the bytes of the last `write` are on the disk. Once for each `write`: what could not be
-    /// synced must be written again, for the system forgets the failure.
+    /// Waits until the bytes of the last `write` are on the disk. Once for each `write`: data that could not be synced
+    /// must be written again, because the system forgets the failure.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
     /// Waits until the names in a folder are on the disk.
     fn sync_folder(&mut self, path: &Path) -> io::Result<()>;
-    /// Gives a file another name, in place of a file that has it.
+    /// Renames a file, replacing one with the new name.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// The bytes of a file.
+    /// Reads the bytes of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-    /// The names in a folder; those that are no text as they can best be shown.
+    /// Lists the names in a folder; names that are not text in their closest readable form.
     fn names(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
 /// The file system of this machine.
 #[derive(Default)]
 pub(crate) struct Disk {
-    /// Written, not synced: an error of the disk is told to who held the file open when it happened.
+    /// Written, not synced: only a file held open since the write reports an error of the disk.
     open: BTreeMap<PathBuf, File>,
 }
 

@@ -8,51 +8,51 @@ use crate::files::{Disk, Files};
 use crate::lock::Lock;
 use crate::manifest::is_object_name;
 
-/// Where a state is kept: immutable objects and one manifest that is replaced atomically.
+/// Storage of a state: immutable objects and one manifest that is replaced atomically.
 ///
-/// Who opens a store has it alone until it is dropped.
+/// The opener of a store has exclusive access until it is dropped.
 pub trait Store: Send {
-    /// What people call it, for messages: a path, an address.
+    /// Returns its name for messages: a path, an address.
     fn place(&self) -> String;
-    /// Keeps an object under a name that [`is_object_name`] takes, in place of one of the same name. It is durable
-    /// at the latest when the next [`Store::replace_manifest`] returns.
+    /// Stores an object under a name that [`is_object_name`] accepts, replacing one with that name. It is durable at
+    /// the latest when the next [`Store::replace_manifest`] returns.
     ///
     /// # Errors
     ///
-    /// It may be there in part; the caller deletes it or puts it again.
+    /// It may be partly there; the caller deletes it or puts it again.
     fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), StoreError>;
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Missing`] where there is none of that name.
+    /// [`StoreError::Missing`] if there is none with that name.
     fn get(&self, name: &str) -> Result<Vec<u8>, StoreError>;
-    /// Deletes an object; one that is not there is fine. A loss of power may bring it back.
+    /// Deletes an object; a missing one is fine. A loss of power may restore it.
     ///
     /// # Errors
     ///
     /// It may still be there.
     fn delete(&mut self, name: &str) -> Result<(), StoreError>;
-    /// The names of all objects, in no order.
+    /// Lists the names of all objects, unordered.
     ///
     /// # Errors
     ///
-    /// Where they cannot be read.
+    /// They cannot be read.
     fn list(&self) -> Result<Vec<String>, StoreError>;
-    /// The manifest, if there is one yet. One that was read outlasts a loss of power.
+    /// Returns the manifest, if there is one yet. A manifest that was read survives a loss of power.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read.
+    /// It cannot be read.
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Replaces the manifest, all or nothing, after all objects put before are durable; durable itself on return.
+    /// Replaces the manifest atomically, after all objects put before are durable; durable itself on return.
     ///
     /// # Errors
     ///
-    /// The one from before is still there, except where it [`is unconfirmed`](StoreError::is_unconfirmed): then it is one
+    /// The previous one is still there, except where it [`is unconfirmed`](StoreError::is_unconfirmed): then it is one
     /// of the two.
     fn replace_manifest(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Removes the manifest, all or nothing; durable on return.
+    /// Removes the manifest atomically; durable on return.
     ///
     /// # Errors
     ///
@@ -64,16 +64,16 @@ const MANIFEST: &str = "manifest.json";
 const NEW_MANIFEST: &str = "manifest.json.new";
 const OBJECTS: &str = "objects";
 const LOCK: &str = "lock";
-/// A file in the folder for the processes that write the outputs of its run, to lock while they live.
+/// A file in the folder that the processes writing the outputs of its run lock while they live.
 pub const WORKERS_LOCK: &str = "workers.lock";
-/// A folder in the folder, for what is read of streams and no checkpoint has yet. It is left alone here.
+/// A subfolder for stream data that no checkpoint has yet. It is not touched here.
 pub const JOURNALS: &str = "journals";
-/// What it is called while it is being deleted. It is left alone here, too.
+/// Its name while it is being deleted. It is not touched here, either.
 pub const FORMER_JOURNALS: &str = "journals.gone";
-/// File systems put this into their root.
+/// File systems create this in their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// So many objects at most wait for the disk together, each with its file open.
+/// Most objects that wait for the disk together, each with its file open.
 const UNSYNCED_AT_MOST: usize = 64;
 
 /// A [`Store`] in a folder: `manifest.json`, `objects/` and `lock`.
@@ -93,12 +93,12 @@ enum Access {
 }
 
 impl Folder {
-    /// Opens the store in this folder, which is made if it does not exist, and takes the lock.
+    /// Opens the store in this folder, which is created if it does not exist, and takes the lock.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] where somebody has it open, [`StoreError::Foreign`] where the folder holds other
-    /// things, or those of the disk.
+    /// [`StoreError::Locked`] where another process has it open, [`StoreError::Foreign`] where the folder holds other
+    /// files, or errors of the disk.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let path = std::path::absolute(path).map_err(|error| StoreError::new("found", path, error))?;
         let mut files = Disk::default();
@@ -110,7 +110,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The same on other files, without a lock.
+    /// Opens the store on other files, without a lock.
     #[cfg(test)]
     pub(crate) fn on(path: &Path, files: Box<dyn Files>) -> Result<Self, StoreError> {
         let mut folder = Self::prepare(path.to_owned(), files)?;
@@ -118,8 +118,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens the store to look at it, beside a process that has it open: nothing is written, and what is written
-    /// at the same time may be gone when it is read.
+    /// Opens the store for reading, also while a process has it open: writes nothing, and objects written concurrently
+    /// may be gone when read.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Folder {
         }
     }
 
-    /// Sees that the folder is ours or empty, and makes what belongs into it.
+    /// Checks that the folder is ours or empty, and creates its entries.
     fn prepare(path: PathBuf, files: Box<dyn Files>) -> Result<Self, StoreError> {
         let mut folder = Self {
             path,
@@ -157,13 +157,13 @@ impl Folder {
             let objects = folder.path.join(OBJECTS);
             let made = folder.files.create_folder(&objects);
             made.map_err(|error| StoreError::new("made", &objects, error))?;
-            // Before the lock: a folder of ours is known by this one.
+            // Before the lock: this entry identifies our folder.
             folder.sync_folder(&folder.path.clone())?;
         }
         Ok(folder)
     }
 
-    /// Whether there is a state, with or without a manifest. A folder with nothing in it is not, and no error.
+    /// Whether there is a state, with or without a manifest. An empty folder has none, which is no error.
     fn is_ours(&self) -> Result<bool, StoreError> {
         let foreign = |found: String| Err(StoreError::Foreign { place: self.place(), found });
         let names = self.names(&self.path)?;
@@ -181,7 +181,7 @@ impl Folder {
             if let Some(found) = names.iter().find(|name| !parts.contains(&name.as_str())) {
                 return foreign(found.clone());
             }
-            // Without a manifest all objects are leftovers: rather none of somebody's own files.
+            // Without a manifest all objects are deleted as leftovers, so there must be no foreign files.
             if let Some(found) = objects.iter().find(|name| !is_object_name(name)) {
                 return foreign(format!("{OBJECTS}/{found}"));
             }
@@ -189,7 +189,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// What a process left that ended in the middle: what it did becomes durable before anything is built on it.
+    /// Makes the unfinished work of an earlier process durable before anything is built on it.
     fn settle(&mut self) -> Result<(), StoreError> {
         self.sync_folder(&self.path.clone())?;
         self.remove(&self.path.join(NEW_MANIFEST))
@@ -230,24 +230,24 @@ impl Folder {
         }
     }
 
-    /// The bytes of the objects.
+    /// Syncs the bytes of the objects.
     fn sync_objects(&mut self) -> Result<(), StoreError> {
         while let Some(path) = self.unsynced.last() {
-            // One that fails stays in the list, so that no manifest is written before it is put again or deleted.
+            // A failed one stays in the list, so that no manifest is written before it is put again or deleted.
             self.files.sync(path).map_err(|error| StoreError::new("synced", path, error))?;
             self.unsynced.pop();
         }
         Ok(())
     }
 
-    /// The manifest under its temporary name.
+    /// Writes the manifest under its temporary name.
     fn write_new_manifest(&mut self, new: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(new, bytes)?;
         self.files.sync(new).map_err(|error| StoreError::new("synced", new, error))
     }
 }
 
-/// Makes a folder and those above it, each durable.
+/// Creates a folder and its ancestors, each durable.
 fn create_with_parents(files: &mut dyn Files, path: &Path) -> Result<(), StoreError> {
     let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
@@ -272,7 +272,7 @@ impl Store for Folder {
         }
         self.names_unsynced = true;
         self.unsynced.retain(|other| *other != path);
-        // One that could not be written is in no manifest: there is nothing to wait for.
+        // An object that could not be written is in no manifest, so it is not waited for.
         self.write(&path, bytes)?;
         self.unsynced.push(path);
         Ok(())
@@ -320,7 +320,7 @@ impl Store for Folder {
             self.files.rename(&new, &path).map_err(|error| StoreError::new("replaced", &path, error))
         });
         if let Err(error) = written {
-            // It may be what fills the disk. Where it cannot be removed, the next one is written over it.
+            // It may be the file that fills the disk. If it cannot be removed, the next one overwrites it.
             let _ = self.files.remove(&new);
             return Err(error);
         }

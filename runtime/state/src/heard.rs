@@ -1,9 +1,9 @@
-//! What this side makes of the bytes of a manifest, for tests that write any.
+//! Parses the bytes of a manifest, for tests with arbitrary bytes.
 use crate::digest::Digest;
 use crate::manifest::{FORMAT, Manifest, decode, encode, is_object_name};
 use serde_json::value::RawValue;
 
-/// A manifest as it lies in a folder or a bucket; also with a checksum that fits. Says whether it is one.
+/// Parses a manifest of a folder or a bucket, also with a fixed checksum; returns whether it is valid.
 pub fn manifest(bytes: &[u8]) -> bool {
     let read = |bytes: &[u8]| {
         let Ok(manifest) = decode("heard", bytes) else { return false };
@@ -24,7 +24,7 @@ pub fn manifest(bytes: &[u8]) -> bool {
     read(bytes) | inner().is_some_and(|sealed| read(&sealed))
 }
 
-/// A manifest as it is written.
+/// Returns a manifest as written.
 ///
 /// # Errors
 /// Never: it is plain data.

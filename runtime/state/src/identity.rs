@@ -1,4 +1,4 @@
-//! What a state belongs to, and what a run that is to go on from it has changed.
+//! Identity of a state, and its differences from a run that continues it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,47 +7,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// Differences of plans that are shown.
+/// Most differences of plans to show.
 const SHOWN: usize = 6;
 
-/// What a state was made by. Two identities are compared operator by operator ([`compare`]).
+/// Identity of the creator of a state. Two identities are compared operator by operator ([`compare`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The workflow's name.
     pub workflow_name: String,
-    /// Every operator by its id, with the digest of all that defines what it keeps and computes.
+    /// Every operator by its id, with the digest of everything that defines its state and computation.
     pub operators: BTreeMap<String, Digest>,
     /// The digest of the plan: variants, copies and routes.
     pub plan: Digest,
 }
 
-/// How a run differs from the state that it is to go on from; lists are sorted by id.
+/// Differences between a run and the state that it continues; lists are sorted by id.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Difference {
-    /// The names of the workflow, that of the state and that of the run, where they differ.
+    /// The names of the workflow, in the state and in the run, where they differ.
     pub workflow_name: Option<(String, String)>,
-    /// Operators that both have and that are defined alike: their state fits.
+    /// Operators of both with equal definitions: their state fits.
     pub kept: Vec<String>,
-    /// Operators that both have and that are defined differently.
+    /// Operators of both with different definitions.
     pub changed: Vec<String>,
-    /// Operators that only the run has.
+    /// Operators of the run only.
     pub new: Vec<String>,
-    /// Operators that only the state has.
+    /// Operators of the state only.
     pub gone: Vec<String>,
-    /// Whether the plan is another one; without a plan that somebody gave, the one that follows from the workflow and the options.
+    /// Whether the plan differs; without an explicit plan, the one that follows from the workflow and the options.
     pub plan_changed: bool,
-    /// What of the plan is another one, in words, where whoever compares knows it.
+    /// Differences of the plan in words, where the caller knows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<String>,
 }
 
 impl Difference {
-    /// Whether the state belongs to just this workflow and plan.
+    /// Whether the state belongs to exactly this workflow and plan.
     pub fn is_none(&self) -> bool {
         self.same_operators() && !self.plan_changed && self.workflow_name.is_none()
     }
 
-    /// Whether every operator is there on both sides and defined alike, whatever the plan and the name.
+    /// Whether both have all operators with equal definitions, regardless of the plan and the name.
     pub fn same_operators(&self) -> bool {
         self.changed.is_empty() && self.new.is_empty() && self.gone.is_empty()
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What changed between the identity of a state and that of a run.
+/// Compares the identity of a state with that of a run.
 pub fn compare(state: &Identity, run: &Identity) -> Difference {
     let names = (state.workflow_name.clone(), run.workflow_name.clone());
     let mut difference = Difference {

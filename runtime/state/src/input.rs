@@ -1,47 +1,47 @@
-//! What a source read when a checkpoint was written, so that whoever goes on can tell whether it is still that.
+//! Input of a source at a checkpoint, so that a later run can detect changes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// A file, or the files of a folder, as they were at a checkpoint. Their contents are known by their ends only: to read all of a
-/// large file at each checkpoint would cost more than the checkpoint.
+/// A file, or the files of a folder, as they were at a checkpoint. Only the ends of their contents are compared:
+/// reading all of a large file at each checkpoint would cost more than the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum InputState {
     /// One file.
     File {
-        /// Its path as messages show it.
+        /// Its path in messages.
         path: String,
         /// Its length.
         bytes: u64,
-        /// Of its first bytes: [`InputState::WINDOW`] of them, or all.
+        /// Digest of its first bytes: [`InputState::WINDOW`] of them, or all.
         first: Digest,
-        /// Of its last bytes, as many.
+        /// Digest of its last bytes, equally many.
         last: Digest,
-        /// When it was last written, nanoseconds since 1970.
+        /// Time of its last modification, nanoseconds since 1970.
         modified: i64,
     },
-    /// The files of a folder that are read, in the order of their names.
+    /// The files of a folder, in the order of their names.
     Folder {
-        /// Its path as messages show it.
+        /// Its path in messages.
         path: String,
-        /// How many files.
+        /// Number of files.
         files: u64,
         /// Bytes of all of them.
         bytes: u64,
-        /// Of their names and lengths.
+        /// Digest of their names and lengths.
         listing: Digest,
-        /// When the last of them was written, nanoseconds since 1970.
+        /// Time of the last modification of any of them, nanoseconds since 1970.
         modified: i64,
     },
 }
 
 impl InputState {
-    /// Bytes at each end of a file that are looked at.
+    /// Bytes to compare at each end of a file.
     pub const WINDOW: u64 = 64 << 10;
 
-    /// The path, as messages show it.
+    /// Returns the path for messages.
     pub fn path(&self) -> &str {
         match self {
             Self::File { path, .. } | Self::Folder { path, .. } => path,

@@ -1,13 +1,13 @@
-//! Keeps the state of a run durably in a folder, and knows nothing of the engine that runs.
+//! Keeps the state of a run durably in a folder, independently of the engine.
 //!
-//! # What lies in the folder
+//! # Contents of the folder
 //!
 //! | | |
 //! |---|---|
 //! | `manifest.json` | the [`Manifest`] of the last commit, with the version of the format and a checksum |
-//! | `objects/*.object` | what stages keep: snapshots and calls; never changed once they are referred to |
-//! | `lock` | who has the state open ([`Holder`]); the lock itself is the system's and ends with the process |
-//! | `journals` | what was read of streams and no checkpoint has yet; of others, and left alone |
+//! | `objects/*.object` | states of stages: snapshots and calls; never changed once they are referred to |
+//! | `lock` | the holder of the state ([`Holder`]); the lock itself is the system's and ends with the process |
+//! | `journals` | stream data that no checkpoint has yet; owned by others, and not touched |
 //! | `manifest.json.new` | the next manifest while it is written; a crash may leave it |
 //!
 //! # The order of writes
@@ -19,9 +19,9 @@
 //! 3. the bytes of `manifest.json.new`, which is then renamed to `manifest.json`,
 //! 4. that name in the folder.
 //!
-//! Only then it deletes objects that the manifest does not refer to any more. So whenever the power goes, the
-//! folder holds the manifest of the last commit that returned, or the one of the commit under way, and all objects
-//! that it refers to. What else lies there is deleted when the state is opened.
+//! Only then does it delete unreferenced objects. So after a loss of power at any moment, the folder holds the manifest
+//! of the last commit that returned, or of the unfinished one, and all objects that it refers to. Everything else is
+//! deleted when the state is opened.
 //!
 //! # Example
 //!

@@ -1,24 +1,24 @@
-//! Where a run is told to end before its sources do.
+//! Limits that end a run before its sources do.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Limits of a run, over all processes that go on from one another. They belong to what is asked of the run, not to what it is: a
-/// larger one goes on where a smaller one ended.
+/// Limits of a run, over all processes that continue it. They belong to the request, not to the run's identity: a
+/// larger limit continues where a smaller one ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Records of each source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<u64>,
-    /// Engine time since the beginning, nanoseconds.
+    /// Engine time since the start, nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nanoseconds: Option<u64>,
 }
 
 impl Limits {
-    /// With a time.
+    /// Creates limits from a record count and a duration.
     pub fn new(records: Option<u64>, duration: Option<Duration>) -> Self {
         let nanoseconds = duration.map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
         Self { records, nanoseconds }
@@ -33,7 +33,7 @@ impl Limits {
     }
 }
 
-/// As the options of the command that set them.
+/// Displays the command's options that set them.
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let records = self.records.map(|records| format!("--records {records}"));

@@ -1,4 +1,4 @@
-//! Who has a state open. The system gives the lock back when the process ends, however it ends.
+//! Exclusive access to a state. The system releases the lock when the process ends, in every case.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// Who has a state open, as it stands in the lock file. It stays there after the holder has gone: only the lock
-/// says whether somebody holds it.
+/// The holder of a state, as in the lock file. It stays there after the holder has ended: only the lock itself shows
+/// whether the state is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The process.
     pub pid: u32,
     /// The machine's name.
     pub host: String,
-    /// Since when, in UTC: `2026-11-23T08:30:00Z`.
+    /// Start time, in UTC: `2026-11-23T08:30:00Z`.
     pub since: String,
     /// The command line.
     pub command: String,
 }
 
 impl Holder {
-    /// This process, from now on.
+    /// Creates the holder for this process, from now on.
     pub fn this_process() -> Self {
         let arguments: Vec<_> =
             std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -62,13 +62,13 @@ fn utc(seconds: u64) -> String {
     format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", era * 400 + year)
 }
 
-/// The lock; dropping it gives it back.
+/// The lock; dropping it releases it.
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or reports its holder.
     pub(crate) fn take(path: &Path, place: &str) -> Result<Self, StoreError> {
         let error = |source| StoreError::new("locked", path, source);
         let mut file = OpenOptions::new()

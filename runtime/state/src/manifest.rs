@@ -1,4 +1,4 @@
-//! The manifest: everything about a state that is not an object, and how it is written.
+//! The manifest: everything about a state that is not an object, and its format.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::identity::Identity;
 use crate::input::InputState;
 use crate::limits::Limits;
 
-/// The version of what lies in the folder. It grows when an older program could not read a state any more, or
-/// would read it wrongly. 2: epochs of streams end by marks beside the journal, and files of sinks are known by what they end with.
+/// The version of the folder's format. It grows when an older program could not read a state any more, or would misread
+/// it. 2: epochs of streams end by marks next to the journal, and files of sinks are identified by their ends.
 pub const FORMAT: u32 = 2;
 /// The oldest version that this program reads; it writes [`FORMAT`] with the next checkpoint.
 const OLDEST: u32 = 1;
@@ -23,56 +23,56 @@ pub fn is_readable(format: u32) -> bool {
     (OLDEST..=FORMAT).contains(&format)
 }
 
-/// The version of this program, as it stands in the manifests that it writes.
+/// The version of this program, for the manifests that it writes.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Everything about one checkpoint: where sources, stages and sinks are, and which objects hold the rest.
+/// Everything about one checkpoint: the positions of sources, stages and sinks, and the objects with the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of the program that wrote it.
     pub written_by: String,
-    /// What the state belongs to.
+    /// The identity of the state.
     pub identity: Identity,
     /// The number of this manifest: every commit has a higher one.
     pub checkpoint: u64,
-    /// When it was written, for people.
+    /// Time of writing, for users.
     pub written_at: String,
-    /// Everything before this epoch is in the checkpoint; 2^64 - 1: everything is.
+    /// The checkpoint covers everything before this epoch; 2^64 - 1: everything.
     pub epoch: u64,
-    /// Whether the run came to its end: there is nothing to go on with.
+    /// Whether the run has completed and cannot be continued.
     pub complete: bool,
-    /// Engine time since the first start, in seconds, over all runs that went on from one another.
+    /// Engine time since the first start, in seconds, over all runs that continued one another.
     pub seconds: f64,
-    /// What stages keep, by the stage's id.
+    /// States of stages, by the stage's id.
     pub stages: BTreeMap<String, StageState>,
-    /// Where sources are, by the source's id, in the source's own words.
+    /// Positions of sources, by the source's id, in the source's own format.
     pub sources: BTreeMap<String, Value>,
-    /// What sinks have committed, by the sink's id.
+    /// Commits of sinks, by the sink's id.
     pub sinks: BTreeMap<String, SinkState>,
-    /// How far dead letters are written, in the engine's own words.
+    /// Position of dead letters, in the engine's own format.
     pub letters: Value,
-    /// What the parts of the run are defined by, in the application's own words: what of them has changed can be told by it.
-    /// Nothing in states of older versions.
+    /// Definitions of the parts of the run, in the application's own format, from which changes are derived. Null in
+    /// states of older versions.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub definition: Value,
-    /// What the sources read, by the source's id; empty in manifests of earlier versions.
+    /// Inputs of the sources, by the source's id; empty in manifests of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, InputState>,
-    /// What has come together over all runs that went on from one another.
+    /// Totals over all runs that continued one another.
     #[serde(default)]
     pub totals: Totals,
     /// The limits that have ended a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<Limits>,
-    /// The number of an older checkpoint that is kept however many follow it: the last one before a limit ended a source.
+    /// The number of an older checkpoint that is always kept: the last one before a limit ended a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<u64>,
-    /// Checkpoints before this one that are kept, the newest first.
+    /// Kept earlier checkpoints, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub older: Vec<OlderManifest>,
 }
 
-/// Figures over all runs that went on from one another; 0 in manifests of earlier versions.
+/// Totals over all runs that continued one another; 0 in manifests of earlier versions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Processes that have written a checkpoint.
@@ -83,7 +83,7 @@ pub struct Totals {
     pub dead_letters: u64,
 }
 
-/// A checkpoint that is kept although a newer one is there: its manifest is an object.
+/// A kept checkpoint that is not the newest: its manifest is an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OlderManifest {
     /// As in [`Manifest`].
@@ -101,7 +101,7 @@ pub struct OlderManifest {
 }
 
 impl OlderManifest {
-    /// What is kept of a manifest, and its object's bytes.
+    /// Creates the entry for a manifest, and its object's bytes.
     pub(crate) fn new(manifest: &Manifest) -> Result<(Self, Vec<u8>), serde_json::Error> {
         let bytes = encode(manifest)?;
         let checksum = Digest::of(&bytes);
@@ -112,14 +112,14 @@ impl OlderManifest {
     }
 }
 
-/// What one stage keeps.
+/// State of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageState {
-    /// What to read to have the stage's state again: first a snapshot, if there is one, then calls in order.
+    /// Objects to restore the stage's state: first a snapshot, if there is one, then calls in order.
     pub objects: Vec<ObjectReference>,
 }
 
-/// An object, and what it must be when it is read.
+/// An object, with the facts to verify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectReference {
     /// Its name in the store.
@@ -128,41 +128,41 @@ pub struct ObjectReference {
     pub bytes: u64,
     /// The digest of its bytes.
     pub checksum: Digest,
-    /// What it holds.
+    /// Its content.
     pub content: Content,
 }
 
-/// What an object holds.
+/// Content of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// The whole state of a stage.
     Snapshot {
-        /// Of everything before this epoch.
+        /// It covers everything before this epoch.
         epoch: u64,
     },
-    /// The calls that the stage's operator got, to be made again.
+    /// The calls of the stage's operator, to be repeated.
     Calls {
         /// The first epoch in it.
         from: u64,
-        /// The first epoch that is not in it.
+        /// The first epoch after it.
         to: u64,
     },
 }
 
-/// What one sink has committed.
+/// Commits of one sink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SinkState {
-    /// Every epoch before this one is out.
+    /// Every epoch before this one is committed.
     pub committed: u64,
-    /// Rows that are out, over all runs that went on from one another.
+    /// Committed rows, over all runs that continued one another.
     pub rows: u64,
-    /// What the sink gave to be handed back when it is opened again.
+    /// Data that the sink gets back when it is opened again.
     pub token: Option<Token>,
 }
 
 impl Manifest {
-    /// A first manifest, with no stage, source or sink: checkpoint 0, epoch 0.
+    /// Creates a first manifest, with no stage, source or sink: checkpoint 0, epoch 0.
     pub fn new(identity: Identity) -> Self {
         Self {
             written_by: PROGRAM.to_owned(),
@@ -185,17 +185,17 @@ impl Manifest {
         }
     }
 
-    /// The objects that it refers to, stage by stage; those of older checkpoints left out.
+    /// Iterates over the objects that it refers to, stage by stage, without those of older checkpoints.
     pub fn references(&self) -> impl Iterator<Item = &ObjectReference> {
         self.stages.values().flat_map(|stage| &stage.objects)
     }
 }
 
 impl ObjectReference {
-    /// The reference to these bytes, with a name of its own.
+    /// Creates the reference to these bytes, with a unique name.
     ///
-    /// The name is one of a file whatever the stage's id holds, says what it is to somebody who looks into the
-    /// folder, and is the same only for the same checkpoint, stage, content and bytes.
+    /// The name is a valid file name for any stage's id, describes the object to a reader of the folder, and is equal
+    /// only for equal checkpoint, stage, content and bytes.
     pub fn new(checkpoint: u64, stage: &str, content: Content, bytes: &[u8]) -> Self {
         let plain = |c: char| if is_plain(c) { c } else { '_' };
         let shown: String = stage.chars().take(40).map(|c| plain(c.to_ascii_lowercase())).collect();
@@ -210,10 +210,10 @@ impl ObjectReference {
     }
 }
 
-/// What the name of every object ends with, so that other files are never taken for one.
+/// Suffix of every object's name, so that other files are never mistaken for one.
 pub(crate) const OBJECT_SUFFIX: &str = ".object";
 
-/// Whether a store takes this name: up to 200 of small letters, digits, `-`, `_` and `.`, first a letter or a digit,
+/// Whether a store accepts this name: up to 200 of small letters, digits, `-`, `_` and `.`, first a letter or a digit,
 /// with `.object` at the end.
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= 200
@@ -226,7 +226,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_'
 }
 
-/// What stands in `manifest.json`. The digest is that of the manifest's text as it stands there.
+/// Content of `manifest.json`. The digest is that of the manifest's text as written there.
 #[derive(Serialize, Deserialize)]
 struct Envelope {
     format: u32,
@@ -234,7 +234,7 @@ struct Envelope {
     manifest: Box<RawValue>,
 }
 
-/// What every format has, this one and others.
+/// Fields common to every format.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
@@ -274,7 +274,7 @@ pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, StateError> 
 mod tests {
     use super::*;
 
-    /// A state of a program before this one is gone on with, one of a program after it is not.
+    /// A state of an earlier program is continued, one of a later program is not.
     #[test]
     fn earlier_formats_are_read_and_later_ones_refused() {
         let identity = Identity {

@@ -1,7 +1,7 @@
-//! Whenever the power goes, the folder holds a manifest that it may hold, and all that it refers to.
+//! After a loss of power at any moment, the folder holds an allowed manifest, and all objects that it refers to.
 //!
-//! After ALICE (Pillai and others, 2014): the operations on files of a sequence of commits are recorded; before
-//! each of them the power goes, and whatever was not synced by then is there, lost, torn or out of order.
+//! After ALICE (Pillai and others, 2014): the file operations of a sequence of commits are recorded; before each of
+//! them the power is lost, and data that was not synced by then is there, lost, torn or out of order.
 
 mod machine;
 
@@ -12,7 +12,7 @@ use crate::power_loss::machine::{Fault, Forgets, Machine, Recorded, Recording};
 use crate::{Content, Digest, Folder, Identity, Manifest, ObjectReference, StageState, State, StateError};
 use crate::{Store, StoreError};
 
-/// The manifests that the folder may hold now; none is a new state.
+/// The allowed manifests; none is a new state.
 type May = Vec<Option<Manifest>>;
 
 type Shared = Arc<Mutex<Recording<May>>>;
@@ -38,15 +38,15 @@ fn open(shared: &Shared) -> Result<State, StateError> {
     State::open(Box::new(folder))
 }
 
-/// What a stage keeps after a checkpoint.
+/// State of a stage after a checkpoint.
 fn bytes(checkpoint: u64, stage: &str, attempt: usize) -> Vec<u8> {
     format!("{stage} after checkpoint {checkpoint}, attempt {attempt}").into_bytes()
 }
 
 type Objects = Vec<(String, Vec<u8>)>;
 
-/// A manifest that follows: stage a has snapshots at odd checkpoints and calls in between, stage b snapshots at
-/// every third. Every seventh changes nothing.
+/// The next manifest: stage a has snapshots at odd checkpoints and calls in between, stage b snapshots at every third.
+/// Every seventh changes nothing.
 fn next(before: Option<&Manifest>, attempt: usize) -> (Manifest, Objects) {
     let mut manifest = before.cloned().unwrap_or_else(|| Manifest::new(identity()));
     manifest.older.clear();
@@ -76,15 +76,15 @@ fn next(before: Option<&Manifest>, attempt: usize) -> (Manifest, Objects) {
     (manifest, new)
 }
 
-/// Commits once; what the folder may hold is known before, during and after.
+/// Commits once; the allowed content of the folder is known before, during and after.
 fn commit(shared: &Shared, state: &mut State, attempt: usize) -> bool {
-    // The first two attempts are alike: a run that tries again may give the same objects or others.
+    // The first two attempts are equal: a retrying run may give the same objects or others.
     let (manifest, objects) = next(state.manifest(), attempt / 2);
     with(shared, |it| it.thought.push(Some(manifest.clone())));
     let committed = state.commit(manifest.clone(), objects);
     with(shared, |it| match committed {
         Ok(()) => it.thought = vec![Some(manifest)],
-        // A killed process does not know.
+        // A killed process does not know the outcome.
         Err(_) if matches!(it.fault, Some(Fault::Killed(_))) => {}
         Err(StateError::Store(StoreError::Unconfirmed { .. })) => {}
         Err(StateError::Store(_)) => it.thought.retain(|may| may.as_ref() != Some(&manifest)),
@@ -102,7 +102,7 @@ fn reset(shared: &Shared, state: &mut State) -> bool {
     result.is_ok()
 }
 
-/// Opens the folder until it works: twice at most, for a fault happens once.
+/// Opens the folder until it works: twice at most, because a fault happens once.
 fn reopen(shared: &Shared) -> State {
     let state = open(shared).or_else(|_| open(shared)).expect("one fault at most");
     let found = state.manifest().map(|manifest| Manifest { older: Vec::new(), ..manifest.clone() });
@@ -110,7 +110,7 @@ fn reopen(shared: &Shared) -> State {
     state
 }
 
-/// Two runs, a reset, and a third run; what fails is tried again.
+/// Two runs, a reset, and a third run; failures are retried.
 fn life(shared: &Shared) {
     let is_killed =
         || with(shared, |it| it.fault.is_some_and(|f| matches!(f, Fault::Killed(at) if at < it.operations)));
@@ -138,13 +138,13 @@ fn life(shared: &Shared) {
     }
 }
 
-/// What is wrong with what a loss of power left, if anything.
+/// Checks the contents after a loss of power.
 fn check(image: Machine, may: &May) -> Result<(), String> {
     let shared = recording(image, May::new());
     for round in 0..2 {
         let mut state = open(&shared).map_err(|error| format!("round {round}: {error}"))?;
         let mut found = state.manifest().cloned();
-        // All that are named are there, whole.
+        // All named objects are there, complete.
         let named = found.as_mut().map(|manifest| std::mem::take(&mut manifest.older)).unwrap_or_default();
         for (entry, manifest) in state.older.iter() {
             for reference in manifest.references() {
@@ -168,7 +168,7 @@ fn check(image: Machine, may: &May) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets the power go before each operation of the history; gives the number of ends looked at.
+/// Simulates a loss of power before each operation of the history; returns the number of outcomes checked.
 fn check_history(shared: &Shared, most: usize) -> Result<usize, String> {
     let mut history = with(shared, |it| std::mem::take(&mut it.history));
     history.push(with(shared, |it| (it.machine.clone(), it.thought.clone())));
@@ -195,7 +195,7 @@ fn a_loss_of_power_leaves_the_last_commit_or_the_next() {
     assert!(looked_at > 1000, "{looked_at}");
 }
 
-/// Also where the disk was full, or did not do what it was asked for, at any one operation before.
+/// Also if any one earlier operation failed or hit a full disk.
 #[test]
 fn a_loss_of_power_after_a_failed_operation() {
     let all = new();
@@ -205,14 +205,14 @@ fn a_loss_of_power_after_a_failed_operation() {
         with(&shared, |it| it.fault = Some(Fault::Full(at)));
         life(&shared);
         check_history(&shared, 12).unwrap_or_else(|error| panic!("operation {at} failed; {error}"));
-        // All commits came through in the end.
+        // All commits succeeded in the end.
         let last = with(&shared, |it| it.thought.clone());
         let last: Vec<_> = last.iter().map(|may| may.as_ref().map(|manifest| manifest.checkpoint)).collect();
         assert_eq!(last.last(), Some(&Some(2)), "operation {at}: {last:?}");
     }
 }
 
-/// Also where a process was killed before any operation, and another one went on.
+/// Also if a process was killed before any operation, and another one continued.
 #[test]
 fn a_loss_of_power_after_a_killed_process() {
     let all = new();

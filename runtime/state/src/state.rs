@@ -8,27 +8,27 @@ use crate::error::{Damage, StateError, StoreError};
 use crate::folder::{Folder, Store};
 use crate::manifest::{Manifest, ObjectReference, OlderManifest, decode, encode};
 
-/// The state of a run in a [`Store`]; dropping it gives the store back.
+/// The state of a run in a [`Store`]; dropping it closes the store.
 pub struct State {
     store: Box<dyn Store>,
     manifest: Option<Manifest>,
     /// Manifests that may be there instead of `manifest` after a loss of power: their objects stay.
     unconfirmed: Vec<Manifest>,
-    /// The older checkpoints that are kept, the newest first.
+    /// The kept older checkpoints, the newest first.
     pub(crate) older: Vec<(OlderManifest, Manifest)>,
-    /// So many checkpoints are kept, with the last one.
+    /// Number of checkpoints to keep, including the last one.
     keep: usize,
-    /// Objects that nobody refers to any more and that are not deleted yet.
+    /// Unreferenced objects that are not deleted yet.
     left_over: BTreeSet<String>,
 }
 
 impl State {
-    /// Opens the state in a store, new or not, and deletes objects that the manifest does not refer to: a crash
-    /// left them.
+    /// Opens the state in a store, new or not, and deletes objects that the manifest does not refer to, left by a
+    /// crash.
     ///
     /// # Errors
     ///
-    /// Where the manifest is damaged or of another version, or by the store. No object is deleted then.
+    /// The manifest is damaged or of another version, or errors of the store. No object is deleted then.
     pub fn open(store: Box<dyn Store>) -> Result<Self, StateError> {
         let mut state = Self::read(store)?;
         state.read_older()?;
@@ -40,7 +40,7 @@ impl State {
         Ok(state)
     }
 
-    /// [`State::open`] in this folder, which is made if it does not exist.
+    /// Runs [`State::open`] in this folder, which is created if it does not exist.
     ///
     /// # Errors
     ///
@@ -49,21 +49,21 @@ impl State {
         Self::open(Box::new(Folder::open(path)?))
     }
 
-    /// Looks at the state in this folder without the lock, beside a run that has it open. Nothing is written, and
-    /// what would write is refused; an object that the run deletes meanwhile is missing.
+    /// Opens the state in this folder without the lock, also while a run has it open. Nothing is written, and writes
+    /// are rejected; an object that the run deletes meanwhile is missing.
     ///
     /// # Errors
     ///
-    /// As [`Folder::look`], and where the manifest is damaged or of another version.
+    /// As [`Folder::look`]; also if the manifest is damaged or of another version.
     pub fn look(path: &Path) -> Result<Self, StateError> {
         Self::read(Box::new(Folder::look(path)?))
     }
 
-    /// Reads the manifest and leaves all as it is, in a store that is open to be looked at.
+    /// Reads the manifest and changes nothing, in a store that is open for reading.
     ///
     /// # Errors
     ///
-    /// Where the manifest is damaged or of another version, or by the store.
+    /// The manifest is damaged or of another version, or errors of the store.
     pub fn read(store: Box<dyn Store>) -> Result<Self, StateError> {
         let bytes = store.manifest()?;
         let manifest = bytes.map(|bytes| decode(&store.place(), &bytes)).transpose()?;
@@ -71,17 +71,17 @@ impl State {
         Ok(Self { store, manifest, unconfirmed, older, keep: 1, left_over })
     }
 
-    /// The same with the older checkpoints that are kept; what is opened to be written has them anyway.
+    /// Also reads the kept older checkpoints; a state open for writing has them anyway.
     ///
     /// # Errors
     ///
-    /// By the store.
+    /// Errors of the store.
     pub fn with_older(mut self) -> Result<Self, StateError> {
         self.read_older()?;
         Ok(self)
     }
 
-    /// The manifests of older checkpoints. One that is damaged or gone is not kept any longer: the last one does not need it.
+    /// Reads the manifests of older checkpoints. A damaged or missing one is dropped: the last one does not need it.
     fn read_older(&mut self) -> Result<(), StateError> {
         for entry in self.manifest.iter().flat_map(|manifest| &manifest.older) {
             let read = self.checked(&entry.name, entry.bytes, entry.checksum);
@@ -94,38 +94,38 @@ impl State {
         Ok(())
     }
 
-    /// Keeps so many checkpoints from the next one on, the last one among them; at least that one. At first: 1.
+    /// Sets the number of checkpoints to keep from the next one on, including the last one; at least 1, the default.
     pub fn keep(&mut self, checkpoints: usize) {
         self.keep = checkpoints.max(1);
     }
 
-    /// Where it is kept, for messages.
+    /// Returns the place, for messages.
     pub fn place(&self) -> String {
         self.store.place()
     }
 
-    /// The manifest of the last commit; none in a new state.
+    /// Returns the manifest of the last commit; none in a new state.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// The older checkpoint that is kept however many follow it ([`Manifest::pinned`]), where it can still be read.
+    /// Returns the older checkpoint that is always kept ([`Manifest::pinned`]), if it is still readable.
     pub fn pinned(&self) -> Option<&Manifest> {
         let pinned = self.manifest.as_ref()?.pinned?;
         let (_, manifest) = self.older.iter().find(|(entry, _)| entry.checkpoint == pinned)?;
         Some(manifest)
     }
 
-    /// The older checkpoints that are kept and can be read, the newest first.
+    /// Iterates over the kept, readable older checkpoints, the newest first.
     pub fn older(&self) -> impl DoubleEndedIterator<Item = &Manifest> {
         self.older.iter().map(|(_, manifest)| manifest)
     }
 
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     ///
     /// # Errors
     ///
-    /// [`StateError::Corrupted`] where it is not what the reference says, or by the store.
+    /// [`StateError::Corrupted`] if it does not match the reference, or errors of the store.
     pub fn object(&self, reference: &ObjectReference) -> Result<Vec<u8>, StateError> {
         self.checked(&reference.name, reference.bytes, reference.checksum)
     }
@@ -148,17 +148,18 @@ impl State {
         Ok(bytes)
     }
 
-    /// Puts new objects, replaces the manifest, then deletes objects that it does not refer to any more. On return
-    /// all of it outlasts a loss of power.
+    /// Puts new objects, replaces the manifest, then deletes unreferenced objects. On return everything survives a loss
+    /// of power.
     ///
-    /// `objects` are those that the manifest refers to and the one before does not, by name; see
-    /// [`ObjectReference::new`]. Which older checkpoints are kept is said by [`State::keep`], and one by [`Manifest::pinned`].
+    /// `objects` are those that the manifest refers to and the previous one does not, by name; see
+    /// [`ObjectReference::new`]. [`State::keep`] sets the number of older checkpoints to keep, and [`Manifest::pinned`]
+    /// one of them.
     ///
     /// # Errors
     ///
-    /// The manifest from before is still valid, and a later commit may succeed. After an error that
-    /// [`StoreError::is_unconfirmed`] a process that opens the state anew finds either of the two, whole. [`StateError::Refused`] where the
-    /// manifest and the objects do not fit together.
+    /// The previous manifest is still valid, and a later commit may succeed. After an error that
+    /// [`StoreError::is_unconfirmed`], a process that opens the state again finds either of the two, complete.
+    /// [`StateError::Refused`] if the manifest and the objects do not fit together.
     pub fn commit(&mut self, manifest: Manifest, objects: Vec<(String, Vec<u8>)>) -> Result<(), StateError> {
         self.check(&manifest, &objects)?;
         let mut older = self.older.clone();
@@ -179,7 +180,7 @@ impl State {
         self.write(manifest, older, objects)
     }
 
-    /// Replaces the manifest and the older ones that are kept.
+    /// Replaces the manifest and the kept older ones.
     fn write(
         &mut self,
         mut manifest: Manifest,
@@ -192,7 +193,7 @@ impl State {
         let mut put = Vec::new();
         let mut written = Ok(());
         for (name, bytes) in objects {
-            // Those of an unconfirmed manifest are durable, and may be all that a crash leaves.
+            // Objects of an unconfirmed manifest are durable, and a crash may leave only these.
             if written.is_ok() && !known.contains(&name) {
                 written = self.store.put(&name, &bytes);
                 put.push(name);
@@ -219,16 +220,17 @@ impl State {
         }
     }
 
-    /// Goes back to an older checkpoint that is kept; those after it are forgotten.
+    /// Returns to a kept older checkpoint; later ones are forgotten.
     ///
     /// # Errors
     ///
-    /// [`StateError::NotKept`] where there is none of this epoch, or as [`State::commit`].
+    /// [`StateError::NotKept`] if there is none of this epoch, or as [`State::commit`].
     pub fn go_back(&mut self, epoch: u64) -> Result<(), StateError> {
         self.go_back_with(epoch, |_| {})
     }
 
-    /// The same with a change to what is gone back to, all at once. It may refer to fewer objects, and to no others.
+    /// Returns to a checkpoint with a change to its manifest, atomically. It may refer to fewer objects, and to no
+    /// others.
     ///
     /// # Errors
     ///
@@ -253,11 +255,11 @@ impl State {
         self.write(manifest, older, Vec::new())
     }
 
-    /// Forgets everything: the state is a new one.
+    /// Deletes everything: the state becomes a new one.
     ///
     /// # Errors
     ///
-    /// By the store; either all is still there or the manifest is gone.
+    /// Errors of the store; either all is still there or the manifest is gone.
     pub fn reset(&mut self) -> Result<(), StateError> {
         self.store.remove_manifest()?;
         self.manifest = None;
@@ -281,7 +283,7 @@ impl State {
         references.chain(manifests.map(|entry| &entry.name)).cloned().collect()
     }
 
-    /// Whether manifest, objects and what is there fit together.
+    /// Checks that the manifest, the objects and the stored ones fit together.
     fn check(&self, manifest: &Manifest, objects: &[(String, Vec<u8>)]) -> Result<(), StateError> {
         let refused = |reason: String| Err(StateError::Refused(reason));
         if let Some(last) = self.manifest.as_ref().filter(|last| manifest.checkpoint <= last.checkpoint) {
@@ -315,8 +317,8 @@ impl State {
         }
     }
 
-    /// Deletes what nobody refers to. What cannot be deleted now is tried again with the next commit: it takes
-    /// space, and does no other harm.
+    /// Deletes unreferenced objects. Failures are retried with the next commit: such an object takes space, and does no
+    /// other harm.
     fn delete_left_over(&mut self) {
         let known = self.known();
         let store = &mut self.store;

@@ -1,4 +1,4 @@
-//! The state in a real folder: what is damaged, what is left over, who has it open.
+//! The state in a real folder: damage, leftovers, concurrent opening.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -196,7 +196,7 @@ fn a_second_opener_is_told_who_has_it_open() {
         }
         other => panic!("{:?}", other.err()),
     }
-    // To look is allowed, and shows the last commit; to write is not.
+    // Reading is allowed, and shows the last commit; writing is not.
     let (manifest, objects) = checkpoint(2, b"18 shoes");
     state.commit(manifest, objects).unwrap();
     let mut look = State::look(&path).unwrap();
@@ -331,7 +331,7 @@ fn older_checkpoints_are_kept_and_gone_back_to() {
     // Two objects of stages and the older manifest.
     assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 3);
     drop(state);
-    // An older one that is damaged costs nothing else.
+    // A damaged older one costs nothing else.
     let name = &manifest.older[0].name;
     fs::write(folder.path().join("objects").join(name), "{}").unwrap();
     let mut state = State::in_folder(folder.path()).unwrap();
@@ -368,7 +368,7 @@ fn a_pinned_checkpoint_is_kept_however_many_follow() {
     let manifest = state.manifest().unwrap().clone();
     assert_eq!((manifest.epoch, manifest.checkpoint, manifest.pinned), (2, 6, None));
     assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 1);
-    // And once more, without what its stages keep.
+    // Again, without the states of its stages.
     commit(&mut state, 7, Some(6));
     state.go_back_with(2, |manifest| manifest.stages.clear()).unwrap();
     let manifest = state.manifest().unwrap();
@@ -376,7 +376,7 @@ fn a_pinned_checkpoint_is_kept_however_many_follow() {
     assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 0);
 }
 
-/// As an earlier version wrote it.
+/// As written by an earlier version.
 #[test]
 fn a_manifest_without_inputs_totals_and_limits_is_read() {
     let (_folder, path, _) = committed();

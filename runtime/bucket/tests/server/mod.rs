@@ -1,4 +1,4 @@
-//! A small S3 server of this process, for tests: one bucket `abc`, conditional writes that hold, and failures on demand.
+//! A small S3 server in this process, for tests: one bucket `abc`, correct conditional writes, and failures on demand.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,17 +12,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the server does with the requests to come.
+/// Treatment of the next requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mood {
     /// Serves them.
     #[default]
     Serves,
-    /// Serves so many more, then answers 503.
+    /// Serves this many more, then answers 503.
     FailsAfter(usize),
-    /// Answers 503 to so many, then serves.
+    /// Answers 503 to this many, then serves.
     Fails(usize),
-    /// Writes what is to be written, but closes the connection in place of the answer to so many.
+    /// Performs this many writes, but closes the connection instead of answering.
     LosesAnswers(usize),
     /// Answers 403.
     Denies,
@@ -35,7 +35,7 @@ struct Inside {
     mood: Mood,
     /// Method and path of every request.
     requests: Vec<String>,
-    /// Parts of files that are not whole yet, by the name of the upload.
+    /// Parts of incomplete files, by the name of the upload.
     parts: BTreeMap<String, BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -74,7 +74,7 @@ impl Server {
         server
     }
 
-    /// The variables with which a program finds it.
+    /// The variables for a client.
     pub fn variables(&self) -> [(&'static str, String); 5] {
         [
             ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port)),
@@ -114,7 +114,7 @@ impl Server {
         self.inside().objects.remove(name);
     }
 
-    /// Method and path of every request since it was asked last.
+    /// Method and path of every request since the last call.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.inside().requests)
     }
@@ -202,7 +202,7 @@ impl Inside {
         }
     }
 
-    /// What belongs to a file that comes in parts.
+    /// Handles requests of a multipart upload.
     fn in_parts(&mut self, name: &str, request: &Request) -> Option<Answer> {
         let said = |body: String| Some(Answer { status: "200 OK", tag: None, body: body.into_bytes() });
         let upload = request.field("uploadId");
@@ -258,7 +258,7 @@ impl Inside {
 }
 
 impl Request {
-    /// A field of the query; empty: it is not there.
+    /// A field of the query; empty: missing.
     fn field(&self, name: &str) -> String {
         let mut fields = self.query.split('&').filter_map(|field| field.split_once('='));
         fields.find(|(field, _)| *field == name).map_or(String::new(), |(_, value)| decoded(value))

@@ -1,7 +1,9 @@
-//! A PostgreSQL server of its own for a test: the programs of the machine's package, in a folder that goes with the test.
+//! A private PostgreSQL server for a test: the programs of the machine's package, in a folder that is removed with the
+//! test.
 //!
-//! It is a child of the thread that starts it and ends with it, however that ends: the system tells it (`setpriv --pdeathsig`). What removes the
-//! folder of a test that is killed is a shell in a process group of its own: it waits until the other end of its input is gone.
+//! It is a child of the starting thread and ends with it in every case: the system signals it (`setpriv --pdeathsig`).
+//! A shell in its own process group removes the folder of a killed test: it waits until the other end of its input is
+//! gone.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -11,17 +13,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// See the module; it ends when this is dropped.
+/// The server, see the module; it ends when this is dropped.
 pub(crate) struct Server {
     process: Mutex<Option<Child>>,
     folder: TempDir,
-    /// Removes the folder if nobody else does.
+    /// Removes the folder if nothing else has.
     guardian: Child,
     programs: PathBuf,
     port: u16,
 }
 
-/// Debian keeps a folder for each version.
+/// Debian has a folder for each version.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
@@ -33,7 +35,7 @@ fn programs() -> Option<PathBuf> {
     all.find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
-/// The server refuses to run for the superuser of the machine: then it runs for its package's own user.
+/// The server refuses to run as the machine's superuser: then it runs as its package's own user.
 fn user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -47,7 +49,7 @@ fn user() -> Option<(u32, u32)> {
     })
 }
 
-/// What is left of a test that was killed is removed as soon as nothing writes there any more.
+/// The rest of a killed test is removed as soon as no process writes there any more.
 const GUARDIAN: &str = "cat > /dev/null; for try in $(seq 600); do rm -rf \"$0\" && exit; sleep 0.1; done";
 
 fn guardian(folder: &Path) -> Child {
@@ -57,14 +59,14 @@ fn guardian(folder: &Path) -> Child {
 }
 
 impl Server {
-    /// Starts one; none, and that is told, where the machine has no PostgreSQL.
+    /// Starts one; returns none, with a message, where the machine has no PostgreSQL.
     pub(crate) fn start() -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!("skipped: no PostgreSQL on this machine: apt-get install postgresql");
             return None;
         };
         let folder = tempfile::tempdir().unwrap();
-        // Sockets have short paths, and the server's user must get there.
+        // Sockets need short paths, and the server's user must have access.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let guardian = guardian(folder.path());
@@ -103,7 +105,7 @@ impl Server {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A program of the package, as who may run it, that is sent a signal when the thread that starts it ends.
+    /// A program of the package, as a permitted user, that is signalled when the starting thread ends.
     fn command(&self, program: &str, signal: &str) -> Command {
         let mut command = Command::new("setpriv");
         if let Some((user, group)) = user() {
@@ -129,13 +131,13 @@ impl Server {
     /// Starts it, also after [`Server::down`].
     #[track_caller]
     pub(crate) fn up(&self) {
-        // On this signal it ends its own processes, and leaves nothing behind.
+        // On this signal it ends its own processes, and leaves nothing.
         let mut process = self.command("postgres", "QUIT").arg("-D").arg(self.data()).spawn().unwrap();
         for _ in 0..600 {
             if let Some(status) = process.try_wait().unwrap() {
                 panic!("postgres: {status}\n{}", self.said());
             }
-            // The line that tells how far it is.
+            // The line with its progress.
             let told = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
             let own = told.lines().next().is_some_and(|line| line == process.id().to_string());
             if own && told.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
@@ -155,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Of the server.
+    /// Process number of the server.
     pub(crate) fn process_number(&self) -> u32 {
         self.process().as_ref().map_or(0, Child::id)
     }
@@ -168,7 +170,7 @@ impl Server {
         self.port
     }
 
-    /// The database that every server has.
+    /// The default database.
     pub(crate) fn address(&self) -> String {
         format!("postgres://tidemill@127.0.0.1:{}/postgres", self.port)
     }

@@ -1,4 +1,4 @@
-//! A file system that remembers what is on its disk and what is not yet, and can lose its power.
+//! A file system that models the data on its disk and the data not yet there, and can lose its power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ struct Bytes {
     synced: bool,
 }
 
-/// A change of names that is not on the disk yet. What a name stands for is an index into `files`; none is a folder.
+/// A change of names that is not on the disk yet. A name stands for an index into `files`; none is a folder.
 #[derive(Clone)]
 enum Change {
     Link(PathBuf, Option<usize>),
@@ -55,11 +55,11 @@ pub(super) struct Machine {
     files: Vec<Bytes>,
     names: BTreeMap<PathBuf, Option<usize>>,
     names_on_disk: BTreeMap<PathBuf, Option<usize>>,
-    /// With what a renamed name stands for.
+    /// Each with the file or folder of a renamed name.
     changes: Vec<(Change, Option<usize>)>,
 }
 
-/// What may have become of bytes that were not synced.
+/// Number of possible outcomes for bytes that were not synced.
 const FATES: usize = 6;
 
 impl Machine {
@@ -72,13 +72,13 @@ impl Machine {
         self.names.get(path).copied().flatten().ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// In how many ways each of the things that are not on the disk may end.
+    /// Number of possible outcomes of each unsynced item.
     fn fates(&self) -> Vec<usize> {
         let unsynced = self.files.iter().filter(|file| !file.synced);
         self.changes.iter().map(|_| 2).chain(unsynced.map(|_| FATES)).collect()
     }
 
-    /// What is there after a loss of power, if each of these things ends as chosen.
+    /// The contents after a loss of power, with the chosen outcome of each item.
     fn after(&self, chosen: &[usize]) -> Self {
         let (changes, fates) = chosen.split_at(self.changes.len());
         let mut names = self.names_on_disk.clone();
@@ -86,7 +86,7 @@ impl Machine {
             change.apply(&mut names, *file);
         }
         let all = names.clone();
-        // The root is always there.
+        // The root always exists.
         names.retain(|path, _| {
             path.parent().is_none_or(|folder| folder.parent().is_none() || all.contains_key(folder))
         });
@@ -98,7 +98,7 @@ impl Machine {
         Self { files: files.collect(), names_on_disk: names.clone(), names, changes: Vec::new() }
     }
 
-    /// What may be there after a loss of power: everything, if it is not more than `most`, or else a sample.
+    /// Possible contents after a loss of power: all of them, if they are at most `most`, or else a sample.
     pub(super) fn after_power_loss(&self, most: usize, seed: u64) -> Vec<Self> {
         let fates = self.fates();
         let count = fates.iter().try_fold(1usize, |count, fate| count.checked_mul(*fate));
@@ -143,16 +143,16 @@ impl Bytes {
     }
 }
 
-/// What goes wrong, besides the loss of power.
+/// A fault besides the loss of power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     /// The operation of this number fails as if the disk were full.
     Full(usize),
-    /// The process ends before the operation of this number: nothing is done any more until it starts again.
+    /// The process ends before the operation of this number: nothing more happens until it starts again.
     Killed(usize),
 }
 
-/// A program that forgets to wait for the disk, to see that the test would notice.
+/// A program that forgets to sync, to prove that the test would notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Forgets {
     ObjectBytes,
@@ -161,7 +161,7 @@ pub(super) enum Forgets {
     ManifestName,
 }
 
-/// The machine before each operation, with what the test thought then.
+/// The machine before each operation, with the test's expectation at that moment.
 pub(super) struct Recording<Thought> {
     pub(super) machine: Machine,
     pub(super) thought: Thought,
