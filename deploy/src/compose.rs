@@ -1,5 +1,5 @@
-//! A Compose file for each location, in the words that version 1.29 and version 2 of Compose both take: no `name`, no `configs`, no
-//! `include`, limits as keys of the service, ports in their short form.
+//! A Compose file per location, in the common syntax of Compose 1.29 and 2: no `name`, no `configs`, no `include`, limits
+//! as keys of the service, ports in their short form.
 mod document;
 mod services;
 
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// The network of the containers in the files.
 pub(crate) const NETWORK: &str = "cluster";
-/// The file of a location.
+/// The Compose file of a location.
 const FILE: &str = "compose.yaml";
-/// The file that reserves its accelerators.
+/// The Compose file that reserves its accelerators.
 const GPU_FILE: &str = "compose.gpu.yaml";
 
 const SECRETS_README: &str = "# Join material
@@ -58,7 +58,7 @@ fn comment(layout: &Layout, site: &Site) -> String {
     of + &project + &network
 }
 
-/// What a network is made with.
+/// Returns the options that create the network.
 pub(crate) fn network_words(layout: &Layout) -> String {
     let label = layout.id.as_ref().map_or_else(String::new, |id| format!("--label {ID_LABEL}={id} "));
     format!("{label}{}", layout.project)

@@ -1,17 +1,17 @@
-//! What was deployed, for programs: `deployment.json`, written beside the files of the locations.
+//! Description of a deployment for programs: `deployment.json`, written beside the files of the locations.
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 
-/// The format that is deployed. Those before are read, too.
+/// The current format. Earlier ones can be read, too.
 pub const FORMAT: u32 = 3;
-/// The format of one that was upgraded since: older programs, which would not see what its Compose files name, do not read it.
+/// The format after an upgrade: older programs, which would not see the images in its Compose files, refuse it.
 pub const UPGRADED_FORMAT: u32 = 4;
-/// The label of everything that an engine has of a deployment: its id.
+/// Label with the deployment's id on everything that belongs to it in an engine.
 pub const ID_LABEL: &str = "tidemill.deployment";
 /// The name of its file.
 pub const FILE_NAME: &str = "deployment.json";
 
-/// A deployment: its containers by location, and how they find each other.
+/// A deployment: its containers by location, and their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployment {
@@ -19,50 +19,51 @@ pub struct Deployment {
     pub format: u32,
     /// Name of the workflow.
     pub workflow: String,
-    /// Tells it from other deployments, of the same workflow too; none: format 1 had none.
+    /// Distinguishes it from other deployments, also of this workflow; `None` in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Name of everything that belongs to it: `tidemill-WORKFLOW-ID`.
+    /// Name prefix of everything that belongs to it: `tidemill-WORKFLOW-ID`.
     pub project: String,
-    /// Image of all containers: the one that an upgrade has given them, else the one that the files of the locations name.
+    /// Image of all containers: that of an upgrade, else the one in the files of the locations.
     pub image: String,
-    /// The image that the files of the locations name, where it is another one by now.
+    /// The image in the files of the locations, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_of_files: Option<String>,
-    /// How containers reach each other.
+    /// Network of the containers.
     pub network: Network,
     /// The controller.
     pub controller: ControllerPlace,
     /// Locations, in the order of the tiers; the controller's is among them.
     pub locations: Vec<DeployedLocation>,
-    /// Locations that an earlier plan of this deployment had, and this one has not.
+    /// Locations of earlier plans of this deployment that the present one lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<FormerLocation>,
-    /// What the run is made of.
+    /// Files of the run.
     pub files: DeployedFiles,
 }
 
-/// A location that an earlier plan had: something may be left of it there.
+/// A location of an earlier plan, where remains may exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FormerLocation {
-    /// What it was called.
+    /// Its name.
     pub name: String,
-    /// [`Deployment::project`] of then.
+    /// [`Deployment::project`] at that time.
     pub within: String,
-    /// Its folder beneath that of the deployment.
+    /// Its folder below that of the deployment.
     pub folder: String,
     /// Its Compose project.
     pub project: String,
-    /// The machine; none: this one.
+    /// The machine; `None`: this one.
     pub host: Option<String>,
 }
 
-/// How containers reach each other.
+/// Network of the containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum Network {
-    /// All locations are on one machine and share a network of the container engine, which is made before the first one starts.
+    /// All locations are on one machine and share a network of the container engine, which is created before the first one
+    /// starts.
     Bridge {
         /// Its name.
         name: String,
@@ -71,12 +72,12 @@ pub enum Network {
     Host,
 }
 
-/// All addresses of a controller's machine, of the family of the address by which the others dial it.
+/// Wildcard address of a controller's machine, of the family by which the others dial it.
 pub fn all_addresses(address: &str) -> &'static str {
     if address.parse::<Ipv6Addr>().is_ok() { "[::]" } else { "0.0.0.0" }
 }
 
-/// Where the controller is.
+/// Location of the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerPlace {
@@ -90,7 +91,7 @@ pub struct ControllerPlace {
     pub hosts_port: u16,
     /// Name or address by which workers dial it, without port.
     pub address: String,
-    /// The machine's port of people where the network is a bridge; it is open on the machine itself only.
+    /// The machine's port for people if the network is a bridge; it is open on the machine itself only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<u16>,
     /// Its folder in the container. It writes its whole address, `tidemill://HOST:PORT/FINGERPRINT`, to the file `address` there, and
@@ -106,15 +107,15 @@ pub struct DeployedLocation {
     pub name: String,
     /// Its tier.
     pub tier: String,
-    /// Its folder beneath that of the deployment.
+    /// Its folder below that of the deployment.
     pub folder: String,
     /// Its Compose project.
     pub project: String,
-    /// The machine: `ssh://USER@HOST`; none: this one.
+    /// The machine: `ssh://USER@HOST`; `None`: this one.
     pub host: Option<String>,
-    /// Processor architecture that the image is needed for: `amd64`, `arm64`; none: not known.
+    /// Processor architecture of the image: `amd64`, `arm64`; `None`: unknown.
     pub architecture: Option<String>,
-    /// Whether `compose.gpu.yaml` is to be added to `compose.yaml`, where the machine has the accelerators.
+    /// Whether `compose.gpu.yaml` is to be added to `compose.yaml`, if the machine has the accelerators.
     pub has_gpu_overlay: bool,
     /// Its containers; the controller first.
     pub services: Vec<DeployedService>,
@@ -126,24 +127,24 @@ pub struct DeployedLocation {
 pub struct DeployedService {
     /// Name of the Compose service.
     pub service: String,
-    /// What it does.
+    /// Role of the container.
     pub role: ServiceRole,
-    /// Name of the worker, as in the plan; none: the controller.
+    /// Name of the worker, as in the plan; `None`: the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Where the worker's join material is expected, beneath the folder of the location: a file with two lines, the controller's whole address and
-    /// a join token for this name.
+    /// Path of the worker's join material, below the folder of the location: a file with two lines, the controller's whole
+    /// address and a join token for this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<String>,
-    /// Port at which it serves metrics; none: it serves none.
+    /// Port at which it serves metrics, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<u16>,
-    /// Addresses of its machine at which sources of its worker are reached, as `HOST:PORT`.
+    /// Addresses of the machine for sources of its worker, as `HOST:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
 }
 
-/// What a container does.
+/// Role of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceRole {
@@ -155,17 +156,17 @@ pub enum ServiceRole {
     Elastic,
 }
 
-/// What the run is made of; paths are relative to the folder of the deployment.
+/// Files of the run; paths are relative to the folder of the deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeployedFiles {
-    /// The workflow where it lies: its models and data are beside it. None: it was not given.
+    /// Original path of the workflow: its models and data are beside it. `None` if it was not given.
     pub workflow: Option<String>,
-    /// A copy of the infrastructure, where one was given.
+    /// A copy of the infrastructure, if one was given.
     pub infrastructure: Option<String>,
     /// A copy of the plan.
     pub plan: String,
-    /// Profiles where they lie.
+    /// Original paths of profiles.
     #[serde(default)]
     pub profiles: Vec<String>,
 }
@@ -176,12 +177,12 @@ impl Deployment {
         format!("worker-{worker}")
     }
 
-    /// The image that the files of the locations name.
+    /// The image in the files of the locations.
     pub fn image_of_files(&self) -> &str {
         self.image_of_files.as_deref().unwrap_or(&self.image)
     }
 
-    /// The same where an upgrade has given all containers this image; none: they have the one that the files name.
+    /// Returns the deployment after an upgrade of all containers to this image; `None`: to the one in the files.
     #[must_use]
     pub fn with_image(mut self, image: Option<&str>) -> Self {
         let of_files = self.image_of_files().to_owned();
@@ -196,7 +197,7 @@ impl Deployment {
         self
     }
 
-    /// What the next plan of this deployment has to know of the places of this one and of those before.
+    /// Returns the locations of this deployment and of earlier ones, for its next plan.
     pub fn places(&self) -> Vec<FormerLocation> {
         let own = self.locations.iter().map(|location| FormerLocation {
             name: location.name.clone(),
@@ -208,10 +209,10 @@ impl Deployment {
         own.chain(self.former.iter().cloned()).collect()
     }
 
-    /// As text of its file.
+    /// Formats as JSON.
     ///
     /// # Errors
-    /// None for anything that this type holds.
+    /// None for any value of this type.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

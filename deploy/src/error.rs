@@ -1,24 +1,24 @@
-//! Why nothing can be deployed.
+//! Errors of deploying.
 use tidemill_spec::diagnostic::Diagnostics;
 
-/// Why nothing can be deployed.
+/// Error of deploying.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// The plan does not fit the infrastructure; each finding has its place in the plan.
+    /// The plan does not fit the infrastructure; each finding has its position in the plan.
     #[error("{0}")]
     Plan(Diagnostics),
-    /// A text that YAML cannot hold.
+    /// A text that YAML cannot represent.
     #[error("{0}")]
     Yaml(Diagnostics),
     /// The location of the controller is not among those of the plan and the infrastructure.
     #[error("there is no location or tier `{found}` for the controller")]
     NoSuchLocation {
-        /// What was asked for.
+        /// The requested location.
         found: String,
-        /// What there is.
+        /// The existing locations.
         known: Vec<String>,
     },
-    /// A tier with several locations was named, or none, and none of them is the one that the others reach.
+    /// The controller's location is ambiguous: no single location of the tier is reachable.
     #[error("tier `{tier}` has several locations, and it is not known which of them the others reach")]
     WhichLocation {
         /// The tier.
@@ -26,51 +26,51 @@ pub enum DeployError {
         /// Its locations.
         known: Vec<String>,
     },
-    /// The controller's machine has no address that the others could dial.
+    /// The controller's machine has no address for the others.
     #[error("it is not known at which address the others reach the controller's location `{location}`")]
     NoAddress {
         /// The location.
         location: String,
-        /// What is to be added to `hosts` of the infrastructure.
+        /// The entry to add to `hosts` of the infrastructure.
         entry: String,
     },
-    /// Containers of several machines were to be in one network of an engine.
+    /// Containers of several machines cannot share a network of an engine.
     #[error("`--network bridge` is a network of one machine, and the locations are on {machines}")]
     OneBridge {
-        /// How many.
+        /// Number of machines.
         machines: usize,
     },
-    /// Ports that follow the first one would be none.
+    /// Too few ports follow the first one.
     #[error("the deployment takes {wanted} ports from {first} on, and the last port is 65535")]
     TooFewPorts {
         /// The first one.
         first: u16,
-        /// How many.
+        /// Number of ports.
         wanted: usize,
     },
-    /// A text that would begin lines of its own in the files.
+    /// A text that would start new lines in the files.
     #[error("the {what} {text:?} has a line break or another control character in it")]
     Unprintable {
-        /// What it is of the plan.
+        /// Its name in the plan.
         what: &'static str,
-        /// As it is.
+        /// The text.
         text: String,
     },
-    /// A text that no label of nodes can be.
+    /// A text that is no valid label of nodes.
     #[error("the {what} {text:?} can be no label of Kubernetes, by which its nodes are chosen")]
     NoLabel {
-        /// What it is of the plan.
+        /// Its name in the plan.
         what: &'static str,
-        /// As it is.
+        /// The text.
         text: String,
     },
-    /// A document that JSON cannot hold.
+    /// A document that JSON cannot represent.
     #[error("a file cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl DeployError {
-    /// What to do about it, where the message does not say.
+    /// Returns advice, if the message has none.
     pub fn help(&self) -> Option<String> {
         match self {
             DeployError::NoSuchLocation { known, .. } => Some(format!("write one of {}", known.join(", "))),

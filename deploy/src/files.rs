@@ -3,7 +3,7 @@ use crate::error::DeployError;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Texts by their path beneath the folder of the deployment, with `/` between folders.
+/// Texts by their path below the folder of the deployment, with `/` between folders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files(BTreeMap<String, String>);
 
@@ -22,7 +22,7 @@ impl Files {
         self.0.insert(path.into(), text.into());
     }
 
-    /// As YAML, with lines of comment before it.
+    /// Adds a file as YAML, after comment lines.
     pub(crate) fn add_yaml(
         &mut self,
         path: impl Into<String>,

@@ -1,4 +1,5 @@
-//! Plain manifests for a Kubernetes cluster: a namespace, a stateful set for the controller and for each worker, and who may speak with whom.
+//! Plain manifests for a Kubernetes cluster: a namespace, a stateful set for the controller and for each worker, and
+//! network policies.
 mod pods;
 mod policies;
 
@@ -10,12 +11,12 @@ use serde_json::{Value, json};
 
 /// Folder of the manifests.
 const FOLDER: &str = "kubernetes";
-/// What the controller's claim asks for.
+/// Size of the controller's claim.
 const CONTROLLER_SPACE: &str = "10Gi";
-/// What the claim of a worker asks for: files of runs and the cache of `tidemill worker --cache`.
+/// Size of a worker's claim: files of runs and the cache of `tidemill worker --cache`.
 const WORKER_SPACE: &str = "20Gi";
 
-/// Label of nodes with the tier that they belong to.
+/// Label of nodes with their tier.
 pub(crate) const TIER_LABEL: &str = "tidemill/tier";
 /// Label of nodes with their location.
 pub(crate) const LOCATION_LABEL: &str = "tidemill/location";
@@ -41,7 +42,7 @@ pub(crate) fn write(layout: &Layout, files: &mut Files) -> Result<(), DeployErro
     Ok(())
 }
 
-/// Labels of everything.
+/// Returns the common labels.
 fn labels(layout: &Layout, role: &str) -> Value {
     json!({
         "app.kubernetes.io/name": "tidemill",
@@ -50,7 +51,7 @@ fn labels(layout: &Layout, role: &str) -> Value {
     })
 }
 
-/// By what the pods of a role are known.
+/// Returns the selector of the pods of a role.
 fn selector(layout: &Layout, name: &str) -> Value {
     json!({"app.kubernetes.io/instance": layout.project, "tidemill/service": name})
 }
@@ -60,7 +61,7 @@ fn metadata(layout: &Layout, name: &str, role: &str) -> Value {
 }
 
 fn namespace(layout: &Layout) -> Value {
-    // Folders of a node are not for pods that are restricted.
+    // Restricted pods may not mount folders of a node.
     let reads = layout.units().any(|(_, unit)| !unit.reads.is_empty());
     let level = if reads { "privileged" } else { "restricted" };
     json!({
@@ -93,7 +94,7 @@ fn service(layout: &Layout) -> Value {
     })
 }
 
-/// The worker whose sources listen, for those that send them records.
+/// Returns the service of a worker whose sources listen.
 fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
     let port = |port: &u16| json!({"name": format!("stream-{port}"), "port": port, "targetPort": port});
     let ports: Vec<Value> = unit.streams.listens.iter().map(port).collect();
@@ -101,13 +102,13 @@ fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(layout, &unit.streams_service(), "worker"),
-        // A worker whose controller is away goes on, though it is not called ready.
+        // A worker without its controller continues, though it is not ready.
         "spec": {"publishNotReadyAddresses": true, "selector": selector(layout, &unit.service()), "ports": ports},
     });
     (!ports.is_empty()).then_some(service)
 }
 
-/// Names of pods, which a stateful set needs.
+/// Returns the headless service that a stateful set needs for names of pods.
 fn headless(layout: &Layout, of: &str) -> Value {
     let (name, selected, role) = match of {
         SERVICE => ("controller-pods", selector(layout, SERVICE), "controller"),
@@ -143,7 +144,7 @@ fn stateful_set(layout: &Layout, set: StatefulSet<'_>) -> Value {
     })
 }
 
-/// What differs between stateful sets.
+/// Differences between stateful sets.
 struct StatefulSet<'a> {
     name: &'a str,
     role: &'a str,
@@ -153,7 +154,7 @@ struct StatefulSet<'a> {
     claims: Vec<Value>,
 }
 
-/// Space that is a pod's own.
+/// Returns a volume claim of a pod.
 fn claim(name: &str, space: &str) -> Value {
     json!({
         "apiVersion": "v1",

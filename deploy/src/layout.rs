@@ -1,4 +1,4 @@
-//! Which container is where: what all targets write down in their own form.
+//! Placement of containers, common to all targets.
 mod controller;
 mod devices;
 mod document;
@@ -27,23 +27,23 @@ use tidemill_spec::workflow::Workflow;
 /// Folders beside those of locations.
 const RESERVED: &[&str] = &["monitoring", "kubernetes", "secrets"];
 
-/// Accelerators of a worker that are named one by one: no machine has more.
+/// Most accelerators of a worker that are listed one by one, above that of any machine.
 const MOST_ACCELERATORS: u32 = 1024;
 
 /// Name of the container that moves limits between workers.
 pub(crate) const ELASTIC: &str = "elastic";
 
-/// Name of the controller's container, and in networks of engines and clusters its address.
+/// Name of the controller's container, and its address in networks of engines and clusters.
 pub(crate) const SERVICE: &str = "controller";
 
 /// All of a deployment.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Name of the workflow, as it is.
+    /// Original name of the workflow.
     pub(crate) workflow: String,
-    /// Tells it from other deployments, where it has names of its own in an engine.
+    /// Distinguishes it from other deployments, if it has names of its own in an engine.
     pub(crate) id: Option<String>,
-    /// Name of everything that belongs to it.
+    /// Name prefix of everything that belongs to it.
     pub(crate) project: String,
     pub(crate) image: String,
     pub(crate) network: NetworkMode,
@@ -71,26 +71,27 @@ pub(crate) struct Site {
     pub(crate) only_dials: bool,
     pub(crate) architecture: Option<Architecture>,
     pub(crate) workers: Vec<Unit>,
-    /// The container that moves limits between the workers of its machine; none: there is none, or it is at another location.
+    /// The container that moves limits between the workers of its machine; `None` if there is none, or it is at another
+    /// location.
     pub(crate) elastic: Option<Elastic>,
 }
 
 /// A worker.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// Name in the cluster: that of the plan where it can be one.
+    /// Name in the cluster: that of the plan if it is valid.
     pub(crate) name: String,
-    /// Name in those of containers and files: small letters, digits, dashes.
+    /// Name for containers and files: small letters, digits, dashes.
     pub(crate) short: String,
     pub(crate) worker_type: String,
     pub(crate) price: Option<HourlyPrice>,
-    /// Processors of its machine; none: not known.
+    /// Processors of its machine, if known.
     pub(crate) processors: Option<f64>,
-    /// Memory of its machine; none: not known.
+    /// Memory of its machine, if known.
     pub(crate) memory: Option<Bytes>,
     /// Accelerators of its machine.
     pub(crate) accelerators: u32,
-    /// The number of the first of these on the machine, which other workers may share.
+    /// Index of the first of these on the machine, which other workers may share.
     first_accelerator: u32,
     pub(crate) metrics_port: u16,
     /// Absolute paths that its sources read.
@@ -101,7 +102,7 @@ pub(crate) struct Unit {
     pub(crate) streams: Streams,
     /// Whether it has a sink.
     pub(crate) writes: bool,
-    /// Whose limits follow the load have a label with this value.
+    /// Label value of a worker with elastic limits.
     pub(crate) elastic: Option<String>,
 }
 
@@ -116,19 +117,19 @@ impl Unit {
         format!("join-{}", self.short)
     }
 
-    /// Name of the Kubernetes service, and of the policy, of its sources that others send to.
+    /// Name of the Kubernetes service, and of the policy, of its sources with senders.
     pub(crate) fn streams_service(&self) -> String {
         format!("streams-of-{}", self.short)
     }
 
-    /// Numbers of its accelerators on its machine; no other worker there has one of these.
+    /// Indices of its accelerators on its machine; they are exclusive to it.
     pub(crate) fn accelerator_numbers(&self) -> Vec<String> {
         let first = self.first_accelerator;
         let end = first.saturating_add(self.accelerators.min(MOST_ACCELERATORS));
         (first..end).map(|number| number.to_string()).collect()
     }
 
-    /// What `tidemill worker` is told of the machine.
+    /// Returns the options of `tidemill worker` about the machine.
     pub(crate) fn facts(&self, site: &Site) -> Vec<String> {
         let mut facts = vec!["--name".to_owned(), self.name.clone(), "--tier".into(), site.tier.clone()];
         let mut add = |option: &str, value: String| facts.extend([option.to_owned(), value]);
@@ -146,7 +147,7 @@ impl Unit {
     }
 }
 
-/// How containers reach each other.
+/// Network of the containers.
 pub(crate) fn network(request: &Request<'_>) -> NetworkMode {
     match (request.target, request.network) {
         // Pods have a network of their own, in which each has its address.
@@ -213,13 +214,13 @@ impl Layout {
         self.sites.iter().flat_map(|site| site.workers.iter().map(move |unit| (site, unit)))
     }
 
-    /// Where a worker serves metrics, for who is allowed to ask.
+    /// Address of a worker's metrics.
     pub(crate) fn metrics_target(&self, site: &Site, unit: &Unit) -> String {
         let machine = match self.network {
             NetworkMode::Bridge => unit.service(),
             NetworkMode::Host => match (&site.reached_at, &site.host) {
                 (Some(address), _) => address.clone(),
-                // The machine that deploys.
+                // The deploying machine.
                 (None, None) => "localhost".to_owned(),
                 (None, Some(_)) => site.name.clone(),
             },
@@ -227,18 +228,18 @@ impl Layout {
         format!("{}:{}", before_port(&machine), unit.metrics_port)
     }
 
-    /// The controller's address as it stands before a port.
+    /// The controller's address in the form before a port.
     pub(crate) fn address_before_port(&self) -> String {
         before_port(&self.address)
     }
 
-    /// All addresses of the controller's machine, of the family by which the others dial it.
+    /// Wildcard address of the controller's machine, of the family by which the others dial it.
     pub(crate) fn everywhere(&self) -> &'static str {
         all_addresses(&self.address)
     }
 }
 
-/// An address of IPv6 is in brackets there.
+/// Puts IPv6 addresses in brackets.
 fn before_port(machine: &str) -> String {
     if machine.contains(':') { format!("[{machine}]") } else { machine.to_owned() }
 }
@@ -308,7 +309,7 @@ fn unit(
     let streams = request.workflow.map(|workflow| streams::of(workflow, has)).unwrap_or_default();
     let writes = match request.workflow {
         Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
-        // What leads nowhere is a sink.
+        // An operator without consumers is a sink.
         None => plan
             .stages
             .iter()
@@ -332,7 +333,7 @@ fn unit(
     }
 }
 
-/// Absolute paths in the options of the sources that a worker has: those of devices, and those of files and folders.
+/// Returns the absolute paths in the options of a worker's sources: those of devices, and those of files and folders.
 fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
     let sources = workflow.sources.iter().filter(|source| has(source.id.as_str()));
     let mut found: Vec<String> = sources.flat_map(|source| texts(&source.options)).collect();
@@ -343,7 +344,7 @@ fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<S
     found.into_iter().partition(|path| devices::is_device(path))
 }
 
-/// All texts in options.
+/// Returns all texts in options.
 pub(crate) fn texts(value: &Value) -> Vec<String> {
     match &value.node {
         Node::Text(text) => vec![text.value.clone()],
@@ -353,11 +354,11 @@ pub(crate) fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Numbers the accelerators of each machine, so that no two workers get the same one.
+/// Numbers the accelerators of each machine, so that no two workers share one.
 fn number_accelerators(target: Target, sites: &mut [Site]) {
     let mut next: BTreeMap<(Option<String>, Option<String>), u32> = BTreeMap::new();
     for site in sites {
-        // With Compose a location without a host is on the machine that deploys, whatever its address is.
+        // With Compose a location without a host is on the deploying machine, whatever its address is.
         let address = site.reached_at.clone().filter(|_| target == Target::Systemd);
         let next = next.entry((site.host.clone(), address)).or_default();
         for unit in &mut site.workers {
@@ -367,7 +368,7 @@ fn number_accelerators(target: Target, sites: &mut [Site]) {
     }
 }
 
-/// By the location where that is clear, else with the tier before it.
+/// Names sites by the location if that is unique, else with the tier before it.
 fn name_sites(sites: &mut [Site]) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let own = |site: &Site| plain(site.location.as_deref().unwrap_or(&site.tier));

@@ -1,7 +1,7 @@
-//! From a plan to the files that deploy it.
+//! Generates the files that deploy a plan.
 //!
-//! One pure function: the same plan, infrastructure and choices give the same files, to the byte. It reads no clock, asks no engine and makes
-//! no secrets; what has to be secret is named, and put there by whoever starts the deployment.
+//! One pure function: equal plans, infrastructures and choices give identical files, byte by byte. It reads no clock,
+//! queries no engine and creates no secrets; secrets are named, and the deployment's start puts them there.
 //!
 //! ```
 //! use tidemill_deploy::{Request, deploy};
@@ -44,9 +44,9 @@ use layout::Layout;
 use tidemill_spec::units::Bytes;
 use tidemill_spec::workflow::{Sink, Workflow};
 
-/// Folder of a controller and of a worker in containers; images have it, and it belongs to [`USER`].
+/// State folder of a controller and of a worker in containers; images have it, and it belongs to [`USER`].
 pub const STATE_FOLDER: &str = "/var/lib/tidemill";
-/// Folder in containers for what sinks write by absolute paths; images have it, and it belongs to [`USER`].
+/// Folder in containers for sinks that write absolute paths; images have it, and it belongs to [`USER`].
 pub const RESULTS_FOLDER: &str = "/results";
 /// User and group of all containers.
 pub const USER: u32 = 65_532;
@@ -58,11 +58,11 @@ pub const HOSTS_PORT: u16 = 7421;
 pub const CONTROLLER_METRICS_PORT: u16 = 9464;
 /// Port at which the first worker serves metrics.
 pub const WORKER_METRICS_PORT: u16 = 9465;
-/// Stands in the first line of files of a worker, which a later plan may not have any more.
+/// Marker in the first line of generated files of a worker, which a later plan may remove.
 const MADE: &str = "made by `tidemill deploy`";
 /// The file that keeps secrets out of repositories.
 pub const IGNORED_FILE: &str = ".gitignore";
-/// What it says: files that are secret, or of one machine alone.
+/// Its content: files that are secret or belong to one machine.
 pub const IGNORED: &str = "admin.token
 token
 join
@@ -76,10 +76,11 @@ const GRACE_SECONDS: u32 = 30;
 /// Most processes and threads of a container.
 const MOST_PROCESSES: u32 = 2048;
 
-/// What a controller may take at most: a cluster of 5,000 sources takes a quarter of it.
+/// Memory limit of a controller: a cluster of 5,000 sources takes a quarter of it.
 const CONTROLLER_MEMORY: Bytes = Bytes(2 << 30);
 
-/// Sinks that write where a deployed worker cannot, with the path: everything but its own folder and [`RESULTS_FOLDER`] is read-only.
+/// Returns sinks that write where a deployed worker cannot, with the path: everything but its own folder and
+/// [`RESULTS_FOLDER`] is read-only.
 pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
     let is_out = |path: &str| {
         let path = std::path::Path::new(path);
@@ -95,8 +96,8 @@ pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
     workflow.sinks.iter().filter_map(of).collect()
 }
 
-/// Sources that listen where nobody reaches them once they are deployed, with the address: in a container that is its own machine, with an
-/// address that nobody knows before.
+/// Returns sources that are unreachable once deployed, with the address: a container has its own network, and its addresses
+/// are not known before.
 pub fn unheard(request: &Request<'_>) -> Vec<(String, String)> {
     match layout::network(request) {
         NetworkMode::Bridge => request.workflow.map(layout::unheard).unwrap_or_default(),
@@ -104,7 +105,7 @@ pub fn unheard(request: &Request<'_>) -> Vec<(String, String)> {
     }
 }
 
-/// What has to be done by hand for devices of machines that sources read, a sentence for each.
+/// Returns manual steps for devices that sources read, one sentence each.
 pub fn devices(request: &Request<'_>) -> Vec<String> {
     let told = |(source, path): (String, String)| {
         let rule = "allowed to read and write it on its machine: by a rule of udev with `MODE=\"0666\"`, for instance";
@@ -125,7 +126,7 @@ pub fn devices(request: &Request<'_>) -> Vec<String> {
     found.into_iter().map(told).collect()
 }
 
-/// What becomes of `resources: {mode: elastic}` where no container moves limits between workers; none: nothing is to be said.
+/// Returns a note on `resources: {mode: elastic}` if no container moves limits between workers.
 pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> {
     layout::elastic_wanted(Some(workflow))?;
     let text = match target {
@@ -142,15 +143,15 @@ pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> 
     Some(text.to_owned())
 }
 
-/// Whether a file says that it was written by [`deploy`]: what a new plan lacks may be removed.
+/// Whether a file was written by [`deploy`]: one that a new plan lacks may be removed.
 pub fn is_generated(text: &str) -> bool {
     text.lines().next().is_some_and(|line| line.starts_with('#') && line.contains(MADE))
 }
 
-/// All files of a deployment.
+/// Generates all files of a deployment.
 ///
 /// # Errors
-/// The plan does not fit the infrastructure, or the controller has no place that the others reach.
+/// The plan does not fit the infrastructure, or the controller has no reachable location.
 pub fn deploy(request: &Request<'_>) -> Result<Files, DeployError> {
     let layout = Layout::of(request)?;
     let mut files = Files::default();

@@ -1,4 +1,4 @@
-//! The README of a deployment: what to copy where, and what to type there.
+//! The README of a deployment: files to copy, and commands to run.
 mod containers;
 mod manifests;
 mod units;
@@ -63,7 +63,7 @@ fn limits(unit: &crate::layout::Unit) -> String {
     if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
 
-/// How the run is begun, by somebody who is logged in.
+/// Describes how a logged-in user starts the run.
 fn submission(request: &Request<'_>) -> String {
     let workflow = request.workflow_path.as_deref().unwrap_or("WORKFLOW");
     format!("tidemill submit {} --plan {PLAN} --follow\n", quoted(workflow))

@@ -1,4 +1,4 @@
-//! What watches a deployment: a configuration for Prometheus, the rules of the book, a dashboard for Grafana.
+//! Monitoring of a deployment: a configuration for Prometheus, the rules of the book, a dashboard for Grafana.
 mod dashboard;
 mod panels;
 

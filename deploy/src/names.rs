@@ -1,10 +1,10 @@
-//! Names that engines, clusters and file systems take.
+//! Names valid for engines, clusters and file systems.
 use std::collections::BTreeSet;
 
-/// Longest name of a workflow, a worker or a location in the names of containers: engines put more around it.
+/// Longest name of a workflow, a worker or a location in the names of containers: engines add to it.
 const LONGEST: usize = 40;
 
-/// Small letters, digits and single dashes, as in names of hosts.
+/// Converts to small letters, digits and single dashes, as in host names.
 pub(crate) fn plain(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -19,7 +19,7 @@ pub(crate) fn plain(text: &str) -> String {
     if name.is_empty() { "x".to_owned() } else { name.to_owned() }
 }
 
-/// A name as workers of a cluster have them: that of the plan, where it can be one.
+/// Returns the name of a worker in a cluster: that of the plan if it is valid.
 pub(crate) fn of_worker(text: &str) -> String {
     let follows = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -27,17 +27,17 @@ pub(crate) fn of_worker(text: &str) -> String {
     if is_one { text.to_owned() } else { plain(text) }
 }
 
-/// Gives names away, each once.
+/// Assigns unique names.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeSet<String>);
 
 impl Names {
-    /// With names that nobody gets.
+    /// Creates it with reserved names.
     pub(crate) fn without(taken: &[&str]) -> Self {
         Self(taken.iter().map(|&name| name.to_owned()).collect())
     }
 
-    /// The name, or the name with a number behind it.
+    /// Returns the name, with a number appended if it is taken.
     pub(crate) fn take(&mut self, wanted: String) -> String {
         let mut name = wanted.clone();
         for number in 2.. {

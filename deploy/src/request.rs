@@ -1,15 +1,15 @@
-//! What is to be deployed, and how.
+//! Input of a deployment.
 use crate::deployment::FormerLocation;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::workflow::Workflow;
 
-/// Where the copy of the plan is.
+/// Path of the copy of the plan.
 pub(crate) const PLAN: &str = "plan.yaml";
-/// Where the copy of the infrastructure is.
+/// Path of the copy of the infrastructure.
 pub(crate) const INFRASTRUCTURE: &str = "infrastructure.yaml";
 
-/// What runs the deployment.
+/// Platform of the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Target {
     /// Docker or Podman, through Compose.
@@ -21,7 +21,7 @@ pub enum Target {
     Systemd,
 }
 
-/// How containers reach each other.
+/// Network of the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkMode {
     /// A network of the container engine: all locations are on one machine.
@@ -30,44 +30,44 @@ pub enum NetworkMode {
     Host,
 }
 
-/// What is to be deployed, and how.
+/// Input of a deployment.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The plan.
     pub plan: &'a PlanFile,
-    /// Its text: it is copied as it is.
+    /// Its text, for an exact copy.
     pub plan_text: &'a str,
     /// The infrastructure that the plan was made for, and its text.
     pub infrastructure: Option<(&'a Infrastructure, &'a str)>,
-    /// The workflow: what its sources read by absolute paths is given to their workers.
+    /// The workflow: workers get the absolute paths that its sources read.
     pub workflow: Option<&'a Workflow>,
-    /// Where the workflow lies, from the folder of the deployment.
+    /// Path of the workflow, relative to the folder of the deployment.
     pub workflow_path: Option<String>,
-    /// Where profiles lie, from the folder of the deployment.
+    /// Paths of profiles, relative to the folder of the deployment.
     pub profiles: Vec<String>,
-    /// What runs it.
+    /// Platform.
     pub target: Target,
-    /// Location or tier of the controller; none: the highest tier.
+    /// Location or tier of the controller; `None`: the highest tier.
     pub controller: Option<String>,
     /// Image of all containers.
     pub image: String,
-    /// How containers reach each other; none: by whether the infrastructure names hosts.
+    /// Network of the containers; `None`: depends on whether the infrastructure names hosts.
     pub network: Option<NetworkMode>,
-    /// The first of the ports that a deployment has on the networks of its machines; the others follow: the controller's for people, for
-    /// processes of runs, for metrics, then those of the workers' metrics. On a bridge it is the one that is published. None: 7420, 7421
-    /// and from 9464.
+    /// The first port of a deployment on the networks of its machines. The others follow: the controller's for people, for
+    /// processes of runs, for metrics, then those of the workers' metrics. On a bridge it is the published one. `None`:
+    /// 7420, 7421 and from 9464.
     pub first_port: Option<u16>,
-    /// Tells deployments of the same workflow apart, in the names of everything that an engine has of it: small letters and digits.
-    /// None: they share these names.
+    /// Distinguishes deployments of one workflow in the names of everything in an engine: small letters and digits. `None`:
+    /// they share these names.
     pub id: Option<String>,
-    /// Whether a container moves limits between the workers of a machine, where the workflow wants limits that follow the load.
+    /// Whether a container moves limits between the workers of a machine, if the workflow has elastic limits.
     pub elastic: bool,
-    /// Where the deployment was before, of the same id.
+    /// Earlier locations of the deployment with this id.
     pub former: Vec<FormerLocation>,
 }
 
 impl<'a> Request<'a> {
-    /// A plan alone, for Compose, with the image of this version.
+    /// Creates a request for a plan alone, for Compose, with the image of this version.
     pub fn new(plan: &'a PlanFile, plan_text: &'a str) -> Self {
         Self {
             plan,

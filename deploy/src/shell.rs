@@ -1,6 +1,6 @@
-//! Words of commands.
+//! Quoting of shell words.
 
-/// A word as a shell takes it: one that is plain stays as it is.
+/// Quotes a word for a shell; a plain one is unchanged.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {

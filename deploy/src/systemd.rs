@@ -1,13 +1,13 @@
-//! Units for machines without containers: the program runs as a service of a user that exists only while it does.
+//! Units for machines without containers: the program runs as a service of a dynamic user.
 use crate::files::Files;
 use crate::layout::{Layout, Ports, SERVICE, Site, Unit};
 use crate::{GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Where the program is expected.
+/// Path of the program.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/tidemill";
-/// Where join material is expected.
+/// Path of join material.
 pub(crate) const SECRETS: &str = "/etc/tidemill";
 
 /// A unit: its sections with their lines.
@@ -27,17 +27,17 @@ impl UnitFile {
     }
 }
 
-/// Name of a worker's unit, without its end.
+/// Name of a worker's unit, without suffix.
 pub(crate) fn worker_unit(unit: &Unit) -> String {
     format!("tidemill-{}", unit.service())
 }
 
-/// Name of the controller's unit, without its end.
+/// Name of the controller's unit, without suffix.
 pub(crate) fn controller_unit() -> String {
     format!("tidemill-{SERVICE}")
 }
 
-/// Where a worker's machine keeps what its sinks write by absolute paths, beneath `/var/lib`.
+/// Folder below `/var/lib` of a worker's machine for sinks that write absolute paths.
 pub(crate) fn results(unit: &Unit) -> String {
     format!("tidemill/results-{}", unit.short)
 }
@@ -57,7 +57,7 @@ pub(crate) fn write(layout: &Layout, files: &mut Files) {
     }
 }
 
-/// A word of a command line, in which nothing is filled in.
+/// Escapes a word of a command line against substitution.
 fn word(text: &str) -> String {
     let text = text.replace('%', "%%").replace('$', "$$").replace('\\', "\\\\").replace('"', "\\\"");
     // A line break would end the line of the unit.
@@ -72,17 +72,18 @@ fn line(words: &[String]) -> String {
     words.join(" ")
 }
 
-/// A path as a word of a setting: between quotes, with nothing filled in.
+/// Quotes and escapes a path for a setting.
 fn path_word(path: &str) -> String {
     path.replace('%', "%%").replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Folders of users: those that nothing of is mounted from are as if they were empty and closed.
+/// Whether a path is in a folder of users: such folders appear empty and closed unless parts of them are mounted.
 fn is_at_home(path: &str) -> bool {
     ["/home", "/root", "/run/user"].iter().any(|folder| Path::new(path).starts_with(folder))
 }
 
-/// What both kinds of units have in common; `folders` are beneath `/var/lib`, the first one is where it runs.
+/// Returns the common settings of both kinds of units; `folders` are below `/var/lib`, the first one is the working
+/// directory.
 fn hardened(
     name: &str,
     folders: &[&str],
@@ -98,7 +99,7 @@ fn hardened(
         own("Restart", "always"),
         own("RestartSec", "2"),
         ("TimeoutStopSec", GRACE_SECONDS.to_string()),
-        // Ended by a signal, it says so.
+        // The exit code after a signal.
         own("SuccessExitStatus", "130"),
         own("DynamicUser", "yes"),
         ("StateDirectory", folders.join(" ")),
@@ -172,7 +173,7 @@ fn worker(site: &Site, unit: &Unit) -> UnitFile {
         words.extend(["--results".to_owned(), RESULTS_FOLDER.to_owned()]);
     }
     let command = format!("{} --state %S/{folder} --join-file %d/join", line(&words));
-    // It puts the processes of each run into a control group of their own, beneath the one of the service.
+    // It puts the processes of each run into its own control group, below the one of the service.
     let mut more = vec![
         ("LoadCredential", format!("join:{SECRETS}/{}", unit.join())),
         ("Delegate", "cpu memory".to_owned()),
@@ -187,7 +188,7 @@ fn worker(site: &Site, unit: &Unit) -> UnitFile {
         more.push(("PrivateDevices", "yes".to_owned()));
     }
     if unit.accelerators > 0 {
-        // `ProtectClock` closes all devices but those that are named.
+        // `ProtectClock` closes all devices but the named ones.
         more.push(("DeviceAllow", "char-nvidia* rw".to_owned()));
         more.push(("Environment", format!("CUDA_VISIBLE_DEVICES={}", unit.accelerator_numbers().join(","))));
     }
@@ -197,12 +198,12 @@ fn worker(site: &Site, unit: &Unit) -> UnitFile {
     for path in &unit.reads {
         more.push(("BindReadOnlyPaths", format!("\"{}\"", path_word(path).replace(':', "\\:"))));
     }
-    // What is mounted from folders of users is not seen where these are closed.
+    // Mounts from folders of users are invisible if these are closed.
     let home = if unit.reads.iter().any(|path| is_at_home(path)) { "tmpfs" } else { "yes" };
     let results = results(unit);
     let mut folders = vec![folder.as_str()];
     if unit.writes {
-        // All else is read-only. That of a user who exists only while the service runs is beneath `private`.
+        // All else is read-only. State of a dynamic user is below `private`.
         more.push(("BindPaths", format!("%S/private/{results}:{RESULTS_FOLDER}")));
         folders.push(&results);
     }

@@ -1,8 +1,8 @@
-//! Looks at the groups of a distributed container once a period, has the allocator decide, writes what it decided, and puts back what
-//! it found when it ends.
+//! The agent of a distributed container: once per period it reads the groups' counters, runs the allocator and writes the
+//! new limits. At its end it restores the original limits.
 //!
-//! An agent that ends by itself, is dropped or panics restores all limits. One that is killed cannot; [`crate::record`] tells how
-//! somebody else does it then.
+//! An agent that ends by itself, is dropped or panics restores all limits. A killed one cannot; see [`crate::record`] for
+//! the recovery.
 mod memory;
 mod view;
 
@@ -15,30 +15,30 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Groups that one agent has at most.
+/// Most groups of one agent.
 pub const MOST_MEMBERS: usize = 512;
-/// How often memory that is not used is taken back.
+/// Interval of reclaiming unused memory.
 const RECLAIM_EVERY: Duration = Duration::from_secs(5);
 
-/// How an agent works.
+/// Options of an agent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     /// Processors that all groups together may use.
     pub processors: f64,
     /// Bytes of memory that all groups together may use.
     pub memory: u64,
-    /// How often it looks and decides; also the length of the kernel's periods.
+    /// Interval of decisions, and the length of the kernel's periods.
     pub period: Duration,
-    /// Of processor time.
+    /// Rules for processor time.
     pub cpu: CpuRules,
-    /// Of memory.
+    /// Rules for memory.
     pub memory_rules: MemoryRules,
     /// Decide, but write nothing.
     pub dry_run: bool,
 }
 
 impl Options {
-    /// Those that hold where nothing else is said.
+    /// Returns the default options.
     pub fn new(processors: f64, memory: u64) -> Self {
         Self {
             processors,
@@ -51,7 +51,7 @@ impl Options {
     }
 }
 
-/// Why a group cannot be taken in.
+/// Error of attaching a group.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The caps are too small.
@@ -78,11 +78,11 @@ struct Member {
     found: Found,
     last: Counters,
     trap: Option<OwnedFd>,
-    /// The kernel may end one of its processes: the cap is used up.
+    /// Whether the kernel may kill one of its processes, because the cap is used up.
     may_kill: bool,
-    /// By the kernel, while it was attached.
+    /// Processes killed by the kernel while it was attached.
     killed: u64,
-    /// The working set, when it was last looked at.
+    /// The last known working set.
     working_set: u64,
     grants: u64,
     seen: view::Seen,
@@ -105,7 +105,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// One that has no groups yet.
+    /// Creates an agent without groups.
     pub fn new(options: Options) -> Self {
         let period = u64::try_from(options.period.as_micros()).unwrap_or(u64::MAX).clamp(1_000, 1_000_000);
         let caps =
@@ -126,21 +126,21 @@ impl Agent {
         }
     }
 
-    /// Names of the groups that are attached.
+    /// Names of the attached groups.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }
 
-    /// What each group had when it was attached.
+    /// Original limits of each group, from when it was attached.
     pub fn found(&self) -> BTreeMap<String, Found> {
         self.members.iter().map(|(name, member)| (name.clone(), member.found.clone())).collect()
     }
 
-    /// Attaches groups; they begin with an even share. `record` is told what they have before anything is changed.
+    /// Attaches groups; each starts with an even share. `record` gets their original limits before anything is changed.
     ///
     /// # Errors
-    /// The caps are too small, a group cannot be read, or there are too many. Then none of these is attached. A group that has
-    /// ended meanwhile is left out.
+    /// The caps are too small, a group cannot be read, or there are too many. Then none of these is attached. A group that
+    /// has ended meanwhile is left out.
     pub fn attach(
         &mut self,
         groups: Vec<(String, Box<dyn Group>)>,
@@ -193,12 +193,12 @@ impl Agent {
         let Some(member) = self.members.get_mut(name) else { return };
         match member.group.trap() {
             Ok(trap) => member.trap = trap,
-            // Its memory can be moved all the same; when it runs out, the kernel ends a process.
+            // Its memory limit can be moved all the same; when it runs out, the kernel kills a process.
             Err(error) => tracing::warn!("{name}: nobody tells when its memory runs out: {error}"),
         }
     }
 
-    /// Gives a group back as it was found.
+    /// Detaches a group and restores its limits.
     pub fn detach(&mut self, name: &str) {
         if let Some(member) = self.members.remove(name) {
             self.allocator.leave(name);
@@ -208,8 +208,8 @@ impl Agent {
         }
     }
 
-    /// Looks, decides and writes, once. To be called once a period; where it was called late, what was used is divided by the
-    /// time that has passed.
+    /// Reads, decides and writes, once. To be called once per period; after a late call, usage is divided by the time
+    /// passed.
     pub fn look(&mut self) {
         let (begun, cpu) = (instant(), tidemill_machine::thread_time());
         let passed = begun.duration_since(self.looked).as_micros().max(1) as f64;
@@ -231,7 +231,7 @@ impl Agent {
             let (quota, limit) = self.allocator.limits(name).unwrap_or_default();
             let mut seen = observation(&before, &now, passed, self.period);
             if self.options.dry_run && seen.used > quota {
-                // Nobody holds it to that quota: under it, it would have waited.
+                // In a dry run the quota is not enforced: under it, the group would have waited.
                 seen = Observation { used: quota, throttled: 1.0 };
             }
             member.killed += now.killed.saturating_sub(before.killed);
@@ -265,7 +265,7 @@ impl Agent {
         self.working += instant().duration_since(begun);
     }
 
-    /// Writes limits, those that take something away first. One that is refused stays what it was.
+    /// Writes limits, reductions first. A refused one stays unchanged.
     fn apply(&mut self, mut orders: Vec<Order>) {
         orders.sort_by_key(|order| !order.is_less());
         if self.options.dry_run {
@@ -282,7 +282,7 @@ impl Agent {
                 Err(error) if error.is_gone() => {} // the next look sees it
                 Err(error) => {
                     self.refused += 1;
-                    // Memory that cannot be taken back at once is in use by now, which is no fault.
+                    // Memory that cannot be reclaimed at once is in use by now, which is no fault.
                     match order.what {
                         Change::Memory(_) if order.is_less() => tracing::debug!("{}: {error}", order.member),
                         _ => tracing::warn!("{}: {error}", order.member),
@@ -294,7 +294,7 @@ impl Agent {
         }
     }
 
-    /// Looks once a period until `is_over` says so; `shown` is called after each look.
+    /// Looks once per period until `is_over` returns true; calls `shown` after each look.
     pub fn run(&mut self, mut is_over: impl FnMut() -> bool, mut shown: impl FnMut(&mut Self)) {
         let period = Duration::from_micros(self.period);
         let mut next = instant() + period;
@@ -310,7 +310,7 @@ impl Agent {
         }
     }
 
-    /// What everything is now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         let members = self.members.iter().map(|(name, member)| {
             let (quota, limit) = self.allocator.limits(name).unwrap_or_default();
@@ -332,12 +332,13 @@ impl Agent {
         }
     }
 
-    /// Begins what [`Snapshot`] tells of the time since the last one anew.
+    /// Resets the figures that [`Snapshot`] reports since the last one.
     pub fn begin_anew(&mut self) {
         self.members.values_mut().for_each(|member| member.seen.begin_anew());
     }
 
-    /// Puts back all that was found; gives the names of the groups of which the system refused it. Nothing is attached afterwards.
+    /// Restores all original limits; returns the names of the groups for which the system refused. Nothing is attached
+    /// afterwards.
     pub fn restore(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for (name, member) in std::mem::take(&mut self.members) {
@@ -356,9 +357,9 @@ impl Drop for Agent {
     }
 }
 
-/// What a group has in place of what an order wanted, quotas by this period; none: it has no limit.
+/// Returns the actual limit of a group after a refused order, quotas for this period; `None` if it has no limit.
 fn held(group: &dyn Group, order: &Order, period: u64) -> Option<u64> {
-    // Where it cannot be read it is most likely what it was.
+    // If it cannot be read it is probably unchanged.
     let Ok(limits) = group.limits() else { return Some(order.before) };
     match order.what {
         Change::Quota(_) => {
@@ -369,7 +370,7 @@ fn held(group: &dyn Group, order: &Order, period: u64) -> Option<u64> {
     }
 }
 
-/// Whether it is as it was found.
+/// Restores the limits; returns whether that succeeded.
 fn restore(name: &str, member: &Member) -> bool {
     let errors = member.found.restore().err().unwrap_or_default();
     for error in &errors {
@@ -378,12 +379,12 @@ fn restore(name: &str, member: &Member) -> bool {
     errors.is_empty()
 }
 
-/// What one did between two looks, `passed` microseconds apart.
+/// Computes the observation between two looks, `passed` microseconds apart.
 fn observation(before: &Counters, now: &Counters, passed: f64, period: u64) -> Observation {
     let used = now.used.saturating_sub(before.used) as f64 * period as f64 / passed;
     let periods = now.periods.saturating_sub(before.periods);
     let throttled = now.throttled.saturating_sub(before.throttled);
-    // One that had nothing to do has no periods, and was not throttled.
+    // An idle group has no periods, and was not throttled.
     let throttled = if periods == 0 { 0.0 } else { (throttled as f64 / periods as f64).min(1.0) };
     Observation { used: used as u64, throttled }
 }

@@ -1,15 +1,15 @@
-//! A *distributed container*: several groups with one cap on processor time and one on memory. Who has what is a function of what
-//! was observed; nothing here reads a file or a clock, and what nobody has is never negative.
+//! A *distributed container*: several groups with one cap on processor time and one on memory. The allocation is a function
+//! of the observations; nothing here reads a file or a clock, and the unassigned rest is never negative.
 use crate::cgroup::LEAST_QUOTA;
 use crate::rules::{CpuRules, MemoryRules, Window, Wish, divide, wish};
 use std::collections::BTreeMap;
 
-/// Less than this part of a period is no activity.
+/// Usage below this fraction of a period counts as inactive.
 const STILL: u64 = 200;
-/// Seldom enough that a pause between two requests is none, microseconds.
+/// Idle time in microseconds, long enough that a pause between two requests does not count.
 const IDLE_AFTER: u64 = 2_000_000;
 
-/// What all together may have.
+/// Limits for all groups together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// Processor time, microseconds per period.
@@ -18,23 +18,23 @@ pub struct Caps {
     pub memory: u64,
 }
 
-/// What one did since it was last observed.
+/// Activity of a group since its last observation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Observation {
     /// Processor time, microseconds per period.
     pub used: u64,
-    /// Part of its periods in which it had to wait, 0 to 1.
+    /// Share of its periods in which it had to wait, 0 to 1.
     pub throttled: f64,
 }
 
-/// A limit that is to be written.
+/// A limit to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Whose.
+    /// Name of the group.
     pub member: String,
-    /// Which.
+    /// The limit.
     pub what: Change,
-    /// What it was.
+    /// The previous value.
     pub before: u64,
 }
 
@@ -48,7 +48,7 @@ pub enum Change {
 }
 
 impl Order {
-    /// Whether it takes something away: those are written first, so that the kernel never allows more than the cap either.
+    /// Whether it is a reduction: those are written first, so that the kernel never allows more than the cap either.
     pub fn is_less(&self) -> bool {
         match self.what {
             Change::Quota(now) | Change::Memory(now) => now < self.before,
@@ -56,28 +56,28 @@ impl Order {
     }
 }
 
-/// Why one cannot be taken in.
+/// Error of adding groups.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CapError {
-    /// There is not enough memory for what is used already.
+    /// The caps have less memory than is in use.
     #[error(
         "the containers use {used} MiB of memory, and the cap is {cap} MiB: give at least {needed} MiB, which leaves each of them \
          some to grow"
     )]
     Memory {
-        /// What they use, MiB.
+        /// Memory in use, MiB.
         used: u64,
         /// The cap, MiB.
         cap: u64,
-        /// What would do, MiB.
+        /// Sufficient cap, MiB.
         needed: u64,
     },
-    /// There is not enough processor time for so many.
+    /// The cap has too little processor time for this number of groups.
     #[error("{members} containers need at least {needed} microseconds per period, and the cap is {cap}")]
     Quota {
-        /// How many they are.
+        /// Number of groups.
         members: usize,
-        /// The least quota of all.
+        /// The least quota of all together.
         needed: u64,
         /// The cap.
         cap: u64,
@@ -104,27 +104,27 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Nobody yet, with periods of so many microseconds.
+    /// Creates an allocator without groups, with periods of `period` microseconds.
     pub fn new(caps: Caps, period: u64, cpu: CpuRules, memory: MemoryRules) -> Self {
         Self { caps, period, cpu, memory, members: BTreeMap::new() }
     }
 
-    /// What all together may have.
+    /// The caps.
     pub fn caps(&self) -> Caps {
         self.caps
     }
 
-    /// Processor time that nobody has, microseconds per period.
+    /// Unassigned processor time, microseconds per period.
     pub fn free_quota(&self) -> u64 {
         self.caps.quota.saturating_sub(self.members.values().map(|member| member.quota).sum())
     }
 
-    /// Bytes of memory that nobody has.
+    /// Unassigned bytes of memory.
     pub fn free_memory(&self) -> u64 {
         self.caps.memory.saturating_sub(self.members.values().map(|member| member.memory).sum())
     }
 
-    /// Quota and memory of one.
+    /// Quota and memory of one group.
     pub fn limits(&self, name: &str) -> Option<(u64, u64)> {
         self.members.get(name).map(|member| (member.quota, member.memory))
     }
@@ -134,11 +134,11 @@ impl Allocator {
         self.caps.quota / members.max(1) as u64
     }
 
-    /// Takes new ones in, each with the memory that it uses; `used` tells the same of those that are there. What is to be
-    /// written, those that lose something first. New ones begin with an even share.
+    /// Adds groups, each with the memory that it uses; `used` has that of the present ones. Returns the limits to write,
+    /// reductions first. New groups start with an even share.
     ///
     /// # Errors
-    /// The caps are too small for so many, or for what they use; then nothing has changed.
+    /// The caps are too small for all groups, or for the memory that they use; then nothing has changed.
     pub fn join(
         &mut self,
         newcomers: &[(String, u64)],
@@ -157,13 +157,13 @@ impl Allocator {
         }
         let mut next = self.clone();
         let mut orders = next.reclaim_if_short(&newcomers, used)?;
-        // Those with more than the even share make room, as much as is needed.
+        // Groups above the even share make room, as far as needed.
         let needed = (fair * newcomers.len() as u64).saturating_sub(next.free_quota());
         orders.extend(next.take_from_rich(needed, fair));
         let share = next.caps.memory / 100 * next.memory.handed_out / all as u64;
         let mut left: u64 = newcomers.iter().map(|(_, used)| *used).sum();
         for (name, used) in newcomers {
-            // Nobody gets so much that a later one has less than it uses.
+            // Each leaves enough for the memory in use by later ones.
             left -= used;
             let most = next.free_memory().saturating_sub(left);
             let memory = share.max(used.saturating_add(next.memory.margin)).min(most);
@@ -188,7 +188,7 @@ impl Allocator {
             .fold(0, u64::saturating_add);
         let orders = if self.free_memory() < wanted { self.reclaim(used) } else { Vec::new() };
         let least: u64 = newcomers.iter().map(|(_, used)| *used).fold(0, u64::saturating_add);
-        // With a little for each, so that what they take in the next moment is there.
+        // Includes a reserve for each, for the memory that they take in the next moment.
         let little = self.memory.grant.min(self.memory.margin).saturating_mul(newcomers.len() as u64);
         if self.free_memory() < least.saturating_add(little) {
             let others: u64 = self.members.keys().filter_map(|name| used.get(name)).sum();
@@ -203,12 +203,12 @@ impl Allocator {
         Ok(orders)
     }
 
-    /// One has ended: what it had is free.
+    /// Removes an ended group: its limits become free.
     pub fn leave(&mut self, name: &str) {
         self.members.remove(name);
     }
 
-    /// A period has passed. What is to be written, those that lose something first.
+    /// Advances one period. Returns the limits to write, reductions first.
     pub fn step(&mut self, observed: &BTreeMap<String, Observation>) -> Vec<Order> {
         let fair = self.fair(self.members.len());
         let unallocated = self.free_quota();
@@ -225,7 +225,7 @@ impl Allocator {
             member.still = if is_still { member.still.saturating_add(1) } else { 0 };
             let now = match wish(&rules, period, member.quota, fair, unallocated, &member.seen) {
                 _ if member.still >= idle_after => Wish::Less(floor),
-                // What has slept begins with more than it would get by and by: a processor.
+                // A group that wakes up starts with one processor, more than it would get step by step.
                 _ if was_idle => Wish::More { wanted: period, claimed: fair.saturating_sub(member.quota) },
                 now => now,
             };
@@ -243,7 +243,7 @@ impl Allocator {
         orders
     }
 
-    /// Divides what is free, and has those with more than the even share give what others have a claim on.
+    /// Divides the free quota, and takes claimed quota from groups above the even share.
     fn give(&mut self, wishes: &[(String, u64, u64)], fair: u64) -> Vec<Order> {
         if wishes.is_empty() {
             return Vec::new();
@@ -264,7 +264,7 @@ impl Allocator {
         }
         for ((name, ..), more) in wishes.iter().zip(given) {
             if let Some(member) = self.members.get_mut(name).filter(|_| more > 0) {
-                // One that had to give for another and got some of it back is written once.
+                // A group that had to give and got some of it back is written once.
                 let lost = orders.iter().position(|order| order.member == *name);
                 let before = lost.map_or(member.quota, |at| orders.swap_remove(at).before);
                 member.quota += more;
@@ -276,7 +276,7 @@ impl Allocator {
         orders
     }
 
-    /// Takes so much from those with more than the even share, in proportion to what they have more.
+    /// Takes `wanted` from groups above the even share, in proportion to their excess.
     fn take_from_rich(&mut self, wanted: u64, fair: u64) -> Vec<Order> {
         let rich = self.members.iter().filter(|(_, member)| member.quota > fair);
         let (names, surplus): (Vec<String>, Vec<u64>) =
@@ -300,13 +300,13 @@ impl Allocator {
         orders
     }
 
-    /// Takes back memory that is not used, of all whose use is known.
+    /// Reclaims unused memory of all groups with known use.
     pub fn reclaim(&mut self, used: &BTreeMap<String, u64>) -> Vec<Order> {
         let rules = self.memory;
         self.lower(used, |limit, used| rules.reclaimed(limit, used))
     }
 
-    /// The same down to an eighth of the margin: somebody has run out.
+    /// Reclaims down to an eighth of the margin, when a group has run out.
     pub fn squeeze(&mut self, used: &BTreeMap<String, u64>) -> Vec<Order> {
         let rules = self.memory;
         self.lower(used, |limit, used| rules.squeezed(limit, used))
@@ -324,16 +324,16 @@ impl Allocator {
         orders
     }
 
-    /// Bytes that one should get that uses so much, or wants to.
+    /// Returns the bytes that a group with this use should get.
     pub fn wanted_memory(&self, name: &str, used: u64) -> u64 {
         self.members.get(name).map_or(0, |member| self.memory.wanted(member.memory, used))
     }
 
-    /// One runs out of memory and uses so much: it gets a grant, or what is left of it. None: nothing is left.
+    /// Grants memory to a group that runs out with `used` bytes: a whole grant, or the rest. `None`: nothing is left.
     pub fn grant(&mut self, name: &str, used: u64) -> Option<Order> {
         let free = self.free_memory();
         let member = self.members.get_mut(name)?;
-        // Less than a page is nothing.
+        // At least a page.
         let more = self.memory.wanted(member.memory, used).min(free) & !4095;
         if more == 0 {
             return None;
@@ -343,8 +343,8 @@ impl Allocator {
         Some(Order { member: name.to_owned(), what: Change::Memory(member.memory), before })
     }
 
-    /// A limit was refused, and `holds` is what the member has; none: it has no limit. Where that is more than was wanted, all
-    /// together may have more than the cap until somebody uses less; nobody is given more before.
+    /// Records a refused limit; `holds` is the actual one, `None` without a limit. If it exceeds the wanted one, all
+    /// together may exceed the cap until a group uses less; no grants are made before.
     pub fn refused(&mut self, order: &Order, holds: Option<u64>) {
         if let Some(member) = self.members.get_mut(&order.member) {
             match order.what {

@@ -1,7 +1,6 @@
-//! Control groups: what they tell and what they are told, the same for both versions of them.
+//! Control groups: common interface to read and write both versions.
 //!
-//! Processor time is counted in microseconds per period throughout: a quota of 50 000 with a period of 100 000 is half a
-//! processor.
+//! Processor time is in microseconds per period throughout: a quota of 50 000 with a period of 100 000 is half a processor.
 mod files;
 mod hierarchy;
 mod v1;
@@ -18,54 +17,54 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The least quota that the kernel takes, microseconds per period.
+/// The least quota that the kernel accepts, microseconds per period.
 pub const LEAST_QUOTA: u64 = 1_000;
-/// Limits of memory from here on are none: the kernel's own word for it, rounded to pages, is a little less than 2^63.
+/// Memory limits from here on mean none: the kernel's own value, rounded to pages, is a little less than 2^63.
 const NO_MEMORY_LIMIT: u64 = 1 << 60;
 
-/// What a group has counted since it was made, and what it has now.
+/// Counters of a group since its creation, and its current memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Processor time of all its processes, microseconds.
     pub used: u64,
-    /// Periods in which it had something to do and a quota.
+    /// Periods in which it was active and had a quota.
     pub periods: u64,
-    /// Those of them in which it had to wait for the next one.
+    /// Periods in which it was throttled.
     pub throttled: u64,
-    /// How long its processes waited for that, microseconds, added up over processors.
+    /// Throttled time of its processes, microseconds, summed over processors.
     pub throttled_time: u64,
-    /// Bytes of memory, with cached files.
+    /// Bytes of memory, including cached files.
     pub memory: u64,
-    /// How often it reached a limit of memory that makes it wait (`memory.high` of version 2; version 1: 0).
+    /// Number of times that it reached a memory limit that makes it wait (`memory.high` of version 2; version 1: 0).
     pub pressed: u64,
-    /// Processes that the kernel ended for lack of memory.
+    /// Processes that the kernel killed for lack of memory.
     pub killed: u64,
 }
 
 /// The limits of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Microseconds of processor time per period; none: not limited.
+    /// Microseconds of processor time per period; `None`: unlimited.
     pub quota: Option<u64>,
     /// Length of a period, microseconds.
     pub period: u64,
-    /// Bytes of memory; none: not limited.
+    /// Bytes of memory; `None`: unlimited.
     pub memory: Option<u64>,
 }
 
-/// Files of a group with the text that they had: written back, they restore it.
+/// Original texts of a group's files: writing them restores the limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// In the order in which they are written.
+    /// In the order of writing.
     pub files: Vec<(PathBuf, String)>,
 }
 
 impl Found {
-    /// Writes all of it back. A limit may only fit once another one is there, so what is refused is tried again at the end. A limit of memory
-    /// that is lower than what is in use now is refused, and stays higher: no process is ended by it.
+    /// Writes everything back. A limit may only fit after another one, so refused files are tried again at the end. A
+    /// memory limit below the current use is refused and stays higher: no process is killed by it.
     ///
     /// # Errors
-    /// The last refusal of each file that could not be written. Files that are gone are no error: so is their container.
+    /// The last refusal of each file that could not be written. Missing files are no error: their container is gone too.
     pub fn restore(&self) -> Result<(), Vec<GroupError>> {
         let write = |(path, text): &&(PathBuf, String)| {
             v2::put_back(path, text).unwrap_or_else(|| files::write(path, text))
@@ -93,21 +92,21 @@ impl Found {
     }
 }
 
-/// Why a group cannot be read or written.
+/// Error of reading or writing a group.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// It is not there any more: its container has ended.
+    /// The group no longer exists: its container has ended.
     #[error("{}: the control group is gone", path.display())]
     Gone {
         /// The file.
         path: PathBuf,
     },
-    /// The system refuses.
+    /// The system refuses access.
     #[error("{}: {source}", path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// The system refuses a value.
@@ -115,19 +114,19 @@ pub enum GroupError {
     Refused {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The value written.
         value: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// It is not what the kernel writes.
+    /// The kernel's format is not recognised.
     #[error("{}: {what} is missing in `{}`", path.display(), text.trim())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected field.
         what: &'static str,
-        /// What the file has.
+        /// The text of the file.
         text: String,
     },
 }
@@ -139,31 +138,31 @@ impl GroupError {
     }
 }
 
-/// A control group, or what stands for one in a test.
+/// A control group, or its substitute in a test.
 pub trait Group: Send {
-    /// Its folder, of version 1 that with the memory.
+    /// Its folder, in version 1 that of the memory controller.
     fn folder(&self) -> &Path;
 
-    /// What it has counted: a few short reads.
+    /// Reads its counters: a few short reads.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
     fn counters(&mut self) -> Result<Counters, GroupError>;
 
-    /// Bytes of memory without cached files that nobody has used lately: the kernel takes those away by itself. Dearer to read
-    /// than the counters.
+    /// Reads the bytes of memory without inactive cached files, which the kernel reclaims by itself. More expensive than
+    /// the counters.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
     fn working_set(&mut self) -> Result<u64, GroupError>;
 
-    /// Its limits of now.
+    /// Reads its current limits.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
     fn limits(&self) -> Result<Limits, GroupError>;
 
-    /// All that this program may change, as it is now.
+    /// Reads everything that this program may change.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
@@ -172,37 +171,38 @@ pub trait Group: Send {
     /// Limits its processor time, microseconds per period.
     ///
     /// # Errors
-    /// It is gone, or the system refuses: the quota of a group above it is smaller, for instance.
+    /// It is gone, or the system refuses: for instance, a parent group has a smaller quota.
     fn set_quota(&mut self, quota: u64, period: u64) -> Result<(), GroupError>;
 
-    /// Limits its memory. Less than it has makes the kernel take back what it can, and may take a while.
+    /// Limits its memory. A limit below its use makes the kernel reclaim memory, which may take a while.
     ///
     /// # Errors
-    /// It is gone, or the system refuses: so much cannot be taken back.
+    /// It is gone, or the system refuses: too little can be reclaimed.
     fn set_memory(&mut self, bytes: u64) -> Result<(), GroupError>;
 
-    /// Limits its memory where nobody will raise that again: a process that wants more is ended, and does not wait.
+    /// Sets a memory limit that is not raised later: a process that exceeds it is killed, and does not wait.
     ///
     /// # Errors
-    /// As [`Group::set_memory`].
+    /// See [`Group::set_memory`].
     fn set_fixed_memory(&mut self, bytes: u64) -> Result<(), GroupError> {
         self.set_memory(bytes)
     }
 
-    /// From now on its processes wait when memory runs out instead of being ended, and whoever reads the descriptor is told.
-    /// None: the kernel has no such means (version 2); there, processes are slowed down at the limit and [`Counters::pressed`] counts.
+    /// Makes its processes wait when memory runs out instead of being killed; the descriptor signals that. `None`: the
+    /// kernel does not support it (version 2); there, processes are slowed down at the limit and [`Counters::pressed`]
+    /// counts.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
     fn trap(&mut self) -> Result<Option<OwnedFd>, GroupError>;
 
-    /// Whether its processes wait for memory at this moment.
+    /// Whether its processes are waiting for memory.
     ///
     /// # Errors
     /// It is gone, or the system refuses.
     fn is_stuck(&self) -> Result<bool, GroupError>;
 
-    /// Lets the kernel end a process when memory runs out (true), or has them wait (false).
+    /// Lets the kernel kill a process when memory runs out (true), or makes them wait (false).
     ///
     /// # Errors
     /// It is gone, or the system refuses.

@@ -1,38 +1,38 @@
-//! Groups for processes of one's own: one for each run, and in it one for each of its processes, beneath the group that this process
-//! is in.
+//! Control groups for child processes: one per run, and in it one for each of its processes, below the group of this
+//! process.
 //!
-//! Runs have equal weights: one that wants more processor time than there is takes none from the others, whatever the number of its
-//! threads. Limits come on top where somebody wants them.
+//! Runs have equal weights: one that wants more processor time than available takes none from the others, whatever the
+//! number of its threads. Limits are optional.
 use crate::cgroup::{Group, GroupError, Hierarchy, HierarchyError, Version};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where a process of version 2 goes so that its group can have others in it.
+/// Group to which a process of version 2 moves, so that its own can have child groups.
 const OWN_LEAF: &str = "tidemill-agent";
-/// Begins the names of the groups of all agents.
+/// Prefix of the groups of all agents.
 pub const PREFIX: &str = "tidemill-";
 /// Length of the periods of fixed limits, microseconds.
 const PERIOD: u64 = 100_000;
 
-/// Why processes cannot be limited.
+/// Error of confining processes.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfinementError {
     /// There are no control groups, or this process is in none.
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
-    /// One cannot be read or written.
+    /// A group cannot be read or written.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// None can be made.
+    /// No group can be created.
     #[error("{}: {source}: this process may make no control groups in its own; start it as root, or by systemd with `Delegate=yes`", folder.display())]
     NoRights {
-        /// The folder that was to be made or written.
+        /// The folder to create or write.
         folder: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// Version 2 allows groups in a group only where that has no processes itself.
+    /// Version 2 allows child groups only in a group without processes.
     #[error("{}: other processes are in the control group of this one: start it by systemd with `Delegate=yes`, or in a container of its own", folder.display())]
     Shared {
         /// The group.
@@ -40,7 +40,7 @@ pub enum ConfinementError {
     },
 }
 
-/// What the processes of a run may take together on this machine; none: it is not limited.
+/// Limits of a run's processes together on this machine; `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunLimits {
     /// Processors.
@@ -53,15 +53,14 @@ pub struct RunLimits {
 #[derive(Debug, Clone)]
 pub struct Confinement {
     hierarchy: Hierarchy,
-    /// By controller `cpu`, `cpuacct` and `memory`: path of the group that has those of all runs.
+    /// Path of the group of all runs, by controller `cpu`, `cpuacct` and `memory`.
     base: [String; 3],
 }
 
 const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
 impl Confinement {
-    /// Makes a group beneath that of this process; its name begins with [`PREFIX`]. What agents before left is removed, as far
-    /// as nothing runs there.
+    /// Creates a group below that of this process; its name starts with [`PREFIX`]. Removes idle groups of earlier agents.
     ///
     /// # Errors
     /// There are no control groups, or no rights.
@@ -85,7 +84,7 @@ impl Confinement {
         Ok(confinement)
     }
 
-    /// Which control groups the machine has.
+    /// Version of the machine's control groups.
     pub fn version(&self) -> Version {
         self.hierarchy.version()
     }
@@ -100,7 +99,7 @@ impl Confinement {
         folders
     }
 
-    /// Makes a group; in version 2 others can be in it.
+    /// Creates a group; in version 2 it can have child groups.
     fn make(&self, group: &str) -> Result<(), ConfinementError> {
         for folder in self.folders(group) {
             match fs::create_dir(&folder) {
@@ -120,7 +119,7 @@ impl Confinement {
         Ok(())
     }
 
-    /// All runs together have the weight of sixteen processes of the machine: by default they would count as one.
+    /// Gives all runs together the weight of sixteen processes of the machine: by default they would count as one.
     fn weigh(&self, folder: &Path) {
         let (name, weight) = match self.version() {
             Version::One => ("cpu.shares", "16384"),
@@ -129,8 +128,8 @@ impl Confinement {
         let _ = fs::write(folder.join(name), weight); // the folders of other controllers have no weight
     }
 
-    /// Puts a process into the group of a run, in one of its own of this name; what the run may take, and what of that the process
-    /// may, is written anew. The process should not have begun its work: memory that it has stays counted where it was.
+    /// Puts a process into its own group within that of a run, and writes the limits of both. The process should not have
+    /// started its work: its present memory stays counted in the old group.
     ///
     /// # Errors
     /// The system refuses.
@@ -141,7 +140,7 @@ impl Confinement {
         process: u32,
         (of_run, own): (RunLimits, RunLimits),
     ) -> Result<Box<dyn Group>, ConfinementError> {
-        // Somebody who tidies up may remove a group before the process is in it.
+        // Another process may remove a group before the process is in it.
         let mut tries = 0;
         loop {
             match self.try_to_admit(run, name, process, of_run, own) {
@@ -188,8 +187,8 @@ impl Confinement {
         limit(self.open_group(group)?.as_mut(), limits)
     }
 
-    /// Removes the group of a process that has ended, and that of its run with the last of them. What still has processes stays,
-    /// for the next time.
+    /// Removes the group of an ended process, and that of its run with the last of them. Groups with processes stay until
+    /// the next time.
     pub fn release(&self, run: &str, name: &str) {
         let run = plain(run);
         for group in [format!("{run}/{}", plain(name)), run] {
@@ -199,7 +198,7 @@ impl Confinement {
         }
     }
 
-    /// Removes all groups of runs in which nothing runs, and those beside this one that agents left behind which were killed.
+    /// Removes all idle groups of runs, and idle groups of killed agents beside this one.
     pub fn sweep(&self) {
         for folder in self.folders("") {
             remove_beneath(&folder, 2);
@@ -213,7 +212,7 @@ impl Confinement {
         }
     }
 
-    /// Removes all of it, as far as nothing runs there; whether nothing is left.
+    /// Removes all idle groups; returns whether nothing is left.
     pub fn remove(&self) -> bool {
         self.sweep();
         for folder in self.folders("") {
@@ -223,7 +222,7 @@ impl Confinement {
     }
 }
 
-/// Nobody raises these.
+/// These limits are never raised.
 fn limit(group: &mut dyn Group, limits: RunLimits) -> Result<(), GroupError> {
     if let Some(processors) = limits.processors {
         group.set_quota(((processors * PERIOD as f64) as u64).max(crate::cgroup::LEAST_QUOTA), PERIOD)?;
@@ -234,7 +233,7 @@ fn limit(group: &mut dyn Group, limits: RunLimits) -> Result<(), GroupError> {
     Ok(())
 }
 
-/// Whether a group is one of an agent of a cluster: the prefix, and twelve hexadecimal digits of the digest of its folder.
+/// Whether a group belongs to an agent of a cluster: the prefix, and twelve hexadecimal digits of the digest of its folder.
 fn is_of_agent(name: &str) -> bool {
     let mark = name.strip_prefix(PREFIX).unwrap_or_default();
     mark.len() == 12 && mark.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -252,7 +251,7 @@ fn remove_beneath(folder: &Path, depth: usize) {
     }
 }
 
-/// Has the groups in this one have limits of processor time and memory.
+/// Enables limits of processor time and memory in the child groups.
 fn delegate(folder: &Path) -> Result<(), ConfinementError> {
     let path = folder.join("cgroup.subtree_control");
     fs::write(&path, "+cpu +memory").map_err(|source| {
@@ -263,7 +262,7 @@ fn delegate(folder: &Path) -> Result<(), ConfinementError> {
     })
 }
 
-/// Version 2: this process leaves its group for one in it, so that others can be beside that.
+/// Version 2: moves this process into a child group, so that others can be beside it.
 fn make_room(own: &Path) -> Result<(), ConfinementError> {
     if delegate(own).is_ok() {
         return Ok(()); // the root, or it was done before
@@ -285,7 +284,7 @@ fn make_room(own: &Path) -> Result<(), ConfinementError> {
     })
 }
 
-/// As a name of one folder.
+/// Converts to the name of one folder.
 fn plain(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' };
     let name: String = name.chars().map(plain).take(120).collect();

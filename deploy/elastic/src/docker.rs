@@ -1,19 +1,19 @@
-//! Containers of a Docker engine, asked over its socket: one short request each time, no client program.
+//! Containers of a Docker engine, queried over its socket: one short request each, without a client program.
 use serde::Deserialize;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An engine that takes longer does not answer.
+/// Timeout of the engine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than all containers of a machine can tell.
+/// Longest answer; larger than that for all containers of a machine.
 const LONGEST: u64 = 64 << 20;
 
-/// Why the engine cannot be asked.
+/// Error of querying the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerError {
-    /// It is somewhere else.
+    /// The engine is on another machine.
     #[error(
         "DOCKER_HOST is `{0}`: limits are written on this machine, so the engine must be here; write `unix:///var/run/docker.sock`"
     )]
@@ -21,29 +21,29 @@ pub enum DockerError {
     /// It does not answer.
     #[error("no Docker engine answers at {}: {source}; is it running, and may you use it (group `docker`, or root)?", socket.display())]
     Silent {
-        /// Where it was asked.
+        /// Its socket.
         socket: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// It refuses.
+    /// It refuses the request.
     #[error("the Docker engine at {} says: {answer}", socket.display())]
     Refused {
-        /// Where it was asked.
+        /// Its socket.
         socket: PathBuf,
-        /// What it says.
+        /// Its answer.
         answer: String,
     },
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     /// Its id.
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Number of its first process on this machine.
+    /// Id of its first process on this machine.
     pub process: u32,
 }
 
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Engine {
-    /// The one that `DOCKER_HOST` names, or where engines are.
+    /// Finds the engine by `DOCKER_HOST`, or at its usual location.
     ///
     /// # Errors
     /// `DOCKER_HOST` names one on another machine.
@@ -88,12 +88,12 @@ impl Engine {
         }
     }
 
-    /// The one with this socket.
+    /// Uses the engine with this socket.
     pub fn at(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
     }
 
-    /// Ids and names of the containers that run and have a label: `NAME`, or `NAME=VALUE`.
+    /// Returns ids and names of the running containers with a label: `NAME`, or `NAME=VALUE`.
     ///
     /// # Errors
     /// The engine does not answer, or refuses.
@@ -108,7 +108,7 @@ impl Engine {
         Ok(named.collect())
     }
 
-    /// A container; none: it has ended.
+    /// Returns a container; `None` if it has ended.
     ///
     /// # Errors
     /// The engine does not answer, or refuses.
@@ -138,7 +138,7 @@ impl Engine {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        // By version 1.0 the answer comes in one piece, and the connection ends behind it.
+        // With version 1.0 the answer comes in one piece, and the connection ends after it.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: docker\r\nAccept: application/json\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.take(LONGEST).read_to_end(&mut answer)?;
@@ -146,7 +146,7 @@ impl Engine {
     }
 }
 
-/// As a part of an address.
+/// Escapes a part of an address.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// An engine that gives one answer; what it was asked.
+    /// An engine that gives one answer; the handle returns the request.
     fn answering(answer: &'static str) -> (tempfile::TempDir, Engine, std::thread::JoinHandle<String>) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("docker.sock");

@@ -1,6 +1,6 @@
-//! What an agent found and does, in a file: whoever finds the file of an agent that was killed puts back what it found.
+//! A file with the original limits and the state of an agent, from which the limits of a killed agent are restored.
 //!
-//! The file is written before the first limit of a container is changed, and removed once all is as it was.
+//! The file is written before the first limit of a container is changed, and removed once all limits are restored.
 use crate::agent::Snapshot;
 use crate::cgroup::Found;
 use serde::{Deserialize, Serialize};
@@ -11,61 +11,61 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tidemill_machine::Process;
 
-/// Of the file.
+/// Version of the file format.
 const VERSION: u32 = 1;
 const ENDING: &str = ".json";
 
-/// Why a record cannot be read or written.
+/// Error of reading or writing a record.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The system refuses.
+    /// The system refuses access.
     #[error("{}: {source}", path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// It is not what this program writes.
+    /// The file is damaged.
     #[error("{} is no record of this version: {reason}; if no agent has these containers, remove it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description.
         reason: String,
     },
-    /// Somebody else is at it.
+    /// Another agent has it.
     #[error("process {process} has `{name}` already; `tidemill elastic show` tells what it does")]
     Taken {
-        /// What is attached.
+        /// Name of the attached set.
         name: String,
-        /// Who.
+        /// Process id of that agent.
         process: u32,
     },
 }
 
-/// What one agent found and does.
+/// Original limits and state of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Of the file.
+    /// Version of the file format.
     pub version: u32,
-    /// What is attached: a label of containers, for instance.
+    /// Name of the attached set: a label of containers, for instance.
     pub name: String,
-    /// The agent.
+    /// Process id of the agent.
     pub process: u32,
-    /// Its program and arguments, by which it is told from another process with that number.
+    /// Its program and arguments, which distinguish it from another process with that id.
     pub command: String,
-    /// By group, what it had.
+    /// Original limits by group.
     pub found: BTreeMap<String, Found>,
-    /// By group, what an earlier agent had found and could not put back.
+    /// Original limits by group that an earlier agent could not restore.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left: BTreeMap<String, Found>,
-    /// What the agent told last.
+    /// The agent's last report.
     pub snapshot: Snapshot,
 }
 
 impl Record {
-    /// Of the calling process, with nothing yet.
+    /// Creates an empty record of the calling process.
     pub fn of_this(name: &str) -> Self {
         Self {
             version: VERSION,
@@ -78,12 +78,12 @@ impl Record {
         }
     }
 
-    /// Groups that [`Records::restore`] puts back: those that it found, and those of earlier agents.
+    /// Number of groups that [`Records::restore`] restores, including those of earlier agents.
     pub fn groups(&self) -> usize {
         self.found.len() + self.left.len()
     }
 
-    /// Whether its agent lives.
+    /// Whether its agent is alive.
     pub fn is_alive(&self) -> bool {
         let process = Process::of(self.process);
         process.exists() && process.command() == self.command
@@ -95,7 +95,7 @@ impl Record {
 pub struct Records(PathBuf);
 
 impl Records {
-    /// Those of this user: in `/run/tidemill/elastic` for whoever may write there, else in the user's own folder.
+    /// Opens the records of this user: in `/run/tidemill/elastic` if it is writable, else in the user's own folder.
     pub fn of_user() -> Self {
         let own =
             || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).unwrap_or_else(std::env::temp_dir);
@@ -104,7 +104,7 @@ impl Records {
         Self(base.join("tidemill/elastic"))
     }
 
-    /// Those in this folder.
+    /// Opens the records in this folder.
     pub fn at(folder: PathBuf) -> Self {
         Self(folder)
     }
@@ -114,7 +114,7 @@ impl Records {
         self.0.join(name.chars().map(plain).take(120).collect::<String>() + ENDING)
     }
 
-    /// The record of this name, if there is one.
+    /// Reads the record of this name, if it exists.
     ///
     /// # Errors
     /// It cannot be read.
@@ -122,7 +122,7 @@ impl Records {
         read(&self.path(name))
     }
 
-    /// All of them; what cannot be read beside it.
+    /// Reads all records; returns errors of unreadable ones separately.
     pub fn all(&self) -> (Vec<Record>, Vec<RecordError>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
@@ -154,13 +154,13 @@ impl Records {
         written.map_err(|source| RecordError::System { path, source })
     }
 
-    /// All is as it was.
+    /// Removes a record after all limits were restored.
     pub fn remove(&self, name: &str) {
         let _ = fs::remove_file(self.path(name)); // where there is none, all is well
     }
 
-    /// Begins a record of the calling process. What an agent of this name that was killed has left is put back before; of how many
-    /// groups, is told.
+    /// Creates a record of the calling process. Restores first the limits of a killed agent of this name; returns the
+    /// number of those groups.
     ///
     /// # Errors
     /// Another process has it, or the system refuses.
@@ -181,8 +181,8 @@ impl Records {
         Ok((new, restored))
     }
 
-    /// Puts back what an agent that was killed has left; how many groups that were. The record goes when all are as they were; else
-    /// it keeps those that are not, for another try.
+    /// Restores the limits of a killed agent; returns the number of groups restored. The record is removed when all are
+    /// restored; else it keeps the rest for another attempt.
     pub fn restore(&self, record: &Record) -> usize {
         let (restored, left) = put_back(record);
         let left = Record { found: BTreeMap::new(), left, ..record.clone() };
@@ -198,8 +198,8 @@ impl Records {
     }
 }
 
-/// Puts back what a record has: how many groups are as they were, and what the others had. What the first of several agents found
-/// is written last.
+/// Restores the limits of a record; returns the number of groups restored, and the original limits of the others. Limits of
+/// the earliest agent are written last.
 fn put_back(record: &Record) -> (usize, BTreeMap<String, Found>) {
     let (mut restored, mut left) = (0, BTreeMap::new());
     for (name, found) in record.found.iter().chain(&record.left) {
@@ -234,7 +234,7 @@ fn read(path: &Path) -> Result<Option<Record>, RecordError> {
 mod tests {
     use super::*;
 
-    /// A folder where the file is to be refuses to be written.
+    /// A folder at the file's path makes the write fail.
     #[test]
     fn what_cannot_be_put_back_is_kept_for_another_try() {
         let folder = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ mod tests {
         record.command = "another program".into();
         records.write(&record).unwrap();
         assert_eq!((records.restore(&record), record.groups()), (0, 1));
-        // What failed once is not among those that were found any more, and fails again.
+        // A failed one is no longer among the found ones, and fails again.
         let failed = records.read("app=shop").unwrap().unwrap();
         assert_eq!((records.restore(&failed), failed.groups()), (0, 1));
         let (mut next, restored) = records.begin("app=shop").unwrap();

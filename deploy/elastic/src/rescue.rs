@@ -1,27 +1,28 @@
-//! What happens when memory runs out: the group gets more, of what nobody has or of what others do not use; when there is nothing
-//! left under the cap, the kernel ends a process, as it would have done before.
+//! Handling of memory that runs out: the group gets unassigned memory, or memory that others do not use. When nothing is
+//! left under the cap, the kernel kills a process, as it would have done before.
 //!
-//! In version 1 the processes of the group wait meanwhile (`oom_kill_disable`) and an event tells of it at once. Version 2 has no
-//! such means: there the kernel slows processes down at `memory.high`, and the next look, at most a period later, sees it.
+//! In version 1 the processes of the group wait meanwhile (`oom_kill_disable`) and an event signals it at once. Version 2
+//! has no such mechanism: the kernel slows processes down at `memory.high`, and the next look, at most a period later,
+//! notices it.
 use crate::allocator::{Allocator, Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What is done for one that runs out of memory.
+/// Action for a group that runs out of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rescue {
-    /// This limit is raised.
+    /// Raise this limit.
     Granted(Order),
-    /// Others are lowered first; then it is to be asked again.
+    /// Lower the limits of others first, then retry.
     Reclaim(Vec<Order>),
-    /// The cap is used up: the kernel ends a process.
+    /// The cap is used up: the kernel kills a process.
     Exhausted,
 }
 
-/// What to do for `name`, which uses or wants `used` bytes, and waits for more if `is_stuck`; `others` tells what the others use,
-/// and is called only where what is free is too little.
+/// Decides for `name`, which uses or wants `used` bytes, and waits for more if `is_stuck`. `others` returns the use of the
+/// others, and is called only if too little is free.
 pub fn rescue(
     allocator: &mut Allocator,
     name: &str,
@@ -37,7 +38,7 @@ pub fn rescue(
         if !orders.is_empty() {
             return Rescue::Reclaim(orders);
         }
-        // Better that all have little than that one ends.
+        // Little memory for all is better than a kill.
         if is_stuck && allocator.free_memory() < wanted / 4 {
             let orders = allocator.squeeze(&used);
             if !orders.is_empty() {
@@ -48,10 +49,10 @@ pub fn rescue(
     allocator.grant(name, used).map_or(Rescue::Exhausted, Rescue::Granted)
 }
 
-/// Waits until one of the groups runs out of memory, or the time is over; which ones did. Their events are taken.
+/// Waits until a group runs out of memory, or for `time`; returns the indices of such groups and consumes their events.
 ///
 /// # Errors
-/// The system does not let it wait.
+/// The system refuses to wait.
 pub fn wait(traps: &[&OwnedFd], time: Duration) -> std::io::Result<Vec<usize>> {
     let mut waiting: Vec<PollFd<'_>> = traps.iter().map(|trap| PollFd::new(*trap, PollFlags::IN)).collect();
     let time = Timespec {

@@ -1,44 +1,43 @@
-//! How much a group should have, by what it was seen to use: pure functions, no clock and no files.
+//! Limits of a group from its observed use: pure functions, no clock and no files.
 //!
-//! Both rules for processor time are Escra's: the one that is printed (section 2.3 of the dissertation: with throttles the quota
-//! grows by `mean(throttled) * gain * unallocated`, with unused time it shrinks by `shrink * mean(unused)`), and the one of the
-//! published program, which grows by slices. As printed, a gain of 20 hands out the whole pool once a twentieth of the periods
-//! is throttled; whoever divides the pool clips what is wished for.
+//! Both rules for processor time are Escra's. The printed one (section 2.3 of the dissertation): with throttles the quota
+//! grows by `mean(throttled) * gain * unallocated`, with unused time it shrinks by `shrink * mean(unused)`. The one of the
+//! published program grows by slices. As printed, a gain of 20 hands out the whole pool once a twentieth of the periods is
+//! throttled; the division of the pool clips the wishes.
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Which rule moves processor time.
+/// Rule for processor time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// Growth by slices: that of the published program.
+    /// Growth by slices, as in the published program.
     #[default]
     Slices,
-    /// Growth by parts of what nobody has: the printed one, clipped.
+    /// Growth by shares of the unassigned quota: the printed rule, clipped.
     Printed,
 }
 
-/// The constants of the rules for processor time. Times are parts of a period.
+/// Constants of the rules for processor time. Times are fractions of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuRules {
-    /// Which one.
+    /// The rule.
     pub rule: Rule,
-    /// Periods that are looked back on; a change of the quota forgets all but what was used.
+    /// Length of the history in periods; a change of the quota clears all but the use.
     pub window: usize,
-    /// How strongly throttled periods make it grow.
+    /// Growth factor for throttled periods.
     pub gain: f64,
-    /// A slice, where it grows by slices.
+    /// Size of a slice.
     pub slice: f64,
-    /// Part of the quota that may be unused.
+    /// Share of the quota that may be unused.
     pub unused: f64,
-    /// What a quota with more unused time is multiplied with (slices), or the part of the unused time that is taken (printed).
+    /// Factor for a quota with more unused time (slices), or the share of the unused time that is taken (printed).
     pub shrink: f64,
-    /// Unused time that is taken when it is less than that part of the quota.
+    /// Unused time that is taken if it is below the allowed share of the quota.
     pub step: f64,
-    /// No quota is smaller, unless its even share of the cap is.
+    /// Least quota, unless the even share of the cap is smaller.
     pub floor: f64,
-    /// Unused time that is left over the most that was used, as a part of that: an increase that shows within a period is not
-    /// throttled at once.
+    /// Unused time kept above the highest use, as a share of it: an increase within a period is not throttled at once.
     pub headroom: f64,
 }
 
@@ -58,31 +57,31 @@ impl Default for CpuRules {
     }
 }
 
-/// Part of the throttled periods from which on a quota grows.
+/// Share of throttled periods from which a quota grows.
 const PRESSED: f64 = 0.1;
-/// And from which on it has a claim on its even share.
+/// Share of throttled periods from which it has a claim on its even share.
 const STARVED: f64 = 0.5;
 
-/// What one period showed.
+/// Observation of one period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
-    /// Part of the periods in which it had to wait, 0 to 1.
+    /// Share of the periods in which it had to wait, 0 to 1.
     throttled: f64,
     /// Microseconds per period.
     unused: u64,
 }
 
-/// What a group did lately.
+/// Recent observations of a group.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// Under the present quota.
+    /// Samples under the present quota.
     samples: VecDeque<Sample>,
-    /// Processor time used, whatever the quota was.
+    /// Processor time used, under any quota.
     used: VecDeque<u64>,
 }
 
 impl Window {
-    /// Adds what was seen; the oldest is forgotten.
+    /// Adds an observation; drops the oldest.
     pub fn push(&mut self, throttled: f64, used: u64, quota: u64, rules: &CpuRules) {
         let throttled = if throttled.is_finite() { throttled.clamp(0.0, 1.0) } else { 0.0 };
         self.samples.push_back(Sample { throttled, unused: quota.saturating_sub(used) });
@@ -92,7 +91,7 @@ impl Window {
         self.used.drain(..self.used.len().saturating_sub(most));
     }
 
-    /// The quota was changed: what was left of the old one, and whether it was too little, says nothing of the new one.
+    /// Clears the samples after a change of the quota: slack and throttling under the old one do not apply to the new one.
     pub fn clear(&mut self) {
         self.samples.clear();
     }
@@ -104,30 +103,30 @@ impl Window {
         }
     }
 
-    /// The most that was used in a period.
+    /// Highest use in a period.
     fn most_used(&self) -> u64 {
         self.used.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// What a group should have.
+/// Desired change of a group's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// What it has.
+    /// No change.
     Keep,
-    /// This quota, which is smaller.
+    /// This smaller quota.
     Less(u64),
     /// More, microseconds per period.
     More {
-        /// As much as there is, up to this.
+        /// Upper bound of the growth.
         wanted: u64,
-        /// This much of it even if others, who have more than their even share, must give it.
+        /// The part that others above their even share must give up.
         claimed: u64,
     },
 }
 
-/// What a group should have. `fair` is its even share of the cap, `unallocated` what nobody has; all in microseconds per period,
-/// which has `period` of them.
+/// Decides for a group. `fair` is its even share of the cap, `unallocated` the unassigned quota; all in microseconds per
+/// period, which has `period` of them.
 pub fn wish(rules: &CpuRules, period: u64, quota: u64, fair: u64, unallocated: u64, seen: &Window) -> Wish {
     let part = |of: f64| (of * period as f64).round() as u64;
     let Some(last) = seen.samples.back() else { return Wish::Keep };
@@ -163,7 +162,7 @@ pub fn wish(rules: &CpuRules, period: u64, quota: u64, fair: u64, unallocated: u
     }
 }
 
-/// Divides a pool by what is wanted: all of it where the pool has it, else in proportion, never more than there is.
+/// Divides a pool by the wishes: all of them if the pool suffices, else in proportion, never more than the pool.
 pub fn divide(pool: u64, wanted: &[u64]) -> Vec<u64> {
     let sum: u128 = wanted.iter().map(|one| u128::from(*one)).sum();
     if sum <= u128::from(pool) {
@@ -173,16 +172,16 @@ pub fn divide(pool: u64, wanted: &[u64]) -> Vec<u64> {
     wanted.iter().map(part).collect()
 }
 
-/// The constants of the rules for memory, bytes.
+/// Constants of the rules for memory, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryRules {
-    /// A limit is taken down to this much over what is used, and to an eighth of it when another one would have to end otherwise.
+    /// A limit is lowered to this much above the use, and to an eighth of it if another group would otherwise be killed.
     pub margin: u64,
-    /// What one gets when it runs out: 5000 pages in the published program.
+    /// Grant for a group that runs out: 5000 pages in the published program.
     pub grant: u64,
-    /// One gets it already when so little is left; 0: only when it runs out.
+    /// Remaining memory at which a group gets a grant in advance; 0: only when it runs out.
     pub ahead: u64,
-    /// Hundredths of the cap that are handed out at the beginning; the rest is for those who run out.
+    /// Percentage of the cap assigned at the start; the rest is for groups that run out.
     pub handed_out: u64,
 }
 
@@ -193,26 +192,26 @@ impl Default for MemoryRules {
 }
 
 impl MemoryRules {
-    /// The rules for a margin: grants and what is given ahead are parts of it, 20 MiB and 8 MiB of one of 50 MiB. Grants larger
-    /// than the margin would be taken back again and again.
+    /// The rules for a margin: grants and advances are fractions of it, 20 MiB and 8 MiB for one of 50 MiB. Grants larger
+    /// than the margin would be reclaimed repeatedly.
     pub fn with_margin(margin: u64) -> Self {
         let margin = margin.max(1 << 20);
         Self { margin, grant: margin / 5 * 2, ahead: margin / 6, handed_out: 70 }
     }
 
-    /// The limit of one that uses so much, where that is less than what it has.
+    /// Returns the reduced limit of a group with this use, if it is below the present one.
     pub fn reclaimed(&self, limit: u64, used: u64) -> Option<u64> {
         let wanted = used.saturating_add(self.margin);
         (limit > wanted).then_some(wanted)
     }
 
-    /// The same when somebody has run out and nobody has anything left.
+    /// Returns the reduced limit when a group has run out and nothing is left.
     pub fn squeezed(&self, limit: u64, used: u64) -> Option<u64> {
         let wanted = used.saturating_add(self.margin / 8);
         (limit > wanted).then_some(wanted)
     }
 
-    /// How much one with this limit gets that uses so much, or wants to.
+    /// Returns the memory that a group with this limit gets for this use.
     pub fn wanted(&self, limit: u64, used: u64) -> u64 {
         used.saturating_add(self.grant).saturating_sub(limit).max(self.grant)
     }
@@ -243,7 +242,7 @@ mod tests {
         let mut seen = vec![(0.0, 50_000); 9];
         seen.push((1.0, 50_000));
         assert_eq!(ask(50_000, &seen), Wish::More { wanted: 60_000, claimed: 0 });
-        // Below its even share and throttled all the time: the whole deficit is claimed.
+        // Below its even share and always throttled: the whole deficit is claimed.
         assert_eq!(ask(10_000, &[(1.0, 10_000)]), Wish::More { wanted: 600_000, claimed: 30_000 });
         // More than a fifth unused.
         assert_eq!(ask(50_000, &[(0.0, 20_000)]), Wish::Less(40_000));

@@ -1,4 +1,4 @@
-//! The same with real control groups and processes. Where this user may make none, each test says so (`skipped:`) and ends.
+//! Tests with real control groups and processes. If this user may create none, each test prints `skipped:` and ends.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Python, that waits for a line before it begins.
+    /// Python that waits for a line before it starts.
     fn start(program: &str) -> Self {
         let text = format!("import sys, time\nsys.stdin.readline()\n{program}");
         let child = Command::new("python3")
@@ -61,7 +61,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// None: this machine has no groups to make, which is told.
+/// `None`, with a message, if this machine allows no groups.
 fn place(name: &str) -> Option<Place> {
     match Confinement::open(
         Path::new(Hierarchy::ROOT),
@@ -175,7 +175,8 @@ fn a_greedy_run_takes_no_time_from_another_one() {
     let admit = |run: &str, name: &str, process: &Process, limits| {
         place.0.admit(run, name, process.0.id(), (limits, RunLimits::default())).unwrap();
     };
-    // Eight processes against one. Both runs get the same of processors that all share; of itself the one would get a ninth.
+    // Eight processes against one. Both runs get equal shares of contended processors; without groups the one would get a
+    // ninth.
     let mut greedy: Vec<Process> = (0..8).map(|_| Process::start(BUSY)).collect();
     let mut modest = Process::start(BUSY);
     for (index, process) in greedy.iter().enumerate() {
@@ -210,7 +211,7 @@ fn a_greedy_run_takes_no_time_from_another_one() {
     };
     let part = measure(&greedy);
     assert!((0.35..=0.65).contains(&part), "equal weights: {part}");
-    // And with a limit, so much and no more.
+    // And with a limit, at most that.
     admit("greedy", "p0", &greedy[0], half);
     let before = (now(), times(&greedy, &modest).0);
     while times(&greedy, &modest).0 - before.1 < Duration::from_millis(600) && now() - before.0 < PATIENCE {

@@ -1,5 +1,5 @@
-//! What holds whatever the containers do: nobody has more than the cap together, nobody is left without, and a steady load ends
-//! with a steady limit.
+//! Invariants for any load: all together stay within the cap, every group has a minimum, and a steady load reaches a steady
+//! limit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use tidemill_elastic::rules::{CpuRules, MemoryRules, Rule};
 const PERIOD: u64 = 100_000;
 const MEBIBYTE: u64 = 1 << 20;
 
-/// What stands for the kernel: it holds everybody to what was written last.
+/// A simulated kernel that enforces the last written limits.
 struct Machine {
     allocator: Allocator,
     quotas: BTreeMap<String, u64>,
@@ -32,7 +32,7 @@ impl Machine {
         machine
     }
 
-    /// Writes one after the other, and looks at the sum each time.
+    /// Writes limits one after the other, and checks the sum each time.
     fn write(&mut self, orders: Vec<Order>) {
         let mut orders = orders;
         orders.sort_by_key(|order| !order.is_less());
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// A period in which everybody wants so much, microseconds.
+    /// A period with these demands, microseconds.
     fn period(&mut self, wanted: &[u64]) {
         let observed = wanted.iter().enumerate().map(|(index, wanted)| {
             let name = format!("c{index}");
@@ -99,7 +99,7 @@ proptest! {
         rule in rules(),
         wanted in prop::collection::vec(2_000u64..60_000, 1..6),
     ) {
-        // There is enough for all, with what is left over each.
+        // Enough for all, including the unused part of each.
         let cap = wanted.iter().sum::<u64>() * 2 + 100_000;
         let mut machine = Machine::new(rule, Caps { quota: cap, memory: 4096 * MEBIBYTE }, wanted.len());
         (0..200).for_each(|_| machine.period(&wanted));
@@ -123,7 +123,7 @@ proptest! {
     ) {
         let mut machine = Machine::new(rule, Caps { quota: cap, memory: 4096 * MEBIBYTE }, others + 1);
         let fair = cap / (others as u64 + 1);
-        // All others want all there is while the first sleeps, then it wakes.
+        // All others want everything while the first sleeps, then it wakes.
         let greedy = |first: u64| std::iter::once(first).chain(std::iter::repeat_n(1_000_000, others)).collect::<Vec<_>>();
         (0..40).for_each(|_| machine.period(&greedy(0)));
         prop_assert!(machine.quota(0) <= fair);
@@ -148,7 +148,7 @@ proptest! {
             let name = format!("c{index}");
             let wanted = mebibytes * MEBIBYTE;
             let mut looks = 0;
-            // It takes what it can have, and runs out until it has what it wants or nothing is left.
+            // It takes memory up to its limit, and runs out until it has enough or nothing is left.
             loop {
                 let has = wanted.min(machine.memory[&name]);
                 used.insert(name.clone(), has);

@@ -1,85 +1,85 @@
-//! What can be in the way of a deployment, and what to do about it.
+//! Problems of a deployment, each with advice.
 use std::path::PathBuf;
 use tidemill_cluster::client::ClientError;
 
-/// The number of HTTP for who is not known.
+/// The HTTP status for an unknown user.
 const UNAUTHORIZED: u16 = 401;
 
-/// What is in the way, on which machine.
+/// A problem on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// A machine is not reached.
+    /// A machine cannot be reached.
     #[error("{machine} is not reached by ssh: {text}")]
     NotReached {
-        /// Which.
+        /// Machine.
         machine: String,
-        /// What ssh says.
+        /// Output of ssh.
         text: String,
     },
     /// There is no `docker` program.
     #[error("{machine} has no program `docker`")]
     NoDocker {
-        /// Which.
+        /// Machine.
         machine: String,
     },
     /// The engine does not answer.
     #[error("the container engine of {machine} does not answer: {text}")]
     NoEngine {
-        /// Which.
+        /// Machine.
         machine: String,
-        /// What `docker` says.
+        /// Output of `docker`.
         text: String,
     },
     /// The engine's socket is closed to this user.
     #[error("this user may not use the container engine of {machine}")]
     NotPermitted {
-        /// Which.
+        /// Machine.
         machine: String,
     },
     /// There is no Compose program.
     #[error("{machine} has neither `docker compose` nor `docker-compose`")]
     NoCompose {
-        /// Which.
+        /// Machine.
         machine: String,
     },
     /// A port is in use.
     #[error("{} of {machine} is taken{}", port_name(*port), by.as_ref().map_or_else(String::new, |by| format!(" by {by}")))]
     PortTaken {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// Which port; 0: the engine does not say.
+        /// Port; 0 if the engine does not report it.
         port: u16,
-        /// Who has it, where that is known.
+        /// The owner, if known.
         by: Option<String>,
     },
-    /// Two containers of the deployment are to have one port of a machine.
+    /// Two containers of the deployment need one port of a machine.
     #[error("port {port} of {machine} is to be that of {} and of {}", services[0], services[1])]
     PortShared {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// Which port.
+        /// Port.
         port: u16,
         /// The Compose services.
         services: [String; 2],
     },
-    /// The image is not there and cannot be had.
+    /// The image is missing and cannot be obtained.
     #[error("{machine} has no image {image}{}", if machine == crate::machine::HERE { "" } else { ", and neither has this machine" })]
     ImageMissing {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// Which image.
+        /// Image.
         image: String,
     },
     /// The image is for other processors.
     #[error("the image {image} is for {image_architecture}, and {machine} is {architecture}")]
     ArchitectureDiffers {
-        /// Which machine.
+        /// Machine.
         machine: String,
         /// Its architecture.
         architecture: String,
-        /// Which image.
+        /// Image.
         image: String,
-        /// What it is for.
+        /// Architecture of the image.
         image_architecture: String,
     },
     /// There is too little space.
@@ -87,93 +87,93 @@ pub enum Cause {
         "the container engine of {machine} has {free_mib} MiB left in {folder}, and {needed_mib} MiB are wanted"
     )]
     NoDisk {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// Where.
+        /// Folder.
         folder: String,
-        /// What is free.
+        /// Free space.
         free_mib: u64,
-        /// What is wanted.
+        /// Needed space.
         needed_mib: u64,
     },
     /// The disk ran full.
     #[error("no space is left on {machine}: {text}")]
     DiskFull {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// What the engine says.
+        /// Output of the engine.
         text: String,
     },
     /// A clock is wrong: certificates would count as expired or as not valid yet.
     #[error("the clock of {machine} is {} s {} this machine's", seconds.abs(), if *seconds < 0 { "behind" } else { "ahead of" })]
     ClockOff {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// How far it is ahead.
+        /// Seconds that it is ahead.
         seconds: i64,
     },
     /// The engine has no addresses left for a network.
     #[error("the container engine of {machine} has no free range of addresses for a network")]
     NoNetwork {
-        /// Which machine.
+        /// Machine.
         machine: String,
     },
-    /// Another deployment has the names of this one.
+    /// Another deployment uses the names of this one.
     #[error("on {machine} another deployment has these names: {}", what.join(", "))]
     OtherDeployment {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// What it has.
+        /// Its containers and volumes.
         what: Vec<String>,
     },
-    /// A container is to have more processors than the machine has.
+    /// A container needs more processors than the machine has.
     #[error("a container is to have more processors than {machine} has: {text}")]
     TooFewProcessors {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// What the engine says.
+        /// Output of the engine.
         text: String,
     },
-    /// A container was ended for want of memory.
+    /// A container was killed for lack of memory.
     #[error("{service} at {location} had too little memory and was killed")]
     OutOfMemory {
-        /// Which service.
+        /// Service.
         service: String,
-        /// Where.
+        /// Location.
         location: String,
     },
     /// A container does not stay up.
     #[error("{service} at {location} ended with exit code {code}{}", told(log))]
     Ended {
-        /// Which service.
+        /// Service.
         service: String,
-        /// Where.
+        /// Location.
         location: String,
         /// Its exit code.
         code: i64,
         /// Its last lines.
         log: String,
     },
-    /// A container runs, and its healthcheck fails.
+    /// A container runs, but its health check fails.
     #[error("{service} at {location} is not healthy{}", told(log))]
     Unhealthy {
-        /// Which service.
+        /// Service.
         service: String,
-        /// Where.
+        /// Location.
         location: String,
-        /// What its healthcheck says, then its last lines.
+        /// Output of its health check, then its last lines.
         log: String,
     },
-    /// A container runs, and what is waited for does not come.
+    /// A container runs, but the expected state is not reached in time.
     #[error("{service} at {location}: {what} did not come within {seconds} s{}", told(log))]
     TooLate {
-        /// Which service.
+        /// Service.
         service: String,
-        /// Where.
+        /// Location.
         location: String,
-        /// What was waited for.
+        /// The expected state.
         what: String,
-        /// For how long.
+        /// Seconds waited.
         seconds: u64,
         /// Its last lines.
         log: String,
@@ -181,21 +181,21 @@ pub enum Cause {
     /// A run failed while a container was changed.
     #[error("{service} at {location} has the image, and {text}")]
     RunFailed {
-        /// Which service.
+        /// Service.
         service: String,
-        /// Where.
+        /// Location.
         location: String,
-        /// The run, and why.
+        /// The run, and the reason.
         text: String,
     },
-    /// Something else that Compose or the engine says.
+    /// Another message of Compose or the engine.
     #[error("{what} failed on {machine}: {text}")]
     Other {
-        /// Which machine.
+        /// Machine.
         machine: String,
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What was said.
+        /// The message.
         text: String,
     },
 }
@@ -236,7 +236,7 @@ impl Cause {
         }
     }
 
-    /// What to do.
+    /// Returns advice.
     pub fn fix(&self) -> String {
         match self {
             Self::NotReached { machine, .. } => {
@@ -295,35 +295,35 @@ impl Cause {
     }
 }
 
-/// Why a deployment cannot be operated.
+/// Error of operating a deployment.
 #[derive(Debug, thiserror::Error)]
 pub enum OperateError {
-    /// Somebody wanted an end.
+    /// The operation was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The folder is none of a deployment.
+    /// The folder has no deployment.
     #[error("{path}: {text}", path = path.display())]
     Deployment {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description.
         text: String,
     },
-    /// Something is in the way.
+    /// Problems were found.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Causes(Vec<Cause>),
     /// A file cannot be written or read.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The controller does not answer, or says no.
+    /// The controller does not answer, or refuses.
     #[error("the controller of the deployment: {0}")]
     Client(#[from] ClientError),
-    /// The controller does not know the token any more by which a deployment is operated.
+    /// The controller no longer accepts the deployment's admin token.
     #[error(
         "the controller of the deployment refuses the access token of its first admin, `admin.token` in its folder: {0}"
     )]
@@ -331,18 +331,18 @@ pub enum OperateError {
     /// The deployment is not running.
     #[error("the controller of the deployment is not running")]
     NotUp,
-    /// What was asked for is not part of the deployment.
+    /// The requested part does not belong to the deployment.
     #[error("the deployment has no {what}; it has {known}")]
     Unknown {
-        /// What.
+        /// The request.
         what: String,
-        /// What it has.
+        /// The existing parts.
         known: String,
     },
 }
 
 impl OperateError {
-    /// What the controller said no to that was asked with the token of its first admin.
+    /// Converts a refusal of a request with the first admin's token.
     pub fn refused(error: ClientError) -> Self {
         match error {
             ClientError::Refused { status: UNAUTHORIZED, .. } => Self::TokenRefused(error),
@@ -350,13 +350,13 @@ impl OperateError {
         }
     }
 
-    /// Whether nothing else is the matter than that machines are not reached at the moment.
+    /// Whether unreachable machines are the only problem.
     pub(crate) fn is_unreached(&self) -> bool {
         let is_it = |cause: &Cause| matches!(cause, Cause::NotReached { .. });
         matches!(self, Self::Causes(causes) if !causes.is_empty() && causes.iter().all(is_it))
     }
 
-    /// Causes, each once.
+    /// Creates an error from problems without duplicates.
     pub(crate) fn of(causes: Vec<Cause>) -> Self {
         let mut each: Vec<Cause> = Vec::new();
         for cause in causes {

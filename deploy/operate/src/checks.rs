@@ -1,4 +1,4 @@
-//! What is looked at before anything is started: everything that is in the way is told at once.
+//! Checks before anything is started: all problems are reported at once.
 use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::engine::Engine;
@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
-/// Less space than this, besides what images take that are missing, is told before it is too late.
+/// Least free space besides that of missing images; less is reported in advance.
 const LEAST_MIB: u64 = 512;
 const MIB: u64 = 1 << 20;
-/// A clock that is further off makes certificates count as expired or not valid yet, and figures of latency wrong.
+/// Largest tolerated clock offset in seconds: more makes certificates count as expired or not valid yet, and latency
+/// figures wrong.
 const CLOCK: u64 = 5;
 
-/// By place of the site, the images of its services: those of an upgrade, else the deployment's.
+/// Returns the images of a location's services: those of an upgrade, else the deployment's.
 pub(crate) fn images_of(equipment: &Equipment<'_>, place: &Place) -> Result<BTreeSet<String>, OperateError> {
     let usual = equipment.site.image(place);
     let own = images::read(place, &usual)?;
@@ -26,10 +27,10 @@ pub(crate) fn images_of(equipment: &Equipment<'_>, place: &Place) -> Result<BTre
     Ok(all.map(|one| own.get(&one.service).cloned().unwrap_or_else(|| usual.clone())).collect())
 }
 
-/// Looks at everything, and sends images where they are missing and fit.
+/// Checks everything, and sends missing images.
 ///
 /// # Errors
-/// All that is in the way.
+/// All problems.
 pub(crate) fn look(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     let mut found = Vec::new();
     let mut wanted = Vec::new();
@@ -49,10 +50,10 @@ pub(crate) fn look(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     send(equipment, &missing)
 }
 
-/// What is needed for one image everywhere is there, or is brought there.
+/// Checks everything for one image on all machines, and sends it.
 ///
 /// # Errors
-/// All that is in the way.
+/// All problems.
 pub(crate) fn everywhere(equipment: &Equipment<'_>, name: &str) -> Result<(), OperateError> {
     let mut found = Vec::new();
     let wanted = equipment.places().map(|(place, has)| (place, has, name.to_owned())).collect();
@@ -70,7 +71,7 @@ struct Lacking<'a> {
     bytes: u64,
 }
 
-/// Images that are to be sent, each once to a machine; whether there is space for them is looked at first.
+/// Returns the images to send, each once per machine, after a check of the free space.
 fn lacking<'a>(
     equipment: &Equipment<'a>,
     wanted: Vec<(&'a Place, &Found, String)>,
@@ -89,7 +90,7 @@ fn lacking<'a>(
     for (place, has) in equipment.machines() {
         let of_machine = missing.iter().filter(|one| one.place.machine == place.machine);
         let bytes: u64 = of_machine.map(|one| one.bytes).sum();
-        // What goes on as it is takes no more than it has.
+        // Running containers need no further space.
         if bytes == 0 && all_run(equipment, &place.machine)? {
             continue;
         }
@@ -98,7 +99,7 @@ fn lacking<'a>(
     Ok(missing)
 }
 
-/// Whether all containers that a machine is to have run there.
+/// Whether all containers of a machine run there.
 fn all_run(equipment: &Equipment<'_>, machine: &Machine) -> Result<bool, OperateError> {
     for place in equipment.site.places().iter().filter(|place| place.machine == *machine) {
         let running = equipment.engine(place).containers(&place.location.project)?;
@@ -122,7 +123,7 @@ fn send(equipment: &Equipment<'_>, missing: &[Lacking<'_>]) -> Result<(), Operat
     Ok(())
 }
 
-/// The image is there, for the processors of the machine; else this machine has it, and the bytes of it are given.
+/// Checks that the image exists for the machine's processors; else returns its size if this machine has it.
 fn image(
     equipment: &Equipment<'_>,
     place: &Place,
@@ -133,7 +134,7 @@ fn image(
     let is_there = own.is_some();
     let found = match own {
         None if !place.machine.is_here() => {
-            // No engine here is no image here.
+            // Without an engine here there is no image here.
             causes(Engine::of(&Machine::Here, equipment.control).image(name), &mut Vec::new())?.flatten()
         }
         own => own,
@@ -153,12 +154,12 @@ fn image(
     }
 }
 
-/// There is some space where the engine keeps its things.
+/// Checks the free space in the engine's folder.
 fn disk(equipment: &Equipment<'_>, place: &Place, has: &Found, bytes: u64) -> Result<(), OperateError> {
     let told = place.machine.run(&Call::look(&["df", "-Pk", &has.facts.folder]), equipment.control)?;
-    // An engine in a virtual machine has its folder there; nothing can be said then.
+    // An engine in a virtual machine has its folder there, where it cannot be checked.
     let Some(free_mib) = free_mib(&told.text()).filter(|_| told.is_ok()) else { return Ok(()) };
-    // The archive lies there for as long as it is unpacked.
+    // The archive occupies space while it is unpacked.
     let needed_mib = LEAST_MIB + 2 * bytes / MIB;
     if free_mib >= needed_mib {
         return Ok(());
@@ -167,13 +168,13 @@ fn disk(equipment: &Equipment<'_>, place: &Place, has: &Found, bytes: u64) -> Re
     Err(Cause::NoDisk { machine, folder, free_mib, needed_mib }.into())
 }
 
-/// What `df -Pk` calls available, MiB.
+/// Parses the available space of `df -Pk`, MiB.
 fn free_mib(text: &str) -> Option<u64> {
     let kib: u64 = text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
     Some(kib / 1024)
 }
 
-/// The clock of another machine is that of this one.
+/// Checks that the clock of another machine agrees with this one.
 fn time(equipment: &Equipment<'_>, place: &Place) -> Result<(), OperateError> {
     if place.machine.is_here() {
         return Ok(());
@@ -190,14 +191,14 @@ fn time(equipment: &Equipment<'_>, place: &Place) -> Result<(), OperateError> {
     }
 }
 
-/// How many seconds a clock is ahead that told `there` between two times of ours: as few as it may be.
+/// Returns the least possible offset in seconds of a clock that showed `there` between two times of ours.
 fn offset(before: Duration, after: Duration, there: u64) -> i64 {
     let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
     let (before, after, there) = (signed(before.as_secs()), signed(after.as_secs()), signed(there));
     if there < before { there - before } else { (there - after).max(0) }
 }
 
-/// The ports that containers are to have on their machines are free, or their own already.
+/// Checks that the ports of containers on their machines are free, or their own already.
 fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     let mut taken = shared_ports(equipment.site);
     for place in equipment.site.places() {
@@ -226,7 +227,7 @@ fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     if taken.is_empty() { Ok(()) } else { Err(OperateError::of(taken)) }
 }
 
-/// Ports that two containers of the deployment are to have on one machine.
+/// Returns ports that two containers of the deployment need on one machine.
 fn shared_ports(site: &Site) -> Vec<Cause> {
     let mut wanted: BTreeMap<(String, u16), Vec<(String, &str)>> = BTreeMap::new();
     let mut found = Vec::new();
@@ -250,14 +251,14 @@ fn shared_ports(site: &Site) -> Vec<Cause> {
     found
 }
 
-/// Who listens on another machine; nobody, where it does not say.
+/// Returns the listeners on another machine; none if it does not report them.
 fn listening(equipment: &Equipment<'_>, place: &Place) -> Result<Vec<(IpAddr, u16)>, OperateError> {
     let [first, second] = listeners::FILES;
     let told = place.machine.run(&Call::look(&["cat", first, second]), equipment.control)?;
     Ok(listeners::read(&told.text()))
 }
 
-/// Somebody listens there. An address that this machine does not have is a matter of the container.
+/// Whether a listener is there. An address that this machine lacks is left to the container.
 fn is_taken_here(address: &str, port: u16) -> bool {
     let bound = TcpListener::bind((address.trim_matches(['[', ']']), port));
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(free_mib("df: no such file"), None);
     }
 
-    /// Two deployments on the networks of their machines, of which one is up.
+    /// Two deployments on the networks of their machines; one is up.
     #[test]
     fn ports_that_somebody_has_are_told_all_at_once_and_those_of_running_containers_are_their_own() {
         let folder = tempfile::tempdir().unwrap();
@@ -316,7 +317,7 @@ mod tests {
         assert!(all.iter().all(|(address, port)| is_taken_here(address, *port)), "{all:?}");
         drop(listeners);
         assert!(!all.iter().any(|(address, port)| is_taken_here(address, *port)), "{all:?}");
-        // On a bridge only one is the machine's.
+        // On a bridge only one port is the machine's.
         written(folder.path(), None);
         let site = Site::load(folder.path()).unwrap();
         let place = site.controller();
@@ -345,7 +346,7 @@ mod tests {
         let found = shared_ports(&both(&["10.0.0.1:4101"], &["10.0.0.2:4101"]));
         let told: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(told, ["port 4101 of this machine is to be that of worker-edge-1 and of worker-hub-1"]);
-        // On machines of their own they do not meet, nor at addresses of their own.
+        // There is no conflict on separate machines, nor at separate addresses.
         let far = crate::machine::tests::scripted(folder.path(), &[]);
         assert!(shared_ports(&both(&["0.0.0.0:4101"], &["0.0.0.0:4101"]).on("hub", &far)).is_empty());
         changed(folder.path(), |document| document["network"] = serde_json::json!({"mode": "host"}));
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(shared_ports(&both(&["10.0.0.1:4101"], &["0.0.0.0:4101"])).len(), 1);
     }
 
-    /// `up` on another machine whose clock, disk and sockets are what its `date`, `df` and `cat` say.
+    /// Runs `up` on another machine with these outputs of `date`, `df` and `cat`.
     fn up_with(date: &str, df: &str, cat: &str) -> (OperateError, String) {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path(), None);
@@ -388,7 +389,7 @@ mod tests {
         let Some(Cause::ClockOff { seconds, .. }) = causes.last() else { panic!("{error}") };
         assert!((-91..=-85).contains(seconds), "{error}");
         assert!(!calls.contains(" up ") && !calls.contains("network create"), "{calls}");
-        // One of them alone.
+        // A single problem.
         let (error, calls) = up_with(late, enough, "");
         assert!(
             matches!(&error, OperateError::Causes(all) if all.len() == 1 && all[0].code() == "clock_off"),

@@ -1,4 +1,5 @@
-//! The Compose program of a machine: the plugin of `docker`, or one of its own. Both read the files that `tidemill deploy` writes.
+//! The Compose program of a machine: the plugin of `docker`, or a separate one. Both read the files that `tidemill deploy`
+//! writes.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::diagnosis::diagnose;
@@ -6,7 +7,7 @@ use crate::machine::{Call, Machine};
 use crate::process::Told;
 use std::time::Duration;
 
-/// How long Compose may take to start or end everything of a location.
+/// Timeout of starting or stopping a location.
 const WORK: Duration = Duration::from_secs(300);
 
 /// A Compose program.
@@ -17,7 +18,7 @@ pub(crate) struct Compose {
     pub(crate) version: String,
 }
 
-/// A version as Compose tells it: `2.26.1`, `v2.26.1`, `1.29.2`.
+/// Parses a version: `2.26.1`, `v2.26.1`, `1.29.2`.
 fn version(told: &Told) -> Option<String> {
     let text = told.text();
     let text = text.strip_prefix('v').unwrap_or(&text);
@@ -27,7 +28,7 @@ fn version(told: &Told) -> Option<String> {
 }
 
 impl Compose {
-    /// The one that a machine has; the plugin of `docker` first, because the other one is no longer developed.
+    /// Finds the program of a machine; prefers the plugin of `docker`, because the other one is no longer developed.
     pub(crate) fn find(machine: &Machine, control: Control<'_>) -> Result<Self, OperateError> {
         for words in [&["docker", "compose"][..], &["docker-compose"]] {
             let asked: Vec<&str> = [words, &["version", "--short"]].concat();
@@ -39,12 +40,12 @@ impl Compose {
         Err(Cause::NoCompose { machine: machine.name() }.into())
     }
 
-    /// For people.
+    /// Its name for people.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.words.join(" "), self.version)
     }
 
-    /// The words that run it for a project.
+    /// Returns the command line for a project.
     pub(crate) fn words<'w>(&'w self, project: &'w str, files: &[&'w str], more: &[&'w str]) -> Vec<&'w str> {
         let mut words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         words.extend(["--project-name", project]);

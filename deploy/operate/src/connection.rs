@@ -1,4 +1,4 @@
-//! The way to the controller of a deployment that is up.
+//! Connection to the controller of a running deployment.
 use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::control::Control;
@@ -13,23 +13,23 @@ use std::time::Duration;
 use tidemill_cluster::client::Client;
 use tidemill_identity::{AccessToken, JoinAddress};
 
-/// How long a machine may take to answer before a way through ssh is tried.
+/// Timeout of a direct connection, before ssh is tried.
 const DIRECT: Duration = Duration::from_secs(3);
-/// How long ssh may take to open a way.
+/// Timeout of opening a tunnel through ssh.
 const TUNNEL: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A client of the controller, as its first admin.
 pub struct Connection {
-    /// Asks it.
+    /// The client.
     pub client: Client,
-    /// Where it is for this machine.
+    /// Its address for this machine.
     pub address: JoinAddress,
-    /// Where it is for workers.
+    /// Its address for workers.
     pub for_workers: JoinAddress,
     /// The access token of the first admin.
     pub token: String,
-    /// The way through ssh, where there is no other one.
+    /// The ssh tunnel, if there is no direct route.
     _tunnel: Option<Owned>,
 }
 
@@ -41,7 +41,7 @@ fn broken(machine: &str, text: impl Into<String>) -> OperateError {
 /// Connects to the controller of a deployment.
 ///
 /// # Errors
-/// [`OperateError::NotUp`]: it does not run, or has not told its address yet.
+/// [`OperateError::NotUp`]: it does not run, or has not written its address yet.
 pub fn connect(site: &Site, control: Control<'_>) -> Result<Connection, OperateError> {
     let (place, controller) = (site.controller(), &site.deployment().controller);
     let engine = Engine::of(&place.machine, control);
@@ -82,7 +82,7 @@ fn is_reached(host: &str, port: u16) -> bool {
     addresses.is_ok_and(|mut found| found.any(|one| TcpStream::connect_timeout(&one, DIRECT).is_ok()))
 }
 
-/// A port of this machine that leads to one of another machine.
+/// Opens a tunnel from a port of this machine to one of another machine.
 fn tunnel(uri: &str, port: u16, control: Control<'_>) -> Result<(u16, Owned), OperateError> {
     let machine = uri.trim_start_matches("ssh://").to_owned();
     let unreached = |text: String| OperateError::from(Cause::NotReached { machine: machine.clone(), text });
@@ -91,7 +91,7 @@ fn tunnel(uri: &str, port: u16, control: Control<'_>) -> Result<(u16, Owned), Op
     let way = format!("127.0.0.1:{own}:127.0.0.1:{port}");
     let mut command = Command::new("ssh");
     command.args(["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]).args(ALIVE);
-    // What runs there ends with its input, and with it ssh: also where this process ends without a word.
+    // The remote command ends with its input, and ssh with it, even if this process is killed.
     command.args(["-T", "-L", &way, uri, "cat"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = Owned(command.spawn().map_err(|error| unreached(format!("ssh: {error}")))?);

@@ -1,22 +1,22 @@
-//! How what goes on is told, and ended.
+//! Progress messages and interruption.
 use crate::cause::OperateError;
 use crate::clock;
 use std::time::Duration;
 
-/// How often it is looked whether somebody wants an end.
+/// Interval of checks for an interruption.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whoever called: is told what happens, and may want an end.
+/// The caller's callbacks: progress and interruption.
 #[derive(Clone, Copy)]
 pub struct Control<'a> {
-    /// Takes a line about what goes on.
+    /// Receives a line of progress.
     pub tell: &'a (dyn Fn(&str) + Sync),
     /// Whether everything should end now.
     pub is_interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Control<'_> {
-    /// Goes on only where nobody wants an end.
+    /// Checks for an interruption.
     ///
     /// # Errors
     /// [`OperateError::Interrupted`].
@@ -24,7 +24,7 @@ impl Control<'_> {
         if (self.is_interrupted)() { Err(OperateError::Interrupted) } else { Ok(()) }
     }
 
-    /// Waits, unless somebody wants an end.
+    /// Waits, unless interrupted.
     ///
     /// # Errors
     /// [`OperateError::Interrupted`].

@@ -1,7 +1,7 @@
-//! What the words of the engine and of Compose mean. They differ between versions; what is not known is passed on as it is.
+//! Interprets messages of the engine and of Compose. They differ between versions; unknown ones are passed on unchanged.
 use crate::cause::Cause;
 
-/// The cause behind what a program said when it failed at `what`.
+/// Returns the cause of a program's failure at `what`, from its message.
 pub(crate) fn diagnose(machine: &str, what: &str, text: &str) -> Cause {
     let lower = text.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -28,7 +28,7 @@ pub(crate) fn diagnose(machine: &str, what: &str, text: &str) -> Cause {
     if has(&["range of cpus is from"]) {
         return Cause::TooFewProcessors { machine, text: last(text) };
     }
-    // Before what looks for "manifest for".
+    // Before the search for "manifest for".
     if has(&["no matching manifest", "does not match the detected host platform", "exec format error"]) {
         return Cause::ArchitectureDiffers {
             machine,
@@ -49,13 +49,13 @@ pub(crate) fn diagnose(machine: &str, what: &str, text: &str) -> Cause {
     Cause::Other { machine, what: what.to_owned(), text: last(text) }
 }
 
-/// The last lines, without colours.
+/// Returns the last lines, without colours.
 fn last(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join("\n")
 }
 
-/// The port that a message is about: of `0.0.0.0:7420` or `:7420`; 0: none is named.
+/// Returns the port in a message, as in `0.0.0.0:7420` or `:7420`; 0 if there is none.
 fn port_in(text: &str) -> u16 {
     let mut numbers = text.match_indices(':').filter_map(|(at, _)| {
         let digits: String = text[at + 1..].chars().take_while(char::is_ascii_digit).collect();
@@ -64,7 +64,7 @@ fn port_in(text: &str) -> u16 {
     numbers.rfind(|port| *port > 0).unwrap_or(0)
 }
 
-/// The image that a message is about.
+/// Returns the image in a message.
 fn image_in(text: &str) -> String {
     let after = |marker: &str| text.split(marker).nth(1);
     let found = after("No such image: ")

@@ -13,39 +13,39 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 
-/// What is gone and what is not.
+/// Result of removing a deployment.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Down {
     /// Containers, networks and volumes that were removed.
     pub removed: Vec<String>,
-    /// Volumes that were to be kept.
+    /// Kept volumes.
     pub kept: Vec<String>,
-    /// What may be left where only earlier plans were, and nobody answers: with how to remove it there.
+    /// Possible remains on unreachable machines of earlier plans, with instructions to remove them.
     pub left: Vec<String>,
-    /// What was in the way of the rest.
+    /// Problems that prevented the rest.
     #[serde(skip)]
     pub wrong: Vec<Cause>,
 }
 
-/// Removes everything of a deployment, of earlier plans too; with `keep_state` its volumes, tokens and the files on other machines stay, so
-/// that `up` goes on where it was. What one machine does not let go keeps nothing on the others from being removed.
+/// Removes everything of a deployment, including earlier plans. With `keep_state` its volumes, tokens and the files on
+/// other machines stay, so that `up` continues from there. A failure on one machine does not stop the removal on others.
 ///
 /// # Errors
-/// Somebody wants an end; a file here cannot be removed.
+/// An interruption; a file here cannot be removed.
 pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down, OperateError> {
     let mut wrong = Vec::new();
     let mut done = Down::default();
     if keep_state {
-        // Before its workers: it would give what they had to others, keep that, and go on with it the next time.
+        // Stop it before its workers: otherwise it would reassign their work, and keep that assignment for the next start.
         let service = &site.deployment().controller.service;
         by_compose(site.controller(), &["stop", "--timeout", "10", service], control)?;
     }
-    // The controller's location goes last: workers that end tell it so.
+    // The controller's location is last: ending workers report to it.
     let controller = site.controller().location.name.clone();
     let (last, first): (Vec<&Place>, Vec<&Place>) =
         site.places().iter().partition(|place| place.location.name == controller);
     let removal = Removal { site, keep_state, control };
-    // A machine that only earlier plans had may be gone for good: that keeps nobody from an end, and its place stays known.
+    // A machine of an earlier plan may be gone for good: it does not stop the removal, and its location stays known.
     let mut away: Vec<&Machine> = Vec::new();
     for former in site.former() {
         if away.contains(&&former.machine) {
@@ -92,7 +92,7 @@ pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down,
     Ok(Down { wrong, ..done })
 }
 
-/// How something is removed.
+/// Settings of a removal.
 #[derive(Clone, Copy)]
 struct Removal<'a> {
     site: &'a Site,
@@ -101,7 +101,7 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// A Compose project on a machine, unless it is of another deployment.
+    /// Removes a Compose project on a machine, unless it belongs to another deployment.
     fn project(
         &self,
         machine: &Machine,
@@ -116,19 +116,19 @@ impl Removal<'_> {
         }
         let before = engine.left(project, true)?;
         if let Some(place) = place.filter(|_| before.iter().any(|one| one.starts_with("container "))) {
-            // Compose ends containers in order, within the time that their files give them. What it leaves, or where it is missing,
-            // is removed by its labels.
+            // Compose stops containers in order, within the grace periods of their files. The remains are removed by their
+            // labels, also if Compose is missing.
             by_compose(place, &["down", "--remove-orphans", "--timeout", "10"], self.control)?;
         }
         let removed = engine.remove_left(project, !self.keep_state);
-        // Also where something was in the way: what is gone is told.
+        // Reports the removed parts also after a problem.
         let after = engine.left(project, true)?;
         done.removed.extend(before.into_iter().filter(|one| !after.contains(one)));
         done.kept.extend(after.into_iter().filter(|one| one.starts_with("volume ") && self.keep_state));
         removed
     }
 
-    /// Projects of this deployment that no plan is known of.
+    /// Removes projects of this deployment that no known plan has.
     fn rest(&self, machine: &Machine, done: &mut Down) -> Result<(), OperateError> {
         let Some(id) = self.site.id() else { return Ok(()) };
         let found = Engine::of(machine, self.control).projects_of(id)?;
@@ -144,7 +144,7 @@ impl Removal<'_> {
     }
 }
 
-/// What may be left of a former place, and how it is removed there.
+/// Describes possible remains at a former location, and their removal.
 fn left_behind(former: &Former, keep_state: bool) -> String {
     let filter = format!("--filter label=com.docker.compose.project={}", former.project);
     let mut commands =
@@ -162,7 +162,7 @@ fn left_behind(former: &Former, keep_state: bool) -> String {
     )
 }
 
-/// Ends containers of a place by Compose; what it could not do, what comes then says.
+/// Stops containers of a location by Compose; later steps report its failures.
 fn by_compose(place: &Place, more: &[&str], control: Control<'_>) -> Result<(), OperateError> {
     let run = || {
         let compose = Compose::find(&place.machine, control)?;
@@ -175,7 +175,7 @@ fn by_compose(place: &Place, more: &[&str], control: Control<'_>) -> Result<(), 
     }
 }
 
-/// Removes what `up` and `upgrade` wrote into the folder of the deployment.
+/// Removes files that `up` and `upgrade` wrote into the folder of the deployment.
 fn forget(site: &Site) -> Result<(), OperateError> {
     let mut paths = vec![site.admin_token(), site.upgrade_record()];
     for place in site.places() {
@@ -266,7 +266,7 @@ done <$kind"#;
         let folder = tempfile::tempdir().unwrap();
         deployed(folder.path());
         let here = folder.path().join("here");
-        // A worker that left its location, and locations that nobody knows of; and what is of another workflow with the same id.
+        // A worker that left its location, unknown locations, and parts of another workflow with this id.
         let of_others = "worker-z|tidemill-w-hub|live\n";
         let containers = "controller|tidemill-v-hub|live\nworker-former|tidemill-v-hub|live\nworker-x|tidemill-v-attic|live\nworker-y|tidemill-v-older|live\n";
         let volumes = "y|tidemill-v-older|live\n".to_owned() + of_others;
@@ -282,7 +282,7 @@ done <$kind"#;
         assert_eq!(leftovers::find(&site, NOBODY).unwrap(), Vec::<String>::new());
     }
 
-    /// A machine that only an earlier plan had was given away: what is left there is told, and all else is removed and forgotten.
+    /// A machine of an earlier plan was given away: its remains are reported, and everything else is removed.
     #[test]
     fn a_former_machine_that_is_away_keeps_nobody_from_an_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -307,19 +307,20 @@ done <$kind"#;
         assert!(done.left[0].contains("project=tidemill-v-attic | xargs"), "{done:?}");
         assert!(done.left[0].contains("rm -r ~/.local/share/tidemill/tidemill-v/attic"), "{done:?}");
         assert!(!site().admin_token().exists());
-        // It is back: its place was not forgotten.
+        // It is back: its location was not forgotten.
         fs::remove_file(gone.join("unreached")).unwrap();
         let done = down(&without(), false, NOBODY).unwrap();
         assert!(
             done.wrong.is_empty() && done.left.is_empty() && done.removed == ["container worker-x"],
             "{done:?}"
         );
-        // One that the plan still has is needed.
+        // A machine of the present plan is required.
         fs::write(here.join("unreached"), "").unwrap();
         assert!(!down(&without(), false, NOBODY).unwrap().wrong.is_empty());
     }
 
-    /// One that goes on while its workers end, far away and one after the other, would remember that others have what they had.
+    /// A controller that runs while its workers end, slowly and one after the other, would record that others have taken
+    /// over their work.
     #[test]
     fn where_state_is_kept_the_controller_ends_first() {
         for keep_state in [true, false] {

@@ -1,4 +1,4 @@
-//! The container engine of a machine, asked through its own program.
+//! The container engine of a machine, used through its own program.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::diagnosis::diagnose;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tidemill_deploy::deployment::ID_LABEL;
 
-/// How long the engine may take to move something.
+/// Timeout of longer operations.
 const WORK: Duration = Duration::from_secs(180);
 const COMPOSE_PROJECT: &str = "com.docker.compose.project";
 const COMPOSE_SERVICE: &str = "com.docker.compose.service";
@@ -21,26 +21,26 @@ pub(crate) struct Engine<'a> {
     control: Control<'a>,
 }
 
-/// What an engine says of itself.
+/// Facts about an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EngineFacts {
     pub(crate) version: String,
-    /// As images call it: `amd64`, `arm64`.
+    /// Name of the architecture in images: `amd64`, `arm64`.
     pub(crate) architecture: String,
-    /// Where it keeps images and volumes.
+    /// Folder of images and volumes.
     pub(crate) folder: String,
-    /// Whether it gives accelerators of NVIDIA to containers.
+    /// Whether it passes NVIDIA accelerators to containers.
     pub(crate) has_gpu: bool,
 }
 
-/// An image.
+/// Facts about an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageFacts {
-    /// The digest of what it is; its names may go to another one.
+    /// Digest of its content; its names may move to another image.
     pub(crate) id: String,
-    /// What it is for; empty: it does not say.
+    /// Its architecture; empty if unknown.
     pub(crate) architecture: String,
-    /// What it takes on a disk.
+    /// Size on disk.
     pub(crate) bytes: u64,
 }
 
@@ -49,27 +49,27 @@ pub(crate) struct ImageFacts {
 pub(crate) struct Container {
     pub(crate) id: String,
     pub(crate) service: String,
-    /// As whoever made it named it.
+    /// Name used at its creation.
     pub(crate) image: String,
     /// See [`ImageFacts::id`].
     pub(crate) image_id: String,
     /// `running`, `exited`, `restarting`, `created`, `paused`, `dead`.
     pub(crate) status: String,
-    /// `healthy`, `unhealthy`, `starting`; none: it has no healthcheck.
+    /// `healthy`, `unhealthy`, `starting`; `None` without a health check.
     pub(crate) health: Option<String>,
-    /// What the healthcheck said last.
+    /// Last output of the health check.
     pub(crate) health_log: String,
     pub(crate) exit_code: i64,
     pub(crate) was_out_of_memory: bool,
     pub(crate) restarts: u64,
-    /// When it was started, RFC 3339.
+    /// Start time, RFC 3339.
     pub(crate) started: String,
-    /// Of its first process on its machine; 0: it does not run.
+    /// Process id of its first process on its machine; 0 if it does not run.
     pub(crate) pid: i64,
 }
 
 impl Container {
-    /// Whether it has been started and has not ended since.
+    /// Whether it is running.
     pub(crate) fn runs(&self) -> bool {
         self.status == "running"
     }
@@ -101,13 +101,13 @@ fn container(value: &Value) -> Container {
     }
 }
 
-/// Whether the engine answered, that something is not there.
+/// Whether the engine answered that the object does not exist.
 fn says_missing(told: &Told) -> bool {
     let text = told.stderr.to_lowercase();
     told.code.is_some() && (text.contains("no such") || text.contains(" not found"))
 }
 
-/// As images call an architecture.
+/// Converts the kernel's name of an architecture to that of images.
 fn architecture(kernel: &str) -> String {
     match kernel {
         "x86_64" => "amd64",
@@ -118,7 +118,7 @@ fn architecture(kernel: &str) -> String {
     .to_owned()
 }
 
-/// The content of the only file of an archive in the format of tar.
+/// Extracts the only file of a tar archive.
 fn only_file(archive: &[u8]) -> Option<Vec<u8>> {
     const BLOCK: usize = 512;
     let size = archive.get(124..135)?;
@@ -140,7 +140,7 @@ impl<'a> Engine<'a> {
         Ok(told)
     }
 
-    /// Something that must succeed.
+    /// Runs a command that must succeed.
     fn must(&self, words: &[&str], patience: Duration) -> Result<Told, OperateError> {
         let told = self.docker(words, patience)?;
         if told.is_ok() {
@@ -158,7 +158,7 @@ impl<'a> Engine<'a> {
         self.must(words, Call::look(&[]).patience)
     }
 
-    /// What the engine says of itself.
+    /// Queries facts about the engine.
     pub(crate) fn facts(&self) -> Result<EngineFacts, OperateError> {
         let told = self.docker(&["info", "--format", "{{json .}}"], Call::look(&[]).patience)?;
         let value: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
@@ -182,7 +182,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// What an image is; none: it is not there.
+    /// Queries an image; `None` if it does not exist.
     pub(crate) fn image(&self, name: &str) -> Result<Option<ImageFacts>, OperateError> {
         let words = ["image", "inspect", name];
         let told = self.docker(&words, Call::look(&[]).patience)?;
@@ -198,7 +198,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Containers of a Compose project, in the order of their services' names.
+    /// Returns the containers of a Compose project, in the order of their services' names.
     pub(crate) fn containers(&self, project: &str) -> Result<Vec<Container>, OperateError> {
         let filter = format!("label={COMPOSE_PROJECT}={project}");
         let found = self.look(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter])?.text();
@@ -206,7 +206,7 @@ impl<'a> Engine<'a> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        // One that is removed meanwhile is told as an error, the others all the same.
+        // A container that is removed meanwhile gives an error; the others are listed all the same.
         let told = self.docker(
             &[&["inspect", "--type", "container"], ids.as_slice()].concat(),
             Call::look(&[]).patience,
@@ -220,25 +220,25 @@ impl<'a> Engine<'a> {
         Ok(containers)
     }
 
-    /// The container of a service; none: there is none.
+    /// Returns the container of a service, if there is one.
     pub(crate) fn container(&self, project: &str, service: &str) -> Result<Option<Container>, OperateError> {
         Ok(self.containers(project)?.into_iter().find(|one| one.service == service))
     }
 
-    /// Who has a port of the machine open, where it is a container.
+    /// Returns the container that uses a port of the machine.
     pub(crate) fn owner_of_port(&self, port: u16) -> Result<Option<String>, OperateError> {
         let filter = format!("publish={port}");
         let names = self.look(&["ps", "--filter", &filter, "--format", "{{.Names}}"])?.text();
         Ok(names.lines().next().map(|name| format!("the container {name}")))
     }
 
-    /// A file of a container that runs; none: it is not there.
+    /// Reads a file of a running container; `None` if it does not exist.
     pub(crate) fn file(&self, container: &str, path: &str) -> Result<Option<Vec<u8>>, OperateError> {
         let told = self.docker(&["cp", &format!("{container}:{path}"), "-"], Call::look(&[]).patience)?;
         Ok(if told.is_ok() { only_file(&told.stdout) } else { None })
     }
 
-    /// The last lines that a container wrote.
+    /// Returns the last lines of a container's output.
     pub(crate) fn tail(&self, container: &str, lines: u32) -> String {
         let told = self.docker(&["logs", "--tail", &lines.to_string(), container], Call::look(&[]).patience);
         told.map(|told| format!("{}\n{}", told.text(), told.stderr.trim()).trim().to_owned())
@@ -253,7 +253,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Makes a network of a deployment unless it is there.
+    /// Creates a network of a deployment unless it exists.
     pub(crate) fn make_network(&self, name: &str, id: Option<&str>) -> Result<(), OperateError> {
         if self.has_network(name)? {
             return Ok(());
@@ -262,7 +262,7 @@ impl<'a> Engine<'a> {
         self.must(&["network", "create", "--label", &label, name], WORK).map(drop)
     }
 
-    /// Removes a network where it is there.
+    /// Removes a network if it exists.
     pub(crate) fn remove_network(&self, name: &str) -> Result<(), OperateError> {
         if self.has_network(name)? {
             self.must(&["network", "rm", name], WORK)?;
@@ -270,7 +270,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Containers and volumes with a label: name, and what other labels say.
+    /// Returns containers and volumes with a label: name, and the values of other labels.
     fn labelled(&self, kind: &str, label: &str, wanted: &[&str]) -> Result<Vec<Vec<String>>, OperateError> {
         let (words, name): (&[&str], _) = match kind {
             "container" => (&["ps", "--all"], "{{.Names}}"),
@@ -283,7 +283,7 @@ impl<'a> Engine<'a> {
         Ok(found.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
     }
 
-    /// Containers and volumes of a Compose project that are of another deployment than the one with this id, in words.
+    /// Describes containers and volumes of a Compose project that belong to another deployment than the one with this id.
     pub(crate) fn of_others(&self, project: &str, id: Option<&str>) -> Result<Vec<String>, OperateError> {
         let mut found = Vec::new();
         for kind in ["container", "volume"] {
@@ -297,14 +297,14 @@ impl<'a> Engine<'a> {
         Ok(found)
     }
 
-    /// Containers of a deployment: name, Compose project, service.
+    /// Returns the containers of a deployment: name, Compose project, service.
     pub(crate) fn of_deployment(&self, id: &str) -> Result<Vec<[String; 3]>, OperateError> {
         let all =
             self.labelled("container", &format!("{ID_LABEL}={id}"), &[COMPOSE_PROJECT, COMPOSE_SERVICE])?;
         Ok(all.into_iter().filter_map(|one| <[String; 3]>::try_from(one).ok()).collect())
     }
 
-    /// Compose projects that have containers or volumes of a deployment.
+    /// Returns the Compose projects with containers or volumes of a deployment.
     pub(crate) fn projects_of(&self, id: &str) -> Result<BTreeSet<String>, OperateError> {
         let label = format!("{ID_LABEL}={id}");
         let mut projects = BTreeSet::new();
@@ -316,7 +316,7 @@ impl<'a> Engine<'a> {
         Ok(projects)
     }
 
-    /// Containers, volumes and networks of a Compose project that are there, in words.
+    /// Describes the existing containers, volumes and networks of a Compose project.
     pub(crate) fn left(&self, project: &str, with_volumes: bool) -> Result<Vec<String>, OperateError> {
         let filter = format!("label={COMPOSE_PROJECT}={project}");
         let mut left = Vec::new();
@@ -332,8 +332,8 @@ impl<'a> Engine<'a> {
         Ok(left)
     }
 
-    /// Removes containers, networks and volumes of a Compose project by their labels: what Compose left, or what it does not
-    /// remove because its file is gone.
+    /// Removes containers, networks and volumes of a Compose project by their labels, for remains of Compose, or if its
+    /// file is gone.
     pub(crate) fn remove_left(&self, project: &str, with_volumes: bool) -> Result<(), OperateError> {
         let left = self.left(project, with_volumes)?;
         let kinds: [(&str, &[&str]); 3] = [

@@ -1,4 +1,4 @@
-//! The programs of the machines of a deployment, found once.
+//! The programs on the machines of a deployment, searched once.
 use crate::cause::{Cause, OperateError};
 use crate::compose::Compose;
 use crate::control::Control;
@@ -6,7 +6,7 @@ use crate::engine::{Engine, EngineFacts};
 use crate::images;
 use crate::site::{Place, Site};
 
-/// What a machine has.
+/// Programs of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) compose: Compose,
@@ -17,11 +17,11 @@ pub(crate) struct Found {
 pub(crate) struct Equipment<'a> {
     pub(crate) site: &'a Site,
     pub(crate) control: Control<'a>,
-    /// As the places of the site.
+    /// In the order of the site's locations.
     found: Vec<Found>,
 }
 
-/// The causes of a failure; an interrupt and what is no cause go through.
+/// Collects the causes of a failure; passes interruptions and other errors on.
 pub(crate) fn causes<T>(
     result: Result<T, OperateError>,
     into: &mut Vec<Cause>,
@@ -37,10 +37,10 @@ pub(crate) fn causes<T>(
 }
 
 impl<'a> Equipment<'a> {
-    /// Looks for the programs of all machines, each machine once.
+    /// Finds the programs of all machines, each machine once.
     ///
     /// # Errors
-    /// All that is missing.
+    /// All missing programs.
     pub(crate) fn find(site: &'a Site, control: Control<'a>) -> Result<Self, OperateError> {
         let (mut found, mut missing) = (Vec::<Found>::new(), Vec::new());
         for (index, place) in site.places().iter().enumerate() {
@@ -61,12 +61,12 @@ impl<'a> Equipment<'a> {
         }
     }
 
-    /// The places of the site with what their machines have.
+    /// The locations of the site with the programs of their machines.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&'a Place, &Found)> {
         self.site.places().iter().zip(&self.found)
     }
 
-    /// One place of each machine.
+    /// One location per machine.
     pub(crate) fn machines(&self) -> impl Iterator<Item = (&'a Place, &Found)> {
         let places = self.site.places();
         let is_first = move |index: usize, place: &Place| {
@@ -82,7 +82,7 @@ impl<'a> Equipment<'a> {
         Engine::of(&place.machine, self.control)
     }
 
-    /// What the machine of a place has.
+    /// The programs at a location.
     pub(crate) fn of(&self, place: &Place) -> &Found {
         let index = self.site.places().iter().position(|other| other.location.name == place.location.name);
         index.and_then(|index| self.found.get(index)).unwrap_or_else(|| unreachable!("a place of this site"))
@@ -95,7 +95,8 @@ impl<'a> Equipment<'a> {
         if place.location.has_gpu_overlay && found.facts.has_gpu {
             files.push("compose.gpu.yaml");
         }
-        // What the user adds, as Compose itself would find it; then the images of an upgrade, unless they are of another deployment.
+        // The user's additions, as Compose itself would find them; then the images of an upgrade, unless they belong to
+        // another deployment.
         files.extend(
             ["compose.override.yaml"].into_iter().filter(|name| place.own_folder.join(name).exists()),
         );

@@ -1,7 +1,7 @@
-//! Images of services that are others than in `compose.yaml`: a further Compose file, written while a deployment is upgraded.
+//! Images of services that differ from `compose.yaml`: a further Compose file, written during an upgrade.
 //!
-//! It names the image that the deployment had then. Where the deployment is written anew for another one, or the user says
-//! another one, the file counts no more.
+//! It names the deployment's image at that time. If the deployment is rewritten for another one, or the user sets another
+//! one, the file is ignored.
 use crate::cause::OperateError;
 use crate::site::{Place, Site};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use std::path::Path;
 
 /// Its name, beside `compose.yaml`.
 pub(crate) const FILE_NAME: &str = "compose.images.yaml";
-/// Begins the line with the image of the deployment.
+/// Prefix of the line with the image of the deployment.
 const BESIDE: &str = "# Beside: ";
 
-/// By service, its image.
+/// Image by service.
 pub(crate) type Images = BTreeMap<String, String>;
 
 fn print(beside: &str, images: &Images) -> String {
@@ -22,13 +22,13 @@ fn print(beside: &str, images: &Images) -> String {
         "# Written by `tidemill deployment upgrade`; `tidemill down` removes it.\n{BESIDE}{beside}\nservices:\n"
     );
     for (service, image) in images {
-        // JSON's way to write a text is one of YAML's.
+        // JSON strings are valid YAML.
         text.push_str(&format!("  {service}: {{image: {}}}\n", serde_json::Value::from(image.as_str())));
     }
     text
 }
 
-/// The image that the deployment had, where it says so, and those of services.
+/// Parses the deployment's image, if given, and those of services.
 fn parse(text: &str) -> (Option<&str>, Images) {
     let line = |line: &str| {
         let (service, rest) = line.strip_prefix("  ")?.split_once(": {image: ")?;
@@ -46,20 +46,20 @@ fn text(place: &Place) -> Result<Option<String>, OperateError> {
     }
 }
 
-/// What counts for a place whose deployment has this image; nothing where nothing is written.
+/// Returns the valid images for a location whose deployment has this image; none without a file.
 pub(crate) fn read(place: &Place, usual: &str) -> Result<Images, OperateError> {
     let text = text(place)?.unwrap_or_default();
     let (beside, images) = parse(&text);
     Ok(if beside.is_none_or(|beside| beside == usual) { images } else { Images::new() })
 }
 
-/// The image of the deployment that a file was written for which counts no more.
+/// Returns the image of the deployment that an outdated file was written for.
 pub(crate) fn outdated(place: &Place, usual: &str) -> Result<Option<String>, OperateError> {
     let text = text(place)?.unwrap_or_default();
     Ok(parse(&text).0.filter(|beside| *beside != usual).map(str::to_owned))
 }
 
-/// Writes it; nothing to write removes the file.
+/// Writes the file; removes it if there are no images.
 pub(crate) fn write(place: &Place, usual: &str, images: &Images) -> Result<(), OperateError> {
     let path = place.own_folder.join(FILE_NAME);
     let done = match images.is_empty() {
@@ -72,9 +72,9 @@ pub(crate) fn write(place: &Place, usual: &str, images: &Images) -> Result<(), O
     done.map_err(|source| OperateError::File { path, source })
 }
 
-/// Has `deployment.json` name the image that all containers have by an upgrade, or again the one that the files of the locations name. Where
-/// some have one and some another, an upgrade has not come to its end, and what it says stays. The folder is read anew: it may have been
-/// written since an upgrade began.
+/// Updates the image in `deployment.json` to the one that all containers have by an upgrade, or back to the one in the
+/// files of the locations. If they have different ones, an upgrade has not ended, and the image stays. The folder is read
+/// again: it may have been written since an upgrade started.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -121,7 +121,7 @@ mod tests {
         write(place, &site.image(place), &images).unwrap();
         assert_eq!(read(place, &site.image(place)).unwrap(), images);
         assert_eq!(outdated(place, &site.image(place)).unwrap(), None);
-        // It is written anew for another image.
+        // It is rewritten for another image.
         crate::site::tests::changed(folder.path(), |document| document["image"] = "tidemill:3".into());
         let site = Site::load(folder.path()).unwrap();
         let place = site.controller();
@@ -157,10 +157,10 @@ mod tests {
         assert_eq!(give(&["hub"], Some("tidemill:2")), named("tidemill:1", true), "it has only begun");
         assert_eq!(give(&["edge"], Some("tidemill:2")), named("tidemill:2", true));
         assert!(document().contains("\"format\": 4"), "{}", document());
-        // The next one has begun, and is taken back.
+        // The next one has started, and is reverted.
         assert_eq!(give(&["edge"], Some("tidemill:3")), named("tidemill:2", true));
         assert_eq!(give(&["edge"], Some("tidemill:2")), named("tidemill:2", true));
-        // To the first one again.
+        // Back to the first one.
         assert_eq!(give(&["edge", "hub"], None), named("tidemill:1", false));
         assert!(document().contains("\"format\": 3") && !document().contains("image_of_files"));
     }

@@ -1,4 +1,5 @@
-//! What a worker joins by: a file with the controller's address and a token for its name, which only its container reads.
+//! Join material of a worker: a file with the controller's address and a token for its name, which only its container
+//! reads.
 use crate::cause::OperateError;
 use crate::connection::Connection;
 use crate::site::Place;
@@ -8,17 +9,17 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use tidemill_cluster::api::{TokenAnswer, TokenRequest, WorkerView};
 
-/// How long a token can be used, seconds: as long as the deployment may take to come up.
+/// Validity of a token in seconds; the deployment must be up within it.
 const LIFETIME: u64 = 3_600;
 
-/// Whether all workers of a place had their join files written before.
+/// Whether the join files of all workers of a location exist.
 pub(crate) fn is_prepared(place: &Place) -> bool {
     let mut joins = place.workers().map(|(service, _)| service.join.as_ref());
     place.workers().next().is_some()
         && joins.all(|join| join.is_some_and(|join| place.own_folder.join(join).exists()))
 }
 
-/// Writes the join files of the workers of a place that are not part of the cluster now; how many.
+/// Writes the join files of a location's workers that are not in the cluster; returns their number.
 ///
 /// # Errors
 /// The controller gives no token; the file cannot be written.
@@ -36,7 +37,7 @@ pub(crate) fn prepare(
         if known.is_some_and(|one| one.is_alive) && path.exists() {
             continue;
         }
-        // A worker that is known has its certificate, or has lost it with its volume: then it needs the token.
+        // A known worker has its certificate, or has lost it with its volume: then it needs the token.
         let request = TokenRequest {
             uses: Some(1),
             seconds: Some(LIFETIME),
@@ -50,8 +51,8 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-/// Writes a secret. Compose gives a container the file with the rights that it has here, and the user in there is another one: so
-/// the file can be read by all, and the folder opened by its owner alone. An existing file stays the same one, because a
+/// Writes a secret. Compose passes the file to a container with its permissions here, and the user in there is another one.
+/// So the file is readable by all, and the folder only by its owner. An existing file is overwritten in place, because a
 /// container may have it mounted.
 pub(crate) fn keep(path: &Path, text: &str) -> Result<(), OperateError> {
     let written = || {

@@ -1,4 +1,4 @@
-//! What earlier plans of a deployment left: containers of places, workers and machines that the present one does not have.
+//! Remains of a deployment's earlier plans: containers of locations, workers and machines that the present one lacks.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::engine::Engine;
@@ -6,7 +6,7 @@ use crate::equipment::causes;
 use crate::machine::Machine;
 use crate::site::Site;
 
-/// Machines of the deployment, those of earlier plans too, each once.
+/// Returns the machines of the deployment, including earlier plans, each once.
 pub(crate) fn machines(site: &Site) -> Vec<&Machine> {
     let all = site.places().iter().map(|place| &place.machine);
     let mut machines: Vec<&Machine> = Vec::new();
@@ -18,7 +18,7 @@ pub(crate) fn machines(site: &Site) -> Vec<&Machine> {
     machines
 }
 
-/// Containers that are of the deployment and not of its plan, in words. A machine that does not answer is told as that.
+/// Describes containers of the deployment that are not in its plan. Reports unreachable machines as such.
 pub(crate) fn find(site: &Site, control: Control<'_>) -> Result<Vec<String>, OperateError> {
     let Some(id) = site.id() else { return Ok(Vec::new()) };
     let mut left = Vec::new();

@@ -1,7 +1,7 @@
-//! Starts, looks at, changes and removes the containers of a deployment, on this machine and, by ssh, on others.
+//! Starts, inspects, changes and removes the containers of a deployment, on this machine and, by ssh, on others.
 //!
-//! What is deployed stands in the folder that `tidemill deploy` wrote ([`Site::load`]). Containers are run by the Compose
-//! program of each machine; what goes wrong is told as [`Cause`]s, each with what to do.
+//! The folder that `tidemill deploy` wrote describes the deployment ([`Site::load`]). The Compose program of each machine
+//! runs the containers; problems are reported as [`Cause`]s, each with advice.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod cause;
 mod checks;

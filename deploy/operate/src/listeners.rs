@@ -1,12 +1,12 @@
-//! Who listens on a machine: what Linux says of its sockets, for machines that are reached by ssh.
+//! Listening sockets of a Linux machine, for machines that are reached by ssh.
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The files that tell it, of both families; a kernel without IPv6 has only the first.
+/// The files with sockets of both families; a kernel without IPv6 has only the first.
 pub(crate) const FILES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// A socket that listens, in the column `st`.
+/// State of a listening socket, in the column `st`.
 const LISTENS: &str = "0A";
 
-/// The addresses that are listened at, in the order of the lines; what is no line of a socket is passed over.
+/// Parses the listening addresses, in the order of the lines; skips other lines.
 pub(crate) fn read(text: &str) -> Vec<(IpAddr, u16)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -18,7 +18,7 @@ pub(crate) fn read(text: &str) -> Vec<(IpAddr, u16)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Words of 32 bits as the machine has them in memory; all that a deployment runs on have the lowest byte first.
+/// Parses words of 32 bits in the machine's byte order; all supported machines are little-endian.
 fn address_of(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let digits = text.get(at..at + 8)?;
@@ -34,11 +34,11 @@ fn address_of(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// Whether nobody else can listen at an address of the machine where these are listened at.
+/// Whether these listeners prevent another one at an address of the machine.
 pub(crate) fn take(listeners: &[(IpAddr, u16)], address: &str, port: u16) -> bool {
     let wanted: Option<IpAddr> = address.trim_matches(['[', ']']).parse().ok();
     listeners.iter().filter(|(_, taken)| *taken == port).any(|(address, _)| {
-        // A name of the machine is one of its addresses: it is not known which.
+        // A host name is one of the machine's addresses; which one is unknown.
         address.is_unspecified() || wanted.is_some_and(|wanted| wanted.is_unspecified() || wanted == *address)
     })
 }
@@ -73,7 +73,7 @@ mod tests {
         assert!(taken("10.0.0.1", 22) && !taken("10.0.0.1", 7420) && !taken("127.0.0.1", 7421));
     }
 
-    /// What this machine says of a socket that is there.
+    /// A socket of this machine is found.
     #[test]
     fn own_listeners_are_found() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -1,4 +1,4 @@
-//! What the containers of a deployment write.
+//! Logs of a deployment's containers.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::engine::Engine;
@@ -13,41 +13,41 @@ use std::thread;
 use std::time::Duration;
 use tidemill_deploy::deployment::DeployedService;
 
-/// How often it is looked whether somebody wants an end.
+/// Interval of checks for an interruption.
 const LOOK: Duration = Duration::from_millis(100);
-/// Lines that wait for the reader.
+/// Lines buffered for the reader.
 const WAITING: usize = 1_000;
 
-/// Ends a program on another machine when nobody is at the other end of its input any more: sshd by itself ends none.
+/// Ends a remote program when its input is closed: sshd by itself does not.
 const WHILE_WANTED: &str =
     r#"exec 3<&0; "$@" 3<&- & program=$!; (cat; kill $program) <&3 >/dev/null 2>&1 & wait $program"#;
 
-/// Which lines are wanted.
+/// Selection of lines.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Of these services or workers; none: of all.
+    /// Services or workers; empty: all.
     pub services: Vec<String>,
-    /// The last lines of each container.
+    /// Number of last lines per container.
     pub tail: u32,
-    /// Stay, and give what comes.
+    /// Follow new output.
     pub follow: bool,
 }
 
-/// A line and who wrote it: location and service.
+/// A line and its writer: location and service.
 type Line = (String, String);
 
-/// What reads the log of a container.
+/// Reads the log of a container.
 struct Reader {
     child: Owned,
     machine: String,
     who: String,
 }
 
-/// Gives lines to `line`, with location and service in front of each, until there are no more or it wants none. What cannot be had
-/// is told at once, and keeps nobody from the rest.
+/// Passes lines to `line`, prefixed by location and service, until they end or it returns false. A failure is reported at
+/// once, and does not stop the others.
 ///
 /// # Errors
-/// What could not be had, after everything else was given; somebody wants an end.
+/// The failures, after everything else was passed on; an interruption.
 pub fn logs(
     site: &Site,
     options: &LogOptions,
@@ -86,7 +86,7 @@ pub fn logs(
     if wrong.is_empty() { Ok(()) } else { Err(OperateError::of(wrong)) }
 }
 
-/// Begins to read the log of a service; none: it has no container.
+/// Starts to read the log of a service; `None` if it has no container.
 fn begin(
     place: &Place,
     service: &DeployedService,
@@ -120,7 +120,7 @@ fn begin(
     Ok(Some(Reader { child, machine, who }))
 }
 
-/// Reads lines of a pipe in a thread of its own, until there are no more or nobody takes them.
+/// Reads lines of a pipe in a thread, until they end or the receiver is gone.
 fn read(pipe: Option<impl Read + Send + 'static>, who: &str, to: &SyncSender<Line>) -> std::io::Result<()> {
     let Some(pipe) = pipe else { return Ok(()) };
     let (who, to) = (who.to_owned(), to.clone());

@@ -8,43 +8,43 @@ use std::process::Command;
 use std::time::Duration;
 use tidemill_deploy::shell::quoted;
 
-/// Seconds in which ssh must be connected.
+/// Timeout of ssh's connection, in seconds.
 const CONNECT: &str = "ConnectTimeout=15";
-/// Has ssh end when nobody answers any more on a connection that stands: else what waits for its end waits for ever.
+/// Makes ssh end when an established connection no longer answers; otherwise waiting for its end takes forever.
 pub(crate) const ALIVE: [&str; 4] = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"];
-/// What ssh ends with when it is ssh that failed.
+/// Exit code of ssh's own failures.
 const SSH_FAILED: i32 = 255;
-/// What shells end with when a program is not there.
+/// Exit code of shells for a missing program.
 const NOT_FOUND: i32 = 127;
-/// What `timeout` ends with when the time is over.
+/// Exit code of `timeout` when the time is over.
 const TIMED_OUT: i32 = 124;
-/// Another machine ends a program itself when its time is over: whoever ends ssh here does not reach it. So much later it is
-/// ended here as well.
+/// Another machine ends a program itself when its time is over, because killing ssh here does not reach it. After this
+/// further time it is killed here as well.
 const ON_THE_WAY: Duration = Duration::from_secs(5);
-/// Runs a program within a time, where there is a program that does that.
+/// Runs a program within a time, if there is a program for that.
 const WITHIN: &str =
     r#"if command -v timeout >/dev/null 2>&1; then exec timeout "$0" "$@"; else exec "$@"; fi"#;
-/// How long a program may take that only looks.
+/// Timeout of queries.
 pub(crate) const SHORT: Duration = Duration::from_secs(60);
 
-/// What people call the machine that this runs on.
+/// Name of this machine in messages.
 pub(crate) const HERE: &str = "this machine";
 
-/// Where programs are run.
+/// A machine that runs programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Machine {
-    /// On this machine.
+    /// This machine.
     Here,
-    /// On another one.
+    /// Another machine.
     Ssh(Far),
 }
 
 /// A machine that is reached by ssh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Far {
-    /// `ssh://USER@HOST`; ssh's own configuration counts.
+    /// `ssh://USER@HOST`; ssh's own configuration applies.
     uri: String,
-    /// `ssh`, or what stands for it in a test.
+    /// `ssh`, or its substitute in a test.
     program: PathBuf,
 }
 
@@ -52,26 +52,26 @@ pub(crate) struct Far {
 pub(crate) struct Call<'a> {
     /// Its name and arguments.
     pub(crate) words: &'a [&'a str],
-    /// The folder that it runs in; none: any. On other machines it is relative to the user's own.
+    /// The working directory; `None`: any. On other machines it is relative to the user's own.
     pub(crate) folder: Option<&'a str>,
-    /// What it reads.
+    /// Its standard input.
     pub(crate) input: &'a [u8],
-    /// How long it may take.
+    /// Timeout.
     pub(crate) patience: Duration,
 }
 
 impl<'a> Call<'a> {
-    /// One that only looks.
+    /// Creates a call of a query.
     pub(crate) fn look(words: &'a [&'a str]) -> Self {
         Self { words, folder: None, input: b"", patience: SHORT }
     }
 }
 
 impl Machine {
-    /// By `ssh://USER@HOST[:PORT]`; none: this one.
+    /// Parses `ssh://USER@HOST[:PORT]`; `None`: this machine.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The problem of the text.
     pub(crate) fn parse(host: Option<&str>) -> Result<Self, String> {
         let Some(text) = host else { return Ok(Self::Here) };
         let rest = text.strip_prefix("ssh://").unwrap_or_default();
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// For people.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Here => HERE.to_owned(),
@@ -99,7 +99,7 @@ impl Machine {
         *self == Self::Here
     }
 
-    /// The process that runs a program there, for as long as it wants.
+    /// Returns the process that runs a program there, without a timeout.
     pub(crate) fn command(&self, folder: Option<&str>, words: &[&str]) -> Command {
         match self {
             Self::Here => {
@@ -123,10 +123,10 @@ impl Machine {
         }
     }
 
-    /// Runs a program there to its end. One that is not there ends with 127, as in a shell.
+    /// Runs a program there to its end. A missing one ends with 127, as in a shell.
     ///
     /// # Errors
-    /// Somebody wants an end; the machine is not reached; the system gives no process.
+    /// An interruption; the machine is not reached; the system cannot create a process.
     pub(crate) fn run(&self, call: &Call<'_>, control: Control<'_>) -> Result<Told, OperateError> {
         if self.is_here() {
             return match process::run(
@@ -166,7 +166,7 @@ impl Machine {
     }
 }
 
-/// Whether a program was not there.
+/// Whether a program was missing.
 pub(crate) fn is_missing(told: &Told) -> bool {
     told.code == Some(NOT_FOUND)
 }
@@ -177,7 +177,7 @@ pub(crate) mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Another machine, whose programs are scripts: by name, what each does.
+    /// Another machine, whose programs are scripts by name.
     pub(crate) fn scripted(folder: &Path, programs: &[(&str, &str)]) -> Machine {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -228,7 +228,7 @@ pub(crate) mod tests {
         assert!(is_missing(&missing), "{missing:?}");
     }
 
-    /// Whoever ends ssh does not end what it began.
+    /// Killing ssh does not kill the program that it started.
     #[test]
     fn a_program_there_that_takes_too_long_is_ended_there() {
         let folder = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         assert!(told.complaint().contains("longer than 1 s"), "{told:?}");
         let process = fs::read_to_string(folder.path().join("began")).unwrap();
         let is_there = || Path::new("/proc").join(process.trim()).join("cwd").read_link().is_ok();
-        // It is ended in a moment.
+        // It ends shortly after.
         assert!((0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
             !is_there()

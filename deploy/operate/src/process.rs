@@ -1,4 +1,4 @@
-//! Runs other programs: with what they read, within a time, until somebody wants an end.
+//! Runs other programs with input and a timeout, until interrupted.
 use crate::cause::OperateError;
 use crate::clock;
 use crate::control::Control;
@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often it is looked whether a program has ended.
+/// Interval of checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a program said, and how it ended.
+/// Output of a program, and its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Its exit code; none: a signal or our impatience ended it.
+    /// Its exit code; `None` if a signal or the timeout ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -26,12 +26,12 @@ impl Told {
         self.code == Some(0)
     }
 
-    /// Its standard output as text, without blanks around it.
+    /// Its standard output as trimmed text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 
-    /// What it has to say about its failure: the last lines.
+    /// Its message about a failure: the last lines.
     pub(crate) fn complaint(&self) -> String {
         let own = if self.stderr.trim().is_empty() { self.text() } else { self.stderr.trim().to_owned() };
         let lines: Vec<&str> = own.lines().collect();
@@ -44,12 +44,12 @@ impl Told {
     }
 }
 
-/// A child with a process group of its own, which ends when this is dropped.
+/// A child with its own process group, killed when this is dropped.
 pub(crate) struct Owned(pub(crate) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Once it is reaped its number may be that of somebody else.
+        // Once it is reaped its id may belong to another process.
         if matches!(self.0.try_wait(), Ok(None)) {
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
@@ -61,18 +61,18 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<
     thread::Builder::new().name("tm-output".into()).spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is what there is.
+            // After an error, the data read so far counts.
             let _ = pipe.read_to_end(&mut bytes);
         }
         bytes
     })
 }
 
-/// Runs a program to its end. It gets a process group of its own: a Ctrl-C on the terminal is for this process, which then
-/// ends the program itself.
+/// Runs a program to its end. It gets its own process group: a Ctrl-C on the terminal reaches this process, which then ends
+/// the program itself.
 ///
 /// # Errors
-/// The program cannot be started (in the inner result), or somebody wanted an end.
+/// The program cannot be started (in the inner result), or an interruption.
 pub(crate) fn run(
     mut command: Command,
     input: &[u8],

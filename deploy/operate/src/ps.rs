@@ -1,4 +1,4 @@
-//! How the containers of a deployment are.
+//! States of a deployment's containers.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::engine::{Container, Engine};
@@ -7,19 +7,19 @@ use crate::site::Site;
 use serde::Serialize;
 use tidemill_deploy::deployment::ServiceRole;
 
-/// How a container is.
+/// State of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerState {
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It runs, and its healthcheck has not said anything yet.
+    /// It runs, and its health check has no result yet.
     Starting,
-    /// It runs, and is healthy where it has a healthcheck.
+    /// It runs, and is healthy if it has a health check.
     Healthy,
-    /// It runs, and its healthcheck fails.
+    /// It runs, but its health check fails.
     Unhealthy,
-    /// It ended and is started again.
+    /// It ended and is being restarted.
     Restarting,
     /// It ended.
     Ended,
@@ -50,19 +50,19 @@ pub struct ServiceView {
     pub machine: String,
     /// Its service.
     pub service: String,
-    /// The worker; none: the controller.
+    /// The worker; `None` for the controller.
     pub worker: Option<String>,
-    /// How it is.
+    /// Its state.
     pub state: ContainerState,
     /// Its image.
     pub image: Option<String>,
-    /// When it was started, RFC 3339.
+    /// Start time, RFC 3339.
     pub started: Option<String>,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u64,
-    /// Why it is not well, where that is known.
+    /// Reason of its state, if it is not well and the reason is known.
     pub reason: Option<String>,
-    /// Its first process as its machine counts; none: it does not run.
+    /// Id of its first process on its machine; `None` if it does not run.
     pub pid: Option<i64>,
     /// The engine's name for it.
     pub container: Option<String>,
@@ -77,7 +77,7 @@ pub struct View {
     pub workflow: String,
     /// Its containers, in the order of the locations.
     pub services: Vec<ServiceView>,
-    /// Machines that do not answer: why.
+    /// Unreachable machines, with the reason.
     pub unknown: Vec<String>,
 }
 
@@ -103,10 +103,10 @@ fn reason(container: &Container, state: ContainerState) -> Option<String> {
     }
 }
 
-/// Looks at all containers.
+/// Inspects all containers.
 ///
 /// # Errors
-/// Somebody wants an end. Machines that do not answer are part of what is found.
+/// An interruption. Unreachable machines are part of the result.
 pub fn ps(site: &Site, control: Control<'_>) -> Result<View, OperateError> {
     let deployment = site.deployment();
     let mut view = View {
@@ -143,7 +143,7 @@ pub fn ps(site: &Site, control: Control<'_>) -> Result<View, OperateError> {
 }
 
 impl View {
-    /// Whether all containers are there and well.
+    /// Whether all containers exist and are well.
     pub fn is_well(&self) -> bool {
         self.unknown.is_empty() && self.services.iter().all(|one| one.state == ContainerState::Healthy)
     }

@@ -1,4 +1,4 @@
-//! Waits until a container does what it is there for, and tells why not.
+//! Waits until a container is ready, or reports why it is not.
 use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::engine::Container;
@@ -6,25 +6,25 @@ use crate::equipment::Equipment;
 use crate::site::Place;
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(300);
-/// The same where each look is an ssh: servers refuse those who come too often.
+/// Polling interval through ssh: servers refuse too frequent connections.
 const LOOK_FAR: Duration = Duration::from_secs(1);
-/// Lines of a container's log that are told with a failure.
+/// Log lines in a failure.
 const LINES: u32 = 8;
-/// A container that was started again so often does not stay up.
+/// Restarts after which a container counts as failed.
 const RESTARTS: u64 = 5;
-/// A healthcheck may fail so long before it counts.
+/// Time for which a failing health check is tolerated.
 const GRACE: Duration = Duration::from_secs(12);
 
-/// What is waited for.
+/// The awaited state.
 pub(crate) struct Wanted<'a> {
     pub(crate) place: &'a Place,
     pub(crate) service: &'a str,
-    /// In words, for the failure.
+    /// Description for the failure.
     pub(crate) what: &'a str,
     pub(crate) patience: Duration,
-    /// Its healthcheck must have said yes; else it is enough that it does what is wanted, which comes earlier.
+    /// Whether its health check must have succeeded; else the awaited state suffices, which comes earlier.
     pub(crate) is_healthy: bool,
 }
 
@@ -34,10 +34,10 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Waits until a service runs, is healthy where it has a healthcheck, and does what is wanted of it.
+/// Waits until a service runs, is healthy if it has a health check, and reaches the awaited state.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not.
 pub(crate) fn wait<'a>(
     equipment: &Equipment<'a>,
     wanted: &Wanted<'a>,
@@ -48,7 +48,7 @@ pub(crate) fn wait<'a>(
     let mut unhealthy_since: Option<Instant> = None;
     let mut first_restarts = None;
     loop {
-        // A machine that is not reached at the moment may be in the next: it is asked until the patience is over.
+        // A machine that is unreachable now may answer soon: it is polled until the timeout.
         let (found, mut unreached) = match engine.container(&wanted.place.location.project, wanted.service) {
             Ok(found) => (found, None),
             Err(error) if error.is_unreached() => (None, Some(error)),
@@ -97,7 +97,7 @@ pub(crate) fn wait<'a>(
     }
 }
 
-/// Why a container will not come, where that is certain.
+/// Returns the reason why a container has certainly failed.
 fn broken(
     container: &Container,
     restarts_before: u64,
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// The first two calls are not answered; the container is there all the time.
+    /// The first two calls fail; the container runs all the time.
     #[test]
     fn a_machine_that_is_not_reached_for_a_moment_is_asked_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ mod tests {
         let equipment = Equipment::find(&site, crate::machine::tests::NOBODY).unwrap();
         let wanted =
             |patience| Wanted::of(site.controller(), "controller", "x", Duration::from_secs(patience));
-        // Without patience it is told.
+        // Without a timeout left it is reported.
         let told = wait(&equipment, &wanted(0), |_| Ok(true)).unwrap_err();
         assert!(told.is_unreached(), "{told}");
         let found = wait(&equipment, &wanted(50), |_| Ok(true)).unwrap();
@@ -191,7 +191,7 @@ mod tests {
         let wrong =
             broken(&container("exited", 0, false), 0, &wanted, || "exec format error".to_owned()).unwrap();
         assert_eq!(wrong.code(), "architecture_differs");
-        // On another machine nobody looked at its ports before.
+        // Ports of another machine were not checked before.
         let log =
             "17:02:11 begins\nerror: metrics at 127.0.0.1:9466: Address already in use (os error 98)\nends";
         let wrong = broken(&container("restarting", 7, false), 0, &wanted, || log.to_owned()).unwrap();

@@ -1,4 +1,4 @@
-//! Brings files and images to other machines.
+//! Sends files and images to other machines.
 use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::diagnosis::diagnose;
@@ -10,19 +10,19 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// How long files may take: they are small.
+/// Timeout of sending files, which are small.
 const FILES: Duration = Duration::from_secs(120);
-/// How often it is looked whether an image has arrived.
+/// Interval of checks whether an image has arrived.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Unpacks an archive in place of a folder. A container has a file of it mounted as the file that it was; one that starts again has
-/// the new one.
+/// Unpacks an archive in place of a folder. A running container keeps its mounted old file; a restarted one has the new
+/// one.
 const REPLACE: &str = concat!(
     r#"umask 077 && rm -rf -- "$1.next" "$1.last" && mkdir -p "$1.next" && tar -C "$1.next" -xpf - && "#,
     r#"{ [ ! -e "$1" ] || mv -- "$1" "$1.last"; } && mv -- "$1.next" "$1" && rm -rf -- "$1.last""#
 );
 
-/// Brings the folder of a place to its machine: afterwards it has there what it has here, and nothing else. Nobody else there can
+/// Sends the folder of a location to its machine: afterwards its content there equals that here. Other users there cannot
 /// read it.
 pub(crate) fn folder(place: &Place, control: Control<'_>) -> Result<(), OperateError> {
     if place.machine.is_here() {
@@ -64,7 +64,7 @@ pub(crate) fn remove_folder(
     }
 }
 
-/// Brings an image of this machine to another one.
+/// Sends an image of this machine to another one.
 pub(crate) fn image(place: &Place, name: &str, control: Control<'_>) -> Result<(), OperateError> {
     let failed = |text: String| {
         let cause = Cause::Other { machine: place.machine.name(), what: format!("sending {name}"), text };
@@ -74,8 +74,8 @@ pub(crate) fn image(place: &Place, name: &str, control: Control<'_>) -> Result<(
     save.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut save = Owned(save.spawn().map_err(|error| failed(error.to_string()))?);
     let Some(bytes) = save.0.stdout.take() else { return Err(failed("no pipe".to_owned())) };
-    // The command goes at once: it has our end of the pipe, and while somebody has that, the first process waits for
-    // readers when the second has ended early.
+    // Drops the command at once: it holds our end of the pipe, which would keep the first process waiting for readers after
+    // an early end of the second.
     let mut load = {
         let mut command = place.machine.command(None, &["docker", "load", "--quiet"]);
         command.stdin(bytes).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);

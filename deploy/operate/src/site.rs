@@ -1,4 +1,4 @@
-//! A deployment as it lies in its folder, and where its locations are.
+//! A deployment in its folder, and the machines of its locations.
 use crate::cause::OperateError;
 use crate::machine::Machine;
 use std::fs;
@@ -12,11 +12,11 @@ use tidemill_deploy::deployment::{
 const IMAGE: &str = "TIDEMILL_IMAGE";
 /// Overrides the controller's port on its machine.
 const PORT: &str = "TIDEMILL_PORT";
-/// Overrides its port for the processes of runs, where the network is the machine's own.
+/// Overrides its port for the processes of runs on the machine's own network.
 const HOSTS_PORT: &str = "TIDEMILL_HOSTS_PORT";
-/// Overrides the address at which workers serve metrics, where the network is the machine's own.
+/// Overrides the address at which workers serve metrics on the machine's own network.
 const METRICS: &str = "TIDEMILL_METRICS_ADDRESS";
-/// The folder of a location on other machines, beneath the user's own.
+/// The folder of locations on other machines, below the user's own.
 const REMOTE: &str = ".local/share/tidemill";
 
 /// A deployment in its folder.
@@ -28,7 +28,7 @@ pub struct Site {
     former: Vec<Former>,
 }
 
-/// A location that an earlier plan had.
+/// A location of an earlier plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Former {
     pub(crate) name: String,
@@ -43,7 +43,8 @@ fn remote(deployment: &str, location: &str) -> String {
     format!("{REMOTE}/{deployment}/{location}")
 }
 
-/// What a file `.env` says of a variable, as Compose reads it: of several lines the last counts, and what follows ` #` is a remark.
+/// Returns the value of a variable in a file `.env`, as Compose reads it: the last of several lines counts, and text after
+/// ` #` is a comment.
 fn variable_in(text: &str, name: &str) -> Option<String> {
     let value = |line: &str| {
         let line = line.trim();
@@ -66,19 +67,19 @@ pub(crate) struct Place {
     pub(crate) machine: Machine,
     /// Its folder on this machine.
     pub(crate) own_folder: PathBuf,
-    /// Its folder where it runs.
+    /// Its folder on its machine.
     pub(crate) folder: String,
 }
 
 impl Place {
-    /// A variable as Compose finds it: in the environment where it runs here, else in the file `.env` of the location.
+    /// Returns a variable as Compose does: from the environment if it runs here, else from the file `.env` of the location.
     fn variable(&self, name: &str) -> Option<String> {
         let own = std::env::var(name).ok().filter(|_| self.machine.is_here());
         let in_file = || variable_in(&fs::read_to_string(self.own_folder.join(".env")).ok()?, name);
         own.or_else(in_file).filter(|value| !value.is_empty())
     }
 
-    /// What moves limits between workers of its machine.
+    /// The container that moves limits between workers of its machine.
     pub(crate) fn elastic(&self) -> Option<&DeployedService> {
         self.location.services.iter().find(|service| service.role == ServiceRole::Elastic)
     }
@@ -94,7 +95,7 @@ impl Site {
     /// Reads the folder that `tidemill deploy` wrote.
     ///
     /// # Errors
-    /// [`OperateError::Deployment`]: it is none, or one of another version.
+    /// [`OperateError::Deployment`]: it has none, or one of another version.
     pub fn load(folder: &Path) -> Result<Self, OperateError> {
         let path = folder.join(FILE_NAME);
         let wrong = |text: String| OperateError::Deployment { path: path.clone(), text };
@@ -143,12 +144,12 @@ impl Site {
         Ok(Self { folder, deployment, places, former })
     }
 
-    /// What is deployed.
+    /// The deployment.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Whether some of it is on other machines.
+    /// Whether some of its locations are on other machines.
     pub fn is_far(&self) -> bool {
         self.places.iter().any(|place| !place.machine.is_here())
     }
@@ -158,22 +159,22 @@ impl Site {
         &self.folder
     }
 
-    /// The file with the access token of the first admin, as long as the deployment is up.
+    /// The file with the access token of the first admin, which exists while the deployment is up.
     pub fn admin_token(&self) -> PathBuf {
         self.folder.join("admin.token")
     }
 
-    /// The folder beneath which a file of the deployment lies, as `deployment.json` names it.
+    /// Resolves a path from `deployment.json` below the folder.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
     }
 
-    /// The image of a location's containers, where no upgrade has given them another one.
+    /// The image of a location's containers, unless an upgrade changed it.
     pub(crate) fn image(&self, place: &Place) -> String {
         place.variable(IMAGE).unwrap_or_else(|| self.deployment.image_of_files().to_owned())
     }
 
-    /// Keeps in `deployment.json` which image an upgrade has given to all containers; none: they have the one that the files name.
+    /// Records in `deployment.json` the image that an upgrade gave to all containers; `None`: the one in the files.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -186,13 +187,13 @@ impl Site {
         let text = kept
             .to_json()
             .map_err(|error| OperateError::Deployment { path: path.clone(), text: error.to_string() })?;
-        // It is there whole or as it was.
+        // An atomic replacement.
         let next = path.with_extension("json.next");
         let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
         written.map_err(|source| OperateError::File { path, source })
     }
 
-    /// The controller's port for people and workers on its machine; none: it has none there.
+    /// The controller's port for people and workers on its machine, if it has one there.
     pub(crate) fn port(&self) -> Option<u16> {
         let controller = &self.deployment.controller;
         let usual = match self.deployment.network {
@@ -203,14 +204,14 @@ impl Site {
         usual.map(|usual| own.unwrap_or(usual))
     }
 
-    /// Its port for the processes of runs on its machine; none: it has none there.
+    /// Its port for the processes of runs on its machine, if it has one there.
     pub(crate) fn hosts_port(&self) -> Option<u16> {
         let own = || self.controller().variable(HOSTS_PORT).and_then(|text| text.parse().ok());
         let is_host = matches!(self.deployment.network, Network::Host);
         is_host.then(|| own().unwrap_or(self.deployment.controller.hosts_port))
     }
 
-    /// Ports that a container is to have on its machine, with the addresses there.
+    /// Ports of a container on its machine, with their addresses.
     pub(crate) fn wanted_ports(&self, place: &Place, service: &DeployedService) -> Vec<(String, u16)> {
         let is_host = matches!(self.deployment.network, Network::Host);
         let own = || "127.0.0.1".to_owned();
@@ -232,18 +233,18 @@ impl Site {
         }
     }
 
-    /// What tells everything of it in an engine; none: a deployment of an older version.
+    /// The id that marks everything of it in an engine; `None` in a deployment of an older version.
     pub(crate) fn id(&self) -> Option<&str> {
         self.deployment.id.as_deref()
     }
 
-    /// Where an upgrade keeps what it may go back to.
+    /// Path of the record that an upgrade reverts to.
     pub(crate) fn upgrade_record(&self) -> PathBuf {
         self.folder.join("upgrade.json")
     }
 
-    /// Whether a Compose project on which the id of this deployment stands is its own: workflows of other names may have the same id, which is
-    /// chosen.
+    /// Whether a Compose project with this deployment's id is its own: ids are chosen by users, so workflows of other names
+    /// may have this id.
     pub(crate) fn is_own(&self, project: &str) -> bool {
         let known = self.places.iter().map(|place| &place.location.project);
         if known.chain(self.former.iter().map(|former| &former.project)).any(|one| one == project) {
@@ -252,7 +253,7 @@ impl Site {
         let Some(id) = self.id() else { return false };
         let within = self.deployment.former.iter().map(|former| former.within.as_str());
         std::iter::once(self.deployment.project.as_str()).chain(within).any(|within| {
-            // `tidemill-a-ID-b-ID-edge` may be of the workflow `a-ID-b`: in doubt it is another one's.
+            // `tidemill-a-ID-b-ID-edge` may belong to the workflow `a-ID-b`: in doubt it is foreign.
             let rest = project.strip_prefix(within).filter(|rest| rest.starts_with('-'));
             rest.is_some_and(|rest| !rest.contains(&format!("-{id}-")))
         })
@@ -262,7 +263,7 @@ impl Site {
         &self.former
     }
 
-    /// The network that all locations share and that none of their files makes.
+    /// The network that all locations share and that none of their files creates.
     pub(crate) fn shared_network(&self) -> Option<&str> {
         match &self.deployment.network {
             Network::Bridge { name } => Some(name),
@@ -274,14 +275,14 @@ impl Site {
         &self.places
     }
 
-    /// Where the controller is.
+    /// Location of the controller.
     pub(crate) fn controller(&self) -> &Place {
         let name = &self.deployment.controller.location;
         let found = self.places.iter().find(|place| place.location.name == *name);
         found.unwrap_or_else(|| unreachable!("looked at when it was loaded"))
     }
 
-    /// Services by name, where some are named; else all of them.
+    /// Returns the named services, or all if none are named.
     ///
     /// # Errors
     /// [`OperateError::Unknown`]: there is none of a name.
@@ -307,7 +308,7 @@ impl Site {
     }
 }
 
-/// Addresses of the machine at which sources of a worker are reached: those where they listen, on a bridge all, where their ports are
+/// Addresses of the machine for sources of a worker: those where they listen, or all on a bridge, where their ports are
 /// published.
 fn sources(service: &DeployedService, is_host: bool) -> impl Iterator<Item = (String, u16)> {
     service.sources.iter().filter_map(move |address| {
@@ -337,7 +338,7 @@ pub(crate) mod tests {
         assert_eq!(port("TIDEMILL_PORT=7\t# a tab").as_deref(), Some("7"));
     }
 
-    /// A deployment of a controller at the hub and a worker at the edge.
+    /// Writes a deployment with a controller at the hub and a worker at the edge.
     pub(crate) fn written(folder: &Path, edge: Option<&str>) {
         let service = |name: &str, role: &str| match role {
             "worker" => json!({"service": format!("worker-{name}"), "role": role, "worker": name,
@@ -365,7 +366,7 @@ pub(crate) mod tests {
     }
 
     impl Site {
-        /// With another machine in place of that of a location.
+        /// Replaces the machine of a location.
         pub(crate) fn on(mut self, location: &str, machine: &Machine) -> Self {
             for place in self.places.iter_mut().filter(|place| place.location.name == location) {
                 place.machine = machine.clone();
@@ -374,7 +375,7 @@ pub(crate) mod tests {
             self
         }
 
-        /// The same of a location that an earlier plan had.
+        /// Replaces the machine of an earlier plan's location.
         pub(crate) fn formerly_on(mut self, location: &str, machine: &Machine) -> Self {
             for former in self.former.iter_mut().filter(|former| former.name == location) {
                 former.machine = machine.clone();
@@ -383,7 +384,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Adds to what was [`written`].
+    /// Changes the document of [`written`].
     pub(crate) fn changed(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
         let path = folder.join(FILE_NAME);
         let mut document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Starts a deployment: the controller, then the workers, which join with a token each.
+//! Starts a deployment: the controller, then the workers, each of which joins with a token.
 use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::connection::{Connection, connect};
@@ -19,17 +19,17 @@ use tidemill_cluster::client::segment;
 use tidemill_deploy::deployment::ServiceRole;
 use tidemill_deploy::{IGNORED, IGNORED_FILE};
 
-/// How often the controller is asked how a run is.
+/// Polling interval for the state of a run.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// How long things may take.
+/// Timeouts.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// A container, until it is healthy.
+    /// Until a container is healthy.
     pub container: Duration,
-    /// A worker, until it has joined.
+    /// Until a worker has joined.
     pub worker: Duration,
-    /// A run, until its processes stand.
+    /// Until the processes of a run are up.
     pub run: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for Patience {
     }
 }
 
-/// What has come up.
+/// Result of starting a deployment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Up {
     /// The controller's address for this machine.
@@ -58,16 +58,16 @@ pub struct Up {
     pub machines: Vec<(String, String)>,
 }
 
-/// Starts everything and waits until all workers have joined. What runs already is left as it is: a second call after a
-/// failure goes on.
+/// Starts everything and waits until all workers have joined. Running parts are left alone: a second call after a failure
+/// continues.
 ///
 /// # Errors
-/// What is in the way, all of it where it is found before anything is started.
+/// The problems, all of them if found before the start.
 pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, Connection), OperateError> {
     let equipment = Equipment::find(site, control)?;
     are_own(&equipment)?;
     tell_of_before(site, control)?;
-    // The files may have been written anew since an upgrade whose images still count.
+    // The files may have been rewritten since an upgrade whose images still count.
     images::keep(site.folder())?;
     tell_of_accelerators(&equipment);
     checks::look(&equipment)?;
@@ -77,8 +77,8 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
     for place in site.places() {
         sending::folder(place, control)?;
     }
-    // Workers that have joined before find their controller by themselves. They are there when it begins, so that it gives
-    // what they had to nobody else.
+    // Workers that joined before find their controller by themselves. They start first, so that the controller does not
+    // reassign their work.
     for place in site.places().iter().filter(|place| joining::is_prepared(place)) {
         start(&equipment, place, ServiceRole::Worker)?;
     }
@@ -102,7 +102,7 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
         ));
     }
     let workers = joined(&equipment, &connection, patience.worker)?;
-    // A worker tells its cluster when it begins what its container may use; what moves that comes afterwards.
+    // A worker reports its container's limits to the cluster at its start; the container that moves them comes afterwards.
     for place in site.places() {
         let Some(service) = place.elastic() else { continue };
         start(&equipment, place, ServiceRole::Elastic)?;
@@ -130,7 +130,7 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
     Ok((up, connection))
 }
 
-/// No other deployment has these names on the machines.
+/// Checks that no other deployment has these names on the machines.
 fn are_own(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     let mut wrong = Vec::new();
     for (place, _) in equipment.places() {
@@ -142,13 +142,13 @@ fn are_own(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     if wrong.is_empty() { Ok(()) } else { Err(OperateError::of(wrong)) }
 }
 
-/// Tells what upgrades and earlier plans left.
+/// Reports the remains of upgrades and earlier plans.
 fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError> {
     for place in site.places() {
         let (usual, name) = (site.image(place), &place.location.name);
         if let Some(beside) = images::outdated(place, &usual)? {
             images::write(place, "", &Images::new())?;
-            // What it would go back to is older than what the deployment has now.
+            // Its state to revert to is older than the deployment.
             Record::remove(site)?;
             (control.tell)(&format!(
                 "{name}: the images of an upgrade of {beside} count no more, the deployment has {usual} now"
@@ -170,7 +170,7 @@ fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError>
     Ok(())
 }
 
-/// Tells which machines have accelerators that their containers do not get.
+/// Reports machines whose accelerators their containers do not get.
 fn tell_of_accelerators(equipment: &Equipment<'_>) {
     for (place, found) in equipment.places() {
         if place.location.has_gpu_overlay && !found.facts.has_gpu {
@@ -183,7 +183,7 @@ fn tell_of_accelerators(equipment: &Equipment<'_>) {
     }
 }
 
-/// Starts services of a kind; Compose leaves alone what is as it should be.
+/// Starts services of a kind; Compose leaves correct ones alone.
 fn start(equipment: &Equipment<'_>, place: &Place, role: ServiceRole) -> Result<(), OperateError> {
     let services = place.location.services.iter().filter(|service| service.role == role);
     let names: Vec<&str> = services.map(|service| service.service.as_str()).collect();
@@ -203,7 +203,7 @@ fn controller(equipment: &Equipment<'_>, patience: Patience) -> Result<Connectio
             Err(OperateError::NotUp) => return Ok(false),
             Err(error) => return Err(error),
         };
-        // Its port is open a moment after its files are there. What it refuses it refuses again.
+        // Its port opens shortly after its files appear. A refusal is repeated.
         let answers = match found.client.get::<Vec<WorkerView>>("/v1/workers") {
             Ok(_) => true,
             Err(error) if error.is_refusal() => return Err(OperateError::refused(error)),
@@ -223,7 +223,7 @@ fn controller(equipment: &Equipment<'_>, patience: Patience) -> Result<Connectio
     connection.ok_or(OperateError::NotUp)
 }
 
-/// Adds who has a port that is taken.
+/// Adds the owner of a port that is in use.
 fn with_owner(equipment: &Equipment<'_>, place: &Place, error: OperateError) -> OperateError {
     let OperateError::Causes(mut found) = error else { return error };
     for cause in &mut found {
@@ -236,7 +236,7 @@ fn with_owner(equipment: &Equipment<'_>, place: &Place, error: OperateError) -> 
     OperateError::Causes(found)
 }
 
-/// Keeps the access token for `tidemill login` and others, readable for this user alone.
+/// Stores the access token for `tidemill login` and others, readable for this user alone.
 fn keep_token(site: &Site, token: &str) -> Result<(), OperateError> {
     ignore_secrets(site)?;
     let path = site.admin_token();
@@ -248,7 +248,7 @@ fn keep_token(site: &Site, token: &str) -> Result<(), OperateError> {
     written().map_err(|source| OperateError::File { path: path.clone(), source })
 }
 
-/// A folder that can be kept in a repository keeps its secrets out of there; one that an older version wrote, too.
+/// Keeps secrets out of a repository, also in a folder that an older version wrote.
 fn ignore_secrets(site: &Site) -> Result<(), OperateError> {
     let path = site.path(IGNORED_FILE);
     let failed = |source| OperateError::File { path: path.clone(), source };
@@ -266,7 +266,7 @@ fn ignore_secrets(site: &Site) -> Result<(), OperateError> {
     fs::write(&path, format!("{known}{end}{}\n", missing.join("\n"))).map_err(failed)
 }
 
-/// Waits until all workers have joined; their names. Of those that have not it is told why, all at once.
+/// Waits until all workers have joined; returns their names. Reports all that have not, with reasons.
 fn joined(
     equipment: &Equipment<'_>,
     connection: &Connection,
@@ -276,7 +276,7 @@ fn joined(
     let until = clock::now() + patience;
     for (place, _) in equipment.places() {
         for (service, worker) in place.workers() {
-            // All of them have the same time: the later ones had it while the first was waited for.
+            // All have one deadline: the later ones used the time during which the first was awaited.
             let patience = until.saturating_duration_since(clock::now()).max(Duration::from_secs(2));
             let wanted = Wanted::of(place, &service.service, "its joining", patience);
             let result = wait(equipment, &wanted, |_| Ok(alive(connection)?.iter().any(|one| one == worker)));
@@ -288,7 +288,7 @@ fn joined(
     if missing.is_empty() { Ok(joined) } else { Err(OperateError::of(missing)) }
 }
 
-/// Workers that were heard lately. A controller that does not answer at the moment has heard none.
+/// Returns the workers with a recent heartbeat. None if the controller does not answer at the moment.
 pub(crate) fn alive(connection: &Connection) -> Result<Vec<String>, OperateError> {
     match connection.client.get::<Vec<WorkerView>>("/v1/workers") {
         Ok(workers) => Ok(workers.into_iter().filter(|one| one.is_alive).map(|one| one.name).collect()),
@@ -297,10 +297,10 @@ pub(crate) fn alive(connection: &Connection) -> Result<Vec<String>, OperateError
     }
 }
 
-/// Waits until a run's processes stand, or it is over.
+/// Waits until a run's processes are up, or it is over.
 ///
 /// # Errors
-/// It takes too long; the controller does not know it.
+/// The timeout is over; the controller does not know the run.
 pub fn submitted(
     connection: &Connection,
     run: &str,
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::site::tests::written;
 
-    /// What Git would take of the folder.
+    /// The files of the folder that Git would add.
     fn taken(folder: &std::path::Path) -> String {
         let git = |words: &[&str]| {
             let told = std::process::Command::new("git").args(words).current_dir(folder).output().unwrap();

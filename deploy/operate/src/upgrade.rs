@@ -1,8 +1,9 @@
-//! Gives the containers of a deployment another image, one after the other, and goes back where one does not come up with it.
+//! Upgrades the containers of a deployment to another image, one after the other, and reverts if one does not come up.
 //!
-//! Workers go first and the controller last: a worker that is started again takes its processes of runs up from the last
-//! checkpoint, so that no record is lost or doubled, and all others go on meanwhile. One counts when its healthcheck says so, the
-//! controller hears it, and what runs did there they do again; a run that fails meanwhile fails the upgrade.
+//! Workers are first and the controller last: a restarted worker resumes its processes of runs from the last checkpoint, so
+//! that no record is lost or doubled, and all others continue meanwhile. A container is done when its health check
+//! succeeds, the controller receives its heartbeats, and the runs work there again; a run that fails meanwhile fails the
+//! upgrade.
 mod record;
 mod runs;
 
@@ -28,36 +29,36 @@ use tidemill_deploy::deployment::{DeployedService, ServiceRole};
 
 /// A container that has just started may still end.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How often a controller that does not answer is asked.
+/// Polling interval for a controller that does not answer.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What came of it.
+/// Result of an upgrade.
 #[derive(Debug, Clone, Serialize)]
 pub struct Upgraded {
-    /// The image that was wanted.
+    /// The new image.
     pub image: String,
-    /// Services that have it now and had another one.
+    /// Services that were changed to it.
     pub changed: Vec<String>,
     /// Services that had it already.
     pub unchanged: Vec<String>,
-    /// The service that did not come up with it, or under which a run failed; all have their old images again.
+    /// The service that did not come up with it, or during whose change a run failed; all have their old images again.
     pub failed: Option<String>,
-    /// Why it did not.
+    /// The reason.
     pub reason: Option<String>,
     /// Services that did not come up with their old image either.
     pub broken: Vec<String>,
 }
 
-/// A service and what it has.
+/// A service and its present image.
 struct Step<'a> {
     place: &'a Place,
     service: &'a DeployedService,
     now: Container,
-    /// What it had before the upgrade began.
+    /// Its image before the upgrade started.
     old: Old,
 }
 
-/// An image by its name, and by what that is on a machine.
+/// An image by its name, and by its digest on a machine.
 #[derive(Debug, Clone, Copy)]
 struct Target<'a> {
     name: &'a str,
@@ -69,13 +70,14 @@ impl Target<'_> {
         container.image == self.name && container.image_id == self.id
     }
 
-    /// Whether it is there already: an upgrade that was interrupted may have made a container that nobody has started.
+    /// Whether a running container has it already: an interrupted upgrade may have left a created container that was not
+    /// started.
     fn runs_in(&self, container: &Container) -> bool {
         self.is_of(container) && container.runs()
     }
 }
 
-/// The controller, asked again by another way where one is lost.
+/// A connection to the controller, reopened when it is lost.
 struct Watch<'a> {
     site: &'a Site,
     control: Control<'a>,
@@ -83,7 +85,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// What it tells; none: it does not answer at the moment.
+    /// Returns the controller's report; `None` if it does not answer at the moment.
     fn look(&mut self) -> Result<Option<Seen>, OperateError> {
         if self.connection.is_none() {
             self.connection = match connect(self.site, self.control) {
@@ -107,12 +109,12 @@ impl Watch<'_> {
     }
 }
 
-/// Upgrades all containers to an image. Where one does not come up with it, or a run fails meanwhile, all that were changed get their old
-/// image back, the last one first; also what an upgrade changed that was interrupted.
+/// Upgrades all containers to an image. If one does not come up with it, or a run fails meanwhile, all changed ones are
+/// reverted, the last one first; also those of an interrupted upgrade.
 ///
 /// # Errors
-/// Something is in the way before anything is changed; the deployment is not up; somebody wants an end, which leaves each container with the
-/// one image or the other.
+/// Problems found before anything is changed; the deployment is not up; an interruption, which leaves each container with
+/// the one image or the other.
 pub fn upgrade(
     site: &Site,
     image: &str,
@@ -149,7 +151,7 @@ pub fn upgrade(
             }
         }
     }
-    // What is not known is no success: after an interrupt here the same command looks again, and the record stays for it.
+    // An unknown result is no success: after an interruption the record stays, and the command can be repeated.
     let ended = match done.failed {
         None => what_ended(&record.runs, (SETTLED, patience.container), control, || watch.look())?,
         Some(_) => None,
@@ -171,7 +173,8 @@ pub fn upgrade(
     Ok(done)
 }
 
-/// All services with their images of now, workers in the order of the locations, then the controller; and what there was before.
+/// Returns all services with their present images, workers in the order of the locations, then the controller; and the
+/// earlier state.
 fn steps<'a>(
     equipment: &Equipment<'a>,
     image: &str,
@@ -206,8 +209,8 @@ fn steps<'a>(
     Ok((steps.collect(), record))
 }
 
-/// Gives a service the image and waits until it does again what it did; whether it had another one. One that has the image is
-/// waited for as well: it may have got it a moment ago.
+/// Changes a service to the image and waits until it works again; returns whether it had another one. One that has the
+/// image is awaited as well, since it may be new.
 fn forwards(
     equipment: &Equipment<'_>,
     watch: &mut Watch<'_>,
@@ -232,7 +235,7 @@ fn forwards(
     Ok(!had_it)
 }
 
-/// Gives back what services had, the last one first.
+/// Reverts services, the last one first.
 fn backwards(
     equipment: &Equipment<'_>,
     watch: &mut Watch<'_>,
@@ -245,11 +248,11 @@ fn backwards(
     let mut doing = doing;
     for step in steps.iter().rev() {
         let name = step.service.service.clone();
-        // Asked anew: some have been changed since the steps were made.
+        // Queried again: some have changed since the steps were made.
         let now = equipment.engine(step.place).container(&step.place.location.project, &name);
         let has_old = matches!(&now, Ok(Some(now)) if now.image_id == step.old.id && now.runs());
         let result = match has_old {
-            // An interrupt may have come between the word and the deed.
+            // An interruption may have come between naming the image and the change.
             true => name_image(equipment, step, &step.old.image),
             false => {
                 let has_controller = !done.broken.contains(&equipment.site.deployment().controller.service);
@@ -277,7 +280,7 @@ fn go_back(
     patience: Patience,
 ) -> Result<(), OperateError> {
     let name = &step.service.service;
-    // Its name may be that of another image by now.
+    // Its name may have moved to another image.
     let named =
         equipment.engine(step.place).image(&step.old.image)?.is_some_and(|facts| facts.id == step.old.id);
     let image = if named { &step.old.image } else { &step.old.id };
@@ -288,11 +291,11 @@ fn go_back(
     if let Some(seen) = watch.look()? {
         *doing = std::mem::take(doing).without_failed(&seen);
     }
-    // Without the controller a worker has its old image, and nobody can say more.
+    // Without the controller only the worker's old image can be checked.
     comes_up(equipment, watch, step, target, has_controller.then_some(doing), patience)
 }
 
-/// Has Compose take an image for a service.
+/// Names an image of a service for Compose.
 fn name_image(equipment: &Equipment<'_>, step: &Step<'_>, image: &str) -> Result<(), OperateError> {
     let (place, name) = (step.place, step.service.service.as_str());
     let usual = equipment.site.image(place);
@@ -304,16 +307,16 @@ fn name_image(equipment: &Equipment<'_>, step: &Step<'_>, image: &str) -> Result
     images::write(place, &usual, &own)
 }
 
-/// Has the container of a service made anew, for the image that was named.
+/// Recreates the container of a service for the named image.
 fn start(equipment: &Equipment<'_>, step: &Step<'_>) -> Result<(), OperateError> {
     let (place, name) = (step.place, step.service.service.as_str());
     sending::folder(place, equipment.control)?;
     equipment.compose(place, &["up", "--detach", "--no-deps", name])?;
-    // Whoever asks too early is told of the container that is about to end.
+    // A query right away would see the old container.
     equipment.control.pause(SETTLED)
 }
 
-/// Waits until a service has an image, is healthy, and runs do again what they did; without `doing`, until its container runs.
+/// Waits until a service has an image, is healthy, and its runs work again; without `doing`, until its container runs.
 fn comes_up(
     equipment: &Equipment<'_>,
     watch: &mut Watch<'_>,
@@ -362,10 +365,11 @@ fn comes_up(
     }
 }
 
-/// A run may fail a moment after all has come up: why the upgrade fails, when one has, or when nobody can say for so long that none has.
+/// Watches runs for a moment after the upgrade. Returns the reason if one has failed, or if that cannot be determined in
+/// time.
 ///
 /// # Errors
-/// Somebody wants an end: then it is not known either.
+/// An interruption: then the result is unknown.
 fn what_ended(
     doing: &Doing,
     (settled, patience): (Duration, Duration),
@@ -416,7 +420,7 @@ mod tests {
         assert!(silent.contains("has not answered"), "{silent}");
         let refused = what_ended(&doing, LONG, NOBODY, || Err(OperateError::NotUp)).unwrap();
         assert!(refused.is_some());
-        // One that answers again in time is heard.
+        // An answer in time counts.
         let mut looks = 0;
         let told = what_ended(&doing, LONG, NOBODY, || {
             looks += 1;
@@ -426,7 +430,7 @@ mod tests {
         assert_eq!(looks, 3);
     }
 
-    /// Compose was interrupted between making a container and starting it: the same command starts it.
+    /// Compose was interrupted between creating a container and starting it: repeating the command starts it.
     #[test]
     fn a_container_that_nobody_has_started_has_not_been_upgraded() {
         let target = Target { name: "tidemill:2", id: "sha256:2" };

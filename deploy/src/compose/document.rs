@@ -1,8 +1,8 @@
-//! What a Compose file holds, as far as it is used here.
+//! Structure of a Compose file, as far as it is used here.
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A file.
+/// A Compose file.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ComposeFile {
     pub(super) services: BTreeMap<String, Service>,
@@ -54,7 +54,7 @@ pub(super) struct Service {
     pub(super) labels: BTreeMap<String, String>,
 }
 
-/// What is mounted where.
+/// A mount.
 #[derive(Debug, Serialize)]
 pub(super) struct Mount {
     #[serde(rename = "type")]
@@ -72,7 +72,7 @@ pub(super) struct ServiceSecret {
     pub(super) target: String,
 }
 
-/// How it is found out whether a container is well.
+/// The health check of a container.
 #[derive(Debug, Serialize)]
 pub(super) struct HealthCheck {
     pub(super) test: Vec<String>,
@@ -82,14 +82,14 @@ pub(super) struct HealthCheck {
     pub(super) start_period: &'static str,
 }
 
-/// Where what a container says goes.
+/// The log driver of a container.
 #[derive(Debug, Serialize)]
 pub(super) struct Logging {
     pub(super) driver: &'static str,
     pub(super) options: BTreeMap<&'static str, &'static str>,
 }
 
-/// A network that the files of all locations use, and none of them makes.
+/// A network shared by the files of all locations, and created by none of them.
 #[derive(Debug, Serialize)]
 pub(super) struct ExternalNetwork {
     pub(super) name: String,
@@ -121,19 +121,19 @@ pub(super) struct GpuService {
     pub(super) deploy: Deploy,
 }
 
-/// What is reserved for it.
+/// Its reservations.
 #[derive(Debug, Serialize)]
 pub(super) struct Deploy {
     pub(super) resources: Resources,
 }
 
-/// What is reserved for it.
+/// Its reservations.
 #[derive(Debug, Serialize)]
 pub(super) struct Resources {
     pub(super) reservations: Reservations,
 }
 
-/// What is reserved for it.
+/// Its reservations.
 #[derive(Debug, Serialize)]
 pub(super) struct Reservations {
     pub(super) devices: Vec<Device>,
@@ -143,7 +143,7 @@ pub(super) struct Reservations {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) driver: &'static str,
-    /// Numbers, so that containers of one machine do not all get its first ones.
+    /// Device ids, so that containers of one machine do not all get its first devices.
     pub(super) device_ids: Vec<String>,
     pub(super) capabilities: Vec<&'static str>,
 }

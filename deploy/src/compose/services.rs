@@ -11,28 +11,28 @@ use std::collections::BTreeMap;
 use tidemill_spec::infrastructure::Architecture;
 use tidemill_spec::units::Bytes;
 
-/// Another image than the deployment's.
+/// Overrides the deployment's image.
 pub(super) const IMAGE_VARIABLE: &str = "TIDEMILL_IMAGE";
-/// The controller's port on its machine.
+/// Sets the controller's port on its machine.
 pub(super) const PORT_VARIABLE: &str = "TIDEMILL_PORT";
-/// The controller's port for the processes of runs, where it is one of its machine.
+/// Sets the controller's port for the processes of runs, on the machine's network.
 pub(super) const HOSTS_PORT_VARIABLE: &str = "TIDEMILL_HOSTS_PORT";
-/// Where workers serve metrics.
+/// Sets the address at which workers serve metrics.
 pub(super) const METRICS_VARIABLE: &str = "TIDEMILL_METRICS_ADDRESS";
-/// Where the socket of the engine is, for what moves limits.
+/// Sets the path of the engine's socket, for the elastic agent.
 pub(super) const SOCKET_VARIABLE: &str = "TIDEMILL_DOCKER_SOCKET";
-/// Where engines have it.
+/// Usual path of the engine's socket.
 pub(super) const SOCKET: &str = "/var/run/docker.sock";
-/// Where machines have control groups.
+/// Path of control groups.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
-/// Where it keeps what limits it found.
+/// Folder for the original limits.
 const ELASTIC_FOLDER: &str = "/run/tidemill/elastic";
-/// Workers whose limits are moved have this label; its value names who moves them.
+/// Label of workers with elastic limits; its value names their agent.
 const ELASTIC_LABEL: &str = "tidemill.elastic";
-/// Where the secret is in the container.
+/// Path of the secret in the container.
 const JOIN: &str = "/run/secrets/join";
 
-/// Compose fills in what follows a dollar sign.
+/// Escapes dollar signs, after which Compose substitutes variables.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -41,7 +41,7 @@ fn literals<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     texts.into_iter().map(literal).collect()
 }
 
-/// A size as both versions of Compose read it.
+/// Formats a size for both versions of Compose.
 fn size(bytes: Bytes) -> String {
     match bytes.0 {
         bytes if bytes % (1 << 30) == 0 => format!("{}g", bytes >> 30),
@@ -50,7 +50,7 @@ fn size(bytes: Bytes) -> String {
     }
 }
 
-/// What all containers have in common.
+/// Returns the common part of all containers.
 fn service(layout: &Layout, site: &Site, (volume, target): (String, &str), asked: &[&str]) -> Service {
     let is_bridge = layout.network == NetworkMode::Bridge;
     let test = ["CMD", "tidemill"].iter().chain(asked).map(|word| (*word).to_owned()).collect();
@@ -101,7 +101,7 @@ pub(super) fn controller(layout: &Layout, site: &Site) -> Service {
     let mut service = service(layout, site, (SERVICE.to_owned(), STATE_FOLDER), &["health", &metrics]);
     service.mem_limit = Some(size(CONTROLLER_MEMORY));
     service.command = literals(command);
-    // On the machine's own network its ports are the machine's; on a bridge only the one that is published is.
+    // On the machine's own network its ports are the machine's; on a bridge only the published one is.
     let port = |variable: &str, port: u16| match layout.network {
         NetworkMode::Bridge => format!("0.0.0.0:{port}"),
         NetworkMode::Host => format!("{}:${{{variable}:-{port}}}", layout.everywhere()),
@@ -122,7 +122,7 @@ pub(super) fn controller(layout: &Layout, site: &Site) -> Service {
 
 pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
     let (metrics, asked) = match layout.network {
-        // Nobody is in the network who is not of the deployment.
+        // Only containers of the deployment are in the network.
         NetworkMode::Bridge => {
             (format!("0.0.0.0:{}", unit.metrics_port), format!("127.0.0.1:{}", unit.metrics_port))
         }
@@ -141,7 +141,7 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
     }
     if layout.network == NetworkMode::Bridge {
         service.hostname = Some(unit.short.clone());
-        // Who sends records is outside.
+        // Senders of records are outside.
         service.ports = unit.streams.listens.iter().map(|port| format!("{port}:{port}")).collect();
     }
     if unit.writes {
@@ -167,8 +167,9 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
     service
 }
 
-/// What moves limits between the workers of its machine. It has to see the engine's containers, their processes and their control groups, which
-/// is as much as root may: so it is a container of its own that runs nothing of a workflow, and that no network leads to.
+/// Returns the container that moves limits between the workers of its machine. It needs access to the engine's containers,
+/// their processes and their control groups, which equals root. So it is a separate container that runs no part of a
+/// workflow and that no network reaches.
 pub(super) fn elastic(layout: &Layout, site: &Site, elastic: &Elastic) -> Service {
     let label = format!("{ELASTIC_LABEL}={}", elastic.name);
     let mut service =
@@ -200,15 +201,15 @@ pub(super) fn elastic(layout: &Layout, site: &Site, elastic: &Elastic) -> Servic
     service.volumes.push(bind(CONTROL_GROUPS.to_owned(), CONTROL_GROUPS));
     service.volumes.push(bind(format!("${{{SOCKET_VARIABLE}:-{SOCKET}}}"), SOCKET));
     (service.network_mode, service.networks, service.pid) = (Some("none"), Vec::new(), Some("host"));
-    // Control groups and the socket belong to root. Without capabilities it can do nothing else that root could.
+    // Control groups and the socket belong to root. Without capabilities it has no other rights of root.
     service.user = "0:0".to_owned();
-    // The first process is the machine's own.
+    // Its first process is the machine's own.
     service.init = false;
     service.mem_limit = Some("128m".to_owned());
     service
 }
 
-/// The volume for what its sinks write by absolute paths.
+/// Name of the volume for sinks that write absolute paths.
 pub(super) fn results(unit: &Unit) -> String {
     format!("results-{}", unit.short)
 }

@@ -11,7 +11,7 @@ use tidemill_spec::infrastructure::Architecture;
 /// Folder of the secret.
 const JOIN_FOLDER: &str = "/run/tidemill";
 
-/// What differs between the pods.
+/// Differences between the pods.
 struct Parts {
     command: Vec<String>,
     ports: Value,
@@ -22,7 +22,7 @@ struct Parts {
     nodes: Map<String, Value>,
 }
 
-/// A pod that may do nothing but what it has to.
+/// Returns a pod with the least rights.
 fn pod(layout: &Layout, name: &str, parts: Parts) -> Value {
     let probe = |more: &[&str], period: u32, failures: u32| {
         let mut command = vec!["tidemill", "health", &parts.asked];
@@ -80,7 +80,7 @@ fn pod(layout: &Layout, name: &str, parts: Parts) -> Value {
     pod
 }
 
-/// Nodes of a site.
+/// Returns the node selector of a site.
 fn nodes(site: &Site) -> Map<String, Value> {
     let mut nodes = Map::new();
     nodes.insert(TIER_LABEL.to_owned(), json!(site.tier));
@@ -118,7 +118,7 @@ pub(super) fn controller(layout: &Layout) -> Value {
     pod(layout, SERVICE, parts)
 }
 
-/// Limits of a machine, as both what is asked for and what may be used.
+/// Returns the limits of a machine, as requests and limits.
 fn resources(unit: &Unit) -> Value {
     let mut limits = Map::new();
     if let Some(processors) = unit.processors {
@@ -142,7 +142,7 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Value {
     if unit.writes {
         command.extend(["--results".to_owned(), RESULTS_FOLDER.to_owned()]);
     }
-    // What follows `$(` would be filled in.
+    // Kubernetes substitutes variables after `$(`.
     let command = command.into_iter().map(|text| text.replace("$(", "$$(")).collect();
     let mut mounts = vec![json!({"name": "join", "mountPath": JOIN_FOLDER, "readOnly": true})];
     let mut volumes = vec![json!({

@@ -1,4 +1,5 @@
-//! Who speaks with whom: pods of the deployment with each other, people with the controller, Prometheus with the ports of metrics.
+//! Network policies: traffic between pods of the deployment, from people to the controller, and from Prometheus to the
+//! ports of metrics.
 use super::{metadata, selector};
 use crate::layout::{Layout, SERVICE, Streams, Unit};
 use crate::{PORT, WORKER_METRICS_PORT};
@@ -70,7 +71,7 @@ pub(super) fn all(layout: &Layout) -> Vec<Value> {
     policies
 }
 
-/// Who sends records to the sources of a worker, and to whom these connect; none: they are asked by nobody and ask nobody.
+/// Returns the policy for senders and servers of a worker's sources; `None` if it has neither.
 fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
     let Streams { listens, connects, .. } = &unit.streams;
     let rules = |ports: &[u16]| {

@@ -1,10 +1,10 @@
-//! Where the controller is, and how the others reach it.
+//! Placement of the controller, and its address.
 use super::Site;
 use crate::error::DeployError;
 use crate::request::{NetworkMode, Request, Target};
 use tidemill_spec::infrastructure::Infrastructure;
 
-/// The controller's site; one that has no workers is added.
+/// Returns the controller's site; adds one without workers if needed.
 pub(super) fn choose(
     request: &Request<'_>,
     infrastructure: Option<&Infrastructure>,
@@ -16,7 +16,7 @@ pub(super) fn choose(
     }
 }
 
-/// That of a location or of a tier.
+/// Returns the site of a location or a tier.
 fn named(
     wanted: &str,
     infrastructure: Option<&Infrastructure>,
@@ -31,7 +31,7 @@ fn named(
     if !of_tier.is_empty() {
         return reached(wanted, &of_tier, sites);
     }
-    // A location of the infrastructure where the plan has no workers.
+    // A location of the infrastructure without workers in the plan.
     let tiers = infrastructure.map(|infrastructure| infrastructure.tiers.as_slice()).unwrap_or_default();
     let all = tiers.iter().flat_map(|tier| match tier.locations.is_empty() {
         true => vec![(tier.id.as_str(), None)],
@@ -59,7 +59,7 @@ fn indices(sites: &[Site], is_it: impl Fn(&Site) -> bool) -> Vec<usize> {
     (0..sites.len()).filter(|index| is_it(&sites[*index])).collect()
 }
 
-/// That of the highest tier that has workers.
+/// Returns the site of the highest tier with workers.
 fn highest(infrastructure: Option<&Infrastructure>, sites: &[Site]) -> Result<usize, DeployError> {
     let tier = match infrastructure {
         // They are in the order of the tiers.
@@ -73,7 +73,7 @@ fn highest(infrastructure: Option<&Infrastructure>, sites: &[Site]) -> Result<us
     reached(&tier, &indices(sites, |site| site.tier == tier), sites)
 }
 
-/// The only one of these, or the only one that others reach.
+/// Returns the only one of these, or the only reachable one.
 fn reached(tier: &str, of_tier: &[usize], sites: &[Site]) -> Result<usize, DeployError> {
     if let [only] = of_tier {
         return Ok(*only);
@@ -93,7 +93,7 @@ fn reached(tier: &str, of_tier: &[usize], sites: &[Site]) -> Result<usize, Deplo
     }
 }
 
-/// How the others reach it.
+/// Returns its address for the others.
 pub(super) fn address(
     target: Target,
     network: NetworkMode,

@@ -2,13 +2,13 @@
 use super::texts;
 use tidemill_spec::workflow::Workflow;
 
-/// What there is beneath `/dev` in every container too.
+/// Paths below `/dev` that exist in every container.
 const EVERYWHERE: &[&str] = &[
     "console", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
     "tty", "urandom", "zero",
 ];
 
-/// Whether a path is one of a device that only some machines have.
+/// Whether a path is a device that only some machines have.
 pub(super) fn is_device(path: &str) -> bool {
     let Some(name) = path.strip_prefix("/dev/") else { return false };
     let mut parts = name.split('/');
@@ -16,7 +16,7 @@ pub(super) fn is_device(path: &str) -> bool {
     !first.is_empty() && !EVERYWHERE.contains(&first) && !name.split('/').any(|part| part == "..")
 }
 
-/// Whether Compose can give it to a container: it has the path there behind a colon.
+/// Whether Compose can pass it to a container: its syntax separates paths by colons.
 pub(crate) fn has_a_plain_name(path: &str) -> bool {
     !path.contains(':')
 }

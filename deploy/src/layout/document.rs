@@ -1,4 +1,4 @@
-//! What is told to programs.
+//! The description for programs.
 use super::{ELASTIC, Layout, SERVICE, Site, Unit};
 use crate::STATE_FOLDER;
 use crate::deployment::{
@@ -42,7 +42,7 @@ impl Layout {
         }
     }
 
-    /// Locations of before that are none now.
+    /// Returns earlier locations that the present plan lacks.
     fn former(&self, request: &Request<'_>) -> Vec<FormerLocation> {
         let is_now = |former: &FormerLocation| {
             let is_it = |site: &Site| {

@@ -1,4 +1,4 @@
-//! Whose limits follow the load: workers of a machine whose workflow has `resources: {mode: elastic}`.
+//! Elastic limits: workers of a machine whose workflow has `resources: {mode: elastic}`.
 use super::{Site, Unit};
 use std::time::Duration;
 use tidemill_spec::units::Bytes;
@@ -7,20 +7,20 @@ use tidemill_spec::workflow::{ResourceMode, Resources, Workflow};
 /// The container that moves processors and memory between the workers of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Elastic {
-    /// The value of the label that these workers have.
+    /// The label value of these workers.
     pub(crate) name: String,
-    /// What they may use together.
+    /// Their total processors.
     pub(crate) processors: f64,
     pub(crate) memory: Bytes,
     pub(crate) period: Duration,
 }
 
-/// What the workflow wants, where it wants limits that follow the load.
+/// Returns the workflow's resources, if they are elastic.
 pub(crate) fn wanted(workflow: Option<&Workflow>) -> Option<&Resources> {
     workflow?.resources.as_ref().filter(|resources| resources.mode.value == ResourceMode::Elastic)
 }
 
-/// What a run may take of a worker, and its machine has.
+/// Returns a run's share of a worker, limited by its machine.
 fn part(resources: &Resources, unit: &Unit) -> Option<(f64, u64)> {
     let processors = resources.processors.as_ref()?.value;
     let memory = resources.memory.as_ref()?.value.0;
@@ -30,8 +30,8 @@ fn part(resources: &Resources, unit: &Unit) -> Option<(f64, u64)> {
     ))
 }
 
-/// Gives each machine one, at the first of its locations that has workers. Workers of one machine share one cap, the sum of what each may
-/// use; that of another machine cannot be lent.
+/// Assigns an agent to each machine, at the first of its locations with workers. Workers of one machine share one cap, the
+/// sum of their limits; machines cannot lend to each other.
 pub(super) fn assign(workflow: Option<&Workflow>, is_one_machine: bool, project: &str, sites: &mut [Site]) {
     let Some(resources) = wanted(workflow) else { return };
     let mut machines: Vec<(Option<String>, usize)> = Vec::new();

@@ -1,11 +1,11 @@
-//! Whether a plan is for an infrastructure, and which of its machines a worker is.
+//! Checks a plan against an infrastructure, and maps workers to its machines.
 use crate::error::DeployError;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::infrastructure::{Infrastructure, WorkerType};
 use tidemill_spec::plan::{PlanFile, PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::value::Step::{Index, Key};
 
-/// Every worker is of a tier, a location and a type that the infrastructure has.
+/// Checks that tier, location and type of every worker exist in the infrastructure.
 pub(super) fn check(plan: &PlanFile, infrastructure: &Infrastructure) -> Result<(), DeployError> {
     let found: Diagnostics = (0..)
         .zip(&plan.plan.workers)
@@ -18,7 +18,7 @@ pub(super) fn check(plan: &PlanFile, infrastructure: &Infrastructure) -> Result<
     if found.is_empty() { Ok(()) } else { Err(DeployError::Plan(found)) }
 }
 
-/// What of a worker the infrastructure does not have: its key, and what to say.
+/// Returns the unknown attribute of a worker: its key, and the message.
 fn unknown(worker: &PlanWorker, infrastructure: &Infrastructure) -> Option<(&'static str, String, String)> {
     let name = &infrastructure.name;
     let Some(tier) = infrastructure.tier(&worker.tier) else {
@@ -42,7 +42,7 @@ fn unknown(worker: &PlanWorker, infrastructure: &Infrastructure) -> Option<(&'st
     None
 }
 
-/// The machine that a worker of a plan is: the one of its name, else one of its type at its location.
+/// Returns the machine of a worker: the one of its name, else one of its type at its location.
 pub(super) fn machine<'a>(worker: &PlanWorker, infrastructure: &'a Infrastructure) -> Option<&'a WorkerType> {
     let machines = &infrastructure.tier(&worker.tier)?.workers;
     let of_type = |machine: &&WorkerType| machine.worker_type.value == worker.worker_type;

@@ -1,25 +1,25 @@
-//! Which ports a deployment has.
+//! Ports of a deployment.
 use super::Site;
 use crate::error::DeployError;
 use crate::request::NetworkMode;
 use crate::{CONTROLLER_METRICS_PORT, HOSTS_PORT, PORT, WORKER_METRICS_PORT};
 
-/// Ports that the controller listens at.
+/// Ports of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports {
     /// For people and workers.
     pub(crate) people: u16,
     /// For the processes of runs.
     pub(crate) processes: u16,
-    /// For metrics, to its own machine.
+    /// For metrics, on its own machine only.
     pub(crate) metrics: u16,
-    /// That of the machine which leads to the one for people, where the network is a bridge.
+    /// The machine's port that leads to the one for people, if the network is a bridge.
     pub(crate) published: u16,
 }
 
 impl Ports {
-    /// Gives each worker a port too. Those on the machines' own networks differ from each other also where locations share a machine, and
-    /// from those of a deployment with another first port as long as that is far enough from this one.
+    /// Assigns a port to each worker, too. Ports on the machines' own networks are unique even if locations share a
+    /// machine, and differ from those of a deployment with a sufficiently distant first port.
     pub(super) fn number(
         first: Option<u16>,
         network: NetworkMode,

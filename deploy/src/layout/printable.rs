@@ -1,4 +1,4 @@
-//! Texts that become parts of files: none of them may begin a line of its own there, and labels of nodes have a form.
+//! Checks of texts that become parts of files: none may start a new line there, and labels of nodes have a format.
 use super::Site;
 use crate::error::DeployError;
 use crate::request::{Request, Target};
@@ -6,7 +6,7 @@ use crate::request::{Request, Target};
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
 
-/// All texts of a deployment can be written where they are to be.
+/// Checks that all texts of a deployment can be written.
 pub(super) fn check(request: &Request<'_>, sites: &[Site]) -> Result<(), DeployError> {
     let mut texts: Vec<(&'static str, &str)> = vec![
         ("name of the workflow", request.plan.plan.workflow.name.as_str()),
@@ -32,12 +32,12 @@ pub(super) fn check(request: &Request<'_>, sites: &[Site]) -> Result<(), DeployE
     }
 }
 
-/// What ends a line for one or another of those that read the files.
+/// Whether a character ends a line for any reader of the files.
 fn breaks(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether a text can be the value of a label.
+/// Whether a text is a valid label value.
 fn is_label(text: &str) -> bool {
     let is_end = |c: char| c.is_ascii_alphanumeric();
     let is_part = |c: char| is_end(c) || "-_.".contains(c);

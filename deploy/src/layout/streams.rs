@@ -1,18 +1,18 @@
-//! Ports of sources of kind `tcp`: one that listens has to be reached from outside, and one that connects has to reach somebody.
+//! Ports of sources of kind `tcp`: a listening one must be reachable from outside, a connecting one must reach its server.
 use tidemill_spec::workflow::{Source, Workflow};
 
 /// Ports of the sources of a worker, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Streams {
-    /// They listen there, for others than themselves.
+    /// Ports at which sources listen for others.
     pub(crate) listens: Vec<u16>,
-    /// The same with the host, as `HOST:PORT`.
+    /// Addresses of these ports, as `HOST:PORT`.
     pub(crate) addresses: Vec<String>,
-    /// They connect to these, somewhere.
+    /// Ports of servers to which sources connect.
     pub(crate) connects: Vec<u16>,
 }
 
-/// Host and port of an option of a source of kind `tcp`.
+/// Parses host and port of an option of a source of kind `tcp`.
 fn address<'a>(source: &'a Source, option: &str) -> Option<(&'a str, u16)> {
     if source.kind.as_str() != "tcp" {
         return None;
@@ -21,12 +21,12 @@ fn address<'a>(source: &'a Source, option: &str) -> Option<(&'a str, u16)> {
     Some((host, port.parse().ok()?))
 }
 
-/// Whether only processes in the same container reach who listens there.
+/// Whether only processes in its container reach a listener at this host.
 fn is_inside(host: &str) -> bool {
     host == "localhost" || host == "[::1]" || host.starts_with("127.")
 }
 
-/// Of the sources that a worker has.
+/// Returns the ports of a worker's sources.
 pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
     let mut found = Streams::default();
     for source in workflow.sources.iter().filter(|source| has(source.id.as_str())) {
@@ -42,8 +42,8 @@ pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
     found
 }
 
-/// Sources that listen at another address than all of their container, with it: they are reached by nobody else, or find that the container,
-/// which has an address of its own, does not have this one.
+/// Returns sources that listen at a specific address, with it: they are unreachable from outside, or the container, which
+/// has its own address, lacks this one.
 pub(crate) fn unheard(workflow: &Workflow) -> Vec<(String, String)> {
     let of = |source: &Source| {
         let (host, port) =

@@ -1,4 +1,4 @@
-//! What to type for Compose.
+//! Commands for Compose.
 use super::{INDENT, submission};
 use crate::layout::{ELASTIC, Layout, SERVICE, Site};
 use crate::request::{NetworkMode, Request};
@@ -24,7 +24,7 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
     )
 }
 
-/// What moves limits, and what it may do for that.
+/// Describes the elastic agent, and its rights.
 fn elastic(layout: &Layout) -> String {
     let names: Vec<&str> =
         layout.sites.iter().filter(|site| site.elastic.is_some()).map(|site| site.name.as_str()).collect();
@@ -40,7 +40,7 @@ fn elastic(layout: &Layout) -> String {
     )
 }
 
-/// Compose for a site, in its folder.
+/// The Compose command for a site, in its folder.
 fn compose(layout: &Layout, site: &Site) -> String {
     let gpus = match site.workers.iter().any(|unit| unit.accelerators > 0) {
         true => " --file compose.yaml --file compose.gpu.yaml",

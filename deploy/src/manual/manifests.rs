@@ -1,4 +1,4 @@
-//! What to type for Kubernetes.
+//! Commands for Kubernetes.
 use super::{INDENT, submission};
 use crate::kubernetes::{LOCATION_LABEL, TIER_LABEL};
 use crate::layout::{Layout, SERVICE};

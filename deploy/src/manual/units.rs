@@ -1,4 +1,4 @@
-//! What to type for systemd.
+//! Commands for systemd.
 use super::{INDENT, submission};
 use crate::RESULTS_FOLDER;
 use crate::layout::{Layout, Ports};

@@ -1,9 +1,9 @@
-//! A dashboard for Grafana: a run and what it runs on.
+//! A dashboard for Grafana: a run and its machines.
 use super::panels::{ROWS, Row, Show, Unit};
 use crate::layout::Layout;
 use serde_json::{Value, json};
 
-/// The version of Grafana's format that is written.
+/// Version of Grafana's format.
 const SCHEMA: u32 = 39;
 /// Columns of Grafana's grid.
 const COLUMNS: u32 = 24;
@@ -16,7 +16,7 @@ fn source() -> Value {
     json!({"type": "prometheus", "uid": "${datasource}"})
 }
 
-/// A variable that is chosen above the panels.
+/// Returns a variable that is selected above the panels.
 fn choice(name: &str, label: &str, query: &str) -> Value {
     json!({
         "type": "query",

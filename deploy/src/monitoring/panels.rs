@@ -1,14 +1,15 @@
-//! What the dashboard shows. `$workflow` and `$run` are what is chosen; a run without a cluster has no label `run`, which `.*` takes too.
+//! Content of the dashboard. `$workflow` and `$run` are selected; a run without a cluster has no label `run`, which `.*`
+//! matches too.
 
 /// A row of the dashboard.
 pub(super) struct Row {
     pub(super) title: &'static str,
-    /// How many of its panels stand side by side.
+    /// Number of panels side by side.
     pub(super) in_a_line: u32,
     pub(super) panels: &'static [Panel],
 }
 
-/// Something that is shown.
+/// A panel.
 pub(super) struct Panel {
     pub(super) title: &'static str,
     pub(super) tells: &'static str,
@@ -17,16 +18,16 @@ pub(super) struct Panel {
     pub(super) queries: &'static [Query],
 }
 
-/// How it is shown.
+/// Form of a panel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
-    /// The number of now.
+    /// The current number.
     Figure,
-    /// Its course.
+    /// Its course over time.
     Course,
 }
 
-/// What it is counted in.
+/// Unit of the values.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     PerSecond,
@@ -38,7 +39,7 @@ pub(super) enum Unit {
     Count,
 }
 
-/// A question to Prometheus.
+/// A query to Prometheus.
 pub(super) struct Query {
     pub(super) expression: &'static str,
     pub(super) legend: &'static str,
@@ -48,7 +49,7 @@ const fn query(expression: &'static str, legend: &'static str) -> Query {
     Query { expression, legend }
 }
 
-/// All rows, the most asked first.
+/// All rows, the most important first.
 pub(super) const ROWS: &[Row] = &[
     Row {
         title: "Service levels",

@@ -1,4 +1,4 @@
-//! Plans with what they were made for.
+//! Plans with their infrastructures.
 use std::path::PathBuf;
 use tidemill_deploy::{DeployError, Files, Request, Target, deploy};
 use tidemill_spec::infrastructure::Infrastructure;
@@ -11,17 +11,17 @@ pub(crate) struct Case {
     pub(crate) targets: &'static [Target],
 }
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: &[Case] = &[
     Case { name: "one-machine", targets: &[Target::Compose, Target::Systemd] },
-    // It names no machines, so that there is nothing for systemd to run on.
+    // It names no machines, so systemd has none to run on.
     Case { name: "two-tiers", targets: &[Target::Compose, Target::Kubernetes] },
-    // Limits that follow the load, of workers of one machine.
+    // Elastic limits of workers of one machine.
     Case { name: "elastic", targets: &[Target::Compose, Target::Kubernetes, Target::Systemd] },
     Case { name: "three-tiers", targets: &[Target::Compose, Target::Kubernetes, Target::Systemd] },
 ];
 
-/// As on the command line.
+/// The name on the command line.
 pub(crate) fn name(target: Target) -> &'static str {
     match target {
         Target::Compose => "compose",
@@ -55,7 +55,7 @@ impl Case {
         self.changed("", "")
     }
 
-    /// With something else in its plan.
+    /// Returns it with a change in its plan.
     pub(crate) fn changed(&self, from: &str, to: &str) -> Loaded {
         let plan_text = self.text("plan.yaml").unwrap().replace(from, to);
         let plan_text = if from.is_empty() { self.text("plan.yaml").unwrap() } else { plan_text };
@@ -92,7 +92,7 @@ impl Loaded {
 
     pub(crate) fn deploy(&self, change: impl Fn(&mut Request<'_>)) -> Result<Files, DeployError> {
         let mut request = Request::new(&self.plan, &self.plan_text);
-        // The version changes, what is written does not.
+        // The version changes; golden files must not.
         request.image = "tidemill:1".to_owned();
         request.id = Some("5c1e9a04".to_owned());
         request.infrastructure =

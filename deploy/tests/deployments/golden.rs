@@ -1,4 +1,4 @@
-//! What is written for three plans is what it was. `UPDATE_GOLDEN=1` rewrites it; the diff is what to judge.
+//! The files written for three plans match the golden ones. `UPDATE_GOLDEN=1` rewrites them; review the diff.
 use crate::case::{self, CASES, Case};
 use tidemill_deploy::deployment::{Deployment, FormerLocation};
 use tidemill_deploy::{NetworkMode, Target, deploy};
@@ -6,7 +6,8 @@ use tidemill_deploy::{NetworkMode, Target, deploy};
 const ALERTS: &str = "monitoring/alerts.yaml";
 const DASHBOARD: &str = "monitoring/grafana-dashboard.json";
 
-/// The rules are those of the book, and the dashboard of one plan is what it was: those of the others differ by what is filled in.
+/// The rules are those of the book, and the dashboard of one plan is unchanged: those of others differ in substituted
+/// names.
 #[test]
 fn what_watches_is_what_it_was() {
     let files = case::find("two-tiers").files(Target::Compose);
@@ -34,7 +35,7 @@ fn what_watches_is_what_it_was() {
     }
 }
 
-/// Who sends records to a source comes from outside, and so does who it asks.
+/// Senders and servers of a source are outside.
 #[test]
 fn a_source_that_listens_is_reached_and_one_that_connects_reaches_somebody() {
     let loaded = |address: &str| {
@@ -83,7 +84,7 @@ fn a_bridge_is_of_one_machine() {
     assert!(refused.help().unwrap().contains("leave `--network` out"));
 }
 
-/// All files one after the other, but for those that are the same for every plan.
+/// All files one after the other, except those that are equal for every plan.
 fn text(case: &Case, target: Target) -> String {
     let files = case.files(target);
     let same = [ALERTS, DASHBOARD, "plan.yaml", "infrastructure.yaml"];
@@ -186,11 +187,11 @@ fn the_controller_is_where_the_others_reach_it() {
     is(place(None), "east", "cloud.example");
     is(place(Some("hub")), "hub", "hub.example");
     is(place(Some("south")), "south", "south.example");
-    // The plan has only one location of the cloud; that of another one has no address.
+    // The plan has only one location of the cloud; another one has no address.
     is(place(Some("cloud")), "east", "cloud.example");
     let west = place(Some("west")).unwrap_err();
     assert!(west.help().unwrap().contains("{tier: cloud, location: west, address: HOST}"), "{west}");
-    // Of the edge only one can be reached.
+    // Only one location of the edge is reachable.
     is(place(Some("edge")), "south", "south.example");
     let unknown = place(Some("clod")).unwrap_err();
     assert!(
@@ -228,7 +229,7 @@ fn a_plan_alone_is_enough() {
     assert!(files.get("infrastructure.yaml").is_none());
 }
 
-/// Two deployments of one workflow have nothing in an engine in common, and a place that a plan no longer has stays known.
+/// Two deployments of one workflow share nothing in an engine, and a location that a plan no longer has stays known.
 #[test]
 fn deployments_are_told_apart_and_know_where_they_were() {
     let loaded = case::find("two-tiers").loaded();
@@ -262,7 +263,7 @@ fn deployments_are_told_apart_and_know_where_they_were() {
     assert_eq!(document("bbbbbbbb", before).former, [gone]);
 }
 
-/// Staging and live on the networks of the same machines, and the configuration for Prometheus names the ports that they have.
+/// Staging and live on the networks of one set of machines; the configuration for Prometheus has their ports.
 #[test]
 fn deployments_with_other_first_ports_have_no_port_in_common() {
     let loaded = case::find("three-tiers").loaded();
@@ -294,7 +295,7 @@ fn deployments_with_other_first_ports_have_no_port_in_common() {
     assert!(error.to_string().contains("takes 7 ports from 65530"), "{error}");
     assert_eq!(error.help().unwrap(), "begin at 65529 or lower");
     assert!(loaded.deploy(|request| request.first_port = Some(65_529)).is_ok());
-    // On a bridge only what is published is the machine's.
+    // On a bridge only the published port is the machine's.
     let files = case::find("two-tiers").loaded().deploy(|request| request.first_port = Some(7520)).unwrap();
     assert!(files.get("cloud/compose.yaml").unwrap().contains("127.0.0.1:${TIDEMILL_PORT:-7520}:7420"));
 }

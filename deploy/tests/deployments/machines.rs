@@ -1,4 +1,5 @@
-//! What a deployment wants of its machines: accelerators, devices, folders, addresses; and texts that no file can hold.
+//! Requirements of a deployment on its machines: accelerators, devices, folders, addresses; and texts that no file can
+//! hold.
 use crate::case::{self, Loaded};
 use std::cell::RefCell;
 use tidemill_deploy::Target;
@@ -94,7 +95,7 @@ fn devices_that_sources_read_are_given_to_their_workers() {
     );
     assert!(notes(&loaded, Target::Kubernetes).contains("which no pod has"));
     assert_eq!(notes(&reads("/dev/null"), Target::Compose), "");
-    // A colon ends the name in the form that all versions of Compose read.
+    // A colon ends the name in the syntax common to all versions of Compose.
     let colon = reads("/dev/serial/by-path/pci-0000:00");
     assert!(notes(&colon, Target::Compose).contains("takes no `:`"));
     assert!(!file(&colon, Target::Compose, "edge/compose.yaml").contains("devices:"));

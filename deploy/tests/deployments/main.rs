@@ -1,4 +1,4 @@
-//! Deployments of three plans: what is written, and whether the programs take it that read it.
+//! Deployments of three plans: the written files, and checks by the programs that read them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod case;
 mod golden;

@@ -1,4 +1,4 @@
-//! What is written is what the programs take that read it: Compose, Kubernetes' published schemas, systemd.
+//! The written files are accepted by the programs that read them: Compose, Kubernetes' published schemas, systemd.
 use crate::case::{self, CASES};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn folders(within: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.is_dir()).collect()
 }
 
-/// Version 2 as a plugin of `docker`, and version 1 as a program of its own; those that are here.
+/// Version 2 as a plugin of `docker`, and version 1 as a separate program; the installed ones.
 fn composes() -> Vec<Vec<&'static str>> {
     let all = vec![vec!["docker", "compose"], vec!["docker-compose"]];
     let is_here = |command: &Vec<&str>| {
@@ -52,7 +52,7 @@ fn compose_takes_the_files() {
                 let told = told(&output);
                 let name = location.file_name().unwrap().display();
                 assert!(output.status.success(), "{} {name} {compose:?}: {told}", case.name);
-                // It was read as it was meant: prices have one dollar sign again in the container, so two in a file.
+                // Values are unescaped correctly: prices have one dollar sign again in the container, so two in a file.
                 assert!(!told.contains("variable is not set"), "{told}");
                 assert!(told.contains("65532:65532") && told.contains("no-new-privileges:true"), "{told}");
             }
@@ -73,7 +73,7 @@ fn systemd_takes_the_units() {
             for entry in std::fs::read_dir(location).unwrap() {
                 let path = entry.unwrap().path();
                 if path.extension().is_some_and(|end| end == "service") {
-                    // The program need not be installed where this is checked.
+                    // The program need not be installed on the testing machine.
                     let text = std::fs::read_to_string(&path).unwrap();
                     std::fs::write(&path, text.replace("/usr/local/bin/tidemill", "/bin/true")).unwrap();
                     units.push(path);
@@ -102,7 +102,7 @@ fn manifests_are_what_the_published_schemas_say() {
             return eprintln!("skipped: {}", told(&output).trim());
         }
         assert!(output.status.success(), "{}: {}", case.name, told(&output));
-        // The check finds what is wrong.
+        // The check finds mistakes.
         let path = manifests.join("20-controller.yaml");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("replicas: 1"), "{text}");

@@ -1,4 +1,4 @@
-//! The agent's part in memory that runs out.
+//! Handling of groups that run out of memory.
 use super::{Agent, instant};
 use crate::rescue::{self, Rescue};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl Agent {
-    /// What all use now, as far as it can be read.
+    /// Returns the readable working sets of all groups.
     pub(super) fn working_sets(&mut self) -> BTreeMap<String, u64> {
         let mut used = BTreeMap::new();
         for (name, member) in &mut self.members {
@@ -18,7 +18,7 @@ impl Agent {
         used
     }
 
-    /// Waits for the time of the next look, and helps those that run out of memory before it at once.
+    /// Waits for the next look, and helps groups that run out of memory before it at once.
     pub(super) fn wait(&mut self, until: Instant) {
         loop {
             let left = until.saturating_duration_since(instant());
@@ -47,7 +47,7 @@ impl Agent {
         }
     }
 
-    /// One is near its limit, or was: what is in the way may be cached files, which the kernel takes away by itself.
+    /// Handles a group that is or was near its limit. Cached files may be the cause, which the kernel reclaims by itself.
     pub(super) fn look_at_memory(&mut self, name: &str) {
         let ahead = self.options.memory_rules.ahead;
         let Some(member) = self.members.get_mut(name) else { return };
@@ -56,7 +56,7 @@ impl Agent {
         let (_, limit) = self.allocator.limits(name).unwrap_or_default();
         let is_stuck = member.group.is_stuck().unwrap_or(false);
         if member.may_kill && !is_stuck {
-            // It goes on: the next time it waits again, for a grant.
+            // The group continues: the next time it waits for a grant again.
             member.may_kill = false;
             if let Err(error) = member.group.let_kill(false) {
                 tracing::debug!("{name}: {error}");
@@ -67,7 +67,7 @@ impl Agent {
         }
     }
 
-    /// Gives one more memory, or lets the kernel end a process of it.
+    /// Grants a group more memory, or lets the kernel kill one of its processes.
     fn relieve(&mut self, name: &str) {
         for _ in 0..4 {
             let others: BTreeMap<String, u64> =

@@ -3,7 +3,7 @@ use crate::cgroup::{LEAST_QUOTA, Limits};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What stands for the kernel.
+/// A simulated kernel.
 #[derive(Default)]
 struct Kernel {
     counters: Counters,
@@ -131,11 +131,11 @@ fn memory_is_given_before_it_runs_out_and_taken_back() {
     }
     agent.look();
     assert_eq!((limit(0), limit(1)), (230, 210));
-    // Cached files that nobody uses are no reason.
+    // Unused cached files are no reason.
     kernels[1].lock().unwrap().counters.memory = 209 << 20;
     agent.look();
     assert_eq!(limit(1), 210);
-    // b uses nothing: it gives before a gets nothing.
+    // b is idle: its quota is taken before a gets nothing.
     for _ in 0..20 {
         let mut kernel = kernels[0].lock().unwrap();
         let full = kernel.memory.unwrap() - (1 << 20);

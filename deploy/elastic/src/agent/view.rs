@@ -1,64 +1,64 @@
-//! What an agent tells of itself and of the groups that it has.
+//! The reported state of an agent and its groups.
 use super::Member;
 use crate::allocator::Observation;
 use crate::cgroup::Counters;
 use serde::{Deserialize, Serialize};
 
-/// What all groups of an agent have and use.
+/// Limits and usage of all groups of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Since it began.
+    /// Seconds since its start.
     pub seconds: f64,
-    /// Processors that all together may use.
+    /// Processors for all groups together.
     pub processors: f64,
-    /// Bytes of memory that all together may use.
+    /// Bytes of memory for all groups together.
     pub memory_bytes: u64,
-    /// Processors that nobody has.
+    /// Processors not assigned.
     pub free_processors: f64,
-    /// Bytes of memory that nobody has.
+    /// Bytes of memory not assigned.
     pub free_memory_bytes: u64,
     /// Length of a period.
     pub period_seconds: f64,
-    /// Whether it only says what it would do.
+    /// Whether it decides without writing.
     pub is_dry_run: bool,
     /// Looks so far.
     pub periods: u64,
     /// Limits that the system refused so far.
     pub refused: u64,
-    /// Processor time that it has used so far.
+    /// Processor time used so far.
     pub cost_seconds: f64,
-    /// Time that its looks have taken so far.
+    /// Total duration of its looks.
     pub working_seconds: f64,
     /// Its groups.
     pub members: Vec<MemberView>,
 }
 
-/// What one group has and uses.
+/// Limits and usage of one group.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberView {
     /// Its name.
     pub name: String,
     /// Its folder.
     pub folder: String,
-    /// Processors that it may use.
+    /// Its processor limit.
     pub processors: f64,
-    /// Processors that it used, since the last time that this was told.
+    /// Processors used since the previous report.
     pub used_processors: f64,
-    /// Processors that it might have used and did not, in that time.
+    /// Unused part of its processors since the previous report.
     pub slack_processors: f64,
-    /// Part of its periods in which it had to wait, in that time.
+    /// Share of its periods since the previous report in which it had to wait.
     pub throttled: f64,
-    /// Bytes of memory that it may have.
+    /// Its memory limit, bytes.
     pub memory_bytes: u64,
-    /// Bytes of memory that it has, without cached files that nobody uses.
+    /// Bytes of memory in use, without unused cached files.
     pub used_memory_bytes: u64,
-    /// How often it got memory because it ran out of it, or was about to.
+    /// Number of grants because it ran out of memory, or was about to.
     pub grants: u64,
-    /// Processes of it that the kernel ended for lack of memory.
+    /// Processes that the kernel killed for lack of memory.
     pub killed: u64,
 }
 
-/// What was seen of a group since it was last told.
+/// Observations of a group since the last report.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     looks: u64,

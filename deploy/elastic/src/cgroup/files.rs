@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Longer than any of the files that are read often.
+/// Exceeds the size of all files that are read often.
 const LONGEST: usize = 4096;
 
 fn error(path: &Path, source: io::Error) -> GroupError {
-    // An open file of a group that was removed says "no such device".
+    // An open file of a removed group returns "no such device".
     let no_such_device = rustix::io::Errno::NODEV.raw_os_error();
     match source.kind() == io::ErrorKind::NotFound || source.raw_os_error() == Some(no_such_device) {
         true => GroupError::Gone { path: path.to_owned() },
@@ -17,12 +17,12 @@ fn error(path: &Path, source: io::Error) -> GroupError {
     }
 }
 
-/// All of a file.
+/// Reads a whole file.
 pub(super) fn read(path: &Path) -> Result<String, GroupError> {
     fs::read_to_string(path).map_err(|source| error(path, source))
 }
 
-/// Replaces what a file says; it must be there.
+/// Replaces the content of an existing file.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), GroupError> {
     let opened = OpenOptions::new().write(true).truncate(true).open(path);
     let mut file = opened.map_err(|source| error(path, source))?;
@@ -32,20 +32,20 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), GroupError> {
     })
 }
 
-/// The number of a file that says one.
+/// Parses a file that contains a number.
 pub(super) fn number(path: &Path, text: &str) -> Result<u64, GroupError> {
     let format = || GroupError::Format { path: path.to_owned(), what: "a number", text: text.to_owned() };
     text.trim().parse().map_err(|_| format())
 }
 
-/// The number behind a name in a file with a line for each.
+/// Parses the number after a name in a file with one line per name.
 pub(super) fn field(path: &Path, text: &str, name: &'static str) -> Result<u64, GroupError> {
     let format = || GroupError::Format { path: path.to_owned(), what: name, text: text.to_owned() };
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.and_then(|value| value.trim().parse().ok()).ok_or_else(format)
 }
 
-/// A file that is read often: it stays open.
+/// A file that is read often and stays open.
 #[derive(Debug)]
 pub(super) struct Watched {
     path: PathBuf,
@@ -59,7 +59,7 @@ impl Watched {
         Ok(Self { path, file, text: String::new() })
     }
 
-    /// What it says now.
+    /// Reads its current content.
     pub(super) fn text(&mut self) -> Result<&str, GroupError> {
         let mut bytes = [0; LONGEST];
         let length = self.file.read_at(&mut bytes, 0).map_err(|source| error(&self.path, source))?;

@@ -1,12 +1,12 @@
-//! Where control groups are on this machine, and which one a process is in.
+//! Locations of control groups on this machine, and the group of a process.
 use super::{Group, GroupError, GroupV1, GroupV2};
 use std::path::{Path, PathBuf};
 use tidemill_machine::Process;
 
-/// Which control groups have the processors and the memory of this machine.
+/// Version of the control groups that have the processors and the memory of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// A tree for each controller; so on systems where only some controllers are of version 2.
+    /// A tree per controller; also if only some controllers are of version 2.
     One,
     /// One tree.
     Two,
@@ -21,7 +21,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// How many groups above its own a container may have.
+/// Most groups above a container's own.
 const DEEPEST: u32 = 8;
 
 /// The trees of control groups.
@@ -31,37 +31,37 @@ pub struct Hierarchy {
     version: Version,
 }
 
-/// Why no control group can be used.
+/// Error of finding control groups.
 #[derive(Debug, thiserror::Error)]
 pub enum HierarchyError {
-    /// There are none.
+    /// There are no control groups.
     #[error(
         "{} has no control groups with the controllers `cpu` and `memory`: mount them, or give the container \
          `-v /sys/fs/cgroup:/sys/fs/cgroup`",
         root.display()
     )]
     None {
-        /// Where they were looked for.
+        /// The folder searched.
         root: PathBuf,
     },
-    /// A process is in none.
+    /// A process is in no group.
     #[error("process {process} is in no control group with `{controller}`, or has ended")]
     NoProcess {
         /// Its number.
         process: u32,
-        /// What it lacks.
+        /// The missing controller.
         controller: &'static str,
     },
-    /// One cannot be opened.
+    /// A group cannot be opened.
     #[error(transparent)]
     Group(#[from] GroupError),
 }
 
 impl Hierarchy {
-    /// Where systems have them.
+    /// Usual location of control groups.
     pub const ROOT: &str = "/sys/fs/cgroup";
 
-    /// The trees under a folder.
+    /// Finds the trees under a folder.
     ///
     /// # Errors
     /// There are none with processors and memory.
@@ -77,12 +77,12 @@ impl Hierarchy {
         Ok(Self { root: root.to_owned(), version })
     }
 
-    /// Which of the two it is.
+    /// The version in use.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The folder of a controller for a group with this path; all are one in version 2.
+    /// Returns the folder of a controller for a group with this path; version 2 has one for all.
     pub fn folder(&self, controller: &str, path: &str) -> PathBuf {
         let tree = match self.version {
             Version::One => self.root.join(controller),
@@ -91,10 +91,10 @@ impl Hierarchy {
         tree.join(path.trim_start_matches('/'))
     }
 
-    /// The group with these paths of the controllers `cpu`, `cpuacct` and `memory`.
+    /// Opens the group with these paths of the controllers `cpu`, `cpuacct` and `memory`.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// It does not exist, or cannot be read.
     pub fn open(&self, [cpu, accounting, memory]: [&str; 3]) -> Result<Box<dyn Group>, GroupError> {
         Ok(match self.version {
             Version::One => Box::new(GroupV1::open(
@@ -106,18 +106,18 @@ impl Hierarchy {
         })
     }
 
-    /// The group with the same path in all trees.
+    /// Opens the group with this path in all trees.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// It does not exist, or cannot be read.
     pub fn open_named(&self, path: &str) -> Result<Box<dyn Group>, GroupError> {
         self.open([path; 3])
     }
 
-    /// The paths of the group that a process is in, of the controllers `cpu`, `cpuacct` and `memory`.
+    /// Returns the paths of a process's group, of the controllers `cpu`, `cpuacct` and `memory`.
     ///
     /// # Errors
-    /// It has ended, or is in none.
+    /// It has ended, or is in no group.
     pub fn paths_of(&self, process: u32) -> Result<[String; 3], HierarchyError> {
         let [cpu, accounting, memory] = self.paths_in(&Process::of(process).control_groups(), process)?;
         Ok([
@@ -127,8 +127,8 @@ impl Hierarchy {
         ])
     }
 
-    /// A path as it is from the root. In a container with a namespace of control groups those of others are told as `/../NAME`, without the
-    /// names above: then it is looked which group of this name has the process.
+    /// Returns a path from the root. In a container with a namespace of control groups, other groups appear as `/../NAME`,
+    /// without the names above: then it searches the group of this name that has the process.
     fn whole_path(
         &self,
         controller: &'static str,
@@ -156,7 +156,7 @@ impl Hierarchy {
         Err(HierarchyError::NoProcess { process, controller })
     }
 
-    /// From the text of `/proc/PID/cgroup`.
+    /// Parses the text of `/proc/PID/cgroup`.
     fn paths_in(&self, text: &str, process: u32) -> Result<[String; 3], HierarchyError> {
         let path = |controller: &'static str| {
             let found = text.lines().find_map(|line| {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// As in a container that has a namespace of its own: `/` is its own group.
+    /// As in a container with its own namespace: `/` is its own group.
     #[test]
     fn a_group_beside_that_of_a_container_is_found_by_its_process() {
         let root = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ mod tests {
             fs::create_dir(root.path().join(controller)).unwrap();
             fs::write(root.path().join(controller).join("cgroup.procs"), "").unwrap();
         }
-        // The unified tree of such systems lacks what is in the others.
+        // The unified tree of such systems lacks the controllers of the others.
         fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
         let one = Hierarchy::find(root.path()).unwrap();
         assert_eq!(one.version(), Version::One);

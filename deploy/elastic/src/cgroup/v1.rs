@@ -1,4 +1,4 @@
-//! Version 1: a folder for each controller. When memory runs out, its processes can be made to wait.
+//! Version 1: a folder per controller. When memory runs out, its processes can be made to wait.
 use super::files::{self, Watched};
 use super::{Counters, Found, Group, GroupError, Limits, NO_MEMORY_LIMIT};
 use rustix::event::{EventfdFlags, eventfd};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const QUOTA: &str = "cpu.cfs_quota_us";
 const PERIOD: &str = "cpu.cfs_period_us";
 const MEMORY: &str = "memory.limit_in_bytes";
-/// Memory and swap together; only where the kernel counts swap.
+/// Memory and swap together; exists only if the kernel counts swap.
 const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
 const OUT_OF_MEMORY: &str = "memory.oom_control";
 
@@ -22,17 +22,17 @@ pub struct GroupV1 {
     periods: Watched,
     used_memory: Watched,
     kills: Watched,
-    /// Swap beyond the memory; none: nobody counts it, or it is not limited.
+    /// Swap beyond the memory; `None`: not counted or unlimited.
     swap: Option<u64>,
-    /// The length of a period that was written last, so that it is not written again and again.
+    /// The last written period, to avoid writing it repeatedly.
     period: u64,
 }
 
 impl GroupV1 {
-    /// The group with these folders of the controllers `cpu`, `cpuacct` and `memory`.
+    /// Opens the group with these folders of the controllers `cpu`, `cpuacct` and `memory`.
     ///
     /// # Errors
-    /// One of them is not there, or cannot be read.
+    /// One of them does not exist, or cannot be read.
     pub fn open(cpu: &Path, accounting: &Path, memory: &Path) -> Result<Self, GroupError> {
         let with_swap = files::read(&memory.join(WITH_SWAP)).ok();
         let limit = files::number(&memory.join(MEMORY), &files::read(&memory.join(MEMORY))?)?;
@@ -59,7 +59,7 @@ impl Group for GroupV1 {
     fn counters(&mut self) -> Result<Counters, GroupError> {
         let [periods, throttled, throttled_nanoseconds] =
             self.periods.fields(["nr_periods", "nr_throttled", "throttled_time"])?;
-        // Kernels before 4.13 do not count these.
+        // Kernels before 4.13 lack this counter.
         let killed = files::field(&PathBuf::new(), self.kills.text()?, "oom_kill").unwrap_or(0);
         Ok(Counters {
             used: self.time.number()? / 1_000,
@@ -116,13 +116,13 @@ impl Group for GroupV1 {
             return files::write(&self.cpu.join(QUOTA), &quota.to_string());
         }
         let had = files::read(&self.cpu.join(QUOTA))?;
-        // A group above allows a part of the time: with the old quota and the new period it could be more.
+        // A parent group allows a share of the time: the old quota with the new period could exceed it.
         files::write(&self.cpu.join(QUOTA), "-1")?;
         let written = files::write(&self.cpu.join(PERIOD), &period.to_string())
             .and_then(|()| files::write(&self.cpu.join(QUOTA), &quota.to_string()));
         match &written {
             Ok(()) => self.period = period,
-            // It keeps what it had, and is not left without a limit. What is refused here shows in what it is asked for next.
+            // The old limit stays, so the group is never unlimited. The next call reports the refusal.
             Err(_) => {
                 let _ = files::write(&self.cpu.join(PERIOD), &self.period.to_string());
                 let _ = files::write(&self.cpu.join(QUOTA), had.trim());
@@ -134,7 +134,7 @@ impl Group for GroupV1 {
     fn set_memory(&mut self, bytes: u64) -> Result<(), GroupError> {
         let limit = self.memory.join(MEMORY);
         let Some(swap) = self.swap else { return files::write(&limit, &bytes.to_string()) };
-        // The limit with swap is never below the other one, on the way neither.
+        // The limit with swap must never be below the other one, not even in between.
         let (both, with_swap) = (self.memory.join(WITH_SWAP), bytes.saturating_add(swap).to_string());
         let grows = files::write(&both, &with_swap).is_ok();
         files::write(&limit, &bytes.to_string())?;

@@ -1,8 +1,9 @@
-//! Version 2: one folder. Processes that reach `memory.high` are slowed down and counted; `memory.max`, where the kernel ends
-//! them, is kept well above it.
+//! Version 2: one folder. Processes that reach `memory.high` are slowed down and counted; `memory.max`, where the kernel
+//! kills them, is kept well above it.
 //!
-//! What is written to `memory.max` is never refused: where more is in use than the kernel can take back, it ends processes until it fits. So
-//! it is lowered in two steps. At `memory.high`, the kernel takes back what it can, and ends nobody; then it is looked whether the rest fits.
+//! A write to `memory.max` is never refused: if more is in use than the kernel can reclaim, it kills processes until the
+//! rest fits. So it is lowered in two steps. At `memory.high`, the kernel reclaims memory without killing; then the rest is
+//! checked against the limit.
 use super::files::{self, Watched};
 use super::{Counters, Found, Group, GroupError, Limits};
 use std::io;
@@ -12,18 +13,18 @@ use std::path::{Path, PathBuf};
 const QUOTA: &str = "cpu.max";
 const HIGH: &str = "memory.high";
 const MOST: &str = "memory.max";
-/// Bytes from the limit to where the kernel ends processes: more than they can take while they are slowed down, until the next
-/// look.
+/// Bytes between the limit and the point where the kernel kills processes: more than slowed-down processes can take until
+/// the next look.
 pub(crate) const GUARD: u64 = 64 << 20;
 const USED: &str = "memory.current";
 
-/// A limit of memory in a file; none: `max`, which is no number.
+/// Reads a memory limit; `None` for `max`.
 fn limit(path: &Path) -> Result<Option<u64>, GroupError> {
     Ok(files::read(path)?.trim().parse().ok())
 }
 
-/// Lowers `memory.max` of a group where no process is ended by that: has the kernel take back what is beyond `high`, and looks whether no more
-/// than `fits` is left. `memory.high` is `high` afterwards; where it does not fit, all stays as it was.
+/// Lowers `memory.max` of a group if that kills no process: makes the kernel reclaim memory beyond `high`, and checks that
+/// at most `fits` is left. `memory.high` is `high` afterwards; if the rest does not fit, nothing changes.
 fn lower(folder: &Path, most: u64, high: u64, fits: u64) -> Result<(), GroupError> {
     let (path, slows) = (folder.join(MOST), folder.join(HIGH));
     let had = files::read(&slows)?;
@@ -31,7 +32,7 @@ fn lower(folder: &Path, most: u64, high: u64, fits: u64) -> Result<(), GroupErro
     let lowered = || {
         let used = folder.join(USED);
         if files::number(&used, &files::read(&used)?)? > fits {
-            // As version 1 says it.
+            // The error of version 1.
             let source = io::Error::from(io::ErrorKind::ResourceBusy);
             return Err(GroupError::Refused { path: path.clone(), value: most.to_string(), source });
         }
@@ -44,7 +45,7 @@ fn lower(folder: &Path, most: u64, high: u64, fits: u64) -> Result<(), GroupErro
     lowered
 }
 
-/// Puts back what `memory.max` was, if `path` is of that file: where more is in use, it is refused and stays higher.
+/// Restores `memory.max`, if `path` is that file; refused, with the limit left higher, if more is in use.
 pub(super) fn put_back(path: &Path, text: &str) -> Option<Result<(), GroupError>> {
     let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == MOST))?;
     let most = text.parse::<u64>().ok()?;
@@ -67,15 +68,15 @@ pub struct GroupV2 {
     time: Watched,
     used_memory: Watched,
     events: Watched,
-    /// The limit that was written last, where it is not a fixed one.
+    /// The last written limit, unless it is a fixed one.
     limit: Option<u64>,
 }
 
 impl GroupV2 {
-    /// The group with this folder.
+    /// Opens the group with this folder.
     ///
     /// # Errors
-    /// It is not there, cannot be read, or has not the controllers `cpu` and `memory`.
+    /// It does not exist, cannot be read, or lacks the controllers `cpu` and `memory`.
     pub fn open(folder: &Path) -> Result<Self, GroupError> {
         Ok(Self {
             folder: folder.to_owned(),
@@ -135,12 +136,12 @@ impl Group for GroupV2 {
     fn set_memory(&mut self, bytes: u64) -> Result<(), GroupError> {
         let (high, most) = (self.folder.join(HIGH), self.folder.join(MOST));
         let guard = bytes.saturating_add(GUARD);
-        // The two never come near each other, on the way neither.
+        // The two must stay apart, also in between.
         if limit(&most)?.is_some_and(|now| now <= guard) {
             files::write(&most, &guard.to_string())?;
             files::write(&high, &bytes.to_string())?;
         } else {
-            // What its processes take until the next look has half of the distance.
+            // Half of the distance is for memory that its processes take until the next look.
             lower(&self.folder, guard, bytes, bytes.saturating_add(GUARD / 2))?;
         }
         self.limit = Some(bytes);
@@ -153,7 +154,7 @@ impl Group for GroupV2 {
             true => files::write(&most, &bytes.to_string())?,
             false => lower(&self.folder, bytes, bytes, bytes)?,
         }
-        // There a process is put to sleep for as long as it is above: without somebody who raises it, for ever.
+        // A process above it sleeps until it is raised, which a fixed limit never is.
         files::write(&self.folder.join(HIGH), "max")?;
         self.limit = None;
         Ok(())
@@ -181,7 +182,7 @@ pub(crate) mod tests {
     use super::*;
     use std::fs;
 
-    /// Files as the kernel makes them.
+    /// Files as the kernel creates them.
     pub(crate) fn group(folder: &Path) -> GroupV2 {
         for (name, text) in [
             (
@@ -261,7 +262,7 @@ pub(crate) mod tests {
             let is_busy = matches!(&error, GroupError::Refused { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
             assert!(is_busy, "{error}");
         };
-        // Not at first either: nothing limits it yet.
+        // Not even at first: it is unlimited.
         uses(300);
         is_busy(group.set_memory(100 << 20).unwrap_err());
         is_busy(group.set_fixed_memory(100 << 20).unwrap_err());
@@ -270,7 +271,7 @@ pub(crate) mod tests {
         is_busy(group.set_memory(200 << 20).unwrap_err());
         assert_eq!(group.limits().unwrap().memory, Some(400 << 20), "it has what it had");
         assert_eq!(read(MOST), ((400_u64 << 20) + GUARD).to_string());
-        // A little more than the limit is what it is slowed down for.
+        // It is slowed down slightly above the limit.
         uses(220);
         group.set_memory(200 << 20).unwrap();
         assert_eq!(read(MOST), ((200_u64 << 20) + GUARD).to_string());

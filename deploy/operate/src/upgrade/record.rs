@@ -1,5 +1,5 @@
-//! What an upgrade may go back to: it lies in the folder of the deployment until the upgrade has come to its end, so that whoever goes
-//! on after an interrupt knows what there was before.
+//! The state that an upgrade may revert to. It is in the folder of the deployment until the upgrade has ended, so that a
+//! repeated command after an interruption knows the earlier state.
 use crate::cause::OperateError;
 use crate::site::Site;
 use crate::upgrade::runs::Doing;
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
 
-/// An upgrade that has begun.
+/// An upgrade in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
-    /// The image that was wanted last.
+    /// The latest new image.
     pub(crate) image: String,
-    /// Images that were wanted before, by an upgrade that did not come to its end either.
+    /// New images of earlier upgrades that did not end either.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) before: Vec<String>,
-    /// What services had before the first of them was changed.
+    /// Images of services before the first change.
     pub(crate) services: Vec<Old>,
-    /// What runs did then.
+    /// Work of the runs at that time.
     pub(crate) runs: Doing,
 }
 
-/// What a service had.
+/// Earlier image of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Old {
     pub(crate) location: String,
     pub(crate) service: String,
-    /// The image by its name of then.
+    /// Name of the image at that time.
     pub(crate) image: String,
-    /// The same by what it is: the name may be another image's by now.
+    /// Its digest: the name may have moved to another image.
     pub(crate) id: String,
 }
 
 impl Record {
-    /// The upgrade that has not come to its end; none: there is none.
+    /// Reads the upgrade in progress, if there is one.
     pub(crate) fn read(site: &Site) -> Result<Option<Self>, OperateError> {
         let path = site.upgrade_record();
         match fs::read(&path) {
@@ -65,13 +65,13 @@ impl Record {
         }
     }
 
-    /// What a service had; none: it was not there then.
+    /// Returns the earlier image of a service; `None` if it did not exist then.
     pub(crate) fn old(&self, location: &str, service: &str) -> Option<&Old> {
         self.services.iter().find(|old| old.location == location && old.service == service)
     }
 
-    /// Goes on with what is there now: an upgrade that has begun knows more of what there was before, of services that still have that or
-    /// an image which it gave them. Another image came from elsewhere: then what it knows of before is two images ago.
+    /// Merges with an upgrade in progress, which knows the earlier state of services that are unchanged or have an image
+    /// that it gave them. For a service with any other image, that state is outdated.
     pub(crate) fn begin(before: Option<Self>, image: &str, services: Vec<Old>, runs: Doing) -> Self {
         let Some(mut record) = before else {
             return Self { image: image.to_owned(), before: Vec::new(), services, runs };
@@ -99,7 +99,7 @@ impl Record {
         record
     }
 
-    /// Whether it wanted an image, so that services may have it.
+    /// Whether an image was a new one of this upgrade, so that services may have it.
     fn has_given(&self, image: &str) -> bool {
         self.image == image || self.before.iter().any(|one| one == image)
     }
@@ -125,7 +125,7 @@ mod tests {
         let doing = |run: &str, role: &str| Doing([(run.to_owned(), [role.to_owned()].into())].into());
         let first = Record::begin(None, "t:2", vec![old("a", "t:1"), old("b", "t:1")], doing("night", "hub"));
         first.write(&site).unwrap();
-        // `a` has the new image by now, under which the run does nothing any more.
+        // `a` has the new image already, with which the run no longer works.
         let again = Record::begin(
             Record::read(&site).unwrap(),
             "t:3",
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(again.old("hub", "a").unwrap().image, "t:1");
         assert_eq!((again.image.as_str(), again.services.len()), ("t:3", 3));
         assert!(again.runs.0.contains_key("night") && again.runs.0.contains_key("day"), "{again:?}");
-        // What the first one gave is still known as that when a third one begins.
+        // Images of the first one are still known when a third one starts.
         let third =
             Record::begin(Some(again), "t:4", vec![old("a", "t:2"), old("b", "t:1")], doing("day", "edge"));
         assert_eq!(third.old("hub", "a").unwrap().image, "t:1");
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(Record::read(&site).unwrap(), None);
     }
 
-    /// Deployed anew with an image of its own between the interrupt and the next upgrade.
+    /// The deployment was rewritten with another image between the interruption and the next upgrade.
     #[test]
     fn what_was_replaced_since_then_is_nothing_to_go_back_to() {
         let old = |service: &str, image: &str| Old {

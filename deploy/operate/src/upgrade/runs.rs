@@ -1,24 +1,24 @@
-//! What runs do, and whether they do it again after a container was changed.
+//! Work of the runs, and whether it resumes after a container was changed.
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_cluster::api::{RunState, RunView, WorkerView};
 
-/// By run, the workers of its plan that had opened their models and files, so that records could pass them.
+/// By run, the workers of its plan that had opened their models and files, so that records could pass through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Doing(pub(crate) BTreeMap<String, BTreeSet<String>>);
 
-/// What has become of what was done.
+/// State of resumed work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// All of it is done again.
+    /// All work has resumed.
     Done,
-    /// Some is not yet: which.
+    /// Some has not resumed yet.
     NotYet(String),
-    /// A run has ended that should not have.
+    /// A run has ended unexpectedly.
     Ended(String),
 }
 
-/// What the controller tells.
+/// A report of the controller.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     pub(crate) workers: Vec<WorkerView>,
@@ -30,7 +30,7 @@ impl Seen {
         self.workers.iter().any(|one| one.name == worker && one.is_alive)
     }
 
-    /// Whether a worker of a plan is on its worker of the cluster, which is heard, and has opened what is its own.
+    /// Whether a worker of a plan is on a live worker of the cluster and has opened its models and files.
     fn does(&self, run: &RunView, role: &str) -> bool {
         let Some(Some(worker)) = run.placement.get(role) else { return false };
         let has = |one: &&WorkerView| {
@@ -43,7 +43,7 @@ impl Seen {
 }
 
 impl Doing {
-    /// What runs do now.
+    /// Returns the current work of the runs.
     pub(crate) fn of(seen: &Seen) -> Self {
         let going_on = seen.runs.iter().filter(|run| !run.state.is_over());
         let doing = going_on.map(|run| {
@@ -59,7 +59,7 @@ impl Doing {
         }
     }
 
-    /// Runs that have failed since then: they are over, and nobody waits for them.
+    /// Removes runs that have failed since: they are over and not awaited.
     pub(crate) fn without_failed(mut self, seen: &Seen) -> Self {
         let has_failed =
             |name: &String| seen.runs.iter().any(|run| run.name == *name && run.state == RunState::Failed);
@@ -67,8 +67,8 @@ impl Doing {
         self
     }
 
-    /// Whether what was done is done again: all of it, or what a worker of the cluster has of it. A run that was cancelled or removed,
-    /// and one that is complete, are as somebody wants them.
+    /// Checks whether all work, or that of one worker of the cluster, has resumed. Cancelled, removed and complete runs are
+    /// as intended.
     pub(crate) fn again(&self, worker: Option<&str>, seen: &Seen) -> Again {
         let mut missing = None;
         for (name, roles) in &self.0 {
@@ -98,7 +98,7 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A run with `edge` at worker north and `hub` at worker center, of which some are `opening`.
+    /// A run with `edge` at worker north and `hub` at worker center, some of them `opening`.
     pub(crate) fn seen(state: &str, opening: &[&str]) -> Seen {
         let worker = |name: &str, role: &str| {
             json!({"name": name, "is_alive": true, "silent_milliseconds": 1, "is_drained": false, "location": null, "tier": null,
@@ -129,7 +129,7 @@ pub(crate) mod tests {
         // All of them after the controller's turn.
         assert!(matches!(before.again(None, &not_yet), Again::NotYet(_)));
         assert_eq!(before.again(None, &seen("running", &[])), Again::Done);
-        // What had not opened before is not waited for.
+        // Work that had not started before is not awaited.
         assert_eq!(Doing::of(&not_yet).again(Some("north"), &not_yet), Again::Done);
     }
 
@@ -143,7 +143,7 @@ pub(crate) mod tests {
         for state in ["cancelled", "complete"] {
             assert_eq!(before.again(None, &seen(state, &[])), Again::Done, "{state}");
         }
-        // On the way back nobody waits for it.
+        // A revert does not wait for it.
         assert_eq!(before.without_failed(&failed).again(None, &failed), Again::Done);
         assert_eq!(Doing::of(&failed).again(None, &failed), Again::Done);
     }
