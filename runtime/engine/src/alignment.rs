@@ -1,10 +1,10 @@
-//! Sources that meet in a stateful operator are read by event time, so that none of them runs ahead and fills the
-//! operator's state with rows whose partners are not read yet.
+//! Reads sources that meet in a stateful operator by event time, so that none runs ahead and fills the operator's state
+//! with rows whose partners were not read yet.
 //!
-//! The sources of a group cut their epochs at common event times: each tells the event times of what it has read
-//! ahead, and learns up to which of its records the epochs are known. What is told and what is learned depends on
-//! the records alone, so every run, replay and restart cuts alike. Readers of one process share the group; between
-//! processes the four calls of a [`Seat`] would become messages.
+//! The sources of a group cut their epochs at common event times: each publishes the event times of records that it has
+//! read ahead, and learns up to which of its records the epochs are known. This depends on the records alone, so every run,
+//! replay and restart cuts alike. Readers of one process share the group; between processes the four calls of a [`Seat`]
+//! would become messages.
 mod merge;
 
 pub(crate) use merge::Place;
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl State {
-    /// Changes the merge and notifies the readers for which more is known then, but for the one that asks.
+    /// Changes the merge and notifies the other readers for which more epochs are known then.
     fn change(&mut self, asking: &Seat, change: impl FnOnce(&mut Merge)) {
         let members = 0..self.readers.len();
         let before: Vec<_> = members.clone().map(|member| self.merge.reached(member)).collect();
@@ -68,26 +68,26 @@ impl Seat {
         state.readers[self.member].entry(self.reader.clone()).or_default()
     }
 
-    /// An incarnation of the reader begins; it is notified when more epochs are known.
+    /// Starts an incarnation of the reader, which is notified when more epochs are known.
     pub(crate) fn enter(&self, notifier: Notifier) {
         let mut state = self.state();
         let reader = self.reader(&mut state);
         (reader.notifier, reader.left) = (Some(notifier), false);
     }
 
-    /// Tells records that were read, from number `first` on: the newest event time of the source up to and with each,
-    /// and its bytes.
+    /// Publishes records that were read, from number `first` on: the newest event time of the source up to each, and its
+    /// bytes.
     pub(crate) fn publish(&self, first: u64, records: &[(EventTime, usize)]) {
         self.state().change(self, |merge| merge.publish(self.member, first, records));
     }
 
-    /// Where record `sequence` stands, for a reader that is in epoch `current`. A reader whose record has no epoch yet
-    /// is in the last epoch that has begun, so that it holds up nobody.
+    /// Returns the place of record `sequence`, for a reader that is in epoch `current`. A reader whose record has no epoch
+    /// yet is in the last epoch that has started, so that it delays no other.
     pub(crate) fn place(&self, sequence: u64, current: Epoch) -> Place {
         self.state().merge.place(self.member, sequence, current)
     }
 
-    /// The reader emits nothing any more; `complete`: because its source has no more.
+    /// The reader emits no more; `complete`: because its source has ended.
     pub(crate) fn leave(&self, complete: bool) {
         let mut state = self.state();
         self.reader(&mut state).left = true;
@@ -96,7 +96,7 @@ impl Seat {
         }
     }
 
-    /// No restart of the reader begins before `epoch`.
+    /// No restart of the reader starts before `epoch`.
     pub(crate) fn durable(&self, epoch: Epoch) {
         let mut state = self.state();
         self.reader(&mut state).durable = epoch;
@@ -109,8 +109,8 @@ impl Seat {
 pub(crate) struct Groups(BTreeMap<String, (Arc<Mutex<State>>, usize)>);
 
 impl Groups {
-    /// Groups of the sources that have no rate and meet in a stateful operator, directly or through others. Live
-    /// sources are left out: what has not happened yet has no event time. So are sources that follow a log.
+    /// Groups the sources without a rate that meet in a stateful operator, directly or through others. Live sources are
+    /// left out, because future records have no event time. So are sources that follow a log.
     pub(crate) fn of(
         program: &Program,
         replay: Option<&BTreeMap<String, EpochLog>>,
@@ -140,8 +140,8 @@ impl Groups {
         groups.map(|group| group.into_iter().map(str::to_owned).collect()).collect()
     }
 
-    /// The seat of stage instance `reader` of a source; none where the source goes by itself. To be called for all
-    /// of them before any begins.
+    /// Returns the seat of stage instance `reader` of a source; `None` if the source is in no group. To be called for all
+    /// of them before any starts.
     pub(crate) fn seat(&self, source: &str, reader: &str) -> Option<Seat> {
         let (group, member) = self.0.get(source)?;
         let seat = Seat { group: Arc::clone(group), member: *member, reader: reader.to_owned() };
@@ -150,7 +150,7 @@ impl Groups {
     }
 }
 
-/// Sources that are read side by side; only where there are several.
+/// Returns sources that are read together, in groups of at least two.
 fn grouped<'a>(program: &'a Program, replay: Option<&BTreeMap<String, EpochLog>>) -> Vec<BTreeSet<&'a str>> {
     let stages = &program.plan.stages;
     let is_read_ahead =
@@ -172,7 +172,7 @@ fn grouped<'a>(program: &'a Program, replay: Option<&BTreeMap<String, EpochLog>>
     groups
 }
 
-/// Records of a source that are in epochs before the checkpoint that is continued from.
+/// Number of records of a source in epochs before the checkpoint that is continued from.
 fn begun(program: &Program, source: &str, past: &Past) -> u64 {
     let stages = program.plan.stages.iter().filter(|stage| stage.operator == source);
     let logs = stages.filter_map(|stage| past.sources.get(&stage.id));

@@ -1,4 +1,4 @@
-//! Records that wait for a slower receiver, and what may be lost of them.
+//! Records that wait for a slower receiver, and the policy for dropping them.
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
 use arrow_array::RecordBatch;
@@ -13,8 +13,8 @@ pub(crate) struct Waiting {
     pub(crate) batch: RecordBatch,
     pub(crate) bytes: usize,
     pub(crate) arrived: Nanoseconds,
-    /// When it arrived, or the first of those whose place it took: a stream of replacements must not put off the
-    /// receiver for ever.
+    /// Arrival of the batch, or of the first one that it replaced: a stream of replacements must not delay the receiver for
+    /// ever.
     pub(crate) since: Nanoseconds,
 }
 
@@ -33,8 +33,8 @@ impl FreshnessQueue {
         Self { policy, limit, items: VecDeque::new(), bytes: 0 }
     }
 
-    /// Adds a batch. `congested`: the receiver is busy, so that what waits is not the next to go.
-    /// Returns how many records were dropped for it.
+    /// Adds a batch. `congested`: the receiver is busy, so that waiting items are not sent next. Returns how many records
+    /// were dropped for it.
     pub(crate) fn push(
         &mut self,
         epoch: Epoch,
@@ -70,7 +70,7 @@ impl FreshnessQueue {
         dropped
     }
 
-    /// Takes out what has only sources that the batch has too.
+    /// Removes items all of whose sources are in the batch too.
     fn take_superseded(&mut self, batch: &RecordBatch) -> VecDeque<Waiting> {
         let sources = Metadata::of(batch).sources;
         let is_superseded = |item: &Waiting| {
@@ -89,12 +89,12 @@ impl FreshnessQueue {
         self.policy == Freshness::Block
     }
 
-    /// Since when something waits, itself or what it replaced; none where nothing does.
+    /// Since when an item waits, including items that it replaced; `None` if the queue is empty.
     pub(crate) fn waits_since(&self) -> Option<Nanoseconds> {
         match self.policy {
-            // In the order of arrival, also where the first ones were dropped.
+            // In the order of arrival, also if the first ones were dropped.
             Freshness::Block | Freshness::DropOldest => self.items.front().map(|item| item.since),
-            // The place of one that was replaced may be the last one.
+            // A replaced item may be at the end.
             Freshness::Latest => self.items.iter().map(|item| item.since).min(),
         }
     }

@@ -17,10 +17,10 @@ pub(crate) fn join(batches: Vec<RecordBatch>) -> Option<RecordBatch> {
     }
 }
 
-/// Sorts rows by a key that begins with the event time.
+/// Sorts rows by a key that starts with the event time.
 fn sort_by<K: Ord>(batch: RecordBatch, key: impl Fn(&Metadata<'_>, usize) -> K) -> RecordBatch {
     let metadata = Metadata::of(&batch);
-    // Most batches are in order as they come; equal times are told apart by the rest of the key.
+    // Most batches arrive in order; the rest of the key decides between equal times.
     let is_in_order = |row: usize| {
         let (before, after) = (metadata.times.value(row - 1), metadata.times.value(row));
         before < after || (before == after && key(&metadata, row - 1) <= key(&metadata, row))
@@ -33,12 +33,12 @@ fn sort_by<K: Ord>(batch: RecordBatch, key: impl Fn(&Metadata<'_>, usize) -> K) 
     take_record_batch(&batch, &UInt32Array::from(order)).expect("indices lie within the batch")
 }
 
-/// By (event time, id): the order of stateful operators.
+/// Sorts by (event time, id): the order of stateful operators.
 pub(crate) fn by_time(batch: RecordBatch) -> RecordBatch {
     sort_by(batch, |metadata, row| (metadata.times.value(row), metadata.id(row)))
 }
 
-/// By (event time, source, sequence, id): the order of sinks, which people read.
+/// Sorts by (event time, source, sequence, id): the order of sinks, which people read.
 pub(crate) fn by_origin(batch: RecordBatch) -> RecordBatch {
     sort_by(batch, |metadata, row| {
         (

@@ -1,7 +1,7 @@
-//! What a run promises of the rows of its sinks: once, or how often else, and why.
+//! Delivery guarantee of a run for the rows of its sinks, with reasons.
 //!
-//! A function of the program alone. A sink has the promise of the weakest source whose records can reach it, through
-//! whatever joins and windows, and its own.
+//! A function of the program alone. A sink has the guarantee of the weakest source whose records can reach it, through any
+//! joins and windows, and its own.
 use crate::graph::Program;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::fmt;
 use tidemill_operators::api::SourcePromise;
 use tidemill_spec::plan::Freshness;
 
-/// How often a row comes.
+/// Number of times that a row is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
@@ -22,7 +22,7 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// In words.
+    /// Returns the guarantee in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::ExactlyOnce => "exactly once",
@@ -32,24 +32,24 @@ impl Guarantee {
     }
 }
 
-/// Over what a promise holds.
+/// Scope of a guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// As long as the process lives: the run keeps no state, another process begins anew.
+    /// The lifetime of the process: the run keeps no state, another process starts from nothing.
     Process,
-    /// Over all processes that go on with the run.
+    /// All processes that continue the run.
     Run,
 }
 
-/// What is promised of the rows of a sink.
+/// Guarantee for the rows of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Promise {
-    /// How often a row comes.
+    /// The guarantee.
     pub guarantee: Guarantee,
-    /// Over what.
+    /// Its scope.
     pub scope: Scope,
-    /// Why not exactly once: the sources, edges or sinks, in words.
+    /// Reasons for not exactly once: the sources, edges or sinks, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl fmt::Display for Promise {
     }
 }
 
-/// The promises of the sinks of a program. `keeps_state`: another process can go on with the run.
+/// Returns the guarantees of the sinks of a program. `keeps_state`: another process can continue the run.
 pub fn promises(program: &Program, keeps_state: bool) -> BTreeMap<String, Promise> {
     let scope = if keeps_state { Scope::Run } else { Scope::Process };
     let of = |sink: &String| {
@@ -81,7 +81,7 @@ pub fn promises(program: &Program, keeps_state: bool) -> BTreeMap<String, Promis
     program.sinks.keys().map(of).collect()
 }
 
-/// What may lose rows on their way to a sink.
+/// Causes of lost rows on the path to a sink.
 fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, String)> {
     let (plan, mut lost) = (&program.plan, Vec::new());
     let operator = |stage: &str| {
@@ -123,11 +123,11 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
     lost.into_iter().map(|why| (Guarantee::AtMostOnce, why)).collect()
 }
 
-/// What may give rows again.
+/// Cause of repeated rows.
 fn repeats(program: &Program, sink: &str, keeps_state: bool) -> Option<(Guarantee, String)> {
     use crate::failure::OnPanic;
     let bound = program.sinks.get(sink).filter(|bound| bound.durable.is_none())?;
-    // Nothing is written twice where nothing begins again.
+    // Without a restart nothing is written twice.
     let begins_again = keeps_state || program.on_panic.values().any(|reaction| *reaction == OnPanic::Restart);
     begins_again.then(|| {
         let to = match (bound.is_standard_output, bound.files.first()) {

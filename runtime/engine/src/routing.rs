@@ -1,5 +1,5 @@
-//! Which rows of a stream go to which receiver: the class that a record was given at its source decides at every hop
-//! (the rule itself: [`tidemill_spec::routing`]).
+//! Routing of rows to receivers: the class that a record got at its source decides at every hop (the rule itself:
+//! [`tidemill_spec::routing`]).
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow_select::filter::filter_record_batch;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use tidemill_operators::record::{self, Metadata};
 use tidemill_spec::routing::{ClassTable, key_position, number_position};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Which rows of a stream go to one receiver.
+/// Selects the rows of a stream for one receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// All of them.
     All,
-    /// Those whose class is routed to the stage; of these the lanes of the partition.
+    /// Rows whose class is routed to the stage, restricted to the lanes of the partition.
     Class { classes: Vec<bool>, partition: u32, partitions: u32 },
-    /// The same, where a group decides and not the record: its class is the one that a source gives to the value of this column.
+    /// Rows whose group is routed to the stage: the class is computed from the value of this column as at a source.
     Group { index: usize, table: ClassTable, classes: Vec<bool>, partition: u32, partitions: u32 },
 }
 
 impl Selector {
-    /// Which rows it takes; `None`: all.
+    /// Returns a mask of the selected rows; `None`: all.
     fn mask(&self, batch: &RecordBatch) -> Option<BooleanArray> {
         match self {
             Self::All => None,
@@ -36,7 +36,7 @@ impl Selector {
         }
     }
 
-    /// The rows for this receiver; `None` when there are none.
+    /// Returns the rows for this receiver; `None` when there are none.
     pub(crate) fn select(&self, batch: &RecordBatch) -> Option<RecordBatch> {
         let Some(mask) = self.mask(batch) else { return Some(batch.clone()) };
         match mask.true_count() {
@@ -47,17 +47,17 @@ impl Selector {
     }
 }
 
-/// Whether the partition (of so many) of a stage that has these classes takes rows with this value of `_class`.
+/// Whether the partition of a stage with these classes takes rows with this value of `_class`.
 pub(crate) fn takes(classes: &[bool], (partition, partitions): (u32, u32), value: u32) -> bool {
     takes_class(classes, (value & 0xffff) as usize) && partition_of(value, partitions) == partition
 }
 
-/// The `_class` that a source gives to each value of a column.
+/// Returns the `_class` that a source assigns to each value of a column.
 pub(crate) fn class_values(table: &ClassTable, column: &ArrayRef) -> Vec<u32> {
     column_positions(column).into_iter().map(|position| table.value_at(position)).collect()
 }
 
-/// Gives rows the class of their group: the one that they came with may be that of another row of the group, or of another plan.
+/// Assigns rows the class of their group: their present one may be that of another row of the group, or of another plan.
 #[derive(Debug, Clone)]
 pub(crate) struct ByGroup {
     /// The column of the output with the value of the group.
@@ -73,13 +73,13 @@ impl ByGroup {
     }
 }
 
-/// Whether a stage takes a class. Rows that a stateful operator has kept since another plan of the run may have classes that this plan
-/// has not: each of them goes one way, too.
+/// Whether a stage takes a class. Rows that a stateful operator has kept from an earlier plan of the run may have classes
+/// unknown to this plan; each of them takes one route, too.
 fn takes_class(classes: &[bool], class: usize) -> bool {
     class.checked_rem(classes.len()).is_some_and(|class| classes[class])
 }
 
-/// The partition, of so many, that takes rows with this value of `_class`.
+/// Returns the partition for rows with this value of `_class`.
 fn partition_of(value: u32, partitions: u32) -> u32 {
     ((value >> 16) * partitions) >> 16
 }

@@ -1,10 +1,10 @@
-//! Records kept while a run goes on, to be looked at: some of those that reached a sink, with what the sources had
-//! sent for them.
+//! Records kept for inspection during a run: some of those that reached a sink, with the source records that they came
+//! from.
 //!
-//! Which ones is decided by their ids, which are hashes, unless the newest are wanted ([`Newest`]): of each sink the records with the lowest ones are kept, so
-//! every record has the same chance, a replay keeps the same ones, and nothing grows with the run. Where a sink has
-//! ground truth, right and wrong answers are kept apart. What sources send is kept for a while (a number of bytes),
-//! so that a record that arrives finds what it came from.
+//! Their ids, which are hashes, decide which ones are kept, unless the newest are wanted ([`Newest`]). Each sink keeps the
+//! records with the lowest ids, so every record has an equal chance, a replay keeps the same ones, and memory does not grow
+//! with the run. If a sink has ground truth, right and wrong answers are kept separately. Source records are kept for a
+//! while (a number of bytes), so that an arriving record finds its origins.
 mod message;
 
 pub(crate) use message::{FoundSources, SampleMessage, example, is_record};
@@ -20,50 +20,50 @@ use tidemill_operators::api::GroundTruth;
 use tidemill_operators::ground_truth::{Verdict, judge};
 use tidemill_operators::record::{self, Metadata, RecordId, batch_bytes};
 
-/// Which records are kept; see [`crate::RunOptions::samples`].
+/// Settings for kept records; see [`crate::RunOptions::samples`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SampleOptions {
-    /// Records of each sink that are right, or of which nothing is known.
+    /// Records of each sink that are right, or without ground truth.
     pub most: usize,
     /// Records of each sink that are wrong.
     pub most_wrong: usize,
     /// Bytes of the newest source records, all sources together.
     pub recent_bytes: usize,
-    /// The sources whose records belong to those of a sink, by sink id.
+    /// The sources of a sink's records, by sink id.
     pub links: BTreeMap<String, Vec<SourceLink>>,
     /// Keep the newest records instead of those with the lowest ids.
     pub newest: Option<Newest>,
 }
 
-/// The newest records of a sink: one now and then, so that a run may be looked at as long as it lasts and little travels for it.
+/// The newest records of a sink: one per interval, so that a run can be inspected at any time with little traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
     /// At most one record of a class in this time.
     pub every: Nanoseconds,
-    /// Bytes of a record that is kept, at most: a larger one is left out, and a larger one of a source is not told with it.
+    /// Most bytes of a kept record: a larger one is left out, and so is a larger source record.
     pub most_bytes: usize,
 }
 
-/// How a sink's record finds the record of a source that it came from.
+/// The link from a sink's record to the source record that it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLink {
     /// Source id.
     pub source: String,
-    /// Columns of the source and of the sink that are equal, for records that came to the sink through a join and
-    /// carry the number of another source.
+    /// Equal columns of the source and of the sink, for records that came to the sink through a join and carry the number
+    /// of another source.
     pub columns: Option<(String, String)>,
 }
 
 /// A record that reached a sink.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// Grows with the time of arrival where the newest are kept; else 0.
+    /// Increases with the time of arrival if the newest are kept; else 0.
     pub number: u64,
     /// One row, metadata columns included.
     pub record: RecordBatch,
     /// From the intended emission to the arrival.
     pub latency: Nanoseconds,
-    /// Right or wrong, where ground truth knows.
+    /// Right or wrong, if ground truth has it.
     pub right: Option<bool>,
     /// One row of each source that was found, by source id; metadata columns included.
     pub sources: BTreeMap<String, RecordBatch>,
@@ -74,22 +74,22 @@ pub(crate) struct Sampler {
     options: SampleOptions,
     sinks: BTreeMap<String, SinkSamples>,
     recent: BTreeMap<String, Mutex<Recent>>,
-    /// Engine time when somebody looked last; at a host: when it was last told that somebody does.
+    /// Engine time of the last inspection; on a host: of the last report of one.
     looked: AtomicI64,
 }
 
-/// For so long after somebody looked the newest records are told by hosts.
+/// Time after an inspection for which hosts send the newest records.
 const SHOWN: Nanoseconds = 30_000_000_000;
 
 struct SinkSamples {
-    /// Hashes from here on are of no interest for any class.
+    /// Hashes from here on are not needed for any class.
     limit: AtomicU64,
     classes: Mutex<Classes>,
-    /// Those that the coordinator was told.
+    /// Hashes already sent to the coordinator.
     told: Mutex<BTreeSet<u64>>,
 }
 
-/// Records by hash: those of which nothing is known, right ones, wrong ones.
+/// Records by hash: without ground truth, right ones, wrong ones.
 type Classes = [BTreeMap<u64, Sample>; 3];
 
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl Sampler {
         Self { options, sinks, recent, looked: AtomicI64::new(Nanoseconds::MIN) }
     }
 
-    /// A source sends a batch.
+    /// Records a batch that a source sends.
     pub(crate) fn sent(&self, source: &str, batch: &RecordBatch) {
         let Some(recent) = self.recent.get(source) else { return };
         let budget = self.options.recent_bytes / self.recent.len().max(1);
@@ -124,7 +124,7 @@ impl Sampler {
         }
     }
 
-    /// A batch arrives at a sink.
+    /// Records a batch that arrives at a sink.
     pub(crate) fn arrived(
         &self,
         sink: &str,
@@ -138,7 +138,7 @@ impl Sampler {
         for row in 0..batch.num_rows() {
             let hash = match self.options.newest {
                 None => hash(&metadata.id(row)),
-                // The lowest are kept: those of the latest time.
+                // The lowest keys are kept, which are those of the latest time.
                 Some(newest) => u64::MAX - u64::try_from(now / newest.every.max(1)).unwrap_or(0),
             };
             if hash >= limit {
@@ -171,7 +171,7 @@ impl Sampler {
         }
     }
 
-    /// Keeps a record if it is one of those with the lowest hashes of its class.
+    /// Keeps a record if its hash is among the lowest of its class.
     fn insert(
         &self,
         classes: &mut Classes,
@@ -216,23 +216,23 @@ impl Sampler {
         found.collect()
     }
 
-    /// Somebody looks now.
+    /// Records an inspection at `now`.
     pub(crate) fn show_from(&self, now: Nanoseconds) {
         self.looked.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Whether records are told now: of the newest only while somebody looks, so that none leaves its worker for nobody.
+    /// Whether records are sent now: the newest only during an inspection, so that none leaves its worker without need.
     pub(crate) fn is_shown(&self, now: Nanoseconds) -> bool {
         self.options.newest.is_none() || self.is_looked_at(now)
     }
 
-    /// Whether somebody looks at the newest records.
+    /// Whether the newest records are being inspected.
     pub(crate) fn is_looked_at(&self, now: Nanoseconds) -> bool {
         let looked = self.looked.load(Ordering::Relaxed);
         self.options.newest.is_some() && now.saturating_sub(SHOWN) < looked
     }
 
-    /// What was kept of a sink: wrong ones first, then right ones, then those of which nothing is known.
+    /// Returns the kept records of a sink: wrong ones first, then right ones, then those without ground truth.
     pub(crate) fn of(&self, sink: &str) -> Vec<Sample> {
         let Some(samples) = self.sinks.get(sink) else { return Vec::new() };
         let classes = samples.lock();
@@ -247,7 +247,7 @@ impl SinkSamples {
 }
 
 impl Recent {
-    /// The newest record that the row of a sink came from.
+    /// Returns the newest source record from which the row of a sink came.
     fn find(&self, link: &SourceLink, arrived: &RecordBatch, row: usize) -> Option<RecordBatch> {
         let metadata = Metadata::of(arrived);
         let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
@@ -285,7 +285,7 @@ fn equal(column: &arrow_array::ArrayRef, row: usize, wanted: &arrow_array::Array
     matches!((record::boolean(column), record::boolean(wanted)), (Some(a), Some(b)) if a.value(row) == b.value(0))
 }
 
-/// A copy of one row that keeps nothing else of its batch in memory.
+/// Copies one row, without keeping the rest of its batch in memory.
 fn one_row(batch: &RecordBatch, row: usize) -> Option<RecordBatch> {
     take_record_batch(batch, &UInt32Array::from(vec![row as u32])).ok()
 }
@@ -397,7 +397,7 @@ mod tests {
         assert!(sampler.of("sink").iter().all(|sample| sample.sources.is_empty()), "odd ones are large");
         sampler.arrived("sink", &batch(0, 100, 101, 5_000), 205, None);
         assert_eq!(sampler.of("sink")[0].number, 10, "it is too large");
-        // What a host keeps is what the coordinator keeps, and again after it has forgotten.
+        // The coordinator keeps the records that a host keeps, also after the host's reset.
         let coordinator = Sampler::new(SampleOptions { newest, ..options(1 << 20) });
         for _ in 0..2 {
             for message in host.news() {

@@ -37,41 +37,41 @@ use timely::communication::allocator::Thread;
 use timely::scheduling::Activator;
 use timely::worker::{Config, Worker};
 
-/// What the run tells a slot.
+/// A command of the run to a slot.
 pub(crate) enum Command {
-    /// The sending end of a channel has a new link, to a receiver in this incarnation.
+    /// The sending end of a channel has a new link, to a receiver of this incarnation.
     AttachSender(ChannelId, Box<dyn LinkSender>, u32),
-    /// The receiving end of a channel has a new link, from a sender in this incarnation.
+    /// The receiving end of a channel has a new link, from a sender of this incarnation.
     AttachReceiver(ChannelId, Box<dyn LinkReceiver>, u32),
     /// The receiver of a channel has ended well: everything is durable there.
     ReceiverFinished(ChannelId),
-    /// Look at the stop flag.
+    /// Check the stop flag.
     LookAtSources,
     /// End at once; nothing more is committed.
     Abort,
 }
 
-/// Everything that a slot's thread needs.
+/// Start parameters of a slot's thread.
 pub(crate) struct SlotStart {
     pub(crate) plan: SlotPlan,
     pub(crate) channels: Arc<Vec<Channel>>,
     pub(crate) incarnation: u32,
-    /// Restart points by instance: all epochs before it are durable behind the instance.
+    /// Restart points by instance: all earlier epochs are durable downstream of the instance.
     pub(crate) resume_at: Vec<Epoch>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) waker: Arc<Waker>,
-    /// The same, now; by instance.
+    /// Current durable epochs by instance.
     pub(crate) durable: Arc<Vec<AtomicU64>>,
-    /// Called when more is durable than before.
+    /// Called when the durable epoch advances.
     pub(crate) on_durable: Box<dyn Fn() + Send>,
     pub(crate) shared: Arc<SlotShared>,
 }
 
-/// What all slots of a run share.
+/// Data shared by all slots of a run.
 pub(crate) struct SlotShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) schedule: Schedule,
-    /// When schedules begin, engine time.
+    /// Start of the schedules, engine time.
     pub(crate) begins: AtomicI64,
     pub(crate) checkpoint_every: u64,
     pub(crate) snapshots: Arc<SnapshotStore>,
@@ -86,21 +86,21 @@ pub(crate) struct SlotShared {
     pub(crate) keep_epochs: bool,
     /// Any slot may be restarted, not only where an operator asks for it.
     pub(crate) recoverable: bool,
-    /// Where slots die in a test.
+    /// Kills slots in tests.
     pub(crate) faults: Option<Arc<dyn Faults>>,
-    /// What was sent of this epoch and later is kept, also where it is durable: other hosts begin again there when they are
-    /// lost. [`CLOSED`]: nothing is.
+    /// Sent data of this epoch and later is kept, even if durable: other hosts restart there when they are lost.
+    /// [`CLOSED`]: none is.
     pub(crate) kept: Arc<AtomicU64>,
-    /// Where the host keeps more while its edges are cut.
+    /// Allows the host to keep more while its edges are cut.
     pub(crate) cuts: Option<Arc<Cuts>>,
 }
 
-/// Steps of timely between two looks at commands and descriptors.
+/// Steps of timely between two checks of commands and descriptors.
 const STEPS: usize = 64;
 /// Token of the slot's own waker in epoll.
 const OWN: u64 = u64::MAX;
 
-/// Who stops where the queues are full: a source, an ingress or a stateful stage.
+/// A node that stops when the queues are full: a source, an ingress or a stateful stage.
 struct Producer {
     node: usize,
     /// The instance that it feeds.
@@ -117,27 +117,27 @@ struct Slot {
     nodes: Vec<(Rc<RefCell<dyn Node>>, Activator)>,
     flags: Vec<(Arc<AtomicBool>, usize)>,
     producers: Vec<Producer>,
-    /// The instances of this slot that receive what each gives.
+    /// The receiving instances of this slot, by instance.
     behind: Vec<Vec<usize>>,
-    /// Queues of each instance: of its channels, and its own where it is a model.
+    /// Queues of each instance: of its channels, and its own if it is a model.
     accounts: Vec<Vec<Account>>,
     sources: Vec<usize>,
     egresses: BTreeMap<ChannelId, Rc<RefCell<Egress>>>,
     /// Receiving ends and the node that takes from them.
     ingresses: BTreeMap<ChannelId, (Rc<RefCell<Ingress>>, usize)>,
     sinks: BTreeMap<usize, Rc<RefCell<SinkNode>>>,
-    /// How far the states of stateful stages have come, by instance.
+    /// Progress of the states of stateful stages, by instance.
     restorable: BTreeMap<usize, Durable>,
     /// Tracks with the instance that they feed or belong to.
     tracks: Vec<(usize, Track)>,
     durable: Vec<Durable>,
-    /// By instance: what is kept behind it because an edge is cut.
+    /// By instance: hold of downstream stages because an edge is cut.
     holds: Vec<Rc<Cell<Hold>>>,
-    /// By instance: epochs of which its senders say that others answer them.
+    /// By instance: epochs that others answer, as reported by its senders.
     elsewhere: Vec<Rc<RefCell<EpochRanges>>>,
-    /// What was durable behind the slot at the last look; see [`Slot::durable_behind`].
+    /// Durable epochs downstream of the slot at the last check; see [`Slot::durable_behind`].
     seen: Vec<Epoch>,
-    /// The last to go, so that the end of everything else counts.
+    /// Dropped last, so that the end of everything else counts.
     processor: ThreadMeter,
 }
 
@@ -203,7 +203,7 @@ impl Slot {
             end: RefCell::new(None),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        // Edge-triggered everywhere: the descriptor of a link that was replaced may live on in its peer.
+        // Edge-triggered everywhere: the descriptor of a replaced link may live on in its peer.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, start.waker.as_fd(), epoll::EventData::new_u64(OWN), flags).map_err(system)?;
         shared.clock.on_jump(&start.waker);
@@ -278,7 +278,7 @@ impl Slot {
         }
     }
 
-    /// Schedules those that backpressure stopped and that may go on; `true` if there are any.
+    /// Schedules producers that backpressure had stopped and that may continue; `true` if there are any.
     fn wake_producers(&self, progressed: bool) -> bool {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);
@@ -309,7 +309,7 @@ impl Slot {
 
     fn activate_due(&mut self) {
         for (flag, node) in &self.flags {
-            // Of many sources few have something: reading the flag costs less than taking it.
+            // Few of many sources have news: reading the flag costs less than taking it.
             if flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel) {
                 self.nodes[*node].1.activate();
             }
@@ -335,8 +335,8 @@ impl Slot {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        // `epoll_wait` rounds up to milliseconds, by which every record of a paced source would come late. `ppoll` does not, and
-        // serves on kernels before 5.11, which have no `epoll_pwait2`.
+        // `epoll_wait` rounds up to milliseconds, by which every record of a paced source would be late. `ppoll` does not,
+        // and works on kernels before 5.11, which have no `epoll_pwait2`.
         if let Some(until) = timeout.filter(|until| until.tv_sec > 0 || until.tv_nsec > 0) {
             let mut descriptor = [PollFd::new(&self.epoll, PollFlags::IN)];
             match poll(&mut descriptor, Some(&until)) {
@@ -405,14 +405,15 @@ impl Slot {
         Ok(None)
     }
 
-    /// Tells the stages in front of channels that are cut that they may be ahead; `true` if that is news, and sources are scheduled.
+    /// Reports to the stages before cut channels that they may run ahead; `true` if that has changed, and sources are
+    /// scheduled.
     fn advance_holds(&mut self) -> bool {
         if self.start.shared.cuts.is_none() {
             return false;
         }
         let instances = &self.start.plan.instances;
         let mut has_changed = false;
-        // Backwards, so that what comes behind an instance is known before it.
+        // Backwards, so that downstream instances are known first.
         for at in (0..instances.len()).rev() {
             let channels = instances[at].outputs.iter().filter_map(|out| self.egresses.get(&out.id));
             let sent = channels.map(|egress| egress.borrow().hold());
@@ -427,14 +428,14 @@ impl Slot {
         has_changed
     }
 
-    /// What the channels, sinks and states say is durable: all that the stages before them follow.
+    /// Durable epochs of the channels, sinks and states, which determine all upstream stages.
     fn durable_behind(&self) -> impl Iterator<Item = Epoch> {
         let sent = self.egresses.values().map(|egress| egress.borrow().durable());
         let written = self.sinks.values().map(|sink| sink.borrow().durable());
         sent.chain(written).chain(self.restorable.values().map(|epoch| epoch.get()))
     }
 
-    /// Finds out how much is durable behind each stage and passes it on.
+    /// Computes the durable epoch downstream of each stage and passes it on.
     fn advance_durable(&mut self) -> Result<bool, RunError> {
         if !self.seen.is_empty() && self.durable_behind().eq(self.seen.iter().copied()) {
             return Ok(false);
@@ -443,7 +444,7 @@ impl Slot {
         let every = self.context.checkpoint_every;
         let mut progressed = false;
         let instances = &self.start.plan.instances;
-        // Backwards, so that what comes behind an instance is known before it.
+        // Backwards, so that downstream instances are known first.
         for at in (0..instances.len()).rev() {
             let instance = &instances[at];
             let channels = instance.outputs.iter().filter_map(|out| self.egresses.get(&out.id));
@@ -453,7 +454,8 @@ impl Slot {
             let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
                 CLOSED => CLOSED,
                 epoch => {
-                    // What a former incarnation sent may be durable behind a state that has not come as far again.
+                    // Output of a former incarnation may be durable downstream of a state that has not progressed as far
+                    // again.
                     let own = self.restorable.get(&at).map_or(CLOSED, |restorable| restorable.get());
                     // A sink that commits more often than at checkpoints does not make others restartable there.
                     epoch.min(own) / every * every
@@ -466,7 +468,7 @@ impl Slot {
             self.durable[at].set(durable);
             self.start.durable[at].store(durable, Ordering::Release);
             instance.context.suspects.prune(durable);
-            // Another process begins again with the last checkpoint.
+            // Another process restarts from the last checkpoint.
             let forgotten = durable.min(self.context.kept.load(Ordering::Acquire));
             self.elsewhere[at].borrow_mut().prune(forgotten);
             if let Some(stand_in) = &instance.stand_in {
@@ -486,7 +488,7 @@ impl Slot {
             }
         }
         if progressed {
-            // The run hears of it before those in front of this slot come to their end by it.
+            // The run must learn of it before upstream stages end because of it.
             (self.start.on_durable)();
             self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_durable());
             let kept = self.context.kept.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! What outlives a slot: the past of stateful stages and the epoch logs of sources.
+//! Data that outlives a slot: the history of stateful stages and the epoch logs of sources.
 use crate::clock::Nanoseconds;
 use crate::frame::{CLOSED, Epoch};
 use crate::node::source::Schedule;
@@ -13,7 +13,7 @@ mod snapshots;
 
 pub(crate) use snapshots::{Call, SnapshotStore, StageDelta};
 
-/// Where a source stood before the first record of an epoch.
+/// Position of a source before the first record of an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// Position to seek to.
@@ -24,38 +24,38 @@ pub struct Cut {
     pub sequence: u64,
     /// Newest event time seen before, microseconds.
     pub newest: EventTime,
-    /// Watermark with which the epoch began.
+    /// Watermark at the start of the epoch.
     pub watermark: EventTime,
 }
 
-/// The epochs of one source: which records belong to which.
+/// The epochs of one source and their records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochLog {
     /// The non-empty epochs.
     pub cuts: BTreeMap<Epoch, Cut>,
-    /// Where the source ended, once it has.
+    /// End of the source, once reached.
     pub end: Option<End>,
     /// Sequence number after the last record emitted so far.
     #[serde(default)]
     pub emitted: u64,
-    /// Where its schedule begins, if that is not with its first record in the first epoch: the source, or its rate, is newer than
+    /// Start of its schedule, unless that is its first record in the first epoch: the source, or its rate, is newer than
     /// the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
 }
 
-/// Where the schedule of a source begins.
+/// Start of a source's schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
     /// Sequence number of the first record that follows it.
     pub sequence: u64,
-    /// The epoch that begins with that record.
+    /// The epoch that starts with that record.
     pub epoch: Epoch,
-    /// Event time of that record where records have none of their own, microseconds.
+    /// Event time of that record if records have none of their own, microseconds.
     pub event_time: EventTime,
 }
 
-/// Where a source ended.
+/// End of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Sequence number after the last record.
@@ -67,15 +67,15 @@ pub struct End {
     pub limit: bool,
 }
 
-/// What is added to an epoch log.
+/// An entry of an epoch log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EpochEntry {
-    /// An epoch with records begins.
+    /// An epoch with records starts.
     Cut {
         /// The epoch.
         epoch: Epoch,
-        /// Where the source stood.
+        /// Position of the source.
         #[serde(flatten)]
         cut: Cut,
     },
@@ -85,15 +85,15 @@ pub enum EpochEntry {
     End(End),
 }
 
-/// Takes entries of epoch logs as they are made, on the thread of the source: it must not take long. What goes wrong is
-/// its own affair; the run goes on.
+/// Receives entries of epoch logs on the thread of the source, so it must be fast. It handles its own failures; the run
+/// continues.
 pub trait EpochWriter: Send {
-    /// Takes an entry of a source stage.
+    /// Writes an entry of a source stage.
     fn write(&mut self, source: &str, entry: &EpochEntry);
 }
 
 impl EpochLog {
-    /// Adds what a writer was given.
+    /// Adds an entry.
     pub fn add(&mut self, entry: EpochEntry) {
         match entry {
             EpochEntry::Cut { epoch, cut } => drop(self.cuts.entry(epoch).or_insert(cut)),
@@ -102,8 +102,8 @@ impl EpochLog {
         }
     }
 
-    /// Where a replay stops: where the source ended, else after the last record known to be emitted. Of a process that
-    /// was killed that is the beginning of the last epoch.
+    /// Returns where a replay stops: at the end of the source, else after the last record known to be emitted. For a killed
+    /// process that is the start of the last epoch.
     pub fn stop(&self) -> End {
         self.end.unwrap_or_else(|| {
             let (epoch, begun) = self.cuts.last_key_value().map_or((0, 0), |(e, cut)| (*e, cut.sequence));
@@ -111,14 +111,14 @@ impl EpochLog {
         })
     }
 
-    /// Records in the epochs before this one, those that could not be read among them.
+    /// Number of records in the epochs before this one, including unreadable ones.
     pub fn records_before(&self, epoch: Epoch) -> u64 {
         self.cuts.range(epoch..).next().map_or(self.emitted, |(_, cut)| cut.sequence)
     }
 
-    /// The log of a source that goes on from the beginning of `epoch` with another rate. `rate`, records per second, and `tick`,
-    /// nanoseconds: those of the run that wrote the log. What it says of `epoch` and later is forgotten, but for where they
-    /// begin: records belong to other epochs from there on.
+    /// Returns the log of a source that continues from the start of `epoch` with another rate. `rate` (records per second)
+    /// and `tick` (nanoseconds) are those of the run that wrote the log. Entries of `epoch` and later are dropped except
+    /// for their start: records belong to other epochs from there on.
     #[must_use]
     pub fn with_other_rate(&self, epoch: Epoch, rate: Option<f64>, tick: u64) -> Self {
         if self.end.is_some_and(|end| end.epoch < epoch) {
@@ -138,12 +138,12 @@ impl EpochLog {
         Self { cuts, end: None, emitted: sequence, base: Some(base) }
     }
 
-    /// The log of a source that a run gets when it is at `epoch`.
+    /// Returns the log of a source that is added to a run at `epoch`.
     pub fn beginning_at(epoch: Epoch) -> Self {
         Self { base: Some(Base { sequence: 0, epoch, event_time: 0 }), ..Self::default() }
     }
 
-    /// The cut to restart from so that every record of `epoch` and later is read again.
+    /// Returns the cut to restart from so that every record of `epoch` and later is read again.
     pub(crate) fn restart(&self, epoch: Epoch) -> Option<(Epoch, Cut)> {
         let cut = self.cuts.range(..=epoch).next_back().or_else(|| self.cuts.iter().next());
         cut.map(|(epoch, cut)| (*epoch, cut.clone()))
@@ -190,7 +190,7 @@ impl EpochLogs {
         }
     }
 
-    /// Everything before `sequence` is emitted.
+    /// All records before `sequence` were emitted.
     pub(crate) fn emit(&self, source: &str, sequence: u64) {
         if let Some(log) = self.lock().of.get_mut(source) {
             log.emitted = log.emitted.max(sequence);
@@ -207,7 +207,7 @@ impl EpochLogs {
         logs.write(source, &EpochEntry::End(end));
     }
 
-    /// Adds what another process tells of its source.
+    /// Adds an entry from another process.
     pub(crate) fn add(&self, source: &str, entry: EpochEntry) {
         match entry {
             EpochEntry::Cut { epoch, cut } => self.record(source, epoch, cut),
@@ -216,7 +216,7 @@ impl EpochLogs {
         }
     }
 
-    /// The run is over: how far the sources came that did not end.
+    /// Records at the end of the run the progress of sources that did not end.
     pub(crate) fn finish(&self) {
         let mut logs = self.lock();
         let open = logs.of.iter().filter(|(_, log)| log.end.is_none());
@@ -226,7 +226,7 @@ impl EpochLogs {
         }
     }
 
-    /// Where sources have ended.
+    /// Returns the ends of sources.
     pub(crate) fn ends(&self) -> BTreeMap<String, End> {
         let logs = self.lock();
         logs.of.iter().filter_map(|(source, log)| Some((source.clone(), log.end?))).collect()
@@ -236,7 +236,7 @@ impl EpochLogs {
         self.lock().of.get(source)?.end
     }
 
-    /// Where the schedule of a source begins; see [`EpochLog::base`].
+    /// Returns the start of a source's schedule; see [`EpochLog::base`].
     pub(crate) fn base(&self, source: &str) -> Option<Base> {
         self.lock().of.get(source)?.base
     }
@@ -245,19 +245,19 @@ impl EpochLogs {
         self.lock().of.get(source)?.restart(epoch)
     }
 
-    /// The epochs of a source after this one, as far as they have begun.
+    /// Returns the started epochs of a source after this one.
     pub(crate) fn begun_after(&self, source: &str, epoch: Epoch) -> BTreeMap<Epoch, Cut> {
         let logs = self.lock();
         let cuts = logs.of.get(source).map(|log| log.cuts.range(epoch + 1..));
         cuts.into_iter().flatten().map(|(epoch, cut)| (*epoch, cut.clone())).collect()
     }
 
-    /// The logs that another process has written.
+    /// Starts with the logs of another process.
     pub(crate) fn begin_with(&self, logs: BTreeMap<String, EpochLog>) {
         self.lock().of = logs;
     }
 
-    /// The logs, without what no restart at or after `epoch` needs.
+    /// Returns the logs, without entries that no restart at or after `epoch` needs.
     pub(crate) fn since(&self, epoch: Epoch) -> BTreeMap<String, EpochLog> {
         let logs = self.lock();
         let since = |(source, log): (&String, &EpochLog)| {
@@ -268,22 +268,22 @@ impl EpochLogs {
         logs.of.iter().map(since).collect()
     }
 
-    /// Nothing that a restart at or after `epoch` needs is forgotten until this is called again.
+    /// Keeps everything that a restart at or after `epoch` needs, until the next call.
     pub(crate) fn keep_from(&self, epoch: Epoch) {
         self.lock().kept = Some(epoch);
     }
 
-    /// The first epoch of which something may be read again, by this process or another one.
+    /// The first epoch that may be read again, by this process or another one.
     pub(crate) fn kept(&self) -> Epoch {
         self.lock().kept.unwrap_or(0)
     }
 
-    /// Nothing is forgotten by [`Self::forget_before`]: the logs are wanted whole.
+    /// Makes [`Self::forget_before`] keep everything: the logs are wanted whole.
     pub(crate) fn keep_all(&self) {
         self.lock().is_whole = true;
     }
 
-    /// Forgets of all sources what no restart at or after `epoch` needs.
+    /// Removes entries of all sources that no restart at or after `epoch` needs.
     pub(crate) fn forget_before(&self, epoch: Epoch) {
         let sources: Vec<String> = {
             let logs = self.lock();
@@ -295,7 +295,7 @@ impl EpochLogs {
         sources.iter().for_each(|source| self.prune(source, epoch));
     }
 
-    /// Forgets cuts that no restart at or after `epoch` needs.
+    /// Removes cuts that no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, source: &str, epoch: Epoch) {
         let mut logs = self.lock();
         let epoch = epoch.min(logs.kept.unwrap_or(CLOSED));

@@ -1,7 +1,7 @@
 //! Event-time watermarks by epoch: "once all epochs before e are complete, the watermark is w".
 //!
-//! Watermarks travel beside the frontier and are a function of the epoch alone, so that windows and joins
-//! decide the same way in every replay, whatever the speed.
+//! Watermarks travel beside the frontier and are a function of the epoch alone, so that windows and joins decide
+//! identically in every replay, at any speed.
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Track {
         steps
     }
 
-    /// Forgets steps that no frontier at or after `epoch` needs.
+    /// Removes steps that no frontier at or after `epoch` needs.
     pub(crate) fn prune(&self, epoch: Epoch) {
         match self {
             Self::Own(steps) => {

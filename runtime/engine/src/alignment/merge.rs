@@ -1,12 +1,12 @@
-//! Which records of a group of sources belong to which epoch: a k-way merge by event time that depends on the
-//! records alone, however far each source has been read.
+//! Assigns the records of a group of sources to epochs: a k-way merge by event time that depends on the records alone,
+//! however far each source has been read.
 use crate::frame::Epoch;
 use crate::node::source::{BYTES_PER_EPOCH, RECORDS_PER_EPOCH};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tidemill_operators::record::EventTime;
 
-/// Where the sources stand at the beginning of an epoch.
+/// State of the sources at the start of an epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCut {
     /// No record of this epoch or a later one raises the newest event time of its source from below this.
@@ -22,7 +22,7 @@ struct Member {
     /// Records before it have an epoch.
     decided: u64,
     ended: bool,
-    /// Records and bytes in the epoch that is being filled.
+    /// Records and bytes in the current epoch.
     in_epoch: (u64, usize),
 }
 
@@ -32,10 +32,10 @@ impl Member {
     }
 }
 
-/// Where a record stands.
+/// Place of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Epochs that begin at or before the record, oldest first, with their event times.
+    /// Epochs that start at or before the record, oldest first, with their event times.
     pub(crate) begun: Vec<(Epoch, EventTime)>,
     /// Records before this one belong to the last of them. Not beyond the record itself: its epoch is not known yet.
     pub(crate) until: u64,
@@ -47,9 +47,9 @@ pub(super) struct Merge {
     members: Vec<Member>,
     /// Event time of the first waiting record of each member that has one; equal times go by member.
     heads: BinaryHeap<Reverse<(EventTime, usize)>>,
-    /// Members of which no record waits though more may come: nothing can be decided without them.
+    /// Number of members without a waiting record though more may come: nothing can be decided without them.
     awaited: usize,
-    /// Epoch that is being filled.
+    /// The current epoch.
     epoch: Epoch,
     cuts: BTreeMap<Epoch, GroupCut>,
 }
@@ -65,20 +65,20 @@ impl Merge {
         }
     }
 
-    /// A merge that begins with `epoch`, before which each member had so many records.
+    /// Creates a merge that starts with `epoch`, with these numbers of earlier records by member.
     pub(super) fn continued(epoch: Epoch, begun: Vec<u64>) -> Self {
         let mut merge = Self { epoch, ..Self::new(begun.len()) };
         merge.members.iter_mut().zip(begun).for_each(|(member, begun)| member.decided = begun);
         merge
     }
 
-    /// How far epochs are known: the one being filled, and records of a member that have one.
+    /// Returns the current epoch, and the number of records of a member that have one.
     pub(super) fn reached(&self, member: usize) -> (Epoch, u64) {
         (self.epoch, self.members[member].decided)
     }
 
-    /// Records of a member from number `first` on: the newest event time up to and with each, and its bytes. Records
-    /// that are known already are left out, so that another reader of the source may tell them again.
+    /// Adds records of a member from number `first` on: the newest event time up to each, and its bytes. Known records are
+    /// skipped, so that another reader of the source may publish them as well.
     pub(super) fn publish(&mut self, at: usize, first: u64, records: &[(EventTime, usize)]) {
         let member = &mut self.members[at];
         let known = usize::try_from(member.published().saturating_sub(first)).unwrap_or(usize::MAX);
@@ -91,7 +91,7 @@ impl Merge {
         self.decide();
     }
 
-    /// A member gives no more; what of it waits still is not emitted by anybody.
+    /// Ends a member; its waiting records are never emitted.
     pub(super) fn end(&mut self, at: usize) {
         let member = &mut self.members[at];
         if std::mem::replace(&mut member.ended, true) {
@@ -144,7 +144,7 @@ impl Merge {
         self.members.iter_mut().for_each(|member| member.in_epoch = (0, 0));
     }
 
-    /// Where record `sequence` of a member stands, for a reader that is in epoch `current`.
+    /// Returns the place of record `sequence` of a member, for a reader that is in epoch `current`.
     pub(super) fn place(&self, member: usize, sequence: u64, current: Epoch) -> Place {
         let mut begun = Vec::new();
         for (epoch, cut) in self.cuts.range(current + 1..) {
@@ -156,7 +156,7 @@ impl Merge {
         Place { begun, until: self.members[member].decided }
     }
 
-    /// Forgets what no reader in `epoch` or a later one asks for.
+    /// Removes data that no reader in `epoch` or a later one needs.
     pub(super) fn forget(&mut self, epoch: Epoch) {
         self.cuts = self.cuts.split_off(&epoch);
     }
@@ -182,7 +182,7 @@ mod tests {
         })
     }
 
-    /// Records of these newest event times, each of so many bytes.
+    /// Records with these newest event times, each of `bytes` bytes.
     fn sized(newest: &[EventTime], bytes: usize) -> Vec<(EventTime, usize)> {
         newest.iter().map(|time| (*time, bytes)).collect()
     }
@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-        /// Whoever is read first and in however large portions, the epochs are those of the sorted records.
+        /// For any order of reading and any portions, the epochs are those of the sorted records.
         #[test]
         fn epochs_are_those_of_the_sorted_records(
             sources in proptest::collection::vec(times(), 1..5),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     impl Merge {
-        /// A reader finds the end only when everything that it told has an epoch.
+        /// A reader finds the end only when all its published records have an epoch.
         fn end_after_all(&mut self, member: usize) {
             if self.members[member].waiting.is_empty() {
                 self.end(member);
@@ -278,7 +278,7 @@ mod tests {
         merge.publish(1, 0, &sized(&[15, 25], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 0), (0, 0)]);
         merge.end(2);
-        // Between 25 and the next of member 1 there may be more of it before 30.
+        // After 25, member 1 may still have records before 30.
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 2), (0, 2)]);
         merge.publish(1, 0, &sized(&[15, 25, 40], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 3), (0, 2)], "told again, taken once");

@@ -1,5 +1,5 @@
-//! The sending end of a channel: selects the receiver's rows, sends within its credit, keeps what the receiver
-//! has not acknowledged as durable, and sends it again to a restarted receiver.
+//! The sending end of a channel: selects the receiver's rows, sends within its credit, keeps rows until the receiver has
+//! acknowledged them as durable, and sends them again to a restarted receiver.
 //!
 //! The channel outlives its timely operator: a receiver may be restarted after this dataflow has ended.
 mod connection;
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use tidemill_operators::record::batch_bytes;
 use tidemill_spec::workflow::WhenCut;
 
-/// Credit that every data frame costs beside its records: about what its header, schema and padding take.
+/// Credit that every data frame costs beside its records: about the size of header, schema and padding.
 const FRAME_COST: usize = 2 << 10;
 
 /// The sending end of a channel.
@@ -35,16 +35,16 @@ pub(crate) struct Egress {
     account: Account,
     incarnation: u32,
     link: Option<Box<dyn LinkSender>>,
-    /// The receiver has said from where it wants data.
+    /// Whether the receiver has requested its start position.
     resumed: bool,
-    /// The receiver has ended well, and nobody has come for it.
+    /// Whether the receiver has ended well and was not replaced.
     has_finished: bool,
     queue: FreshnessQueue,
-    /// Sent or about to be sent again, not yet durable behind the receiver.
+    /// Sent or to be sent again, not yet durable downstream.
     kept: KeptRecords,
-    /// Where the workflow says what happens while the way to the receiver is cut.
+    /// Present if the workflow says how to handle a cut connection to the receiver.
     connection: Option<Connection>,
-    /// What the receiver says that stages behind it keep, and what is kept in all; see [`Hold`].
+    /// Hold reported by the receiver for downstream stages, and the total; see [`Hold`].
     told: Hold,
     hold: Hold,
     cuts: Option<Arc<Cuts>>,
@@ -53,32 +53,32 @@ pub(crate) struct Egress {
     resume_at: Epoch,
     credit: i64,
     sequence: u64,
-    /// Records sent on this link since the frontier was announced last.
+    /// Records sent on this link since the last frontier announcement.
     sent: u64,
     /// Frontier of the stage's output.
     frontier: Epoch,
-    /// Frontier that the receiver was announced; none yet: nothing.
+    /// The last frontier announced to the receiver, if any.
     announced: Option<Epoch>,
     durable: Epoch,
-    /// What the receiver at the other end of this link has said to be durable: one that has begun again may have less than the one before
-    /// it had.
+    /// Durable epoch reported by the receiver at the other end of this link; a restarted one may report less than the one
+    /// before.
     heard: Epoch,
-    /// The incarnation of that receiver, and the one that has said last that all is.
+    /// Incarnation of that receiver, and of the last one that reported everything as durable.
     receiver: u32,
     complete_at: Option<u32>,
-    /// Records in the queue, and how many of them were told.
+    /// Records in the queue, and the last reported number.
     waiting: (i64, i64),
-    /// Epochs of which the receiver gets no more records: somebody else answers them.
+    /// Epochs whose records the receiver no longer gets, because they are answered elsewhere.
     elsewhere: Elsewhere,
 }
 
-/// From where an egress knows what its receiver is not to answer.
+/// Source of the epochs that the receiver must not answer.
 pub(crate) enum Elsewhere {
-    /// There is no such thing.
+    /// There are none.
     Nothing,
-    /// The stand-in of the receiver takes them. With the number of the channel, and what was known of it last.
+    /// The stand-in of the receiver answers them. With the number of the channel, and the last known epochs.
     StandIn { stand_in: Arc<StandIn>, channel: ChannelId, known: EpochRanges, seen: u64 },
-    /// It was told so itself.
+    /// Epochs reported to this stage.
     Told(Rc<RefCell<EpochRanges>>),
 }
 
@@ -87,7 +87,7 @@ impl Elsewhere {
         Self::StandIn { stand_in, channel, known: EpochRanges::default(), seen: 0 }
     }
 
-    /// What of it lies in `from..until`.
+    /// Returns its ranges within `from..until`.
     fn within(&self, from: Epoch, until: Epoch) -> Vec<(Epoch, Epoch)> {
         match self {
             Self::Nothing => Vec::new(),
@@ -105,7 +105,7 @@ impl Elsewhere {
 impl Drop for Egress {
     fn drop(&mut self) {
         if let Elsewhere::StandIn { stand_in, channel, .. } = &self.elsewhere {
-            // What comes after it says anew whether it is connected.
+            // The next incarnation reports again whether it is connected.
             stand_in.connected(*channel, None);
         }
         self.metrics.waiting.change(&mut self.waiting.1, 0);
@@ -174,30 +174,31 @@ impl Egress {
         self.link.as_deref()
     }
 
-    /// All epochs before it are durable behind the receiver, and have come as far as here again: what a former incarnation
-    /// sent may be durable, to its end even, while the dead letters it had with that are lost with its process.
+    /// All epochs before it are durable downstream and have been recomputed here. Output of a former incarnation may be
+    /// durable, up to its end, while the dead letters of that incarnation are lost with its process.
     pub(crate) fn durable(&self) -> Epoch {
         let keeps_letters = self.slot.kept.load(Ordering::Acquire) == CLOSED;
         match self.durable {
-            // Within one process they are not lost. And of a stream what comes now would be waited for, and is not taken behind.
+            // Within one process they are not lost. And a stream would wait for new records, which the receiver does not
+            // take.
             CLOSED if keeps_letters || self.slot.reads_stream => CLOSED,
             durable => durable.min(self.frontier),
         }
     }
 
-    /// A receiver is there that has not said that it has everything: it may have begun again from an earlier epoch than the one before it
-    /// had come to. What it lacks is kept here and nowhere else, so a slot that ended now would have to begin again for it. One that is
-    /// not there is not waited for: whether it comes back is not known here.
+    /// Whether a present receiver has not reported everything as durable: it may have restarted from an earlier epoch than
+    /// its predecessor reached. The records that it lacks are kept only here, so a slot that ended now would have to
+    /// restart for it. A lost receiver is not waited for: it may never return.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.link.is_some() && self.heard != CLOSED
     }
 
-    /// The incarnation of the receiver that has said last that everything is durable behind it.
+    /// Incarnation of the receiver that last reported everything as durable.
     pub(crate) fn complete_at(&self) -> Option<u32> {
         self.complete_at
     }
 
-    /// The receiver has ended well. What still waits for it would stop the producers for ever.
+    /// The receiver has ended well. Data waiting for it would stop the producers for ever.
     pub(crate) fn receiver_finished(&mut self) {
         self.link = None;
         self.resumed = false;
@@ -207,7 +208,7 @@ impl Egress {
         self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
     }
 
-    /// Nobody asks for anything of an earlier epoch again.
+    /// Earlier epochs are never requested again.
     fn forgotten(&self) -> Epoch {
         self.durable.min(self.slot.kept.load(Ordering::Acquire))
     }
@@ -217,7 +218,7 @@ impl Egress {
             return;
         }
         if self.has_finished {
-            // Only one that begins again from a checkpoint asks for it.
+            // Only a receiver that restarts from a checkpoint requests it.
             let bytes = batch_bytes(&batch);
             return self.kept.push(epoch, batch, bytes, self.slot.now());
         }
@@ -232,7 +233,7 @@ impl Egress {
         self.keep_queue();
     }
 
-    /// Takes what waits for a receiver that is cut, so that nobody in front of the channel has to wait.
+    /// Keeps the data waiting for a disconnected receiver, so that upstream stages need not wait.
     fn keep_queue(&mut self) {
         if self.connection.as_ref().is_none_or(|connection| connection.hold() == Hold::None) {
             return;
@@ -241,7 +242,7 @@ impl Egress {
         self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
     }
 
-    /// Keeps the next of those that wait, to be sent; false: none waits.
+    /// Keeps the next waiting item for sending; false if there is none.
     fn keep_next(&mut self) -> bool {
         let Some(waiting) = self.queue.pop() else { return false };
         self.account.release(waiting.bytes);
@@ -254,7 +255,7 @@ impl Egress {
         true
     }
 
-    /// Finds out whether the receiver is cut, and does what the workflow says of that.
+    /// Checks whether the receiver is disconnected, and applies the workflow's policy.
     fn look_at_connection(&mut self) {
         let mut hold = self.told;
         if let Some(connection) = &mut self.connection {
@@ -263,7 +264,7 @@ impl Egress {
                 now: self.slot.now(),
                 is_connected: self.link.is_some() && self.resumed,
                 is_sent: self.kept.next_epoch().is_none() && self.queue.first_epoch().is_none(),
-                // What is durable is told in whole checkpoints.
+                // Durable epochs are reported in whole checkpoints.
                 frontier: if self.frontier == CLOSED { CLOSED } else { self.frontier / every * every },
                 durable: self.durable,
                 is_over: self.durable == CLOSED,
@@ -287,12 +288,12 @@ impl Egress {
         self.hold = hold;
     }
 
-    /// What is kept beyond the usual here or behind the receiver, because an edge is cut.
+    /// Additional data held here or downstream because an edge is cut.
     pub(crate) fn hold(&self) -> Hold {
         self.hold
     }
 
-    /// Listens to the receiver and sends what it may get.
+    /// Handles messages of the receiver and sends within its credit.
     pub(crate) fn pump(&mut self) {
         self.leave_out();
         self.talk();
@@ -300,8 +301,8 @@ impl Egress {
         self.tell_stand_in();
     }
 
-    /// Drops what somebody else answers by now. What is left out and what is told of it are of one look: nothing is missing at the receiver
-    /// that it was not told of.
+    /// Drops epochs that are answered elsewhere by now. The drop and the report use one snapshot: the receiver learns of
+    /// every missing epoch.
     fn leave_out(&mut self) {
         if let Elsewhere::StandIn { stand_in, known, seen, .. } = &mut self.elsewhere
             && let Some(news) = stand_in.news(seen)
@@ -356,7 +357,7 @@ impl Egress {
                 self.credit = CREDIT_WINDOW as i64;
                 self.announced = None;
             }
-            // Never more than there was: so it cannot overflow, whatever a receiver says.
+            // Capped, so that it cannot overflow for any credit of a receiver.
             Control::Credit(bytes) => {
                 let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
                 self.credit = self.credit.saturating_add(bytes).min(CREDIT_WINDOW as i64);
@@ -377,7 +378,7 @@ impl Egress {
 
     fn send(&mut self) -> Result<(), LinkError> {
         if self.announced.is_none() {
-            // What the watermark was at the place where the receiver goes on.
+            // The watermark at the receiver's start position.
             let epoch = self.resume_at.min(self.frontier);
             let steps = vec![WatermarkStep { epoch, watermark: self.track.at(epoch) }];
             self.announce(epoch, steps)?;
@@ -387,10 +388,10 @@ impl Egress {
             if self.kept.next_epoch().is_none() && !self.keep_next() {
                 break;
             }
-            // What was taken may have been left out.
+            // The item taken may have been left out.
             let Some(epoch) = self.kept.next_epoch() else { continue };
-            // Each complete epoch is told before the next one: a link that is cut goes on from there, not from where its credit
-            // began.
+            // Each complete epoch is announced before the next one: a restored link continues from there, not from the
+            // start of its credit.
             if begun.replace(epoch).is_some_and(|last| last != epoch) {
                 self.announce_complete()?;
             }
@@ -402,7 +403,7 @@ impl Egress {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err(text) => {
-                    // Who begins again with the last checkpoint computes it again.
+                    // A restart from the last checkpoint computes it again.
                     self.slot.fail(RunError::System(format!("channel {}: {text}", self.name)));
                     return Ok(());
                 }
@@ -417,7 +418,7 @@ impl Egress {
         self.announce_complete()
     }
 
-    /// Tells the frontier behind what is sent, if the receiver does not know it.
+    /// Announces the frontier after the sent data, if the receiver does not know it.
     fn announce_complete(&mut self) -> Result<(), LinkError> {
         let unsent = self.kept.first_unsent();
         let waiting = self.queue.first_epoch();
@@ -450,7 +451,7 @@ impl Egress {
     }
 }
 
-/// The timely operator in front of a channel.
+/// The timely operator before a channel.
 pub(crate) struct EgressNode(pub(crate) Rc<RefCell<Egress>>);
 
 impl Node for EgressNode {

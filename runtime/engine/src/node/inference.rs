@@ -1,6 +1,6 @@
-//! Runs an inference operator: batches go to an executor and come back; the epochs stay held meanwhile.
+//! Runs an inference operator: batches go to an executor and return; their epochs stay held meanwhile.
 //!
-//! When a batch starts is the rule of [`tidemill_spec::batching`], which the simulator follows too.
+//! The rule for starting a batch is in [`tidemill_spec::batching`], which the simulator uses too.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering;
 use tidemill_operators::record::{Metadata, RecordId, batch_bytes};
 use tidemill_spec::batching::{Batching, Load, Step};
 
-/// Where a row of a job came from: its source record. Rows of one job with the same origin share their epoch.
+/// Origin of a row of a job: its source record. Rows of one job with equal origin share their epoch.
 type Origin = (u32, u64);
 
-/// A job of which nothing was heard yet.
+/// A job without a result yet.
 struct InFlight {
-    /// Each of one epoch.
+    /// Parts of one epoch each.
     parts: Vec<Waiting>,
     bytes: usize,
     rows: usize,
@@ -42,7 +42,7 @@ impl InFlight {
         self.parts.iter().find(is_in).map(|part| part.epoch)
     }
 
-    /// Epochs by origin; none where all parts have the same epoch.
+    /// Epochs by origin; `None` if all parts have one epoch.
     fn epochs(&self) -> Option<HashMap<Origin, Epoch>> {
         if self.parts.iter().all(|part| part.epoch == self.first_epoch) {
             return None;
@@ -70,10 +70,10 @@ pub(crate) struct InferenceNode {
     /// Suspects that are computed alone, before the queue.
     alone: VecDeque<Waiting>,
     in_flight: BTreeMap<u64, InFlight>,
-    /// Jobs that ended before earlier ones: they wait for those, so that records leave in the order they came in.
+    /// Jobs that ended before earlier ones: they wait for those, so that records leave in the order of arrival.
     ended: BTreeMap<u64, Completion>,
     next_job: u64,
-    /// Records that wait or are computed, as they were told last.
+    /// The last reported number of records that wait or are computed.
     told: i64,
     index: usize,
 }
@@ -133,7 +133,7 @@ impl InferenceNode {
                 copies: self.executor.copies(),
             };
             match self.batching.step(load, self.slot.now()) {
-                // How many: as many as there are, or fewer where an epoch cuts them.
+                // Starts a batch of all waiting rows, or fewer if an epoch limits it.
                 Step::Start(_) => {}
                 Step::Wait(due) => {
                     self.slot.wake_at(due, self.index);
@@ -146,12 +146,12 @@ impl InferenceNode {
         }
     }
 
-    /// Takes up to `max_batch` rows; stops where a source record comes a second time in another epoch,
-    /// because results are told apart by their source record.
+    /// Takes up to `max_batch` rows; stops where a source record comes a second time in another epoch, because results are
+    /// identified by their source record.
     fn next_batch(&mut self) -> Vec<Waiting> {
         let mut parts: Vec<Waiting> = Vec::new();
         let mut rows = 0;
-        // Only needed once a second epoch begins.
+        // Only needed from the second epoch on.
         let mut epochs: Option<HashMap<Origin, Epoch>> = None;
         while rows < self.batching.max_batch() {
             let Some(mut waiting) = self.queue.pop() else { break };
@@ -197,7 +197,7 @@ impl InferenceNode {
         self.in_flight.insert(id, InFlight { parts, bytes, rows, first_epoch });
     }
 
-    /// Takes what ended from the executor, in the order in which it was submitted.
+    /// Takes finished jobs from the executor, in the order of submission.
     fn complete_all(&mut self, out: &mut Emit) {
         while let Some(completion) = self.executor.completion() {
             if completion.incarnation == self.incarnation && self.in_flight.contains_key(&completion.id) {
@@ -245,7 +245,7 @@ impl InferenceNode {
                 }
             }
             JobResult::Cancelled => {
-                // Only jobs of former incarnations are cancelled, and those are sorted out before.
+                // Only jobs of former incarnations are cancelled, and those were sorted out above.
                 self.account.release(job.bytes);
                 self.stage.operator_failed(&self.slot, "the executor cancelled a job that is waited for");
             }
@@ -334,7 +334,7 @@ impl Node for InferenceNode {
     fn run(&mut self, _frontier: Epoch, out: &mut Emit) {
         self.complete_all(out);
         self.submit_what_is_due();
-        // As much as may be in flight waits already.
+        // The queue holds the most that may be in flight.
         let enough = self.batching.max_batch() * self.batching.ahead(self.executor.copies());
         let queued = self.queue.rows();
         self.account.set_full(self.queue.keeps_all() && queued >= enough);

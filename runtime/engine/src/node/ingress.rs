@@ -1,5 +1,5 @@
-//! The receiving ends of the channels into one input of a stage: fences off former incarnations of the senders, drops
-//! what a replay repeats, and holds the meet of the senders' frontiers.
+//! The receiving ends of the channels into one input of a stage: rejects former incarnations of the senders, drops repeated
+//! rows of a replay, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
 use crate::context::{Backpressure, CREDIT_WINDOW, Durable, QUOTA, SlotContext};
 use crate::cut::{EpochRanges, Hold, StandIn};
@@ -27,31 +27,31 @@ pub(crate) struct Ingress {
     link: Option<Box<dyn LinkReceiver>>,
     incarnation: u32,
     expected: u64,
-    /// Records that came on this link since the sender announced its frontier last.
+    /// Records received on this link since the sender's last frontier announcement.
     came: u64,
     /// The sender's frontier as far as it is known; never goes back.
     frontier: Epoch,
-    /// Ids taken in epochs that are still open: what a replay may repeat.
+    /// Received ids of open epochs, which a replay may repeat.
     open: VecDeque<(Epoch, FixedSizeBinaryArray)>,
     /// The ids of `open` when the sender was restarted, for comparison.
     repeated: Option<HashSet<(Epoch, RecordId)>>,
-    /// Credit taken and not yet given back.
+    /// Credit used and not yet returned.
     owed: u64,
-    /// Durable behind the receiving stage.
+    /// Durable downstream of the receiving stage.
     durable: Durable,
     durable_announced: Epoch,
-    /// What stages behind keep because an edge is cut, and what the sender was told of that.
+    /// Hold of downstream stages because an edge is cut, and its last report to the sender.
     hold: Rc<Cell<Hold>>,
     told: Hold,
-    /// Epochs that the sender has others answer, as it says.
+    /// Epochs that others answer, as reported by the sender.
     elsewhere: Rc<RefCell<EpochRanges>>,
-    /// Who answers while the way to here is cut, where this carries answers.
+    /// The stand-in that answers while this connection is cut, if it carries answers.
     stand_in: Option<Arc<StandIn>>,
 }
 
 impl Drop for Ingress {
     fn drop(&mut self) {
-        // What comes after it says anew whether it is connected.
+        // The next incarnation reports again whether it is connected.
         self.tell_stand_in(true);
     }
 }
@@ -120,8 +120,8 @@ impl Ingress {
         self.announce_hold();
     }
 
-    /// All has come, and nobody takes any more: what comes now repeats it, or tells that the sender is lost. Whoever sends next is to
-    /// be told so, and dials or is dialled for that.
+    /// Everything was received, and no stage takes more: further data is a repetition, or shows that the sender is lost.
+    /// The next sender must learn this, so the connection is made again.
     pub(crate) fn look_when_complete(&mut self) {
         if self.frontier == CLOSED {
             self.look();
@@ -143,12 +143,12 @@ impl Ingress {
         if let Some(link) = self.link.as_mut()
             && link.send_control(control).is_err()
         {
-            // The sender is gone; whatever it sent before can still be taken.
+            // The sender is gone; its sent data can still be taken.
             tracing::trace!("channel {} cannot answer its sender", self.name);
         }
     }
 
-    /// Tells the sender what it may forget.
+    /// Reports the durable epoch to the sender, which then drops earlier data.
     pub(crate) fn announce_durable(&mut self) {
         let durable = self.durable.get();
         if durable > self.durable_announced {
@@ -157,7 +157,7 @@ impl Ingress {
         }
     }
 
-    /// Tells the sender whether it may be ahead.
+    /// Reports to the sender whether it may run ahead.
     pub(crate) fn announce_hold(&mut self) {
         let hold = self.hold.get();
         if hold != self.told {
@@ -166,7 +166,7 @@ impl Ingress {
         }
     }
 
-    /// The next data that is new; `None` when there is nothing now.
+    /// Returns the next new data; `None` if there is none now.
     fn take(&mut self) -> Option<(Epoch, RecordBatch, usize)> {
         loop {
             let link = self.link.as_mut()?;
@@ -241,7 +241,8 @@ impl Ingress {
                 }
                 self.came += batch.num_rows() as u64;
                 if epoch < self.frontier {
-                    // A sender begins where it is asked to, and sends nothing of what it has called complete.
+                    // A sender starts at the requested position, and sends nothing for epochs that it announced as
+                    // complete.
                     let text = format!("channel {}: rows of epoch {epoch} came after its end", self.name);
                     self.slot.fail(RunError::System(text));
                     return None;
@@ -268,12 +269,12 @@ impl Ingress {
     }
 }
 
-/// The timely operator behind the channels of one input.
+/// The timely operator after the channels of one input.
 pub(crate) struct IngressNode {
     slot: Rc<SlotContext>,
     channels: Vec<Rc<RefCell<Ingress>>>,
     backpressure: Backpressure,
-    /// Which channel comes first; rotates, so that none starves.
+    /// The first channel of the next turn; rotates, so that none starves.
     turn: usize,
     index: usize,
 }
@@ -312,7 +313,7 @@ impl Node for IngressNode {
                 out.give(epoch, batch);
                 quota = quota.saturating_sub(bytes.max(1));
                 if quota == 0 {
-                    // Let the others of the slot run, then go on.
+                    // Lets other nodes of the slot run first.
                     self.slot.wake_at(self.slot.now(), self.index);
                     return;
                 }

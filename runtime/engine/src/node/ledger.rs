@@ -1,18 +1,18 @@
-//! Counts what a stage gives against what the stages of a receiving operator take of it, epoch by epoch: a row that none of them takes, or
-//! that two take, ends the run instead of making its results wrong.
+//! Compares the rows that a stage emits with those that the stages of a receiving operator take, epoch by epoch. A row that
+//! none takes, or that two take, ends the run instead of corrupting its results.
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Epoch};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The rows between one stage and all stages of one operator, as far as they are under way in the slot of the sender.
+/// The rows in transit between one stage and all stages of one operator, within the sender's slot.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     edge: String,
     /// First epoch that may still come, by taker.
     frontiers: Vec<Epoch>,
-    /// Rows given and taken, by open epoch.
+    /// Emitted and taken rows, by open epoch.
     open: BTreeMap<Epoch, (u64, u64)>,
 }
 
@@ -28,22 +28,22 @@ impl Ledger {
         Self { edge, frontiers: vec![0; takers], open: BTreeMap::new() }
     }
 
-    /// The sender gave rows.
+    /// Records emitted rows.
     pub(crate) fn given(&mut self, epoch: Epoch, rows: usize) {
         self.open.entry(epoch).or_default().0 += rows as u64;
     }
 }
 
 impl Taker {
-    /// It takes rows.
+    /// Records taken rows.
     pub(crate) fn taken(&self, epoch: Epoch, rows: usize) {
         self.ledger.borrow_mut().open.entry(epoch).or_default().1 += rows as u64;
     }
 
-    /// Nothing of an earlier epoch comes to it any more.
+    /// No earlier epoch reaches this taker any more.
     ///
     /// # Errors
-    /// An epoch that is complete for all takers does not add up.
+    /// An epoch that is complete for all takers has differing counts.
     pub(crate) fn passed(&self, frontier: Epoch) -> Result<(), RunError> {
         let ledger = &mut *self.ledger.borrow_mut();
         if ledger.frontiers[self.number] == frontier {

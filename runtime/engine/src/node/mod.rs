@@ -1,5 +1,5 @@
-//! The parts of a slot's dataflow. Every part is one timely operator around a [`Node`]; this file is the only
-//! one that touches timely's operator builder.
+//! The parts of a slot's dataflow. Every part is one timely operator around a [`Node`]; only this file uses timely's
+//! operator builder.
 pub(crate) mod egress;
 pub(crate) mod inference;
 pub(crate) mod ingress;
@@ -26,8 +26,8 @@ use timely::dataflow::{Scope, Stream};
 use timely::progress::Antichain;
 use timely::scheduling::Activator;
 
-/// timely's container: one batch a message. It counts rows, not batches: a container that counts batches breaks
-/// frontiers once a batch is split.
+/// timely's container: one batch per message. It counts rows, not batches: a container that counts batches breaks frontiers
+/// once a batch is split.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rows(Option<RecordBatch>);
 
@@ -54,7 +54,7 @@ impl PushInto<RecordBatch> for Rows {
 /// The stream between two nodes of a slot.
 pub(crate) type Rowstream<'scope> = Stream<'scope, Epoch, Rows>;
 
-/// Batches on their way out of a node.
+/// Batches emitted by a node.
 #[derive(Debug, Default)]
 pub(crate) struct Emit {
     items: Vec<(Epoch, RecordBatch)>,
@@ -68,33 +68,34 @@ impl Emit {
         }
     }
 
-    /// What was emitted so far.
+    /// Takes the batches emitted so far.
     #[cfg(test)]
     pub(crate) fn take(&mut self) -> Vec<(Epoch, RecordBatch)> {
         std::mem::take(&mut self.items)
     }
 }
 
-/// What a node was computing; read after a panic.
+/// The computation of a node, read after a panic.
 pub(crate) struct Processing {
     /// Stage id.
     pub(crate) stage: String,
     /// Operator id.
     pub(crate) operator: String,
-    /// The rows, where they are known.
+    /// The rows, if known.
     pub(crate) batch: Option<RecordBatch>,
 }
 
 /// The logic of one timely operator.
 pub(crate) trait Node {
-    /// Data came at a port.
+    /// Data arrived at a port.
     fn receive(&mut self, port: usize, epoch: Epoch, batch: RecordBatch, out: &mut Emit);
     /// Called after the data of each scheduling; `frontier` is the meet of all inputs ([`CLOSED`] when all ended
     /// or there are none).
     fn run(&mut self, frontier: Epoch, out: &mut Emit);
-    /// The first epoch that may still come at a port; called before [`Node::run`] where the node does not wait for all of its ports.
+    /// The first epoch that may still come at a port; called before [`Node::run`] if the node does not wait for all of its
+    /// ports.
     fn advanced(&mut self, _port: usize, _frontier: Epoch) {}
-    /// Whether what comes at a port can hold back what the node emits.
+    /// Whether data at a port can hold back the node's output.
     fn waits_for(&self, _port: usize) -> bool {
         true
     }
@@ -102,7 +103,7 @@ pub(crate) trait Node {
     fn hold(&self, frontier: Epoch) -> Epoch {
         frontier
     }
-    /// What it is computing right now.
+    /// The current computation.
     fn processing(&self) -> Option<Processing> {
         None
     }
@@ -113,13 +114,13 @@ pub(crate) struct Input<'scope> {
     pub(crate) stream: Rowstream<'scope>,
     pub(crate) port: usize,
     pub(crate) selector: Selector,
-    /// Where what it takes is counted.
+    /// Counts the taken rows, if needed.
     pub(crate) taker: Option<Taker>,
 }
 
-/// Installs a node and gives its output and the handle that schedules it. Data of epochs before `resume_at` is
-/// known already to what comes behind and is left out: other stages of a restarted slot may repeat it. `ledgers`: where what the node
-/// gives is counted.
+/// Installs a node and returns its output and the handle that schedules it. Data of epochs before `resume_at` is known
+/// downstream already and is dropped: other stages of a restarted slot may repeat it. `ledgers`: counters of the node's
+/// output.
 pub(crate) fn install<'scope>(
     slot: &Rc<SlotContext>,
     scope: Scope<'scope, Epoch>,

@@ -1,10 +1,9 @@
 //! Feeds a sink: rows wait until their epoch is complete, are written in a fixed order and committed. Only then can readers
 //! see them, and their latency ends.
 //!
-//! A sink that can take back what it has committed does so with each epoch, others per checkpoint. A restart in this process
-//! repeats epochs from a checkpoint on: those that are committed are dropped here. Another process continues with what
-//! [`past`] told, which is of the checkpoint's epoch where the sink can be cut back to that, and the sink takes back what was
-//! committed after it.
+//! A sink that can undo commits commits each epoch, others per checkpoint. A restart in this process repeats epochs from a
+//! checkpoint on: committed ones are dropped here. Another process continues with the result of [`past`], which is of the
+//! checkpoint's epoch if the sink can be cut back to that, and the sink undoes later commits.
 mod marks;
 mod unpublished;
 
@@ -32,21 +31,21 @@ use tidemill_spec::publication::Publication;
 /// The part of a sink that outlives its slot.
 pub(crate) struct SinkCell {
     pub(crate) sink: Box<dyn Sink>,
-    /// All epochs before it are in the sink, whatever becomes of the slot.
+    /// All epochs before it are in the sink, even if the slot is lost.
     pub(crate) committed: Epoch,
     pub(crate) rows: u64,
     /// Rows that other processes committed.
     pub(crate) rows_before: u64,
     pub(crate) score: Score,
-    /// Another process has committed rows that still hold, and that are not in the score.
+    /// Another process has committed rows that remain valid, and that are not in the score.
     has_past: bool,
     staged_rows: u64,
     staged_score: Score,
-    /// Committed rows that show when the sink is closed.
+    /// Committed rows that become visible when the sink is closed.
     unpublished: Unpublished,
-    /// Behind the last epoch that had rows.
+    /// The epoch after the last one that had rows.
     staged_until: Epoch,
-    /// What the sink can be cut back to; none: only to what it has.
+    /// States to which the sink can be cut back; `None`: only its present one.
     marks: Option<Marks>,
 }
 
@@ -67,8 +66,8 @@ impl SinkCell {
         }
     }
 
-    /// A sink whose checkpoints are of just their epoch: it remembers what it had before each one that a checkpoint may be of.
-    /// One that is exactly once and shows its rows with checkpoints alone commits no epoch by itself, and does not.
+    /// Prepares a sink for checkpoints of exactly their epoch: it records its state before each epoch of a possible
+    /// checkpoint. A sink that is exactly once and publishes only with checkpoints commits no single epochs, and does not.
     pub(crate) fn with_marks(mut self) -> Result<Self, OperatorError> {
         if self.sink.publication() != Publication::EachCheckpoint {
             (self.marks, self.staged_until) = (Some(Marks::default()), self.committed);
@@ -77,7 +76,7 @@ impl SinkCell {
         Ok(self)
     }
 
-    /// Notes what is committed.
+    /// Records the committed state.
     fn mark(&mut self) -> Result<(), OperatorError> {
         if let Some(marks) = &mut self.marks
             && let Some(token) = self.sink.token()?
@@ -87,14 +86,14 @@ impl SinkCell {
         Ok(())
     }
 
-    /// A sink that continues what another process has committed; `rows_before` of that is of earlier runs.
+    /// Creates a sink that continues the commits of another process; `rows_before` of its rows are of earlier runs.
     pub(crate) fn continued(sink: Box<dyn Sink>, past: &SinkPast, rows_before: u64) -> Self {
         let rows = past.rows.saturating_sub(rows_before);
         Self { committed: past.committed, rows, rows_before, has_past: past.rows > 0, ..Self::new(sink) }
     }
 
-    /// Judges rows that are staged. Where all rows are judged together and some are not here, there is nothing to say: against the whole
-    /// truth, what others found would be missing.
+    /// Judges staged rows. If all rows are judged together and some are not here, there is no result: against the whole
+    /// truth, those rows would count as missing.
     fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch) {
         if truth.is_whole() && self.has_past {
             let mut apart = Score::default();
@@ -105,7 +104,7 @@ impl SinkCell {
         self.staged_score.judge(truth, batch, &self.score);
     }
 
-    /// Rows of a commit that has returned become visible at `now`, or wait for the end.
+    /// Rows of a finished commit become visible at `now`, or wait for the end.
     fn publish(&mut self, rows: &Unpublished, now: Nanoseconds, metrics: &SinkMetrics) {
         if self.sink.is_closed() {
             return;
@@ -118,7 +117,8 @@ impl SinkCell {
         }
     }
 
-    /// Closes the sink; what shows only then is visible at the time that `now` tells afterwards. `cut_short`: there was more to read.
+    /// Closes the sink; rows that become visible only then count from the time that `now` returns afterwards. `cut_short`:
+    /// there was more to read.
     pub(crate) fn close(
         &mut self,
         now: impl Fn() -> Nanoseconds,
@@ -128,7 +128,7 @@ impl SinkCell {
         self.sink.close()?;
         let rows = std::mem::take(&mut self.unpublished);
         if let Some(metrics) = metrics {
-            // Nothing more comes: what is still not there is wrong, as far as the run has come.
+            // No more rows come: missing ones are wrong, as far as the run has come.
             match cut_short {
                 true => self.score.settle_so_far(),
                 false => self.score.settle(),
@@ -148,7 +148,7 @@ impl SinkCell {
         self.sink.suspend()
     }
 
-    /// Forgets what is not committed.
+    /// Discards uncommitted rows.
     pub(crate) fn rollback(&mut self) -> Result<(), OperatorError> {
         self.staged_rows = 0;
         self.staged_score = Score::default();
@@ -182,8 +182,8 @@ pub(crate) fn lock(cell: &SharedSink) -> MutexGuard<'_, SinkCell> {
     cell.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What another process needs to continue the sink in a checkpoint of `epoch`; none before `from` is asked for any more. It
-/// survives the machine when this returns, which takes as long as the disk does: rows are committed meanwhile.
+/// Returns the data with which another process continues the sink in a checkpoint of `epoch`; data before `from` is not
+/// needed any more. It is durable when this returns, which waits for the disk: rows are committed meanwhile.
 pub(crate) fn past(
     cell: &SharedSink,
     (from, epoch): (Epoch, Epoch),
@@ -200,7 +200,7 @@ pub(crate) fn past(
             marks.forget(from);
             marks.at(epoch)
         });
-        // The rows behind the checkpoint come again, from whoever continues.
+        // The continuing process repeats the rows after the checkpoint.
         let past = match mark {
             Some(Mark { rows, token, .. }) if epoch <= now.committed => {
                 SinkPast { committed: epoch, rows: *rows, token: Some(token.clone()) }
@@ -220,14 +220,14 @@ pub(crate) struct SinkNode {
     metrics: Arc<SinkMetrics>,
     truth: Option<GroundTruth>,
     pending: BTreeMap<Epoch, Vec<RecordBatch>>,
-    /// When rows were due that readers cannot see, by the first epoch of those that are committed together.
+    /// Intended times of rows that are not visible yet, by the first epoch of their common commit.
     unpublished: BTreeMap<Epoch, Unpublished>,
-    /// Copied from the cell, so that rows of committed epochs are recognised without a lock.
+    /// Copied from the cell, to recognise rows of committed epochs without a lock.
     committed: Epoch,
-    /// How far this incarnation has come: less than what is committed while epochs are repeated.
+    /// Progress of this incarnation: behind the committed epoch during a replay.
     reached: Epoch,
     publication: Publication,
-    /// Metadata of batches with traced records that are not committed yet, with their epochs and times of arrival.
+    /// Metadata of uncommitted batches with traced records, with their epochs and times of arrival.
     traced: Vec<(Epoch, Nanoseconds, RecordBatch)>,
     writing: bool,
 }
@@ -262,12 +262,13 @@ impl SinkNode {
         }
     }
 
-    /// All epochs before it are in the sink for good and have come as far as here; see [`super::egress::Egress::durable`].
+    /// All epochs before it are permanently in the sink and have been recomputed here; see
+    /// [`super::egress::Egress::durable`].
     pub(crate) fn durable(&self) -> Epoch {
         self.committed.min(self.reached)
     }
 
-    /// The first epoch of those that are committed together with this one.
+    /// The first epoch of the common commit with this one.
     fn first_of_commit(&self, epoch: Epoch) -> Epoch {
         match self.publication {
             Publication::EachEpoch => epoch,
@@ -324,7 +325,7 @@ impl Node for SinkNode {
         let _ = self.metrics.first_arrival.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         self.metrics.last_arrival.store(now, Ordering::Relaxed);
         let metadata = record::Metadata::of(&batch);
-        // Rows of a batch were often due at the same time.
+        // Rows of a batch often have one intended time.
         let runs =
             || metadata.intended.values().chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64));
         self.metrics.arrival.record_all(runs().map(|(intended, rows)| (now - intended, rows)));
@@ -448,7 +449,7 @@ mod tests {
         assert_eq!(cell.staged_score.scored, 1, "what is right by itself is counted by whoever has it");
     }
 
-    /// Whoever looks while the run goes on is not told of misses that are none yet.
+    /// During the run, pending rows are not counted as missing.
     #[test]
     fn what_has_not_come_is_wrong_once_the_sink_is_closed() {
         let (mut cell, metrics) = (SinkCell::new(Box::new(Nowhere)), SinkMetrics::default());

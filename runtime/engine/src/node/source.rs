@@ -1,5 +1,5 @@
-//! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
-//! that depend on the records, and of streams on the clock, and are logged, so that a replay repeats them.
+//! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them. They are cut into epochs that
+//! depend on the records, and for streams on the clock. The epochs are logged, so that a replay repeats them.
 mod broken;
 mod clocked;
 mod columns;
@@ -34,26 +34,26 @@ use tidemill_operators::api::{BoundSource, SourcePosition};
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
 use tidemill_spec::routing::ClassTable;
 
-/// What a source stage is told.
+/// Settings of a source stage.
 pub(crate) struct SourceSettings {
     /// Number of the source in the workflow: the `_source` column.
     pub(crate) number: u32,
     pub(crate) bound: BoundSource,
     pub(crate) schedule: Schedule,
     pub(crate) classes: ClassTable,
-    /// The classes of this stage, where the source has several stages.
+    /// The classes of this stage, if the source has several stages.
     pub(crate) selector: Selector,
-    /// Epochs that emission may be ahead of what is durable.
+    /// Epochs by which emission may be ahead of the durable epoch.
     pub(crate) lead: u64,
-    /// Where it may be further ahead while an edge behind it is cut.
+    /// Allows it to be further ahead while a downstream edge is cut.
     pub(crate) cuts: Option<Arc<Cuts>>,
-    /// What is kept behind it because an edge is cut.
+    /// Hold of downstream stages because an edge is cut.
     pub(crate) hold: Rc<Cell<Hold>>,
     /// Epochs of a former run to repeat.
     pub(crate) replay: Option<EpochLog>,
-    /// Who reads it.
+    /// Threads that read it.
     pub(crate) readers: Arc<ReaderPool>,
-    /// Where it is read by event time together with other sources: they cut the epochs.
+    /// Its seat if it is read by event time together with other sources: they cut the epochs.
     pub(crate) seat: Option<Seat>,
 }
 
@@ -66,18 +66,18 @@ pub(crate) struct SourceNode {
     chunk: Option<Chunk>,
     /// Records of the chunk already taken.
     taken: u64,
-    /// Where the chunk before began, and how many records it had: where the next one begins.
+    /// Start of the previous chunk, and its number of records: the start of the next one.
     behind: Option<(SourcePosition, u64)>,
     sequence: u64,
     newest: EventTime,
-    /// With which the epoch began.
+    /// Watermark at the start of the epoch.
     watermark: EventTime,
     epoch: Epoch,
     /// Records and bytes in the current epoch, for schedules that count.
     in_epoch: (u64, usize),
-    /// Records before this one are known to belong to the current epoch, where the source has a seat.
+    /// Records before this one belong to the current epoch, if the source has a seat.
     known: u64,
-    /// Ends epochs by the clock, where nobody else does and the source cannot say when its next record comes.
+    /// Ends epochs by the clock, if there is no other rule and the time of the next record is unknown.
     clocked: Option<Clocked>,
     durable: Durable,
     backpressure: Backpressure,
@@ -85,7 +85,7 @@ pub(crate) struct SourceNode {
     emitted_before: u64,
     /// Epochs before it are not emitted again after a restart.
     resume_at: Epoch,
-    /// It can be read no further.
+    /// Set if it cannot be read any further.
     broken: Option<Broken>,
     track: Track,
     ended: bool,
@@ -157,25 +157,25 @@ impl SourceNode {
         }
     }
 
-    /// Event time of the next record, where the source has none of its own.
+    /// Event time of the next record, if the source has none of its own.
     fn synthetic_time(&self, sequence: u64) -> EventTime {
         self.settings.schedule.event_time(sequence)
     }
 
-    /// Event time of the next record, where it is known and has one.
+    /// Event time of the next record, if it is known and has one.
     fn next_time(&self) -> Option<EventTime> {
         let chunk = self.chunk.as_ref()?;
         let row = chunk.rows_between(self.taken, self.taken + 1).next()?;
         chunk.times.as_ref()?.get(row).copied()
     }
 
-    /// The watermark before the next record, as far as this source knows by itself. The next record is known by now and counts:
-    /// with records in order, all that is older than it has come, and nobody has to wait for an epoch more to hear of it.
+    /// The watermark before the next record, as far as this source alone knows. The next record is known by now and counts:
+    /// with records in order, all older ones have arrived, and downstream stages need not wait for another epoch.
     fn own_watermark(&self) -> EventTime {
         self.watermark_after(self.next_time().map_or(self.newest, |next| self.newest.max(next)))
     }
 
-    /// The watermark when nothing is newer than that.
+    /// The watermark when nothing is newer than `newest`.
     fn watermark_after(&self, newest: EventTime) -> EventTime {
         match self.reader.has_times() {
             true => newest.saturating_sub(self.settings.bound.out_of_order_microseconds),
@@ -212,8 +212,8 @@ impl SourceNode {
         }
     }
 
-    /// Begins an epoch again that the clock has begun with the next record, or before it. What is read again ends there, and the record
-    /// need not be there yet.
+    /// Starts an epoch again that the clock started with the next record, or before it. The replay ends there, and the
+    /// record need not be there yet.
     fn begin_as_before(&mut self) {
         let begun = self.clocked.as_mut().and_then(|clocked| clocked.begun_with(self.sequence, self.epoch));
         if let Some((epoch, watermark)) = begun {
@@ -221,13 +221,14 @@ impl SourceNode {
         }
     }
 
-    /// The epoch of a record, where the current one holds so many records and bytes before it.
+    /// The epoch of a record, if the current one has these records and bytes before it.
     fn epoch_of(&self, sequence: u64, in_epoch: (u64, usize)) -> Epoch {
         let scheduled = self.settings.schedule.epoch(sequence, self.epoch, in_epoch);
         if self.clocked.is_none() || scheduled >= self.epoch {
             return scheduled;
         }
-        // The clock has led it beyond its schedule, which its rate did not keep: epochs end as those of a stream without a rate.
+        // The clock moved it beyond its schedule, because its rate was not met: epochs end as those of a stream without a
+        // rate.
         self.epoch + u64::from(in_epoch.0 >= RECORDS_PER_EPOCH || in_epoch.1 >= BYTES_PER_EPOCH)
     }
 
@@ -245,9 +246,9 @@ impl SourceNode {
         self.log_cut();
     }
 
-    /// Ends the current epoch if it has lasted long enough; whether something is to be emitted now.
+    /// Ends the current epoch if it has lasted long enough; returns whether something is to be emitted now.
     fn end_by_clock(&mut self) -> bool {
-        // Before that, nothing is known of what is read: not even whether it has times.
+        // Before that, nothing is known of the input: not even whether it has times.
         if self.behind.is_some() && self.chunk.is_none() {
             self.begin_as_before();
         }
@@ -260,7 +261,7 @@ impl SourceNode {
                 self.begin_epoch(epoch, self.watermark_after(self.newest));
                 true
             }
-            // It notifies.
+            // The reader notifies.
             Err(None) => false,
             Err(Some(text)) => {
                 self.stage.operator_failed(&self.slot, text);
@@ -269,8 +270,8 @@ impl SourceNode {
         }
     }
 
-    /// Writes down where the source stands in an epoch that it shares with others or that the clock has begun, also where the
-    /// epoch has no record of this source: a restart and a replay find its watermark there.
+    /// Logs the source's position in an epoch that is shared with others or started by the clock, even without a record of
+    /// this source: a restart and a replay find its watermark there.
     fn log_cut(&self) {
         let is_logged = |log: &EpochLog| log.cuts.contains_key(&self.epoch);
         let is_shared = self.settings.seat.is_some() || self.settings.replay.as_ref().is_some_and(is_logged);
@@ -294,7 +295,7 @@ impl SourceNode {
         }
     }
 
-    /// Tells the sources that this one is read with what was read, up to where the run is to end.
+    /// Publishes the records read to the other sources of the group, up to the end of the run.
     fn publish(&self, seat: &Seat, chunk: &Chunk) {
         let left = self.settings.schedule.records.map_or(u64::MAX, |most| most.saturating_sub(self.sequence));
         let records = self.taken..chunk.records.min(self.taken.saturating_add(left));
@@ -306,7 +307,7 @@ impl SourceNode {
                 let Some(times) = &chunk.times else {
                     return (self.synthetic_time(self.sequence + (record - self.taken)), bytes);
                 };
-                // A record that could not be read has no row and no time.
+                // An unreadable record has no row and no time.
                 if row < times.len() && chunk.record_of(row) == record {
                     newest = newest.max(times[row]);
                     row += 1;
@@ -317,8 +318,8 @@ impl SourceNode {
         seat.publish(self.sequence, &newest);
     }
 
-    /// Ends the stream, in every incarnation and in a replay at the same epoch: receivers may have passed it already.
-    /// `complete`: the source itself has no more.
+    /// Ends the stream, in every incarnation and in a replay at one epoch: receivers may have passed it already.
+    /// `complete`: the source itself has ended.
     fn end(&mut self, complete: bool) {
         if self.ended {
             return;
@@ -335,7 +336,7 @@ impl SourceNode {
                 }
                 self.epoch = self.epoch.max(end.epoch);
             }
-            // The others of its group need not have come as far as to say whether another epoch begins here.
+            // The others of its group may not have progressed enough to decide whether another epoch starts here.
             None if self.settings.seat.is_some() => {}
             None => self.turn_epoch(Epoch::MAX),
         }
@@ -347,8 +348,8 @@ impl SourceNode {
         }
     }
 
-    /// Ends the stream where no more is wanted. Where a number of records was, it was cut short only if there is more: a file is asked, once it has
-    /// something to say; a stream may be silent for long and is not.
+    /// Ends the stream at its limit. With a limit of records, it was cut short only if there are more: a file is asked once
+    /// it can answer; a stream may stay silent and is not.
     fn end_at_limit(&mut self) {
         let is_asked = self.settings.schedule.has_given_all(self.sequence)
             && self.chunk.is_none()
@@ -364,25 +365,25 @@ impl SourceNode {
         }
     }
 
-    /// Where a former incarnation, or the run that is replayed, ended.
+    /// The end of a former incarnation, or of the replayed run.
     fn known_end(&self) -> Option<End> {
         let replayed = self.settings.replay.as_ref().map(EpochLog::stop);
         replayed.or_else(|| self.slot.epochs.known_end(&self.stage.instance))
     }
 
-    /// Whether the record `sequence` is not to be emitted any more; `known_end` is [`Self::known_end`].
+    /// Whether the record `sequence` is beyond the end; `known_end` is [`Self::known_end`].
     fn ends_before(&self, sequence: u64, known_end: Option<End>, now: Nanoseconds) -> bool {
         if let Some(end) = known_end {
             return sequence >= end.sequence;
         }
-        // What a former incarnation has emitted is emitted again, even when the run was told to stop since.
+        // Records of a former incarnation are emitted again, even if the run was stopped since.
         if sequence < self.emitted_before {
             return false;
         }
         self.stop.load(Ordering::Acquire) || self.settings.schedule.finished(sequence, now)
     }
 
-    /// Emits what is due and tells its bytes; an error when nothing more can be done now.
+    /// Emits due records and returns their bytes; an error when nothing more can be done now.
     fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
         if self.broken.is_some() {
             self.fail_when_durable();
@@ -401,7 +402,7 @@ impl SourceNode {
                     if let (Some(clocked), Some(marks)) = (&mut self.clocked, chunk.marks.take()) {
                         clocked.keep_in(marks);
                     }
-                    // A restart or a repeated read begins in the middle of a chunk.
+                    // A restart or a repeated read starts in the middle of a chunk.
                     self.taken = chunk.skip;
                     if let Some(seat) = &self.settings.seat {
                         self.publish(seat, &chunk);
@@ -409,7 +410,7 @@ impl SourceNode {
                     self.chunk = Some(chunk);
                 }
                 Ok(None) => {
-                    // A source that has nothing to give must not keep a limited run from ending.
+                    // A silent source must not keep a limited run from ending.
                     match self.settings.schedule.ends_at() {
                         Some(end) if end <= self.slot.now() && self.sequence >= self.emitted_before => {
                             self.end(false)
@@ -420,7 +421,7 @@ impl SourceNode {
                     let now = self.slot.now();
                     match self.clocked.as_ref().map(|clocked| clocked.look(now)) {
                         Some(Clock::EndsAt(end)) => self.slot.wake_at(end, self.index),
-                        // Since it was looked at above.
+                        // The epoch ended since the check above.
                         Some(Clock::Ended) => self.slot.wake_at(now, self.index),
                         Some(Clock::Open) | None => {}
                     }
@@ -439,7 +440,7 @@ impl SourceNode {
         // Only now is it known whether the records carry event times of their own.
         self.turn_epoch(Epoch::MAX);
         if self.settings.seat.is_some() && self.known <= self.sequence {
-            // The seat notifies when the others have told enough.
+            // The seat notifies when the others have published enough.
             if let Some(end) = self.settings.schedule.ends_at() {
                 self.slot.wake_at(end, self.index);
             }
@@ -465,7 +466,7 @@ impl SourceNode {
         Ok(self.emit_run(now, out))
     }
 
-    /// Whether an edge behind it is cut, and the host keeps what is given meanwhile.
+    /// Whether a downstream edge is cut, and the host keeps the output meanwhile.
     fn goes_on(&self) -> bool {
         let can_wait = self.backpressure.can_wait.get();
         let hold = self.settings.hold.get();
@@ -566,7 +567,7 @@ impl Node for SourceNode {
         while !self.ended {
             match self.step(out) {
                 Ok(bytes) if bytes >= quota => {
-                    // Let the others of the slot run, then go on.
+                    // Lets other nodes of the slot run first.
                     self.slot.wake_at(self.slot.now(), self.index);
                     return;
                 }

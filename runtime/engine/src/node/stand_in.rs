@@ -1,9 +1,9 @@
 //! Runs a variant of a model in place of one on the other side of an edge that is cut (`when_cut: degrade`).
 //!
-//! It gets the records that the other side gets (port 0) and what the other side answers (port 1), and what leaves it are the answers of
-//! both: each epoch as a whole from one of them. As long as the way there and back is whole, an epoch is the other side's and leaves when all of it
-//! has come. Once it is cut for long enough, the epochs that have not come become its own: those it computes, and what the other side
-//! answers to them is left out. So whatever was under way when the link broke, each record leaves once.
+//! It gets the records for the other side (port 0) and the answers of the other side (port 1), and emits the answers of
+//! both: each epoch as a whole from one of them. While the connection works in both directions, an epoch belongs to the
+//! other side and leaves when it is complete. After a long enough cut, missing epochs become its own: it computes them, and
+//! drops answers of the other side to them. So each record leaves once, whatever was in transit when the link broke.
 use super::inference::InferenceNode;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
@@ -17,33 +17,32 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The port that the records come in at.
+/// The port of the records.
 pub(crate) const RECORDS: usize = 0;
-/// The port that the answers of the other side come in at.
+/// The port of the other side's answers.
 pub(crate) const ANSWERS: usize = 1;
 
 pub(crate) struct StandInNode {
     slot: Rc<SlotContext>,
     model: InferenceNode,
     shared: Arc<StandIn>,
-    /// Epochs that the other side was not asked for, as it says itself: given away by a process before this one.
+    /// Epochs that the other side was not asked for, as it reports: taken over by an earlier process.
     elsewhere: Rc<RefCell<EpochRanges>>,
     /// By port: the first epoch that may still come.
     frontiers: [Epoch; 2],
-    /// The first epoch that has not left as a whole, or been given to the model.
+    /// The first epoch that has neither left as a whole nor been given to the model.
     next: Epoch,
-    /// Before it, all epochs have left an incarnation before this one: what was the other side's is in `answers`, and stays the other
-    /// side's.
+    /// All earlier epochs have left an earlier incarnation: those of the other side are in `answers`, and remain its own.
     let_go: Epoch,
-    /// Records of epochs of which it is not known who answers them.
+    /// Records of epochs that are not assigned yet.
     records: BTreeMap<Epoch, Vec<RecordBatch>>,
-    /// Answers of the other side to epochs of which not all has come.
+    /// The other side's answers to incomplete epochs.
     answers: BTreeMap<Epoch, Vec<RecordBatch>>,
-    /// The last epoch of which records came, and one.
+    /// The epoch after the last one with records.
     seen: Epoch,
     /// Since when it answers, and from which epoch on.
     answering: Option<(Nanoseconds, Epoch)>,
-    /// Rows that it has answered since then.
+    /// Rows answered since then.
     answered: u64,
     told: i64,
     index: usize,
@@ -56,7 +55,7 @@ impl Drop for StandInNode {
 }
 
 impl StandInNode {
-    /// `start`: where it goes on.
+    /// `start`: the first epoch.
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         model: InferenceNode,
@@ -84,7 +83,7 @@ impl StandInNode {
         }
     }
 
-    /// Whether an epoch has left, or is for the model or the other side for good.
+    /// Whether an epoch has left, or is permanently assigned to the model or the other side.
     fn is_own(&self, epoch: Epoch) -> bool {
         self.shared.stretch(epoch).0
     }
@@ -96,7 +95,7 @@ impl StandInNode {
         self.model.receive(RECORDS, epoch, batch, out);
     }
 
-    /// Begins or ends to answer, as the way to the other side is.
+    /// Starts or stops answering, by the state of the connection.
     fn look_at_the_way(&mut self) {
         let now = self.slot.now();
         match (self.answering, self.shared.missing_since()) {
@@ -126,8 +125,8 @@ impl StandInNode {
         self.shared.metrics.degraded.change(&mut self.told, i64::from(self.answering.is_some()));
     }
 
-    /// While it answers, all that comes is its own, but for epochs that the other side had answered as a whole before their records came
-    /// here once more.
+    /// While it answers, all new epochs are its own, except those that the other side answered completely before their
+    /// records were repeated here.
     fn take_what_came(&self) {
         if let Some((_, from)) = self.answering {
             let from = from.max(self.next).max(self.let_go);
@@ -135,13 +134,13 @@ impl StandInNode {
         }
     }
 
-    /// What a process before this one had given away is not answered on the other side.
+    /// The other side does not answer epochs that an earlier process took over.
     fn take_what_was_given_away(&self) {
         let elsewhere = self.elsewhere.borrow();
         elsewhere.within(self.next, CLOSED).for_each(|(from, until)| self.shared.take(from, until));
     }
 
-    /// Computes what is its own, and leaves out what the other side says to that.
+    /// Computes its own epochs, and drops the other side's answers to them.
     fn compute_own(&mut self, out: &mut Emit) {
         let own = |epoch: &Epoch| self.shared.stretch(*epoch).0;
         let mut taken: Vec<(Epoch, Vec<RecordBatch>)> = Vec::new();
@@ -156,7 +155,7 @@ impl StandInNode {
         self.answers.retain(|epoch, _| !shared.stretch(*epoch).0);
     }
 
-    /// Lets go what the other side has answered as a whole.
+    /// Emits epochs that the other side has answered completely.
     fn pass_on(&mut self, out: &mut Emit) {
         loop {
             let (is_own, change) = self.shared.stretch(self.next);
@@ -195,7 +194,7 @@ impl Node for StandInNode {
             (RECORDS, false) if epoch < self.next => {}
             (RECORDS, false) => self.records.entry(epoch).or_default().push(batch),
             (_, true) => {}
-            // It has left, or came from memory.
+            // It has left, or was restored from memory.
             (_, false) if epoch < self.next.max(self.let_go) => {}
             (_, false) => self.answers.entry(epoch).or_default().push(batch),
         }
@@ -216,7 +215,7 @@ impl Node for StandInNode {
         self.model.run(frontier, out);
     }
 
-    /// An input that holds nothing back: the other side may be away for long.
+    /// An input that holds nothing back: the other side may be away for a long time.
     fn waits_for(&self, port: usize) -> bool {
         port != ANSWERS
     }

@@ -1,10 +1,10 @@
-//! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of
-//! each; so the state is always "all of the epochs before e". An operator that has more
-//! results than fit into one epoch gives the others in the next ones: where it has more, there is no empty epoch.
+//! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of each; so the
+//! state is always "all of the epochs before e". An operator with more results than fit into one epoch emits the rest in
+//! the next ones: while it has more, there is no empty epoch.
 //!
-//! An operator for which the order of the rows of an epoch does not matter ([`Stateful::takes_rows_early`]) gets those of
-//! the first open epoch as they come. Its state is then between two epochs: no snapshot is taken, and the store hears of
-//! the calls when the epoch is complete, so a restart begins before all of them and repeats what they gave.
+//! An operator that is independent of the order of rows within an epoch ([`Stateful::takes_rows_early`]) gets those of the
+//! first open epoch on arrival. Its state is then between two epochs: no snapshot is taken, and the store gets the calls
+//! when the epoch is complete, so a restart starts before all of them and repeats their output.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::checkpoint;
@@ -26,7 +26,8 @@ use std::sync::atomic::Ordering;
 use tidemill_operators::api::{OperatorError, Output, Stateful};
 use tidemill_operators::record::EventTime;
 
-/// A state of fewer bytes is written on the slot's thread: that takes less than to begin another one. None in the tests of this crate.
+/// A smaller state is written on the slot's thread: that is faster than starting another one. Tiny in the tests of this
+/// crate.
 const AT_ONCE: usize = if cfg!(test) { 1 } else { 64 << 10 };
 
 pub(crate) struct StatefulNode {
@@ -40,24 +41,24 @@ pub(crate) struct StatefulNode {
     arrived: BTreeMap<Epoch, i64>,
     /// All epochs before it are applied.
     done: Epoch,
-    /// The epoch of which rows are applied although more of them may come.
+    /// The epoch with applied rows that is not complete yet.
     begun: Option<Epoch>,
-    /// What a restart has to repeat of that epoch.
+    /// Calls of that epoch for a restart.
     calls: Vec<Call>,
     watermark: EventTime,
-    /// Whether the slot can be restarted: only then is kept what that needs.
+    /// Whether the slot can be restarted: only then is the data for it kept.
     is_recoverable: bool,
     /// Enough has changed since the newest snapshot.
     is_snapshot_due: bool,
     processing: Option<Option<RecordBatch>>,
-    /// What its output can fill; only asked when the operator has more than fits into one epoch.
+    /// The backpressure of its output, checked only when the operator has more than fits into one epoch.
     backpressure: Backpressure,
     index: usize,
-    /// A restart can begin at any checkpoint up to here.
+    /// A restart can start at any checkpoint up to here.
     restorable: Durable,
 }
 
-/// Brings an operator to the state "all of the epochs before `done`"; false if nothing is known of that stage.
+/// Restores an operator to the state "all of the epochs before `done`"; false if that stage is unknown.
 pub(crate) fn restore(
     operator: &mut dyn Stateful,
     snapshots: &SnapshotStore,
@@ -66,7 +67,7 @@ pub(crate) fn restore(
 ) -> Result<bool, OperatorError> {
     let Some((state, calls)) = snapshots.resume(instance, done) else { return Ok(false) };
     checkpoint::restore(operator, &state)?;
-    // What they give has left the stage in a former incarnation.
+    // Their output left the stage in a former incarnation.
     for call in calls {
         let mut output = Output::default();
         match call {
@@ -115,8 +116,8 @@ impl StatefulNode {
         })
     }
 
-    /// How far this incarnation's state has come: what comes behind may have kept more of a former incarnation, but whoever comes
-    /// before must repeat everything from here on.
+    /// Progress of this incarnation's state: downstream stages may have kept more of a former incarnation, but upstream
+    /// ones must repeat everything from here on.
     pub(crate) fn restorable(&self) -> Durable {
         Rc::clone(&self.restorable)
     }
@@ -140,8 +141,7 @@ impl StatefulNode {
         Ok(())
     }
 
-    /// Applies the rows of an epoch that are there.
-    /// `arrived`: the first of them.
+    /// Applies the available rows of an epoch. `arrived`: arrival of the first of them.
     fn apply_rows(
         &mut self,
         (epoch, arrived): (Epoch, Nanoseconds),
@@ -176,7 +176,7 @@ impl StatefulNode {
         Ok(rows)
     }
 
-    /// All rows of an epoch are applied.
+    /// All rows of an epoch were applied.
     fn complete(&mut self, epoch: Epoch, output: &mut Output) -> Result<(), OperatorError> {
         let watermark = self.input.at(epoch + 1).max(self.watermark);
         if watermark > self.watermark || self.operator.has_more() {
@@ -242,16 +242,16 @@ impl StatefulNode {
             self.checkpoint(epoch)?;
             self.apply(epoch, true, out)?;
             if self.operator.has_more() {
-                // What comes behind takes it first, and the slot looks at its commands.
+                // Downstream nodes take it first, and the slot handles its commands.
                 self.slot.wake_at(self.slot.now(), self.index);
                 break;
             }
         }
-        // Also at the end: what comes behind may be durable up to any later epoch.
+        // Also at the end: downstream stages may be durable up to any later epoch.
         let upto = self.hold(frontier);
         self.checkpoint(upto)?;
         self.restorable.set(upto);
-        // Here the state is "all of the epochs before the frontier", which is what decides who is late in the next one.
+        // Here the state is "all of the epochs before the frontier", which decides lateness in the next one.
         if self.operator.takes_rows_early()
             && !self.operator.has_more()
             && self.pending.contains_key(&frontier)

@@ -62,7 +62,7 @@ fn sink(id: &str, durable: bool) -> BoundSink {
     }
 }
 
-/// `ways`: from and to, with stages called like their operators; what is no source and no sink is an operator.
+/// `ways`: from and to, with stages named like their operators; an id that is no source and no sink is an operator.
 fn program(sources: Vec<BoundSource>, ways: &[(&str, &str)], sinks: Vec<BoundSink>) -> Program {
     let mut plan = Plan::new(PlanWorkflow { name: "test".into(), digest: None });
     let names: BTreeSet<&str> = ways.iter().flat_map(|(from, to)| [*from, *to]).collect();

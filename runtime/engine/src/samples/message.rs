@@ -1,5 +1,5 @@
-//! Records kept on the hosts of a run come to its coordinator: each as it is kept, one a message. What a record came from may have
-//! been sent on another host, which the coordinator asks.
+//! Transfer of kept records from the hosts of a run to its coordinator: each when it is kept, one per message. Source
+//! records may be on another host, which the coordinator asks.
 use super::{Sample, Sampler, hash};
 use crate::clock::Nanoseconds;
 use arrow_array::{
@@ -15,16 +15,16 @@ use std::sync::{Arc, PoisonError};
 use tidemill_operators::record::{Metadata, record_schema, source_id};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-/// Bytes of a record that travels, at most; a larger one is not shown.
+/// Most bytes of a transferred record; a larger one is not shown.
 const LARGEST: usize = 16 << 20;
-/// Sources that a record of a sink can come from, at most.
+/// Most sources of a sink's record.
 const MOST_SOURCES: usize = 256;
 
 /// A record that reached a sink of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SampleMessage {
     pub(crate) sink: String,
-    /// By which it is kept.
+    /// Key under which it is kept.
     key: u64,
     /// In Arrow's stream format.
     pub(crate) record: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct SampleMessage {
     sources: FoundSources,
 }
 
-/// By source: the record that another one came from, in Arrow's stream format.
+/// By source: the source record, in Arrow's stream format.
 pub(crate) type FoundSources = BTreeMap<String, Vec<u8>>;
 
 fn encode(record: &RecordBatch) -> Option<Vec<u8>> {
@@ -42,9 +42,9 @@ fn encode(record: &RecordBatch) -> Option<Vec<u8>> {
     writer.into_inner().ok().filter(|bytes| bytes.len() <= LARGEST)
 }
 
-/// One record; none: something else.
+/// Decodes one record; `None` for anything else.
 fn decode(bytes: &[u8]) -> Option<RecordBatch> {
-    // Arrow checks what it reads, but not everywhere: what it panics at is no record either.
+    // Arrow checks its input, but not everywhere: input that makes it panic is no record either.
     let read = || StreamReader::try_new(Cursor::new(bytes), None).ok()?.next()?.ok();
     let batch = catch_unwind(AssertUnwindSafe(read)).ok().flatten()?;
     (batch.num_rows() == 1).then_some(batch)
@@ -58,19 +58,19 @@ fn encode_all(sources: &BTreeMap<String, RecordBatch>) -> FoundSources {
     sources.iter().filter_map(|(source, record)| Some((source.clone(), encode(record)?))).collect()
 }
 
-/// A record of a sink; none: it has no id, or its first columns are none that records have.
+/// Returns the hash of a sink's record; `None` without an id, or if its first columns are not those of records.
 fn hash_of(record: &RecordBatch) -> Option<u64> {
     let has_id = record.schema_ref().fields().len() >= tidemill_operators::record::METADATA_COLUMNS;
     let of = || has_id.then(|| hash(&Metadata::of(record).id(0)));
     catch_unwind(AssertUnwindSafe(of)).ok().flatten()
 }
 
-/// Whether it is a record that can be shown.
+/// Whether it is a valid record.
 pub(crate) fn is_record(bytes: &[u8]) -> bool {
     decode(bytes).is_some_and(|record| hash_of(&record).is_some())
 }
 
-/// A record with a text, as it travels.
+/// An encoded record with a text.
 pub(crate) fn example() -> Option<Vec<u8>> {
     let stream = StreamType::new([Column::new("key", ColumnType::Text)]);
     let columns: Vec<ArrayRef> = vec![
@@ -87,16 +87,16 @@ pub(crate) fn example() -> Option<Vec<u8>> {
 }
 
 impl SampleMessage {
-    /// Whether it is no larger than what a host sends.
+    /// Whether it is within the limit of a host.
     pub(crate) fn is_small(&self) -> bool {
         let mut records = self.sources.values().chain([&self.record]);
         self.sources.len() <= MOST_SOURCES && records.all(|record| record.len() <= LARGEST)
     }
 }
 
-/// On a host.
+/// The part of a host.
 impl Sampler {
-    /// Records that were kept since the last call.
+    /// Returns the records kept since the last call.
     pub(crate) fn news(&self) -> Vec<SampleMessage> {
         let mut news = Vec::new();
         for (sink, samples) in &self.sinks {
@@ -122,23 +122,24 @@ impl Sampler {
         news
     }
 
-    /// Another coordinator is to be told everything.
+    /// Resets the sent records for a new coordinator.
     pub(crate) fn forget_told(&self) {
         for samples in self.sinks.values() {
             samples.told.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
-    /// What the record of a sink on another host came from, as far as it was sent here.
+    /// Returns the source records of another host's record that were sent here.
     pub(crate) fn find(&self, sink: &str, record: &[u8]) -> FoundSources {
         let record = decode(record).filter(|record| hash_of(record).is_some());
         record.map(|record| encode_all(&self.sources_of(sink, &record, 0))).unwrap_or_default()
     }
 }
 
-/// At the coordinator.
+/// The part of the coordinator.
 impl Sampler {
-    /// Keeps a record that reached a sink of a host, if it is one of those to keep. Its hash, and the sources whose records are not known.
+    /// Keeps a host's record that reached a sink, if it qualifies. Returns its hash, and the sources whose records are
+    /// missing.
     pub(crate) fn heard(&self, message: &SampleMessage) -> Option<(u64, BTreeSet<String>)> {
         let samples = self.sinks.get(&message.sink)?;
         let record = decode(&message.record)?;
@@ -154,7 +155,7 @@ impl Sampler {
         self.insert(&mut samples.lock(), hash, right, make).then_some((hash, missing))
     }
 
-    /// Another host had some of what a record came from.
+    /// Adds source records from another host.
     pub(crate) fn found(&self, sink: &str, hash: u64, sources: &FoundSources) {
         let Some(samples) = self.sinks.get(sink) else { return };
         let mut classes = samples.lock();
@@ -178,7 +179,7 @@ mod tests {
         wire::decode(&bytes).expect("what was written")
     }
 
-    /// A host that says anything: nothing but that it is not shown happens.
+    /// Arbitrary messages of a host have no effect other than not being shown.
     #[test]
     fn mutated_records_are_no_samples_or_some() {
         let (host, coordinator) = (Sampler::new(options(1 << 20)), Sampler::new(options(1 << 20)));

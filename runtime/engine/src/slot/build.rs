@@ -1,4 +1,4 @@
-//! Builds the dataflow of a slot: its stages, the channels into and out of it, and who waits for whom.
+//! Builds the dataflow of a slot: its stages, the channels into and out of it, and its backpressure.
 use super::{Producer, Slot, timely_worker};
 use crate::context::{Account, Backpressure};
 use crate::cut::{Role, unnoticed_epochs};
@@ -30,20 +30,20 @@ use tidemill_operators::api::Instance;
 use tidemill_spec::plan::Freshness;
 use timely::dataflow::Scope;
 
-/// Who shares what an instance gives: an operator or sink, and its input.
+/// The operator or sink that shares an instance's output among its stages, and its input.
 type SharedBy = (String, usize);
 
 impl InstancePlan {
-    /// Who shares what comes at a port; none: a stand-in repeats it.
+    /// Returns the sharing operator at a port; `None` if a stand-in repeats the data.
     fn shared_by(&self, port: usize) -> Option<SharedBy> {
         self.stand_in.is_none().then(|| (self.context.operator.clone(), port))
     }
 }
 
-/// What an instance gives to one operator, and how many takers are known by now.
+/// Ledger of an instance's output to one operator, and the number of takers so far.
 type Counted = (Rc<RefCell<Ledger>>, usize);
 
-/// What the instances of a slot give, counted for each operator that several stages or partitions of take it.
+/// Ledgers of the output of the slot's instances, for each operator whose stages or partitions share it.
 struct Ledgers(BTreeMap<(usize, SharedBy), Counted>);
 
 impl Ledgers {
@@ -71,14 +71,14 @@ impl Ledgers {
         Self(divided.map(ledger).collect())
     }
 
-    /// The next taker of what an instance gives.
+    /// Returns the next taker of an instance's output.
     fn taker(&mut self, from: usize, by: SharedBy) -> Option<Taker> {
         let (ledger, next) = self.0.get_mut(&(from, by))?;
         *next += 1;
         Some(Taker { ledger: Rc::clone(ledger), number: *next - 1 })
     }
 
-    /// Those of what an instance gives.
+    /// Returns the ledgers of an instance's output.
     fn from(&self, instance: usize) -> Vec<Rc<RefCell<Ledger>>> {
         let own = self.0.iter().filter(|((from, _), _)| *from == instance);
         own.map(|(_, (ledger, _))| Rc::clone(ledger)).collect()
@@ -126,7 +126,7 @@ impl Slot {
                 if !port.remote.is_empty() {
                     let (stream, track) = self.build_ingress(scope, &instance, port, at);
                     inputs.push(Input { stream, port: number, selector: Selector::All, taker: None });
-                    // Answers have the event times of the records, but may be long in coming.
+                    // Answers have the event times of the records, but may take a long time to arrive.
                     if instance.stand_in.is_none() || number != ANSWERS {
                         tracks.push(track);
                     }
@@ -366,7 +366,7 @@ impl Slot {
         })
     }
 
-    /// Tells every producer which queues its records can reach in this slot.
+    /// Gives every producer the queues that its records can reach in this slot.
     fn share_accounts(&self) {
         for producer in &self.producers {
             let mut reached = vec![false; self.behind.len()];

@@ -1,4 +1,4 @@
-//! The past of stateful stages: what leads to the state that a restart begins with.
+//! The history of stateful stages: the data that leads to the state of a restart.
 use crate::frame::{CLOSED, Epoch};
 use arrow_array::RecordBatch;
 use std::collections::{HashMap, VecDeque};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{OperatorError, WriteSnapshot};
 use tidemill_operators::record::{EventTime, batch_bytes};
 
-/// So many bytes of calls may come to a stage while its snapshot is written, however small its state is.
+/// Bytes of calls that a stage may add while its snapshot is written, even if its state is small.
 const ROOM: usize = 16 << 20;
 
-/// What changes the state of a stateful operator.
+/// A change of the state of a stateful operator.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
-    /// Rows came at a port.
+    /// Rows arrived at a port.
     Apply(usize, RecordBatch),
     /// The watermark advanced.
     Advance(EventTime),
@@ -40,50 +40,50 @@ struct Snapshot {
 /// The past of one stage instance: snapshots, and every call since the oldest of them.
 #[derive(Debug, Default)]
 struct History {
-    /// By epoch, ascending.
+    /// Ascending by epoch.
     snapshots: VecDeque<Snapshot>,
-    /// With the epochs that they belong to, ascending.
+    /// With their epochs, ascending.
     calls: VecDeque<(Epoch, Call)>,
     /// Bytes of the calls since the newest snapshot.
     since: usize,
-    /// The snapshot that is being written.
+    /// The snapshot being written.
     writing: Option<Writing>,
-    /// How many were begun.
+    /// Number of snapshots started.
     begun: u64,
-    /// Why the last one could not be written.
+    /// Failure of the last write.
     failure: Option<OperatorError>,
-    /// Its stage waits for the snapshot that is being written.
+    /// Whether its stage waits for the snapshot being written.
     is_waiting: bool,
 }
 
-/// A snapshot that is being written while its stage goes on.
+/// A snapshot that is written while its stage continues.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing {
-    /// It is of all epochs before this one.
+    /// It covers all epochs before this one.
     epoch: Epoch,
     number: u64,
-    /// Bytes of calls since the newest snapshot that it makes up for.
+    /// Bytes of calls since the newest snapshot that it covers.
     since: usize,
 }
 
 impl History {
-    /// How many calls are of epochs before this one: they ascend, so nothing but a few is looked at.
+    /// Number of calls of epochs before this one: they ascend, so only a few are inspected.
     fn before(&self, epoch: Epoch) -> usize {
         self.calls.partition_point(|(of, _)| *of < epoch)
     }
 
-    /// Forgets what was written about `epoch` and later.
+    /// Removes data about `epoch` and later.
     fn truncate(&mut self, epoch: Epoch) {
         self.snapshots.retain(|snapshot| snapshot.epoch <= epoch);
         self.calls.truncate(self.before(epoch));
-        // Of a former incarnation: nobody waits for it any more.
+        // Of a former incarnation: it is no longer awaited.
         (self.writing, self.failure) = (None, None);
         let newest = self.snapshots.back().map_or(0, |snapshot| snapshot.epoch);
         let since = self.calls.range(self.before(newest)..);
         self.since = since.map(|(_, call)| call.bytes()).sum();
     }
 
-    /// Adds a snapshot, in place of what was written about its epoch and later.
+    /// Adds a snapshot, replacing data about its epoch and later.
     fn put(&mut self, snapshot: Snapshot) {
         self.snapshots.retain(|known| known.epoch < snapshot.epoch);
         self.calls.truncate(self.before(snapshot.epoch));
@@ -92,13 +92,13 @@ impl History {
         self.writing = None;
     }
 
-    /// The state "all of the epochs before `epoch`", to which all calls so far have led, is being written.
+    /// Starts writing the state "all of the epochs before `epoch`", which results from all calls so far.
     fn begin(&mut self, epoch: Epoch) -> Writing {
         self.begun += 1;
         *self.writing.insert(Writing { epoch, number: self.begun, since: self.since })
     }
 
-    /// It is written, or cannot be; what is not waited for any more is dropped.
+    /// Adds the written snapshot or the failure; drops one that is no longer awaited.
     fn complete(&mut self, writing: Writing, written: Result<Vec<u8>, OperatorError>) {
         if self.writing.is_none_or(|awaited| awaited.number != writing.number) {
             return;
@@ -119,8 +119,8 @@ impl History {
         self.calls.extend(calls.into_iter().map(|call| (epoch, call)));
     }
 
-    /// What leads to the state "all of the epochs before `to`", where `base` is the newest snapshot that is known and all
-    /// calls before `from` are.
+    /// Returns the data that leads to the state "all of the epochs before `to`", given the newest known snapshot `base` and
+    /// all calls before `from`.
     fn since(&self, base: Option<Epoch>, from: Epoch, to: Epoch) -> Option<StageDelta> {
         let newest = self.snapshots.iter().rev().find(|snapshot| snapshot.epoch <= to)?;
         let is_new = base.is_none_or(|base| newest.epoch > base);
@@ -131,8 +131,8 @@ impl History {
         Some(StageDelta { snapshot, calls, from })
     }
 
-    /// More has come while a snapshot is written than the state had when that was begun: what comes faster than it can be written would
-    /// be kept without a bound.
+    /// Whether more calls have arrived during a write than the size of the state at its start: calls that arrive faster
+    /// than a write would be kept without a bound.
     fn is_behind(&self) -> bool {
         self.writing.is_some_and(|writing| {
             let state = self.snapshots.back().map_or(0, |newest| newest.bytes.len()) + writing.since;
@@ -140,41 +140,41 @@ impl History {
         })
     }
 
-    /// As many bytes of calls as the newest snapshot has: the next one is worth its cost.
+    /// Whether the calls have reached the bytes of the newest snapshot, so that the next one is worth its cost.
     fn is_snapshot_due(&self) -> bool {
         self.writing.is_none() && self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
     }
 }
 
-/// What a checkpoint has to add about a stage.
+/// Additions of a checkpoint about a stage.
 pub(crate) struct StageDelta {
-    /// In place of everything before.
+    /// Replaces everything before.
     pub(crate) snapshot: Option<(Epoch, Arc<Vec<u8>>)>,
-    /// Of the epochs from `from` on.
+    /// Calls of the epochs from `from` on.
     pub(crate) calls: Vec<(Epoch, Call)>,
     pub(crate) from: Epoch,
 }
 
-/// What a restart needs of stateful stages, by instance.
+/// Restart data of stateful stages, by instance.
 ///
-/// A snapshot copies the whole state, so one at every checkpoint would cost the square of a state that grows. One is
-/// taken when the calls since the last one have as many bytes as it has; a restart repeats the calls after it. So
-/// snapshots cost as much as what goes through the stage, and take at most a few times the memory of the state.
+/// A snapshot copies the whole state, so one at every checkpoint would cost the square of a growing state. One is taken
+/// when the calls since the last one reach its size; a restart repeats the calls after it. So snapshots cost as much as the
+/// data through the stage, and take at most a few times the memory of the state.
 ///
-/// Who writes one is not waited for, unless it is slower than what comes: a stage to which as much has come meanwhile as its state had
-/// goes on when it is there, as if it had written it itself.
+/// A stage does not wait for a write, unless it is slower than the input: after as many bytes of calls as its state had, it
+/// waits for the end of the write, as if it had written the snapshot itself.
 #[derive(Debug)]
 pub(crate) struct SnapshotStore {
     stages: Mutex<HashMap<String, Arc<StageHistory>>>,
-    /// What a checkpoint still needs: nothing from here on is forgotten.
+    /// Epochs needed by a checkpoint: everything from here on is kept.
     kept: AtomicU64,
 }
 
-/// Each has a lock of its own: what a checkpoint reads of one keeps no other stage waiting.
+/// Each has its own lock: reading one for a checkpoint delays no other stage.
 #[derive(Debug, Default)]
 struct StageHistory {
     history: Mutex<History>,
-    /// A snapshot is there, or will not be.
+    /// Signals that a snapshot was written, or will not be.
     written: Condvar,
 }
 
@@ -209,7 +209,8 @@ impl SnapshotStore {
         self.with(stage, |history| history.put(snapshot));
     }
 
-    /// Writes the state "all of the epochs before `epoch`" on a thread of its own. What was known of the stage before holds meanwhile.
+    /// Writes the state "all of the epochs before `epoch`" on its own thread. Earlier data of the stage remains valid
+    /// meanwhile.
     pub(crate) fn write(self: &Arc<Self>, stage: &str, epoch: Epoch, write: WriteSnapshot) {
         let writing = self.with(stage, |history| history.begin(epoch));
         let (store, name) = (Arc::clone(self), stage.to_owned());
@@ -222,13 +223,13 @@ impl SnapshotStore {
             stage.written.notify_all();
         };
         if std::thread::Builder::new().name("tm-snapshot".into()).spawn(work).is_err() {
-            // There may be one later: a snapshot is still due then.
+            // A later attempt is possible: a snapshot is still due then.
             self.with(stage, |history| history.writing = None);
         }
     }
 
-    /// Adds the calls of an epoch, later than all before; tells whether a snapshot is due. Waits for one that is being written, where too much
-    /// has come meanwhile.
+    /// Adds the calls of an epoch, later than all before; returns whether a snapshot is due. Waits for the one being
+    /// written after too many calls.
     ///
     /// # Errors
     /// The last snapshot could not be written.
@@ -244,8 +245,8 @@ impl SnapshotStore {
         history.failure.take().map_or_else(|| Ok(history.is_snapshot_due()), Err)
     }
 
-    /// For a next incarnation that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
-    /// from it to that state. What a former incarnation wrote about later epochs is forgotten.
+    /// Returns for a next incarnation that starts with the state "all of the epochs before `epoch`" a snapshot and the
+    /// calls that lead from it to that state. Removes data of a former incarnation about later epochs.
     pub(crate) fn resume(&self, stage: &str, epoch: Epoch) -> Option<(Arc<Vec<u8>>, Vec<Call>)> {
         self.with(stage, |history| {
             history.truncate(epoch);
@@ -255,7 +256,7 @@ impl SnapshotStore {
         })
     }
 
-    /// The past of a stage that another process has written.
+    /// Starts with the history of a stage from another process.
     pub(crate) fn begin_with(&self, stage: &str, epoch: Epoch, state: Vec<u8>, calls: Vec<(Epoch, Call)>) {
         self.put(stage, epoch, state);
         self.with(stage, |history| {
@@ -265,7 +266,7 @@ impl SnapshotStore {
         });
     }
 
-    /// The stages of which something is known.
+    /// The known stages.
     pub(crate) fn stages(&self) -> Vec<String> {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
@@ -281,12 +282,12 @@ impl SnapshotStore {
         self.with(stage, |history| history.since(base, from, to))
     }
 
-    /// Nothing from `epoch` on is forgotten until this is called again.
+    /// Keeps everything from `epoch` on until the next call.
     pub(crate) fn keep_from(&self, epoch: Epoch) {
         self.kept.store(epoch, Ordering::Release);
     }
 
-    /// Forgets what no restart at or after `epoch` needs.
+    /// Removes data that no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, stage: &str, epoch: Epoch) {
         if epoch == CLOSED {
             return;
@@ -308,7 +309,7 @@ impl SnapshotStore {
 mod tests {
     use super::*;
 
-    /// The snapshot and the watermarks after it that a restart at an epoch gets.
+    /// The snapshot and the later watermarks that a restart at an epoch gets.
     fn resumed(store: &SnapshotStore, epoch: Epoch) -> Option<(String, Vec<EventTime>)> {
         let (bytes, calls) = store.resume("s", epoch)?;
         let times = calls.iter().map(|call| match call {
@@ -318,7 +319,7 @@ mod tests {
         Some((String::from_utf8_lossy(&bytes).into_owned(), times.collect()))
     }
 
-    /// Which snapshot a checkpoint of the epochs before this one has, and how many calls.
+    /// The snapshot of a checkpoint of the epochs before this one, and its number of calls.
     fn kept(store: &SnapshotStore, epoch: Epoch) -> Option<(String, usize)> {
         let delta = store.since("s", None, 0, epoch)?;
         let (_, bytes) = delta.snapshot?;
@@ -400,13 +401,13 @@ mod tests {
             store.record("s", epoch, vec![Call::Advance(epoch as i64)]).unwrap();
         }
         let writing = store.with("s", |history| history.begin(6));
-        // It begins again before what is being written, and may be going to record other calls.
+        // It restarts before the snapshot being written, and may record other calls.
         assert_eq!(resumed(&store, 2), Some(("none".into(), vec![0, 1])));
         store.with("s", |history| history.complete(writing, Ok(b"six".to_vec())));
         assert_eq!(resumed(&store, 6), Some(("none".into(), vec![0, 1])));
     }
 
-    /// What comes while a snapshot is written is kept; faster than it is written, it would be kept without a bound.
+    /// Calls that arrive during a write are kept; faster than it is written, they would be kept without a bound.
     #[test]
     fn a_stage_waits_for_a_snapshot_that_is_slower_than_what_comes() {
         const CALLS: usize = 10_000;
@@ -419,7 +420,7 @@ mod tests {
             Ok(b"one".to_vec())
         };
         store.write("s", 0, Box::new(write));
-        // Three times as much as there is room for.
+        // Three times the limit.
         let epochs = 3 * ROOM.div_ceil(CALLS * call) as u64;
         let of_stage = Arc::clone(&store);
         let stage = std::thread::spawn(move || {
@@ -431,7 +432,7 @@ mod tests {
             std::thread::yield_now();
         }
         let (came, is_writing) = store.with("s", |history| (history.since, history.writing.is_some()));
-        // The fault: it is still being written, and much has come.
+        // The fault: the write is still in progress, and many calls have arrived.
         assert!(is_writing && came >= ROOM, "{came} bytes");
         assert!(came < ROOM + CALLS * call, "{came} bytes have come, and there is room for {ROOM}");
         go_on.send(()).unwrap();

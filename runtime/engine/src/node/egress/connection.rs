@@ -1,4 +1,4 @@
-//! Whether the receiver of a channel can be reached, and what follows from a cut: keeping, or the end of the run.
+//! State of the connection to a channel's receiver, and the reaction to a cut: keeping data, or ending the run.
 use crate::clock::Nanoseconds;
 use crate::cut::{CUT_AFTER, Hold};
 use crate::failure::RunError;
@@ -8,47 +8,47 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_spec::workflow::{CutBuffer, WhenCut};
 
-/// How the way to the receiver stands.
+/// State of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Connected,
-    /// There is no connection since then; it may just be made.
+    /// Not connected since then; a connection may be in progress.
     Missing(Nanoseconds),
-    /// It is cut since then, and what comes is kept.
+    /// Cut since then; new data is kept.
     Cut(Nanoseconds),
-    /// It is cut for longer than it is to be kept for.
+    /// Cut for longer than data is to be kept.
     GivenUp(Nanoseconds),
-    /// It is back since then, and what was kept is delivered, up to this epoch.
+    /// Restored since then; kept data is being delivered, up to this epoch.
     Delivers {
         since: Nanoseconds,
         until: Epoch,
     },
 }
 
-/// What there is to see.
+/// Observed state of the channel.
 pub(super) struct View {
     pub(super) now: Nanoseconds,
     pub(super) is_connected: bool,
-    /// Nothing waits to be sent.
+    /// No data waits to be sent.
     pub(super) is_sent: bool,
-    /// Where the channel is: its frontier, and what is durable behind the receiver.
+    /// Position of the channel: its frontier, and the durable epoch downstream.
     pub(super) frontier: Epoch,
     pub(super) durable: Epoch,
-    /// The receiver has all that there will ever be.
+    /// The receiver has everything.
     pub(super) is_over: bool,
     /// Bytes that the channel keeps.
     pub(super) bytes: usize,
 }
 
-/// Watches the way to the receiver of a channel between two hosts.
+/// Watches the connection to a channel's receiver on another host.
 pub(super) struct Connection {
     name: String,
     when_cut: WhenCut,
-    /// What is kept while it is cut; none: nothing more than usual.
+    /// Buffer during a cut; `None`: no additional data is kept.
     kept: Option<CutBuffer>,
     metrics: Arc<EdgeMetrics>,
     state: State,
-    /// Shares of this channel in the figures of its edge: channels that are cut, that deliver, bytes that are kept.
+    /// This channel's contribution to its edge's figures: cut channels, delivering channels, kept bytes.
     told: (i64, i64, i64),
 }
 
@@ -58,7 +58,7 @@ impl Connection {
         Self { name, when_cut, kept, metrics, state: State::Connected, told: (0, 0, 0) }
     }
 
-    /// What is kept beyond the usual.
+    /// Additional data held.
     pub(super) fn hold(&self) -> Hold {
         match (&self.kept, self.state) {
             (Some(kept), State::Cut(_)) => Hold::Cut(kept.size().0),
@@ -67,10 +67,10 @@ impl Connection {
         }
     }
 
-    /// Looks again; when to look next, where nothing else may happen before.
+    /// Updates the state; returns when to look next if no other event may come before.
     ///
     /// # Errors
-    /// The edge is cut for so long that the run is to end.
+    /// The edge has been cut for too long, and the run must end.
     pub(super) fn look(&mut self, view: &View) -> Result<Option<Nanoseconds>, RunError> {
         let before = self.state;
         let after = self.next(view);
@@ -105,7 +105,7 @@ impl Connection {
         let View { now, is_connected, .. } = *view;
         match (self.state, is_connected) {
             (State::Connected, true) | (State::Missing(_), true) => State::Connected,
-            // Zero means never where figures are told.
+            // Zero means never in the figures.
             (State::Connected, false) => State::Missing(now.max(1)),
             (State::Missing(since), false) if now - since >= CUT_AFTER => State::Cut(since),
             (State::Cut(since), false) => match &self.kept {
@@ -116,7 +116,7 @@ impl Connection {
             (State::Delivers { until, .. }, true) if view.is_sent && view.durable >= until => {
                 State::Connected
             }
-            // Cut again before all was delivered: what comes is kept without a pause.
+            // Cut again before all was delivered: new data is kept without a pause.
             (State::Delivers { .. }, false) => State::Cut(now.max(1)),
             (state, _) => state,
         }
@@ -190,7 +190,7 @@ impl Drop for Connection {
             bytes: 0,
         };
         if matches!(self.state, State::Cut(_) | State::GivenUp(_)) {
-            // Who comes after it says when it is cut again.
+            // The next incarnation reports the next cut.
             self.metrics.cut_since.store(0, Ordering::Relaxed);
         }
         self.state = State::Connected;
@@ -230,7 +230,7 @@ mod tests {
             Self::new(WhenCut::Buffer(CutBuffer { size: Some(Bytes(SIZE).into()), time }))
         }
 
-        /// At so many seconds; the channel is at epoch 40.
+        /// Looks at this time; the channel is at epoch 40.
         fn look(&mut self, seconds: i64, is_connected: bool) -> Result<Option<i64>, RunError> {
             let view = View {
                 now: seconds * SECOND,
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(case.look(30, true), Ok(None));
         assert_eq!((case.connection.hold(), case.told()), (Hold::Delivers(SIZE), (0, 1, 7)));
         assert_eq!(case.metrics.cut_nanoseconds.load(Ordering::Relaxed), 20 * SECOND as u64);
-        // Cut again meanwhile: nobody waits until that counts as one.
+        // Cut again in between: it counts as a cut at once.
         assert_eq!(case.look(31, false), Ok(Some(91)));
         assert_eq!(case.connection.hold(), Hold::Cut(SIZE));
         assert_eq!(case.look(32, true), Ok(None));

@@ -6,7 +6,7 @@ use crate::freshness::FreshnessQueue;
 use crate::link::{InProcess, Link, LinkReceiver};
 use tidemill_spec::plan::Freshness;
 
-/// From here on others may begin again.
+/// Others may restart from here.
 const CHECKPOINT: Epoch = 2;
 
 fn egress() -> Egress {
@@ -27,7 +27,7 @@ fn egress() -> Egress {
     )
 }
 
-/// A receiver that goes on from an epoch, before which everything is durable behind it.
+/// A receiver that continues from an epoch; everything before is durable downstream.
 fn receiver(egress: &mut Egress, incarnation: u32, epoch: Epoch) -> Box<dyn LinkReceiver> {
     let (sender, mut receiver) = InProcess.connect(rows(0, 0).schema()).unwrap();
     egress.attach(sender, incarnation);
@@ -37,7 +37,7 @@ fn receiver(egress: &mut Egress, incarnation: u32, epoch: Epoch) -> Box<dyn Link
     receiver
 }
 
-/// Epochs of the records that have come.
+/// Epochs of the received records.
 fn epochs(receiver: &mut dyn LinkReceiver) -> Vec<Epoch> {
     let frames = std::iter::from_fn(|| receiver.receive().unwrap());
     let epoch = |frame: Frame| match frame.content {
@@ -65,7 +65,7 @@ fn complete() -> (Egress, Box<dyn LinkReceiver>) {
     (egress, first)
 }
 
-/// What was durable behind the one before it does not tell that the slot in front may end.
+/// Data durable downstream of the former receiver does not let the upstream slot end.
 #[test]
 fn a_receiver_that_has_begun_again_from_an_earlier_epoch_is_waited_for() {
     let (mut egress, first) = complete();
@@ -73,7 +73,7 @@ fn a_receiver_that_has_begun_again_from_an_earlier_epoch_is_waited_for() {
     egress.pump();
     assert!(!egress.is_waited_for(), "nobody is there");
     let mut second = receiver(&mut egress, 2, CHECKPOINT);
-    // The fault: it lacks what the one before it had.
+    // The fault: it lacks data that its predecessor had.
     assert_eq!(epochs(&mut *second), [2, 3, 4], "all that was kept for the checkpoint comes again");
     assert_eq!(egress.durable(), CLOSED, "those in front have been told so");
     assert!(egress.is_waited_for());

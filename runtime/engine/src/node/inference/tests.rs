@@ -13,7 +13,7 @@ use tidemill_operators::record::{record_schema, source_id};
 use tidemill_spec::plan::Freshness;
 use tidemill_spec::types::StreamType;
 
-/// Copies of a model that passes rows on; jobs end when and in the order in which the test says so.
+/// Copies of a model that returns its input; the test ends jobs in any order.
 pub(in crate::node) struct ByHand {
     copies: usize,
     submitted: Mutex<Vec<Job>>,
@@ -45,7 +45,7 @@ impl ByHand {
         });
     }
 
-    /// Rows and parts of the jobs that go on, by id.
+    /// Rows and parts of the running jobs, by id.
     pub(in crate::node) fn jobs(&self) -> Vec<(u64, usize, usize)> {
         let rows = |job: &Job| job.parts.iter().map(RecordBatch::num_rows).sum();
         self.submitted.lock().unwrap().iter().map(|job| (job.id, rows(job), job.parts.len())).collect()
@@ -103,7 +103,7 @@ pub(in crate::node) fn node_with(
     node_in(slot, executor, account, batching, queue)
 }
 
-/// What the nodes of a slot share.
+/// The shared context of a slot's nodes.
 pub(in crate::node) fn slot_with(clock: &Arc<ManualClock>) -> SlotContext {
     let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
     SlotContext {
@@ -160,7 +160,7 @@ fn several_copies_keep_the_order_and_the_epochs() {
         node.receive(0, epoch, rows(from, to), &mut emit);
     }
     node.run(4, &mut emit);
-    // Batches in parts of one epoch each; two copies have something to do, and two full batches wait.
+    // Batches in parts of one epoch each; two copies are busy, and two full batches wait.
     assert_eq!(executor.jobs(), [(0, 4, 2), (1, 4, 2), (2, 4, 1)]);
     executor.end(1);
     node.run(4, &mut emit);
@@ -234,8 +234,8 @@ fn a_record_that_comes_again_in_another_epoch_ends_its_batch() {
     assert_eq!(executor.jobs(), [(0, 2, 1), (1, 1, 1)]);
 }
 
-/// A model of 50 ms a call, with a budget of 20 ms, into which a record comes every millisecond while it is free:
-/// when it is given its next batch, and the records of that.
+/// A model of 50 ms per call, with a budget of 20 ms, which gets a record every millisecond while it is free: the time of
+/// its next batch, and the records in it.
 fn first_batch_under(queue: FreshnessQueue) -> (Nanoseconds, Vec<u64>, u64) {
     const MS: Nanoseconds = 1_000_000;
     let (executor, account) = (Arc::new(ByHand::default()), Account::default());
@@ -265,7 +265,7 @@ fn the_budget_counts_from_the_first_arrival_whatever_replaces_it() {
     assert_eq!(of(Freshness::DropOldest, 3 * bytes), (21, vec![18, 19, 20], 18));
 }
 
-/// Times in microseconds; a start is a call that begins, with its records.
+/// Times in microseconds; a start is a call, with its records.
 #[derive(serde::Deserialize)]
 struct BatchCase {
     name: String,
@@ -276,7 +276,7 @@ struct BatchCase {
     starts: Vec<(Nanoseconds, usize)>,
 }
 
-/// Calls of one model that records come to: when each begins, and with how many of them.
+/// Calls of one model that gets records: start time and number of records.
 fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
     const US: Nanoseconds = 1000;
     let executor = Arc::new(ByHand { copies: 1, ..ByHand::default() });
@@ -309,7 +309,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
     starts
 }
 
-/// The simulator's test of the same name reads the same file: both give the model the same batches at the same times.
+/// The simulator's test of this name reads this file, too: both give the model equal batches at equal times.
 #[test]
 fn batches_start_alike_in_engine_and_simulator() {
     let text = include_str!("../../../../../tests/data/batches.json");

@@ -1,24 +1,24 @@
-//! What a sink had committed before each epoch that a checkpoint may still be of.
+//! Committed state of a sink before each epoch of a possible checkpoint.
 use crate::frame::Epoch;
 use std::collections::VecDeque;
 
 /// A sink after a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Everything before this epoch is committed, and nothing else.
+    /// Exactly the epochs before this one are committed.
     pub(super) epoch: Epoch,
-    /// Rows, of all processes.
+    /// Number of rows, of all processes.
     pub(super) rows: u64,
-    /// What it continues from.
+    /// Token from which it continues.
     pub(super) token: Vec<u8>,
 }
 
-/// Marks, one for each epoch that had rows; as many as the run is ahead of the last checkpoint.
+/// Marks, one per epoch with rows; as many as the run is ahead of the last checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    /// Adds what was committed now.
+    /// Adds the present commit.
     pub(super) fn add(&mut self, mark: Mark) {
         match self.0.back_mut() {
             // An epoch without rows changes nothing.
@@ -28,13 +28,13 @@ impl Marks {
         }
     }
 
-    /// What the sink had when just everything before `epoch` was committed.
+    /// Returns the state of the sink with exactly the epochs before `epoch`.
     pub(super) fn at(&self, epoch: Epoch) -> Option<&Mark> {
         let behind = self.0.partition_point(|mark| mark.epoch <= epoch);
         self.0.get(behind.checked_sub(1)?)
     }
 
-    /// Forgets what no checkpoint of `epoch` or later needs.
+    /// Removes marks that no checkpoint of `epoch` or later needs.
     pub(super) fn forget(&mut self, epoch: Epoch) {
         while self.0.get(1).is_some_and(|next| next.epoch <= epoch) {
             self.0.pop_front();

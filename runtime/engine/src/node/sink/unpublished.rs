@@ -1,15 +1,15 @@
-//! When rows were due that readers of a sink cannot see yet, in bounded memory.
+//! Intended times of rows that readers of a sink cannot see yet, in bounded memory.
 use crate::clock::Nanoseconds;
 use std::collections::BTreeMap;
 
-/// Times that are told apart at most; 16 bytes each.
+/// Most distinct times; 16 bytes each.
 const MOST: usize = 1024;
 /// The finest resolution, 2^10 ns: histograms count microseconds.
 const FINEST: u32 = 10;
 
-/// Rows by the time at which they were due. Times are told apart to `2^shift` ns; when there are too many of them the
-/// resolution is halved. So a time is wrong by less than a thousandth of the span of all times that wait (or by half a
-/// microsecond, whichever is more).
+/// Number of rows by intended time. Times are rounded to `2^shift` ns; when there are too many of them the resolution is
+/// halved. So the error of a time is less than a thousandth of the span of all waiting times (or half a microsecond, if
+/// that is more).
 #[derive(Debug)]
 pub(super) struct Unpublished {
     rows: BTreeMap<Nanoseconds, u64>,
@@ -23,7 +23,7 @@ impl Default for Unpublished {
 }
 
 impl Unpublished {
-    /// Adds rows that were due at the same time.
+    /// Adds rows with one intended time.
     pub(super) fn add(&mut self, intended: Nanoseconds, rows: u64) {
         *self.rows.entry(intended >> self.shift).or_default() += rows;
         while self.rows.len() > MOST {
@@ -36,12 +36,12 @@ impl Unpublished {
         }
     }
 
-    /// Adds all that wait elsewhere.
+    /// Adds all waiting rows of another one.
     pub(super) fn append(&mut self, other: &Self) {
         other.times().for_each(|(intended, rows)| self.add(intended, rows));
     }
 
-    /// Times at which rows were due, ascending, each with the number of rows.
+    /// Returns intended times, ascending, each with the number of rows.
     pub(super) fn times(&self) -> impl Iterator<Item = (Nanoseconds, u64)> {
         let middle = 1i64 << (self.shift - 1);
         self.rows.iter().map(move |(time, rows)| ((time << self.shift) + middle, *rows))

@@ -1,23 +1,23 @@
-//! A source that can be read no further fails the run, after the records before have come through.
+//! Fails the run if a source cannot be read any further, after earlier records have passed through.
 use super::SourceNode;
 use crate::clock::Nanoseconds;
 use tidemill_operators::api::OperatorError;
 
-/// Nanoseconds that a source which can be read no further waits for what was read before to be durable.
+/// Nanoseconds that such a source waits for earlier records to be durable.
 const PATIENCE: Nanoseconds = 10_000_000_000;
 
-/// Why a source can be read no further, and until when it waits before the run fails.
+/// The error of a source, and the deadline before the run fails.
 pub(super) struct Broken {
     error: OperatorError,
     until: Nanoseconds,
 }
 
 impl SourceNode {
-    /// Ends the epoch of the last record that could be read. The source has not ended: a run that continues reads further. Sources that are read
-    /// together end epochs together, so one of them does not end its epoch here.
+    /// Ends the epoch of the last readable record. The source has not ended: a run that continues reads further. Sources
+    /// that are read together end epochs together, so one of them does not end its epoch here.
     pub(super) fn break_off(&mut self, error: OperatorError) {
         if self.settings.replay.is_none() && self.settings.seat.is_none() {
-            // The next epoch of a checkpoint: hosts report what is durable up to there.
+            // The next epoch of a checkpoint: hosts report durable epochs up to there.
             let every = self.slot.checkpoint_every;
             self.begin_epoch((self.epoch / every + 1) * every, self.watermark);
         }
@@ -25,7 +25,7 @@ impl SourceNode {
         self.fail_when_durable();
     }
 
-    /// Fails the run once what was read is durable behind it; at last without, where others do not come so far.
+    /// Fails the run once the records read are durable downstream, or at the deadline.
     pub(super) fn fail_when_durable(&mut self) {
         let Some(broken) = &self.broken else { return };
         let is_through = self.settings.replay.is_some() || self.durable.get() >= self.epoch;

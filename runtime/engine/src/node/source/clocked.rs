@@ -1,8 +1,9 @@
-//! Ends the epochs of a stream by the clock: nobody knows when its next record comes, and those that are there are not to wait for it.
+//! Ends the epochs of a stream by the clock: the time of its next record is unknown, and present records must not wait for
+//! it.
 //!
-//! An epoch lasts a tick at most from its first record on. Where it ended must not change when its records are read again, since others
-//! may have passed that epoch already. So each such end is in the epoch log, and where the stream is read through a journal it is on the
-//! disk beside that (a mark) before it counts. What was there when this incarnation began is read again without looking at the clock.
+//! An epoch lasts at most a tick from its first record on. Its end must not change when its records are read again, since
+//! other stages may have passed that epoch already. So each such end is in the epoch log, and for a stream with a journal
+//! it is on disk (a mark) before it counts. Records older than this incarnation are read again without the clock.
 use super::pool::{ReaderPool, Turns};
 use crate::clock::Nanoseconds;
 use crate::executor::Notifier;
@@ -13,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_operators::journal::Journal;
 use tidemill_operators::record::EventTime;
 
-/// What a process before has left of the ends, and who keeps further ones.
+/// Ends recorded by an earlier process, and the journal for further ones.
 pub(super) struct Marks {
     journal: Arc<Journal>,
     /// The stage.
     reader: String,
-    /// Sequence number of the first record of each epoch that began by the clock.
+    /// Sequence number of the first record of each epoch that the clock started.
     begun: BTreeMap<Epoch, u64>,
 }
 
@@ -31,13 +32,13 @@ impl Marks {
 
 type Answer = Arc<Mutex<Option<Result<(), String>>>>;
 
-/// An end that is on its way to the disk.
+/// An end that is being written to disk.
 struct Marking {
     journal: Arc<Journal>,
     reader: String,
     epoch: Epoch,
     sequence: u64,
-    /// Epochs before it are not read again.
+    /// Earlier epochs are not read again.
     kept: Epoch,
     answer: Answer,
     notifier: Notifier,
@@ -53,12 +54,12 @@ impl Turns for Marking {
     }
 }
 
-/// What the clock says of the current epoch.
+/// State of the current epoch by the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// Nothing: it has no record, or records are known that may belong to it.
+    /// Open: it has no record, or known records may belong to it.
     Open,
-    /// It ends then, engine clock.
+    /// It ends at this engine time.
     EndsAt(Nanoseconds),
     /// It has ended.
     Ended,
@@ -67,11 +68,11 @@ pub(super) enum Clock {
 /// The ends of the epochs of one stream.
 pub(super) struct Clocked {
     tick: Nanoseconds,
-    /// When the first record of the epoch was emitted.
+    /// Emission time of the epoch's first record.
     since: Option<Nanoseconds>,
-    /// Epochs that were begun before, by the sequence number of their first record; with their watermark, where it is known.
+    /// Epochs of an earlier incarnation, by the sequence number of their first record; with their watermark, if known.
     begun: BTreeMap<u64, (Epoch, Option<EventTime>)>,
-    /// Whether all that may have been emitted before has been.
+    /// Whether all records of an earlier incarnation were emitted.
     has_caught_up: bool,
     keeper: Option<(Marks, ReaderPool)>,
     asked: Option<(Epoch, Answer)>,
@@ -79,7 +80,7 @@ pub(super) struct Clocked {
 }
 
 impl Clocked {
-    /// `begun`: the epochs that a former incarnation has begun behind where this one goes on. `is_first`: there was none.
+    /// `begun`: the epochs of a former incarnation after the present position. `is_first`: there was none.
     pub(super) fn new<'a>(
         tick: Nanoseconds,
         begun: impl Iterator<Item = (&'a Epoch, &'a Cut)>,
@@ -90,7 +91,7 @@ impl Clocked {
         Self { tick, since: None, begun, has_caught_up: is_first, keeper: None, asked: None, notifier }
     }
 
-    /// It is read through a journal, with what was marked there.
+    /// Uses a journal with these marks.
     pub(super) fn keep_in(&mut self, marks: Marks) {
         for (epoch, sequence) in &marks.begun {
             self.begun.entry(*sequence).or_insert((*epoch, None));
@@ -100,7 +101,7 @@ impl Clocked {
         self.keeper = Some((marks, pool));
     }
 
-    /// The epoch that was begun before with this record or one before it, if it is later than `current`.
+    /// Returns the earlier incarnation's epoch at this record, if it is later than `current`.
     pub(super) fn begun_with(&mut self, sequence: u64, current: Epoch) -> Option<(Epoch, Option<EventTime>)> {
         let mut found = None;
         while let Some(entry) = self.begun.first_entry().filter(|entry| *entry.key() <= sequence) {
@@ -109,18 +110,18 @@ impl Clocked {
         found
     }
 
-    /// The record with which the next epoch begins that was begun before.
+    /// Returns the first record of the next epoch of the earlier incarnation.
     pub(super) fn next_begun(&self) -> u64 {
         self.begun.first_key_value().map_or(u64::MAX, |(sequence, _)| *sequence)
     }
 
-    /// Records were emitted. `has_caught_up`: with them all that could be had.
+    /// Records were emitted. `has_caught_up`: all available ones.
     pub(super) fn emitted(&mut self, now: Nanoseconds, has_caught_up: bool) {
         self.since.get_or_insert(now);
         self.has_caught_up |= has_caught_up;
     }
 
-    /// An epoch has begun.
+    /// Starts an epoch.
     pub(super) fn begin(&mut self) {
         self.since = None;
     }
@@ -134,8 +135,8 @@ impl Clocked {
         }
     }
 
-    /// The epoch that begins with the record `sequence` because the clock has ended `current`: `Ok(None)`, none does; an error as
-    /// that of [`Clocked::asked`].
+    /// Returns the epoch that starts with the record `sequence` because the clock has ended `current`, or `Ok(None)`; an
+    /// error is that of [`Clocked::asked`].
     pub(super) fn turn(
         &mut self,
         now: Nanoseconds,
@@ -151,8 +152,8 @@ impl Clocked {
         }
     }
 
-    /// Has `epoch` begin with the record `sequence`; whether it may at once. Else [`Clocked::asked`] says when. Epochs before `kept` are
-    /// not read again.
+    /// Requests that `epoch` starts with the record `sequence`; returns whether it may at once. Else [`Clocked::asked`]
+    /// reports it later. Epochs before `kept` are not read again.
     fn ask(&mut self, epoch: Epoch, sequence: u64, kept: Epoch) -> bool {
         let Some((marks, pool)) = &self.keeper else { return true };
         let answer = Answer::default();
@@ -169,7 +170,7 @@ impl Clocked {
         false
     }
 
-    /// The epoch that was asked for: `Ok(None)`, it was none; `Err(None)`, it has to be waited for; `Err(Some(_))`, it cannot begin.
+    /// Returns the requested epoch: `Ok(None)`: no request; `Err(None)`: not on disk yet; `Err(Some(_))`: it cannot start.
     fn asked(&mut self) -> Result<Option<Epoch>, Option<String>> {
         let Some((epoch, answer)) = &self.asked else { return Ok(None) };
         let epoch = *epoch;

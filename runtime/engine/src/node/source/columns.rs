@@ -1,4 +1,4 @@
-//! What a source adds to its rows.
+//! Metadata columns of a source's rows.
 use super::SourceNode;
 use super::reader::Chunk;
 use crate::routing::column_positions;
@@ -10,8 +10,8 @@ use tidemill_operators::record::{EventTime, source_id};
 use tidemill_spec::routing::number_position;
 
 impl SourceNode {
-    /// The rows of a chunk as they are emitted `now`: each with its id, source, number, times and route class. `first`: the record of the chunk
-    /// that has the next number.
+    /// Adds id, source, number, times and route class to the rows of a chunk emitted `now`. `first`: the record of the
+    /// chunk with the next number.
     pub(super) fn with_metadata(
         &mut self,
         chunk: &Chunk,

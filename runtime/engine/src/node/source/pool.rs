@@ -1,4 +1,4 @@
-//! Threads that read sources ahead. Files share a few of them; a source that may wait for long has one of its own.
+//! Threads that read sources ahead. Files share a few of them; a source that may block for a long time has its own.
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -34,7 +34,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes turns, first what waits longest, so that nothing fast keeps others waiting.
+    /// Takes turns, the longest waiting first, so that fast work does not starve the rest.
     fn work(&self) {
         let mut queue = self.lock();
         while !queue.closed {
@@ -54,8 +54,8 @@ impl Shared {
     }
 }
 
-/// A few threads that take turns at the work of many. They start when there is work for them and end with the pool; one
-/// that is in a turn then (a file system that does not answer) ends after it, and nobody waits for that.
+/// A few threads that share the work of many. They start when there is work and end with the pool; a blocked one (a file
+/// system that does not answer) ends after its turn, without being waited for.
 pub(crate) struct ReaderPool {
     shared: Arc<Shared>,
     name: String,
@@ -63,7 +63,7 @@ pub(crate) struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// For work that does not wait for long: at most two threads for each processor.
+    /// Creates a pool for short waits: at most two threads per processor.
     pub(crate) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::with_threads(THREADS_PER_PROCESSOR * processors)
@@ -73,12 +73,12 @@ impl ReaderPool {
         Self { shared: Arc::default(), name: "tm-read".to_owned(), most }
     }
 
-    /// One thread, for work that may wait for ever.
+    /// Creates one thread, for work that may wait for ever.
     pub(super) fn of_one(name: &str) -> Self {
         Self { shared: Arc::default(), name: format!("tm-read-{name}"), most: 1 }
     }
 
-    /// Has the work done.
+    /// Submits work.
     ///
     /// # Errors
     /// When there is no thread and none can be started.
@@ -109,7 +109,7 @@ impl Drop for ReaderPool {
         self.shared.changed.notify_all();
         drop(left);
         for thread in threads.into_iter().filter(|_| busy == 0) {
-            // A turn does not panic; if one did, its work is lost and has no one to tell.
+            // A turn does not panic; if one did, its work is lost, with no receiver for the error.
             let _ = thread.join();
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Says its name at each turn.
+    /// Sends its name at each turn.
     struct Caller {
         name: usize,
         turns: usize,
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Holds a thread until it is let go.
+    /// Blocks a thread until it is released.
     struct Gate(Receiver<()>);
 
     impl Turns for Gate {

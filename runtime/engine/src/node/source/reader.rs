@@ -16,34 +16,34 @@ use tidemill_operators::api::{
 };
 use tidemill_operators::record::EventTime;
 
-/// Records asked for at once: an epoch of a source without a rate, so that each operator gets it in one batch.
+/// Records per read: an epoch of a source without a rate, so that each operator gets it in one batch.
 const RECORDS_PER_READ: usize = RECORDS_PER_EPOCH as usize;
-/// Payload bytes asked for at once.
+/// Payload bytes per read.
 const BYTES_PER_READ: usize = 512 << 10;
 /// Chunks read ahead.
 const CHUNKS_AHEAD: usize = 2;
 
-/// What one read gave.
+/// Result of one read.
 pub(super) struct Chunk {
     /// Position of its first record.
     pub(super) position: SourcePosition,
     /// Records, dead letters included.
     pub(super) records: u64,
-    /// Records at its beginning that were emitted before.
+    /// Records at its start that were emitted before.
     pub(super) skip: u64,
     pub(super) payload: RecordBatch,
     pub(super) times: Option<Vec<EventTime>>,
     /// Record number within the chunk of each dead letter.
     pub(super) dead_letters: Vec<(u64, DeadLetter)>,
-    /// Record number within the chunk of each row; none: all records are rows.
+    /// Record number within the chunk of each row; `None`: all records are rows.
     offsets: Option<Vec<u64>>,
-    /// Bytes of each record, where epochs are cut by these.
+    /// Bytes of each record, if epochs are cut by these.
     sizes: Option<Vec<u32>>,
     /// Bytes of a record on average.
     bytes_per_record: usize,
-    /// Nothing more could be had without waiting.
+    /// Whether more records would have required waiting.
     pub(super) has_caught_up: bool,
-    /// Of the journal that it is read through: with the first chunk.
+    /// Marks of its journal: with the first chunk.
     pub(super) marks: Option<Marks>,
 }
 
@@ -56,7 +56,7 @@ impl Chunk {
         offsets: Option<Vec<u64>>,
     ) -> Self {
         let records = (payload.num_rows() + letters.len()) as u64;
-        // The record numbers that no row has are those of the dead letters, in order.
+        // The record numbers without a row are those of the dead letters, in order.
         let numbers: Vec<u64> = match &offsets {
             None => (payload.num_rows() as u64..records).collect(),
             Some(offsets) => (0..records).filter(|record| offsets.binary_search(record).is_err()).collect(),
@@ -78,7 +78,7 @@ impl Chunk {
         }
     }
 
-    /// Bytes of a record, as they count for the end of an epoch.
+    /// Bytes of a record that count for the end of an epoch.
     pub(super) fn bytes_of(&self, record: u64) -> usize {
         let size = self.sizes.as_ref().and_then(|sizes| sizes.get(record as usize));
         size.map_or(self.bytes_per_record, |size| *size as usize)
@@ -110,11 +110,11 @@ enum Message {
     End,
 }
 
-/// What was read and not taken yet.
+/// Chunks read and not taken yet.
 #[derive(Default)]
 struct Ahead {
     messages: VecDeque<Message>,
-    /// Waits here while enough is read ahead, so that it holds up no thread.
+    /// Waits here while enough is read ahead, without occupying a thread.
     parked: Option<Box<Reading>>,
 }
 
@@ -127,15 +127,15 @@ impl Feed {
     }
 }
 
-/// A source on its way to its end, one chunk a turn.
+/// A source being read, one chunk per turn.
 struct Reading {
-    /// Gone: nobody takes what is read any more.
+    /// Dropped when the chunks are no longer needed.
     feed: Weak<Feed>,
     make: MakeSource,
-    /// Where to begin.
+    /// Start position.
     position: Option<SourcePosition>,
     source: Option<Box<dyn Source>>,
-    /// The stage, where it is asked for the marks of a journal.
+    /// The stage, if the marks of a journal are requested.
     marked: Option<String>,
     marks: Option<Marks>,
     /// Records that were emitted before.
@@ -145,9 +145,9 @@ struct Reading {
 }
 
 impl Reading {
-    /// One read. None: it gave nothing that is new.
+    /// Reads once. `None`: there was no new data.
     fn read(&mut self) -> Result<Option<Message>, OperatorError> {
-        // Taken out meanwhile: what a panic leaves behind is not used again.
+        // Taken out meanwhile: its state after a panic is not used.
         let mut source = match self.source.take() {
             Some(source) => source,
             None => {
@@ -201,7 +201,7 @@ impl Turns for Reading {
         let notifier = self.notifier.clone();
         let goes_on = matches!(message, Message::Chunk(_));
         let mut ahead = feed.lock();
-        // Only who found nothing waits for this; another one comes by itself.
+        // The receiver waits for a notification only after it found nothing.
         let is_awaited = ahead.messages.is_empty();
         ahead.messages.push_back(message);
         let again: Option<Box<dyn Turns>> = match goes_on {
@@ -220,7 +220,7 @@ impl Turns for Reading {
     }
 }
 
-/// Whether reading a source may wait for longer than a file takes, so that it must not hold up the readers of others.
+/// Whether reading a source may block longer than a file, so that it needs its own thread.
 fn wants_own_thread(source: &BoundSource) -> bool {
     source.is_stream()
 }
@@ -236,8 +236,8 @@ fn no_thread(error: &std::io::Error) -> OperatorError {
 }
 
 impl Reader {
-    /// Starts reading at a cut, or at the beginning; what that takes is added to `processor`. Files are read by the
-    /// threads of `pool`. `marked`: the stage, whose [marks](Marks) come with the first chunk.
+    /// Starts reading at a cut, or at the start; its processor time is added to `processor`. Files are read by the threads
+    /// of `pool`. `marked`: the stage, whose [marks](Marks) come with the first chunk.
     pub(super) fn start(
         source: &BoundSource,
         (cut, marked): (Option<&Cut>, Option<&str>),

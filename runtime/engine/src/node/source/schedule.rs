@@ -1,4 +1,4 @@
-//! When records are due and which epoch they belong to.
+//! Due times and epochs of records.
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
 use crate::store::Base;
@@ -7,23 +7,23 @@ use tidemill_spec::emission;
 
 /// Records in one epoch of a source without a rate.
 pub(crate) const RECORDS_PER_EPOCH: u64 = 1024;
-/// Bytes in one epoch of a source without a rate: bounds what a checkpoint interval keeps.
+/// Bytes in one epoch of a source without a rate: bounds the data kept per checkpoint interval.
 pub(crate) const BYTES_PER_EPOCH: usize = 512 << 10;
 
 /// The schedule of one source.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
-    /// Records per second (open loop); none: as fast as they are taken.
+    /// Records per second (open loop); `None`: as fast as they are taken.
     pub(crate) rate: Option<f64>,
     /// Engine time of the first record.
     pub(crate) start: Nanoseconds,
     /// Length of an epoch for open loops, nanoseconds.
     pub(crate) tick: Nanoseconds,
-    /// Where it begins; none: with the first record, in the first epoch.
+    /// Start of the schedule; `None`: with the first record, in the first epoch.
     pub(crate) base: Option<Base>,
-    /// Ends after so many records.
+    /// Limit on the number of records.
     pub(crate) records: Option<u64>,
-    /// Ends after so much time.
+    /// Limit on the duration.
     pub(crate) duration: Option<Nanoseconds>,
 }
 
@@ -32,7 +32,7 @@ impl Schedule {
         self.rate.is_some()
     }
 
-    /// Time from the first record to this one. A record before the base, which a restart reads again, is before all that
+    /// Time from the first record to this one. A record before the base, which a restart reads again, precedes all that
     /// follow it.
     fn offset(&self, sequence: u64) -> Option<Nanoseconds> {
         let rate = self.rate?;
@@ -46,13 +46,13 @@ impl Schedule {
         })
     }
 
-    /// Intended emission of a record (engine clock); `start` where there is no rate.
+    /// Intended emission of a record (engine clock); `start` without a rate.
     pub(crate) fn due(&self, sequence: u64) -> Nanoseconds {
         self.start + self.offset(sequence).unwrap_or(0)
     }
 
-    /// Epoch of the record `sequence`, given the epoch of the one before and what that epoch holds already.
-    /// A function of the records alone: not of when they are emitted.
+    /// Epoch of the record `sequence`, given the current epoch and its content so far. A function of the records alone, not
+    /// of the time of their emission.
     pub(crate) fn epoch(&self, sequence: u64, current: Epoch, (records, bytes): (u64, usize)) -> Epoch {
         match (self.offset(sequence), self.base) {
             (Some(offset), _) => emission::epoch(offset as u64, self.tick as u64),
@@ -63,8 +63,8 @@ impl Schedule {
         }
     }
 
-    /// Event time, microseconds, of a record that has none of its own: its place in the schedule, or one
-    /// millisecond a record where there is no rate.
+    /// Event time, microseconds, of a record without one: its position in the schedule, or one millisecond per record
+    /// without a rate.
     pub(crate) fn event_time(&self, sequence: u64) -> EventTime {
         let after = |records: u64| match self.rate {
             Some(rate) => {
@@ -81,12 +81,12 @@ impl Schedule {
         }
     }
 
-    /// Engine time of the end, where there is one.
+    /// Engine time of the end, if there is one.
     pub(crate) fn ends_at(&self) -> Option<Nanoseconds> {
         self.duration.map(|duration| self.start + duration)
     }
 
-    /// Whether as many records as are wanted come before this one.
+    /// Whether the wanted number of records precede this one.
     pub(crate) fn has_given_all(&self, sequence: u64) -> bool {
         self.records.is_some_and(|records| sequence >= records)
     }
@@ -135,7 +135,7 @@ mod tests {
         Schedule { rate, start: 0, tick: 50_000_000, base, records: None, duration: None }
     }
 
-    /// From 40/s to 10/s in the middle: nothing is due before what came already, and epochs go on.
+    /// From 40/s to 10/s in the middle: nothing is due before earlier records, and epochs continue.
     #[test]
     fn another_rate_begins_where_the_one_before_had_come_to() {
         let before = of(Some(40.0), None);

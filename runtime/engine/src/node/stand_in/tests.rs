@@ -11,41 +11,41 @@ use tidemill_spec::batching::Batching;
 use tidemill_spec::plan::Freshness;
 
 const SECOND: Nanoseconds = 1_000_000_000;
-/// Rows of an epoch.
+/// Rows per epoch.
 const ROWS: u64 = 4;
-/// Answers of the other side have these numbers and more.
+/// Answers of the other side have numbers from here on.
 const THERE: u64 = 1 << 40;
 const CHANNEL: usize = 5;
 
-/// A stage at the edge, its stand-in, and the other side: what is between them is as it is in a run, but everything happens when the test says so.
+/// A stage at the edge, its stand-in, and the other side, connected as in a run, but every event is a step of the test.
 struct World {
     clock: Arc<ManualClock>,
     shared: Arc<StandIn>,
     elsewhere: Rc<RefCell<EpochRanges>>,
     executor: Arc<ByHand>,
     node: StandInNode,
-    /// Epochs that the source has given.
+    /// Epochs emitted by the source.
     given: Epoch,
     is_cut: bool,
-    /// The sending end: what is to be sent, from which epoch on, and what it knows of the stand-in's epochs.
+    /// The sending end: pending epochs, the next one, and its knowledge of the stand-in's epochs.
     unsent: BTreeMap<Epoch, (u64, u64)>,
     announced: Epoch,
     known: EpochRanges,
     seen: u64,
-    /// The other side: what it has got, up to which epoch, and what it was told of.
+    /// The other side: received epochs, their end, and the reported ones.
     got: BTreeMap<Epoch, (u64, u64)>,
     far: Epoch,
     told: EpochRanges,
-    /// The first epoch of which the answers have not all come back.
+    /// The first epoch with missing answers.
     back: Epoch,
-    /// What has left, by epoch.
+    /// Emitted answers, by epoch.
     left: BTreeMap<Epoch, Vec<u64>>,
     hold: Epoch,
-    /// Where a process that dies begins again, and what has happened.
+    /// The restart position of a process that dies, and the events so far.
     checkpoint: Epoch,
     taken_over: u64,
     deaths: u64,
-    /// What those behind have of epochs that were complete when the slot began again within its process.
+    /// Complete epochs that downstream stages had when the slot restarted within its process.
     passed: BTreeMap<Epoch, Vec<u64>>,
 }
 
@@ -117,7 +117,7 @@ impl World {
         assert!(emit.take().is_empty());
     }
 
-    /// The source gives an epoch, of which some have no records.
+    /// The source emits an epoch; some have no records.
     fn give(&mut self) {
         let epoch = self.given;
         let of = (epoch * ROWS, (epoch + 1) * ROWS);
@@ -132,7 +132,7 @@ impl World {
         self.run();
     }
 
-    /// The sending end looks at what the stand-in has, as it does before it sends.
+    /// The sending end checks the stand-in's epochs, as it does before sending.
     fn look(&mut self) {
         if let Some(news) = self.shared.news(&mut self.seen) {
             self.unsent.retain(|epoch, _| !news.contains(*epoch));
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// The next epoch, or half of its records, comes to the other side.
+    /// The next epoch, or half of its records, reaches the other side.
     fn send(&mut self, is_half: bool) {
         if self.is_cut {
             return;
@@ -168,7 +168,7 @@ impl World {
         self.far = self.far.max(epoch);
     }
 
-    /// The answers of all epochs that are complete on the other side come back, or the first rows of one that is not.
+    /// The answers of all complete epochs return from the other side, or the first rows of an incomplete one.
     fn answer(&mut self, is_all: bool) {
         if self.is_cut {
             return;
@@ -210,8 +210,8 @@ impl World {
         }
     }
 
-    /// The process at the edge dies and begins again with the last checkpoint: what it has written since then is taken back, the other side has
-    /// what it had, and answers again.
+    /// The process at the edge dies and restarts from the last checkpoint: its later output is undone, the other side keeps
+    /// its data, and answers again.
     fn die(&mut self) {
         self.deaths += 1;
         self.shared = shared();
@@ -220,7 +220,7 @@ impl World {
         self.go_on_from(start);
     }
 
-    /// The slot at the edge begins again within its process, where those behind it go on with what they have.
+    /// The slot at the edge restarts within its process; downstream stages continue with their data.
     fn begin_again(&mut self) {
         self.deaths += 1;
         for (epoch, rows) in self.left.range(..self.hold) {
@@ -237,7 +237,7 @@ impl World {
         self.left.retain(|epoch, _| *epoch < start);
         (self.hold, self.given, self.seen, self.known) = (start, start, 0, EpochRanges::default());
         (self.back, self.announced) = (start, start);
-        // The other side has kept its answers since the checkpoint; here it computes them again. What came in part, comes as a whole.
+        // The other side kept its answers since the checkpoint; here it computes them again. Partial ones come as a whole.
         self.unsent.clear();
         self.got.clear();
         for epoch in (start..self.far).filter(|epoch| epoch % 7 != 3 && !self.told.contains(*epoch)) {
@@ -246,7 +246,7 @@ impl World {
         self.cut(self.is_cut);
     }
 
-    /// A source that begins again gives what the other side has: it is not sent.
+    /// A restarted source repeats records that the other side has: they are not sent.
     fn forget_what_is_there(&mut self) {
         let far = self.far;
         self.unsent.retain(|epoch, _| *epoch >= far);
@@ -341,7 +341,7 @@ fn a_link_that_is_back_in_time_changes_nothing() {
     world.check(3);
 }
 
-/// The other side passes epochs that it was never asked for: a process that begins again finds it out from what it says, and answers.
+/// The other side skips epochs that it was never asked for: a restarted process learns this from its reports, and answers.
 #[test]
 fn what_a_process_gave_away_before_it_died_is_answered_by_the_next() {
     let mut world = World::new();
@@ -366,8 +366,8 @@ fn what_a_process_gave_away_before_it_died_is_answered_by_the_next() {
     world.check(3);
 }
 
-/// A slot that begins again while the link is cut gives what it had given: others have the answers of the other side, and have not to get
-/// those of this one beside them.
+/// A slot that restarts while the link is cut repeats its records: downstream stages have the answers of the other side,
+/// and must not get this one's, too.
 #[test]
 fn what_has_left_is_not_answered_otherwise_by_a_slot_that_begins_again() {
     let mut world = World::new();
@@ -384,7 +384,7 @@ fn what_has_left_is_not_answered_otherwise_by_a_slot_that_begins_again() {
     world.compute();
     assert_eq!((world.hold, world.taken_over), (6, 1));
     world.begin_again();
-    // The fault: the way is cut, and nothing of it comes again.
+    // The fault: the connection is cut, and nothing is repeated over it.
     assert!(world.passed.len() == 5 && world.is_cut, "{:?}", world.passed);
     world.run();
     assert_eq!(world.hold, 5, "what the other side had answered is there at once");
@@ -402,7 +402,7 @@ fn what_has_left_is_not_answered_otherwise_by_a_slot_that_begins_again() {
     world.check(10);
 }
 
-/// Also where epochs of both sides had left, and not all of it has come again when the way is back.
+/// Also if epochs of both sides had left, and not all is repeated when the connection returns.
 #[test]
 fn a_slot_that_begins_again_takes_no_answer_twice() {
     let mut world = World::new();
@@ -420,7 +420,7 @@ fn a_slot_that_begins_again_takes_no_answer_twice() {
     world.answer(true);
     assert_eq!(world.hold, 5);
     world.begin_again();
-    // The other side answers again before the records that this one answers have come again.
+    // The other side answers again before the records answered here are repeated.
     world.answer(true);
     assert_eq!(world.hold, 0);
     world.finish(6);
@@ -429,7 +429,7 @@ fn a_slot_that_begins_again_takes_no_answer_twice() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Whenever the link is cut, the process at the edge dies, or its slot begins again within it.
+    /// For any cut of the link, death of the edge's process, or restart of its slot.
     #[test]
     fn each_record_is_answered_once(steps in prop::collection::vec(0u8..22, 0..300)) {
         let mut world = World::new();
@@ -446,7 +446,7 @@ proptest! {
                 17 => world.compute(),
                 18 => { if let Some((id, ..)) = world.executor.jobs().last().copied() { world.executor.end(id); } world.run(); }
                 _ if world.hold > world.checkpoint + 3 => {
-                    // The other side has come as far.
+                    // The other side has progressed as far.
                     world.checkpoint = world.checkpoint.max((world.hold - 2).min(world.back));
                     world.shared.prune(world.checkpoint);
                 }

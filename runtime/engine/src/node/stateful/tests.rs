@@ -1,4 +1,5 @@
-//! Joins that get rows early give what they gave at the end of each epoch, in every order of arrival and after restarts.
+//! Joins that get rows early give the results of joins that get them at the end of each epoch, in every order of arrival
+//! and after restarts.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use super::*;
 use crate::clock::ManualClock;
@@ -22,10 +23,10 @@ use tidemill_spec::span::{SourceFile, Span};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::yaml;
 
-/// Event time of an epoch's begin, which is the watermark there.
+/// Event time at an epoch's start, which is the watermark there.
 const SPAN: i64 = 100;
 
-/// A row on its way: port, epoch, event time, key.
+/// A row in transit: port, epoch, event time, key.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     port: usize,
@@ -53,7 +54,7 @@ fn stream() -> StreamType {
     StreamType::new([Column::new("key", ColumnType::Text)])
 }
 
-/// A join of two streams; `early`: as it is, else as one that gets its rows at the end of each epoch.
+/// A join of two streams; `early`: unchanged, else as one that gets its rows at the end of each epoch.
 fn join(early: bool) -> Box<dyn Stateful> {
     let port = |from: &str| InputPort { from: from.into(), stream: stream(), span: Span::nowhere() };
     let id = "pair".into();
@@ -82,14 +83,14 @@ impl Stateful for AtTheEnd {
     }
 }
 
-/// One stage with a join, what its incarnations share, and what came out of it.
+/// One stage with a join, the shared state of its incarnations, and its output.
 struct Stage {
     snapshots: Arc<SnapshotStore>,
     input: Track,
     early: bool,
     node: StatefulNode,
     metrics: Arc<crate::metrics::StageMetrics>,
-    /// Whoever takes the rows knows those of its open epochs again.
+    /// The receiver recognises repeated rows of its open epochs.
     seen: HashSet<(Epoch, RecordId)>,
     left: BTreeMap<Epoch, Vec<RecordBatch>>,
 }
@@ -151,7 +152,7 @@ impl Stage {
         (node.unwrap(), metrics)
     }
 
-    /// The thread dies; the next incarnation begins with the state before `done`.
+    /// The thread dies; the next incarnation starts with the state before `done`.
     fn restart(&mut self, done: Epoch) {
         (self.node, self.metrics) = Self::incarnation(self.early, &self.snapshots, &self.input, done);
     }
@@ -171,7 +172,7 @@ impl Stage {
         }
     }
 
-    /// What a sink writes: epoch by epoch, in its order.
+    /// The output of a sink: epoch by epoch, in its order.
     fn written(&self) -> Vec<(Epoch, RecordBatch)> {
         let epochs = self.left.iter();
         epochs.map(|(epoch, rows)| (*epoch, order::by_origin(order::join(rows.clone()).unwrap()))).collect()
@@ -192,7 +193,7 @@ fn a_pair_leaves_while_its_epoch_is_open() {
     let steps: [(Epoch, &[Row], [usize; 2]); 6] = [
         (0, &[row(0, 0, 10, 1, 0)], [0, 0]),
         (0, &[row(1, 0, 20, 1, 0)], [1, 0]),
-        // Before an epoch is complete it is not known who is late in the next one.
+        // Lateness in the next epoch is unknown before an epoch is complete.
         (0, &[row(0, 1, 110, 2, 1), row(1, 1, 120, 2, 1)], [1, 0]),
         (1, &[], [2, 1]),
         (1, &[row(1, 1, 130, 1, 2)], [3, 1]),
@@ -216,14 +217,14 @@ fn no_snapshot_holds_a_part_of_an_epoch() {
     stage.run(2, &[row(0, 2, 210, 7, 1), row(1, 2, 220, 7, 0)]);
     assert_eq!(stage.pairs(), 1);
     stage.restart(before);
-    // Only one of the two comes again: had the state kept the other, they would meet twice.
+    // Only one of the two is repeated: if the state had kept the other, they would meet twice.
     stage.seen.clear();
     stage.left.clear();
     stage.run(2, &[row(1, 2, 220, 7, 0)]);
     assert_eq!(stage.pairs(), 0);
 }
 
-/// Rows with the places in which they arrive, early or late within a few epochs.
+/// Rows in arrival order, early or late within a few epochs.
 fn arrivals() -> impl Strategy<Value = Vec<Row>> {
     let arrival = (0usize..2, 0u64..8, -60..2 * SPAN, 0u8..4, 0u64..250);
     prop::collection::vec(arrival, 0..70).prop_map(|rows| {
@@ -267,7 +268,7 @@ proptest! {
                 let safe = early.node.restorable().get().min(frontier(&rows[at..]));
                 let done = (safe / CHECKPOINT).saturating_sub(*back) * CHECKPOINT;
                 early.restart(done);
-                // Senders repeat what is not durable, not in the order of before.
+                // Senders repeat everything not durable, in another order.
                 let again: Vec<Row> = rows[..next].iter().rev().filter(|row| row.epoch >= done).copied().collect();
                 early.run(done, &again);
             }
