@@ -1,5 +1,5 @@
-//! Tests that measure the whole process; each wants a process of its own, hence `alone_` in the names. The operating
-//! system says what memory and processor time are used, so these run, and wait, in real time.
+//! Tests that measure the whole process; each needs its own process, hence `alone_` in the names. The operating system
+//! reports memory and processor time, so these run, and wait, in real time.
 #[allow(dead_code, reason = "shared with the main suite, which uses all of it")]
 #[path = "engine/parts/mod.rs"]
 mod parts;
@@ -20,7 +20,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Makes 16 KiB records out of nothing, as fast as it is asked.
+/// Generates 16 KiB records at full speed.
 struct Generator {
     next: usize,
     rows: usize,
@@ -91,7 +91,7 @@ fn alone_memory_is_bounded_behind_a_fast_source() {
         mib(bound)
     );
     assert!(samples.len() > 100, "{} samples", samples.len());
-    // Of what went through meanwhile no tenth has stayed: less would be how full the queues happen to be.
+    // Less than a tenth of the data has stayed in memory; smaller differences depend on the fill of the queues.
     let through = (ROWS / 3 * (16 << 10)) as f64;
     assert!(last <= middle + through / 10.0, "grows from {:.1} to {:.1} MiB", mib(middle), mib(last));
     assert!(last <= bound, "{:.1} MiB, at most {:.1} expected", mib(last), mib(bound));
@@ -146,7 +146,7 @@ fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
 fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
     let (out, _) = sink("out");
-    // One record an hour: everything waits, nothing may poll.
+    // One record an hour: everything waits, no thread may poll.
     b.source(rows_source("a", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
     b.source(rows_source("b", numbered(10), Some(1.0 / 3600.0), None, 40), "b");
     b.operator("m", model("m", |_| {}), "c", &[]).edge("a", "m", 0);
@@ -163,7 +163,7 @@ fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     assert!(used <= Duration::from_millis(40), "{used:?} of processor time in 4 s");
 }
 
-/// A source that tells how many threads there are whenever a reader of it is made.
+/// A source that records the number of threads whenever a reader of it is made.
 fn watched(source: BoundSource, most: &Arc<AtomicUsize>) -> BoundSource {
     let (make, most) = (Arc::clone(&source.make), Arc::clone(most));
     let watched: MakeSource = Arc::new(move || {
@@ -182,7 +182,7 @@ fn alone_a_thousand_sources_share_a_few_threads() {
     let most = Arc::new(AtomicUsize::new(0));
     for n in 0..SOURCES {
         let id = format!("s{n}");
-        // More reads than may be ahead, so that each source is parked and goes on.
+        // More reads than may be ahead, so that each source is parked and resumed.
         b.source(watched(rows_source(&id, numbered(40), None, None, 4), &most), "a").edge(&id, "out", 0);
     }
     b.sink(out, "a");
@@ -190,7 +190,7 @@ fn alone_a_thousand_sources_share_a_few_threads() {
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     ended(&run, 100);
     let added = most.load(Ordering::Relaxed) - before;
-    // The run, its host, its slot, and two readers a processor.
+    // The run, its host, its slot, and two readers per processor.
     assert!((1..=2 * processors + 3).contains(&added), "{added} threads for {SOURCES} sources");
     assert_eq!(collected.lock().expect("not poisoned").len(), 40 * SOURCES);
 }
@@ -198,7 +198,7 @@ fn alone_a_thousand_sources_share_a_few_threads() {
 #[test]
 fn alone_sources_that_wait_do_not_hold_up_files() {
     use crossbeam_channel::{Receiver, bounded};
-    /// Ends once it is told to.
+    /// Ends on a signal.
     struct Waiting(Receiver<()>);
     impl Source for Waiting {
         fn read(&mut self, _rows: usize, _bytes: usize) -> Result<SourceRead, OperatorError> {

@@ -1,5 +1,5 @@
-//! Sources without a rate that meet in a join are read by event time: whatever their densities, the join holds few
-//! rows, and neither speed nor interruption changes its result.
+//! Sources without a rate that meet in a join are read by event time: for any densities, the join holds few rows, and
+//! neither speed nor interruption changes its result.
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -13,7 +13,7 @@ use tidemill_operators::api::*;
 use tidemill_operators::record::Metadata;
 use tidemill_spec::plan::{Freshness, LinkKind};
 
-/// `n` rows `step` microseconds apart from `start` on; every seventh comes `back` too late.
+/// `n` rows `step` microseconds apart from `start` on; every seventh is `back` late.
 fn dense(n: usize, start: i64, step: i64, back: i64) -> Vec<Row> {
     (0..n as i64)
         .map(|i| {
@@ -23,7 +23,7 @@ fn dense(n: usize, start: i64, step: i64, back: i64) -> Vec<Row> {
         .collect()
 }
 
-/// Keeps event times until the watermark is `within` beyond them, and how many it ever kept.
+/// Keeps event times until the watermark exceeds them by `within`, and the largest number kept.
 struct Keeper {
     within: i64,
     kept: Vec<i64>,
@@ -63,7 +63,7 @@ fn keeper(within: i64) -> (BoundOperator, Arc<AtomicUsize>) {
     (BoundOperator { spread: Spread::One, ..bound }, most)
 }
 
-/// Most rows that a join of these sources holds, rows that came out of it, and epochs of the first source.
+/// Most rows that a join of these sources holds, its output rows, and epochs of the first source.
 fn most_held(sources: Vec<BoundSource>, within: i64, one_slot: bool) -> (usize, usize, usize) {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (keeper, most) = keeper(within);
@@ -116,7 +116,7 @@ fn sources_of_different_times_are_read_one_after_the_other() {
     assert!(held <= HELD, "{held} rows held");
 }
 
-/// Records that cannot be read have no event time.
+/// Unreadable records have no event time.
 #[test]
 fn sources_with_dead_letters_are_aligned_too() {
     let mut bad = rows_source("bad", vec![], None, Some(0), 1);
@@ -171,21 +171,21 @@ impl Source for Holes {
     }
 }
 
-/// Rows of one source: how many, from when, how far apart, how late, and how many are read at once.
+/// Rows of one source: number, start, distance, lateness, and rows per read.
 type Shape = (usize, i64, i64, i64, usize);
 
 fn shapes() -> impl Strategy<Value = [Shape; 2]> {
     let shape =
         (0usize..4000, 0i64..400_000, prop_oneof![1i64..2000, 5_000i64..400_000], 0i64..20_000, 1usize..300);
     [shape.clone(), shape].prop_map(|shapes| {
-        // What is far apart is few, so that the reference stays fast.
+        // Widely spaced sources have few rows, so that the reference stays fast.
         shapes.map(|(n, start, step, back, chunk)| {
             (if step >= 5_000 { n / 20 } else { n }, start, step, back, chunk)
         })
     })
 }
 
-/// A diamond over two stages of a join, with a slow way and one that may lose nothing though it has little room.
+/// A diamond over two stages of a join, with a slow path, and one with little room that may lose nothing.
 fn diamond(
     shapes: [Shape; 2],
     chunks: [usize; 2],
@@ -267,7 +267,7 @@ fn a_replay_of_common_epochs_is_equal() {
     }
 }
 
-/// Two stages of one source read it each by themselves, here one of them far behind a slow model.
+/// Two stages of one source read it separately, here one of them far behind a slow model.
 #[test]
 fn two_readers_of_one_source_share_its_epochs() {
     let build = |shares: &[f64]| {
@@ -291,7 +291,7 @@ fn two_readers_of_one_source_share_its_epochs() {
     assert!(build(&[1.0]) == build(&[0.3, 0.7]), "another result with two stages of a source");
 }
 
-/// Gives rows, then waits for a word, then gives the others.
+/// Emits rows, waits for a signal, then emits the others.
 struct Stalling {
     rows: Box<dyn Source>,
     reads: usize,
@@ -318,7 +318,7 @@ impl Source for Stalling {
     }
 }
 
-/// A run whose right source stalls after twenty rows; a word through the sender lets it go on.
+/// A run whose right source stalls after twenty rows; a signal through the sender resumes it.
 fn stalling() -> (Builder, Collected, Sender<()>, Receiver<()>) {
     let shapes = [(9000, 0, 1000, 0, 100), (900, 0, 10_000, 0, 10)];
     let (mut b, collected) = diamond(shapes, [100, 10], &["a", "b", "c", "d"], LinkKind::InProcess);
@@ -418,7 +418,7 @@ fn slots_that_die_change_nothing() {
     let over = Arc::clone(&is_over);
     let (program, found) = build(Box::new(move || {
         let (go_on, told) = bounded(1);
-        // Nobody listens once all kills are done, also where one waits already.
+        // The receiver is gone once all kills are done, also while a sender waits.
         if calls.fetch_add(1, Ordering::Relaxed) % 7 == 3 && gate.send(go_on).is_ok() {
             let moment = Duration::from_millis(5);
             while !over.load(Ordering::Acquire) && told.recv_timeout(moment) == Err(RecvTimeoutError::Timeout)

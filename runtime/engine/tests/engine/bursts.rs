@@ -1,4 +1,4 @@
-//! Operators that have more results than fit into one epoch.
+//! Operators with more results than fit into one epoch.
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_spec::plan::LinkKind;
 
-/// A sink that remembers the most rows of one commit, and waits at a gate once it has committed a tenth.
+/// A sink that records the most rows of one commit, and waits at a gate once it has committed a tenth.
 struct Measured {
     staged: Vec<String>,
     committed: Collected,
@@ -48,10 +48,10 @@ impl Sink for Measured {
 const WINDOWS: usize = 3000;
 /// Results of one epoch.
 const MOST: usize = 20;
-/// Epochs from checkpoint to checkpoint, as the builder has it.
+/// Epochs from checkpoint to checkpoint, as in the builder.
 const EVERY: usize = 5;
 
-/// `rows` through windows of one row each to a measured sink; a second window behind the first where `chained`.
+/// Sends `rows` through windows of one row each to a measured sink; followed by a second window if `chained`.
 fn bursts(
     rows: Vec<Row>,
     out_of_order: i64,
@@ -95,7 +95,7 @@ fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
     windows.map(|i| format!("w{i:06}")).collect()
 }
 
-/// No window closes before the end, and all would at once.
+/// No window closes before the end; then all close at once.
 #[test]
 fn results_of_the_end_are_spread_over_epochs() {
     let (program, committed, largest) =
@@ -134,7 +134,7 @@ fn results_that_wait_survive_a_restart() {
         let kills = Kills::new();
         for part in [WINDOWS / 10, WINDOWS / 2] {
             let committed = Arc::clone(&committed);
-            // Each slot by what it does itself: what the other one has done may come after its last turn.
+            // Each slot is killed by its own progress: the progress of the other may come after its last turn.
             kills.order(killed, move |seen| match killed {
                 "w/b" => seen.emitted("w") >= part as u64,
                 _ => lines(&committed).len() >= part,
@@ -146,7 +146,7 @@ fn results_that_wait_survive_a_restart() {
     }
 }
 
-/// An operator that tells when its slot is gone.
+/// An operator that signals when its slot is gone.
 struct Watch(Arc<AtomicBool>);
 
 impl Stateless for Watch {
@@ -162,8 +162,8 @@ impl Drop for Watch {
     }
 }
 
-/// A stop ends the sources; whoever cannot wait for the results aborts, and that is heeded between two epochs.
-/// Slots are told in their order: once the second is gone, the first, which waits at the gate, was told.
+/// A stop ends the sources; an abort ends the run between two epochs, without waiting for the results. Slots get the
+/// command in order: once the second is gone, the first, which waits at the gate, has it.
 #[test]
 fn an_abort_is_heeded_while_results_wait() {
     let (clock, gate, gone) = (ManualClock::new(), Gate::closed(), Arc::new(AtomicBool::new(false)));

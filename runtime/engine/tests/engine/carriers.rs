@@ -1,5 +1,5 @@
-//! Channels over links that stall, lose, reorder and truncate: a delay changes nothing, also while slots die with
-//! frames on the way, and what arrives wrongly ends the run with the channel's name before anything wrong is committed.
+//! Channels over links that stall, lose, reorder and truncate. A delay changes nothing, also while slots die with frames in
+//! transit. A wrong frame ends the run with the channel's name before anything wrong is committed.
 use crate::parts::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,7 +63,7 @@ fn frames_that_are_held_up_change_nothing() {
     }
 }
 
-/// Who dies takes along what its link has not carried yet: all of it comes again, once and in order.
+/// Frames that a link has not carried are lost with the sender: all of them come again, once and in order.
 #[test]
 fn frames_that_are_lost_with_their_sender_come_again_once() {
     for link in LINKS {
@@ -85,7 +85,7 @@ fn frames_that_are_lost_with_their_sender_come_again_once() {
     }
 }
 
-/// The same with deaths by chance on all channels, whether or not something is on its way.
+/// Random deaths on all channels, with and without frames in transit.
 #[test]
 fn frames_that_are_held_up_while_slots_die_come_once() {
     for link in LINKS {

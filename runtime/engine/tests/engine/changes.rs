@@ -1,5 +1,5 @@
-//! Plans that follow one another while a run goes on: stages on other hosts, other models, with hosts that stand ready before the plan
-//! before is ended.
+//! Consecutive plans of a running job: stages on other hosts, other models, with hosts that are ready before the previous
+//! plan ends.
 use crate::hosts::{Picky, RUN};
 use crate::parts::*;
 use crate::takeover::{Kept, Told};
@@ -26,7 +26,7 @@ struct Threads {
     program: Program,
     version: u64,
     started: HostThreads,
-    /// How they ended, by version of the plan and name.
+    /// Results of hosts, by version of the plan and name.
     ends: Ends,
 }
 
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Goes on from the last checkpoint.
+    /// Continues from the last checkpoint.
     fn start(&self, program: &Program, hosts: Hosts) -> Run {
         let past = self.kept.last();
         let letters = Told::behind(&self.letters, past.as_ref());
@@ -97,7 +97,7 @@ impl Job {
         Run::start(program.clone(), options).expect("starts")
     }
 
-    /// Waits for more checkpoints; false: the run is over before.
+    /// Waits for more checkpoints; false if the run is over before.
     fn checkpoints(&self, run: &Run, more: u64) -> bool {
         let until = self.kept.number() + more;
         while self.kept.number() < until {
@@ -109,7 +109,7 @@ impl Job {
         true
     }
 
-    /// Has the run go on under another plan.
+    /// Changes the run to another plan.
     fn change(&self, run: Run, program: &Program, version: u64) -> Run {
         let mut standby = Standby::start(program, self.hosts(program, version)).expect("starts");
         assert!(standby.wait_for(Duration::from_secs(40)).expect("loads"), "{:?}", standby.missing());
@@ -147,7 +147,7 @@ fn pipeline(rows: usize) -> (Program, Collected) {
     (b.program, collected)
 }
 
-/// The stages of a program on hosts by chance.
+/// The stages of a program on random hosts.
 fn scattered(program: &Program, random: &mut Random) -> Program {
     let mut program = program.clone();
     for stage in &mut program.plan.stages {
@@ -156,13 +156,13 @@ fn scattered(program: &Program, random: &mut Random) -> Program {
     program
 }
 
-/// A round takes about a second, where others take a hundredth: no more than a hundred.
+/// A round takes about a second, not a hundredth as elsewhere: at most a hundred.
 fn rounds(default: usize) -> usize {
     let wanted = std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(default).min(100)
 }
 
-/// Wherever its stages go, with what they keep: the output is that of a run that nobody disturbs.
+/// For any placement of stages, with their states, the output equals that of an undisturbed run.
 #[test]
 fn chaos_stages_move_while_the_run_goes_on() {
     let rounds = rounds(10);
@@ -204,7 +204,7 @@ fn chaos_stages_move_while_the_run_goes_on() {
     job.all_left(rounds);
 }
 
-/// A model that says which one it is.
+/// A model that returns its tag.
 struct Tagged(i64);
 
 impl Inference for Tagged {
@@ -220,7 +220,7 @@ impl Inference for Tagged {
     }
 }
 
-/// `loads` counts how often it is loaded.
+/// `loads` counts its loads.
 fn tagged(tag: i64, loads: &Arc<AtomicU64>) -> BoundOperator {
     let loads = Arc::clone(loads);
     operator("m", Computation::Inference, move || {
@@ -241,7 +241,7 @@ fn with_model(rows: usize, bound: BoundOperator) -> (Program, Collected) {
     (b.program, collected)
 }
 
-/// Every record has been through one model or the other, once; each model is loaded once, before the one before it is ended.
+/// Every record passes one model or the other, once; each model is loaded once, before the previous one ends.
 #[test]
 fn models_are_swapped_and_no_record_is_lost_or_doubled() {
     const ROWS: usize = 10_000;
@@ -281,7 +281,7 @@ fn models_are_swapped_and_no_record_is_lost_or_doubled() {
     job.all_left(14);
 }
 
-/// The plan that runs goes on, and nothing is left of the one that was to follow.
+/// The present plan continues, and nothing is left of the new one.
 #[test]
 fn a_model_that_cannot_be_loaded_stops_nothing() {
     const ROWS: usize = 3000;
@@ -309,7 +309,7 @@ fn a_model_that_cannot_be_loaded_stops_nothing() {
     assert_eq!(lines(&job.collected).len(), ROWS);
 }
 
-/// Hosts of two plans of one run are strangers.
+/// Hosts of two plans of one run do not connect.
 #[test]
 fn a_host_of_another_plan_is_refused() {
     let loads = Arc::default();
@@ -332,7 +332,7 @@ fn threads(job: &Job) -> Threads {
     }
 }
 
-/// What a run loses by a change is what its schedule is later, and the time without records at its sinks.
+/// The costs of a change are the delay of the schedule, and the time without records at the sinks.
 #[test]
 fn the_pause_can_be_measured() {
     let loads = Arc::default();
@@ -351,7 +351,7 @@ fn the_pause_can_be_measured() {
     let run = job.start(&job.program, standby.into_hosts().expect("they stand ready"));
     let observer_after = run.observer();
     assert!(ended(&run, 40).complete);
-    // Both at the same moment.
+    // Both at one moment.
     let (before_now, after) = (observer.timing(), observer_after.timing());
     assert!(before_now.since_beginning > before.since_beginning);
     let gap = before_now.since_beginning.saturating_sub(after.since_beginning);

@@ -1,4 +1,4 @@
-//! Streams whose rows come when they come: the clock ends their epochs, and where it did does not change afterwards.
+//! Streams with irregular rows: the clock ends their epochs, and those ends never change afterwards.
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tidemill_operators::journal::{Journal, LEAST_SIZE};
 use tidemill_random::Random;
 use tidemill_spec::plan::LinkKind;
 
-/// How many rows have come so far, and whether no more will.
+/// Number of rows so far, and whether the stream has ended.
 #[derive(Default)]
 struct Feed {
     come: Mutex<(usize, bool)>,
@@ -32,7 +32,7 @@ impl Feed {
     }
 }
 
-/// Reads rows as they come, several times where it is made several times.
+/// Reads rows on arrival, repeatedly if it is made several times.
 struct Reader {
     feed: Arc<Feed>,
     journal: Option<Arc<Journal>>,
@@ -140,7 +140,8 @@ fn a_stream_that_is_slower_than_its_rate_does_not_wait_for_the_schedule() {
     a_row_is_seen_a_tick_later(Some(1000.0));
 }
 
-/// The clock leads it beyond its schedule, and then many come at once: they go on together, and their epochs have a bound.
+/// The clock moves it beyond its schedule, and then many rows arrive at once: they are emitted together, and their epochs
+/// are bounded.
 #[test]
 fn what_comes_late_for_its_rate_comes_in_large_batches_and_bounded_epochs() {
     const ROWS: usize = 5_000;
@@ -175,7 +176,7 @@ fn what_comes_late_for_its_rate_comes_in_large_batches_and_bounded_epochs() {
     assert!(largest <= 1024, "{largest} rows of one epoch");
 }
 
-/// Rows come by chance, and the slots die by chance, the one that reads among them.
+/// Rows arrive at random, and slots die at random, including the reading one.
 fn comes_once_whatever_dies(seed: u64) -> usize {
     const ROWS: usize = 3_000;
     let folder = tempfile::tempdir().expect("a folder");
@@ -193,7 +194,7 @@ fn comes_once_whatever_dies(seed: u64) -> usize {
         given += rows;
         clock.advance(random.below(40) as i64 * MILLISECOND);
         if random.chance(0.15) {
-            // All that has come is seen, also after a restart, though nothing more comes.
+            // All rows that arrived are committed, also after a restart, though no more arrive.
             passes(&clock, MILLISECOND, || collected.lock().expect("not poisoned").len() == given);
         }
         if random.chance(0.15) {

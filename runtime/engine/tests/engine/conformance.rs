@@ -11,11 +11,11 @@ use tidemill_engine::{Emulation, Run, RunOptions, WireSpec};
 use tidemill_operators::record::record_schema;
 use tidemill_spec::plan::LinkKind;
 
-/// A kind of link, and what lets all that was sent arrive.
+/// A kind of link, with an action that lets all sent frames arrive.
 struct Kind {
     link: Box<dyn Link>,
     clock: Option<Arc<ManualClock>>,
-    /// Of a link that stalls.
+    /// Counters of a link that stalls.
     counts: Option<Arc<FaultCounts>>,
 }
 
@@ -29,7 +29,7 @@ impl Kind {
     /// Ends a stall.
     fn go_on(&self, sender: &mut dyn LinkSender) {
         if self.counts.is_some() {
-            // A stall ends when its sender has looked often enough; there is nothing to see yet.
+            // A stall ends after enough checks by its sender; nothing has arrived yet.
             (0..5).for_each(|_| assert!(sender.receive_control().is_ok_and(|control| control.is_none())));
         }
     }
@@ -86,7 +86,7 @@ fn frames_arrive_in_order_and_unchanged() {
         let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         let mut sent = Vec::new();
         for n in 0..200u64 {
-            // Sizes from nothing to far more than a ring, so that every path of a carrier is taken.
+            // Sizes from zero to far more than a ring, so that every path of a carrier is used.
             let width = [0, 1, 100, 10_000, 400_000, 12_000_000][if n == 77 { 5 } else { n as usize % 5 }];
             let content = match n % 4 {
                 3 if n % 8 == 3 => {
@@ -173,8 +173,7 @@ fn a_lost_receiver_is_told_to_the_sender() {
     }
 }
 
-/// Two sources (fan-in), two routed stages (fan-out), a window behind: frontiers and watermarks must be right for
-/// the windows to be.
+/// Two sources (fan-in), two routed stages (fan-out), then a window: its results need correct frontiers and watermarks.
 fn fan(link: LinkKind, slow: Nanoseconds, budget: u64, emulation: Option<WireSpec>) {
     let clock = Arc::new(ManualClock::new());
     let mut b = Builder::new(link, &[0.3, 0.7]);
@@ -228,7 +227,7 @@ fn an_emulated_wire_under_fan_in_and_routed_fan_out() {
     }
 }
 
-/// A receiver hears of a frame when the wire has carried it, to the nanosecond, and two edges share the wire.
+/// A receiver gets a frame when the wire has carried it, to the nanosecond, and two edges share the wire.
 #[test]
 fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
     let clock = Arc::new(ManualClock::new());
@@ -257,7 +256,7 @@ fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
     assert!(there_too.receive().expect("the sender is there").is_some());
 }
 
-/// The frontier of the lost slot is held: its receiver completes nothing, while another branch goes on.
+/// The frontier of the lost slot is held: its receiver completes nothing, while another branch continues.
 #[test]
 fn a_lost_peer_holds_its_frontier_and_nobody_else() {
     for link in LINKS {
@@ -283,12 +282,11 @@ fn a_lost_peer_holds_its_frontier_and_nobody_else() {
     }
 }
 
-/// With the record that begins an epoch it is known that nothing older comes: who waits for the watermark need not wait for the
-/// epoch after.
+/// The first record of an epoch shows that no older one follows: the watermark does not need the epoch after.
 #[test]
 fn the_watermark_counts_the_record_that_comes_next() {
     for out_of_order in [0, 3000] {
-        // Four of one time each, as the frames of four cameras.
+        // Four rows per event time, as the frames of four cameras.
         let rows: Vec<Row> =
             numbered(1000).into_iter().map(|row| Row { time: row.value / 4 * 4000, ..row }).collect();
         let times: Vec<i64> = rows.iter().map(|row| row.time).collect();

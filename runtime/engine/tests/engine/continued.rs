@@ -1,4 +1,4 @@
-//! Runs that another process continues: from any checkpoint on, the committed output is that of a run that nothing disturbed.
+//! Runs that another process continues: from any checkpoint on, the committed output equals that of an undisturbed run.
 use crate::parts::*;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidemill_engine::{
 use tidemill_operators::api::{OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_spec::plan::LinkKind;
 
-/// Every checkpoint of a run, each with all that was written before it.
+/// Every checkpoint of a run, each with all data written before it.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<(Past, bool)>>>);
 
@@ -45,7 +45,7 @@ pub(crate) fn options(clock: &Arc<ManualClock>, kept: &Kept, past: Option<Past>)
     RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() }
 }
 
-/// Runs a program to its end: with what it begins with, and what it has in its sink then.
+/// Runs a program to its end, with its initial state and the initial content of its sink.
 fn lines_of(
     make: &dyn Fn() -> (Program, Collected),
     before: &[String],
@@ -60,7 +60,7 @@ fn lines_of(
     (lines(&collected), kept)
 }
 
-/// Every checkpoint of a run is continued; whatever was written behind it is there still.
+/// Continues every checkpoint of a run; later output is still present.
 fn continues(make: &dyn Fn() -> (Program, Collected), least: usize) {
     let (expected, kept) = lines_of(make, &[], None);
     let all = kept.all();
@@ -115,7 +115,7 @@ fn sources_that_are_read_side_by_side() {
     continues(&side_by_side, 3);
 }
 
-/// A run that is told to stop keeps windows open, and another one continues.
+/// A stopped run keeps windows open, and another one continues.
 #[test]
 fn a_run_that_is_stopped_is_continued() {
     let (expected, _) = lines_of(&paced, &[], None);
@@ -161,7 +161,7 @@ fn what_cannot_be_read_again_is_refused() {
     );
 }
 
-/// Has space for so many.
+/// Has space for this number.
 struct Full(u32);
 
 impl CheckpointWriter for Full {
@@ -191,7 +191,7 @@ fn a_run_that_cannot_keep_checkpoints_fails_after_a_while() {
     }
 }
 
-/// Gives its rows, and waits then until it may end.
+/// Emits its rows, then waits for permission to end.
 struct Silent {
     inner: Box<dyn Source>,
     may_end: Arc<(Mutex<bool>, Condvar)>,
@@ -217,7 +217,7 @@ impl Source for Silent {
     }
 }
 
-/// All that a source has given is durable before the next checkpoint is due, and nothing happens any more.
+/// All rows of a source are durable before the next checkpoint is due, although nothing more happens.
 #[test]
 fn what_a_source_gave_that_is_silent_is_in_a_checkpoint() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);

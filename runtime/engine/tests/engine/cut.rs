@@ -1,5 +1,5 @@
-//! Hosts whose way to others is cut, in runs that say what happens then: an edge goes on without the cloud, and what it kept arrives once,
-//! in order.
+//! Hosts whose connections to others are cut, in runs with a policy for that: an edge continues without the cloud, and its
+//! kept data arrives once, in order.
 use crate::hosts::RUN;
 use crate::parts::{Gate as Brake, *};
 use crate::takeover::{Kept, Told};
@@ -18,17 +18,17 @@ use tidemill_spec::plan::{LinkKind, PlanWorker};
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::workflow::{CutBuffer, CutStop, WhenCut};
 
-/// Connections pass while it is open; closing it cuts those that there are.
+/// Connections pass while it is open; closing it cuts the existing ones.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_closed: AtomicBool,
     passing: Mutex<Vec<TcpStream>>,
     cuts: AtomicU64,
-    /// Connections that were dialled while it was closed.
+    /// Connections that were attempted while it was closed.
     refused: AtomicU64,
 }
 
-/// An address of this machine that no other test has: a port there that was free a moment ago is still free.
+/// An address of this machine that no other test has: a port that was free there a moment ago is still free.
 fn own_address() -> std::net::Ipv4Addr {
     static GATES: AtomicU64 = AtomicU64::new(0);
     let [low, high, ..] = std::process::id().to_le_bytes();
@@ -37,7 +37,7 @@ fn own_address() -> std::net::Ipv4Addr {
 }
 
 impl Gate {
-    /// A place to listen, and the place in front of it where others dial.
+    /// An address to listen at, and the address before it for others to dial.
     fn in_front(self: &Arc<Self>) -> (Address, Address) {
         let free = TcpListener::bind((own_address(), 0)).expect("a port").local_addr().expect("has one");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -89,9 +89,9 @@ struct Sites {
     threads: BTreeMap<String, JoinHandle<()>>,
     control: Arc<Gate>,
     launched: Arc<AtomicU64>,
-    /// In front of the coordinator, for the edge.
+    /// The gate before the coordinator, for the edge.
     coordinator: Address,
-    /// In front of the cloud: where it listens, and where it is dialled.
+    /// The gate before the cloud: its listening and its dialled address.
     cloud: (Address, Address),
     ended: Ended,
 }
@@ -143,18 +143,19 @@ impl HostLauncher for Sites {
     }
 }
 
-/// A source and a filter at the edge, each with a thread of its own, a window and a sink in the cloud; or another program for these two.
+/// A source and a filter at the edge, each with its own thread, a window and a sink in the cloud; or another program for
+/// these two.
 pub(crate) struct Job {
     pub(crate) program: Program,
     pub(crate) collected: Collected,
-    /// Rows that the filter has seen.
+    /// Rows seen by the filter.
     seen: Arc<AtomicU64>,
-    /// After so many rows the filter waits for the brake: what is to happen before has its time, however slow this machine is.
+    /// Number of rows after which the filter waits for the brake, so that earlier events have their time on any machine.
     held_after: Arc<AtomicU64>,
     brake: Arc<Brake>,
-    /// The filter takes its time for each batch, and hears what happens meanwhile.
+    /// Makes the filter slow for each batch, so that it notices events meanwhile.
     is_slow: Arc<AtomicBool>,
-    /// Of the edge to its coordinator, and to the cloud.
+    /// Gates of the edge to its coordinator, and to the cloud.
     pub(crate) control: Arc<Gate>,
     pub(crate) data: Arc<Gate>,
     pub(crate) launched: Arc<AtomicU64>,
@@ -192,7 +193,7 @@ impl Job {
         Self { seen, held_after, brake, is_slow, ..Self::of(program, collected) }
     }
 
-    /// Of another program with the workers `edge` and `cloud`.
+    /// Creates a job of another program with the workers `edge` and `cloud`.
     pub(crate) fn of(program: Program, collected: Collected) -> Self {
         Self {
             program,
@@ -219,7 +220,7 @@ impl Job {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing comes through the filter while another run, which nothing happens to, reads the same rows to their end.
+    /// Whether no row passes the filter while another, undisturbed run reads the rows to their end.
     fn stands_still(&self, rows: &[Row]) -> bool {
         let before = self.seen();
         let other = Self::new(rows.to_vec(), None, None);
@@ -229,7 +230,7 @@ impl Job {
         self.seen() == before
     }
 
-    /// The source is on a machine of its own beside the edge.
+    /// Puts the source on a separate machine beside the edge.
     fn apart(mut self) -> Self {
         for stage in self.program.plan.stages.iter_mut().filter(|stage| stage.slot_group == "s") {
             stage.worker = "camera".into();
@@ -316,7 +317,8 @@ fn buffer(size: u64, time: Duration) -> Option<WhenCut> {
 
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// Nobody hears the edge and it hears nobody, for much longer than the grace of a host: it goes on by itself and is not started again.
+/// The edge is disconnected from everything, for much longer than the grace period of a host: it continues by itself and is
+/// not restarted.
 #[test]
 fn an_edge_that_hears_nobody_goes_on_and_what_it_kept_arrives_once() {
     let rows = numbered(6000);
@@ -341,7 +343,7 @@ fn an_edge_that_hears_nobody_goes_on_and_what_it_kept_arrives_once() {
     assert!(job.ends().iter().all(|(_, ended)| ended.is_ok()), "{:?}", job.ends());
 }
 
-/// A source without a rate would wait after two checkpoint intervals. More than memory is to hold goes to the disk.
+/// A source without a rate would wait after two checkpoint intervals. Data beyond the memory limit is written to disk.
 #[test]
 fn a_source_goes_on_beyond_its_lead_while_an_edge_is_cut() {
     let rows: Vec<Row> = (0..30_000)
@@ -361,7 +363,7 @@ fn a_source_goes_on_beyond_its_lead_while_an_edge_is_cut() {
     assert!(edge(&run).cut_nanoseconds.load(Ordering::Relaxed) >= 1_000_000_000);
 }
 
-/// The source is on another machine than what sends over the edge that is cut: what is cut is told to it.
+/// The source is on another machine than the sender of the cut edge, and is informed of the cut.
 #[test]
 fn machines_of_one_place_go_on_together() {
     let rows = numbered(60_000);
@@ -380,7 +382,7 @@ fn machines_of_one_place_go_on_together() {
     assert_eq!(job.launched.load(Ordering::Relaxed), 3);
 }
 
-/// Without `when_cut` the source waits; and with a buffer that is full.
+/// The source waits without `when_cut`, and with a full buffer.
 #[test]
 fn a_source_waits_where_nothing_is_kept_or_the_buffer_is_full() {
     for (when_cut, least, most) in [(None, 1, 25_000), (buffer(5 << 20, MINUTES), 15_000, 58_000)] {
@@ -405,8 +407,8 @@ fn a_source_waits_where_nothing_is_kept_or_the_buffer_is_full() {
     }
 }
 
-/// The coordinator hears the edge: an edge that is cut for longer than it is kept for makes its sources wait, and nothing ends. There is room for
-/// all of it, so that only the time makes them wait.
+/// The coordinator reaches the edge: an edge that is cut for longer than its limit makes its sources wait, and nothing
+/// ends. The buffer has room for everything, so only the time makes them wait.
 #[test]
 fn what_is_cut_for_too_long_waits() {
     let rows = numbered(200_000);
@@ -428,7 +430,7 @@ fn what_is_cut_for_too_long_waits() {
     assert_eq!(job.launched.load(Ordering::Relaxed), 2);
 }
 
-/// Whoever may have its work then must find that it has ended: nothing is written twice.
+/// Another host that takes over its work must find that it has ended: nothing is written twice.
 #[test]
 fn an_edge_that_hears_nobody_for_its_time_ends_by_itself() {
     let rows = numbered(16_000);
@@ -471,7 +473,7 @@ fn stops(cut_control: bool) -> String {
         }
     }
     job.brake.open();
-    // The edge is let go when it looks for its coordinator again.
+    // The edge is released when it looks for its coordinator again.
     let result = result_within(&run, 45);
     let Err(RunError::Cut(text)) = result else { panic!("{result:?}") };
     let found = lines(&job.collected);

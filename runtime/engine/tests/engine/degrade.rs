@@ -1,5 +1,5 @@
-//! An edge that is cut off from the model that answers it: another variant answers there meanwhile, and each record is answered once, whatever
-//! was under way.
+//! An edge that is cut off from the model that answers it: another variant answers there meanwhile, and each record is
+//! answered once, including those in transit.
 use crate::cut::{Job, until};
 use crate::parts::*;
 use arrow_array::{RecordBatch, StringArray};
@@ -14,7 +14,7 @@ use tidemill_spec::plan::LinkKind;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::{CutDegrade, WhenCut};
 
-/// Writes into the key who has answered.
+/// Writes the answering side into the key.
 struct Marks {
     mark: &'static str,
     rows: Arc<AtomicU64>,
@@ -39,11 +39,11 @@ fn marks(mark: &'static str, rows: &Arc<AtomicU64>) -> BoundOperator {
     })
 }
 
-/// A source and a sink at the edge; what answers is in the cloud.
+/// A source and a sink at the edge; the answering model is in the cloud.
 struct Answers {
     job: Job,
     rows: usize,
-    /// Rows that each of both has computed.
+    /// Rows computed by each side.
     here: Arc<AtomicU64>,
     there: Arc<AtomicU64>,
 }
@@ -92,7 +92,8 @@ impl Answers {
         self.here.load(Ordering::Relaxed)
     }
 
-    /// All rows, in order, each answered once, and the rows of an epoch (of 10 ms) by one of both. Gives how many were answered here.
+    /// Checks that all rows are in order, each answered once, and the rows of an epoch (of 10 ms) by one side. Returns how
+    /// many were answered here.
     fn check(&self, rate: f64) -> usize {
         let mut epochs: Vec<BTreeSet<String>> = Vec::new();
         let mut numbers = Vec::new();
@@ -148,7 +149,7 @@ fn an_edge_that_is_cut_is_answered_there_and_goes_on() {
     }
 }
 
-/// The source comes to its end while it is cut.
+/// The source ends while it is cut.
 #[test]
 fn what_ends_while_it_is_cut_is_answered() {
     let rate = 2000.0;
@@ -164,8 +165,8 @@ fn what_ends_while_it_is_cut_is_answered() {
     assert_eq!(answers.there(), 0);
 }
 
-/// The cloud has passed what was answered at the edge, and then the edge begins again with a checkpoint from before: nobody has its records but the
-/// edge, and nothing tells it so but the cloud.
+/// The cloud has skipped epochs answered at the edge, and then the edge restarts from an earlier checkpoint: only the edge
+/// has those records, and only the cloud's reports show it.
 #[test]
 fn an_edge_that_begins_again_answers_what_the_cloud_was_not_asked_for() {
     let rate = 500.0;
@@ -189,7 +190,7 @@ fn an_edge_that_begins_again_answers_what_the_cloud_was_not_asked_for() {
     answers.check(rate);
 }
 
-/// Cut at any moment, for any time.
+/// Cut at random moments, for random times.
 #[test]
 fn each_record_is_answered_once_whenever_the_link_is_cut() {
     let rate = 1500.0;
@@ -214,7 +215,7 @@ fn each_record_is_answered_once_whenever_the_link_is_cut() {
     assert!(taken_over > 0, "no cut was long enough");
 }
 
-/// Numbers that are the same each time.
+/// Deterministic random numbers.
 struct Random(u64);
 
 impl Random {

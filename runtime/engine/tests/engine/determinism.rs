@@ -1,12 +1,12 @@
-//! Windows and joins give the same result for any arrival order within the bound, any speed, any batch size;
-//! a replay of logged epochs is bit-equal.
+//! Windows and joins give equal results for any arrival order within the bound, any speed, any batch size; a replay of
+//! logged epochs is bit-equal.
 use crate::parts::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemill_engine::{Run, RunOptions};
 use tidemill_spec::plan::LinkKind;
 
-/// Rows in event-time order, and the same rows as they arrive: each at most `bound` late.
+/// Rows in event-time order, and in arrival order: each at most `bound` late.
 fn arrivals() -> impl Strategy<Value = (Vec<Row>, Vec<Row>, i64)> {
     (1usize..120, 0i64..50_000).prop_flat_map(|(n, bound)| {
         let row = (0..12u8, 0..1000i64, 0..300_000i64, 0..=bound);
@@ -96,7 +96,7 @@ fn a_replay_of_logged_epochs_is_equal() {
     wait(&run);
     let log = run.epoch_log();
     assert!(log["a"].cuts.len() > 10, "{} epochs", log["a"].cuts.len());
-    // The replay has no rate of its own: only the log says which records belong to which epoch.
+    // The replay has no rate of its own: only the log assigns records to epochs.
     let (program, again) = build(None);
     let options = RunOptions { replay: Some(log.clone()), keep_epoch_log: true, ..RunOptions::default() };
     let run = Run::start(program, options).expect("starts");

@@ -1,5 +1,5 @@
-//! Emulated workers and wires where every worker is a host of its own: wires are shared, speeds are the hosts' own, and the
-//! account is that of a run in one process.
+//! Emulated workers and wires with one host per worker: wires are shared, speeds are per host, and the account equals that
+//! of a run in one process.
 use crate::emulation::spin;
 use crate::hosts::{finished, on_workers, with_hosts};
 use crate::parts::*;
@@ -23,7 +23,7 @@ fn spread(records: usize) -> (Program, Collected) {
     (on_workers(b.program), collected)
 }
 
-/// So many bytes a second to the two workers, and as fast as may be behind them.
+/// `bytes` per second to the two workers, unlimited after them.
 fn wires(bytes: u64) -> Emulation {
     let wire = |from: &str, to: &str, bandwidth| WireSpec {
         from: from.to_owned(),
@@ -99,7 +99,7 @@ fn a_wire_between_hosts_takes_its_time_in_stretched_runs() {
     a_wire_takes_its_time(true, 2.5);
 }
 
-/// A record is on both wires, one after the other.
+/// A record passes both wires, one after the other.
 #[test]
 fn delays_count_between_hosts() {
     let (mut program, collected) = spread(200);
@@ -113,7 +113,7 @@ fn delays_count_between_hosts() {
     assert!(report.sinks[0].latency.p50_ms >= 39.0, "{:?}", report.sinks[0].latency);
 }
 
-/// Each host has the server of its worker: 3 ms for each record, so no more than 333 a second.
+/// Each host has the server of its worker: 3 ms per record, so at most 333 per second.
 #[test]
 fn workers_are_emulated_where_they_run() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);

@@ -1,5 +1,4 @@
-//! Runs on emulated workers and wires: what they meter, that time is stretched as a whole, and that nothing of
-//! recovery is lost.
+//! Runs on emulated workers and wires: their metering, uniform time dilation, and unchanged recovery.
 use crate::parts::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +9,13 @@ use tidemill_engine::{Emulation, Run, RunOptions, RunReport, WireSpec, WorkerSpe
 use tidemill_machine::thread_time;
 use tidemill_spec::plan::LinkKind;
 
-/// Computes for so much processor time.
+/// Uses this much processor time.
 pub(crate) fn spin(wanted: Duration) {
     let begun = thread_time();
     while thread_time() - begun < wanted {}
 }
 
-/// A worker that takes `ratio` times the processor time, behind a wire.
+/// A worker that takes `ratio` times the processor time, after a wire.
 fn slow(ratio: f64) -> Emulation {
     let edge = |from: &str, to: &str| ((from.to_owned(), to.to_owned(), 0), 0);
     Emulation {
@@ -33,7 +32,7 @@ fn slow(ratio: f64) -> Emulation {
     }
 }
 
-/// Numbered records at a rate through a model that needs a millisecond of processor time for each.
+/// Numbered records at a rate through a model that takes a millisecond of processor time per record.
 fn pipeline(records: usize, rate: f64) -> (Builder, Collected) {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, collected) = sink("out");
@@ -84,7 +83,7 @@ fn what_workers_and_wires_did_is_metered() {
     assert!(report.sinks[0].latency.p50_ms >= 10.0 + 3.0, "{:?}", report.sinks[0].latency);
 }
 
-/// 3 ms of the worker for each record: 333 records a second at most, whatever this machine can do.
+/// 3 ms of the worker per record: at most 333 records a second, on any machine.
 #[test]
 fn a_worker_gives_no_more_than_its_speed() {
     let (b, collected) = pipeline(300, 3000.0);
@@ -100,7 +99,7 @@ fn a_worker_gives_no_more_than_its_speed() {
     );
 }
 
-/// The same plan takes twice as long on the wall, and as long as before in its own time.
+/// The plan takes twice as long in wall time, and as long as before in its own time.
 #[test]
 fn a_stretched_run_gives_the_same_in_plan_time() {
     let of = |dilation: f64| {
@@ -120,12 +119,12 @@ fn a_stretched_run_gives_the_same_in_plan_time() {
     }
     assert!(wall >= 3.9 * stretched.seconds, "plan time is a quarter of it: {wall} {}", stretched.seconds);
     let (once, again) = (busy(&plain), busy(&stretched));
-    // In wall time it would be four times as much; processor time of a call differs less, also on a busy machine.
+    // In wall time it would be four times as much; processor time of a call varies less, also on a busy machine.
     let ratio = again / once;
     assert!(ratio > 0.4 && ratio < 2.5, "the worker was about as busy: {once} {again}");
 }
 
-/// Snapshots, restarts of slots and of models that panic: as without emulation.
+/// Snapshots, restarts of slots and of models that panic work as without emulation.
 #[test]
 fn recovery_works_on_emulated_workers() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -160,7 +159,7 @@ fn recovery_works_on_emulated_workers() {
     assert!(calls.load(Ordering::Relaxed) > 20);
 }
 
-/// A call that would hold its worker for hours does not hold up the end.
+/// A call that would hold its worker for hours does not delay the end.
 #[test]
 fn an_abort_waits_for_no_worker_and_no_wire() {
     let (b, _) = pipeline(100, 1000.0);
@@ -175,7 +174,7 @@ fn an_abort_waits_for_no_worker_and_no_wire() {
     assert!(!ended(&run, 20).complete);
 }
 
-/// A wire that is far too slow holds no more than the credit of its edge.
+/// A far too slow wire holds no more than the credit of its edge.
 #[test]
 fn a_slow_wire_holds_what_its_credits_allow() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -190,7 +189,7 @@ fn a_slow_wire_holds_what_its_credits_allow() {
     let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
     std::thread::sleep(Duration::from_secs(2));
     let wire = &run.report().emulation.expect("it is emulated").wires[0];
-    // The credit of 4 MiB, what a million bytes a second carried, the last frame, and the frames' headers.
+    // The credit of 4 MiB, the data carried at a million bytes a second, the last frame, and the frames' headers.
     assert!(wire.data_bytes < (4 << 20) + 4_000_000 + (1 << 20), "{wire:?}");
     run.stopper().abort();
     ended(&run, 20);

@@ -1,4 +1,4 @@
-//! Streams that are read through a journal, and end because their producer does: whoever continues the run reads on.
+//! Streams that are read through a journal, and end because their producer does: a continued run reads on.
 use crate::continued::{Kept, options};
 use crate::parts::*;
 use arrow_array::RecordBatch;
@@ -12,9 +12,9 @@ use tidemill_spec::plan::LinkKind;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::workflow::Journal;
 
-/// What the stream gives before it ends: several epochs, the last of which is not full.
+/// Rows before the end: several epochs, the last one not full.
 const FIRST: usize = 20 * 1024 + 500;
-/// What it has given when another producer has gone on.
+/// Rows after another producer has continued.
 const ALL: usize = FIRST + 5_000;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct State {
     asked: u64,
 }
 
-/// Commits of a sink, each of which waits until it is let through.
+/// Commits of a sink, each of which waits for permission.
 #[derive(Default)]
 struct Commits {
     state: Mutex<State>,
@@ -49,7 +49,7 @@ impl Commits {
     }
 }
 
-/// Keeps nothing, and counts how often a checkpoint asks for it.
+/// Keeps nothing, and counts the requests of checkpoints.
 struct Waiting(Arc<Commits>);
 
 impl Sink for Waiting {
@@ -84,7 +84,7 @@ impl Sink for Waiting {
     }
 }
 
-/// A stream of so many rows, its rows and its windows in sinks, and a sink that holds up the checkpoints.
+/// A stream of `rows` rows, its rows and its windows in sinks, and a sink that delays the checkpoints.
 fn streamed(rows: usize, commits: &Arc<Commits>) -> (Program, [Collected; 2]) {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     b.program.plan.checkpoint_every = 1;
@@ -110,7 +110,8 @@ fn streamed(rows: usize, commits: &Arc<Commits>) -> (Program, [Collected; 2]) {
     (b.program, [of_out, of_table])
 }
 
-/// What is in the sinks after a run to the end of the whole stream: with what it begins with, and what is in its sinks then.
+/// The content of the sinks after a run to the end of the whole stream, with its initial state and the initial content of
+/// its sinks.
 fn read_on(past: Option<Past>, before: &[Vec<String>; 2]) -> [Vec<String>; 2] {
     let commits = Arc::new(Commits::default());
     commits.let_through(CLOSED);
@@ -129,11 +130,12 @@ struct Ended {
     is_complete: bool,
     checkpoints: Vec<(Past, bool)>,
     lines: [Vec<String>; 2],
-    /// Checkpoints that were begun after the end.
+    /// Checkpoints started after the end.
     asked: u64,
 }
 
-/// Runs to the end of the first part; `is_stopped`: somebody stops the run when the stream has ended and not all has come through.
+/// Runs to the end of the first part; `is_stopped`: the run is stopped when the stream has ended and not all rows have
+/// passed through.
 fn ended(is_stopped: bool) -> Ended {
     let commits = Arc::new(Commits::default());
     let (program, collected) = streamed(FIRST, &commits);
@@ -173,10 +175,10 @@ fn no_checkpoint_before_the_end_of_the_run_knows_of_the_end_of_a_stream() {
             assert!(!is_complete && past.sources.values().all(|log| log.end.is_none()), "{past:?}");
             assert!(past.sinks.values().all(|sink| sink.committed != CLOSED), "epoch {}", past.epoch);
         }
-        // How many are written before the end is the threads' affair.
+        // The number written before the end depends on the threads.
         let Some((last, _)) = kept.last() else { continue };
         assert!(read_on(Some(last.clone()), &lines) == expected, "from epoch {}", last.epoch);
-        // One is that of the end of the run.
+        // One belongs to the end of the run.
         most = most.max(asked);
         if most > 1 {
             return;
@@ -185,7 +187,7 @@ fn no_checkpoint_before_the_end_of_the_run_knows_of_the_end_of_a_stream() {
     panic!("no checkpoint was begun between the end of the stream and that of the run: {most}");
 }
 
-/// Ctrl-C ends the producer, too, and that may be seen first.
+/// Ctrl-C ends the producer, too, and the run may notice that first.
 #[test]
 fn a_run_that_is_stopped_when_its_stream_has_ended_is_read_on() {
     let expected = read_on(None, &Default::default());

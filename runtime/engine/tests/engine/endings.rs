@@ -1,4 +1,4 @@
-//! Hosts that are lost near the end of a run, and slots that begin again while a checkpoint is written.
+//! Hosts that are lost near the end of a run, and slots that restart while a checkpoint is written.
 use crate::hosts::{Picky, RUN, on_workers};
 use crate::parts::*;
 use std::collections::BTreeMap;
@@ -48,12 +48,12 @@ impl CheckpointWriter for Kept {
     }
 }
 
-/// Passes bytes on until it is cut; new connections wait for `delay` ms.
+/// Forwards bytes until it is cut; new connections wait for `delay` ms.
 #[derive(Default)]
 struct Proxy {
     streams: Mutex<Vec<TcpStream>>,
     delay: AtomicU64,
-    /// Nothing comes from whoever has dialled any more; so much did not.
+    /// Drops bytes from the dialling side; the number of dropped bytes is counted.
     is_deaf: AtomicBool,
     unheard: AtomicU64,
 }
@@ -107,13 +107,13 @@ struct Machines {
     program: Program,
     threads: HostThreads,
     launched: Arc<Mutex<BTreeMap<String, u64>>>,
-    /// Its connection to the coordinator goes through here the first time.
+    /// Its first connection to the coordinator goes through here.
     victim: &'static str,
     control: Arc<Proxy>,
     /// Connections of other hosts to this one go through here.
     listener: &'static str,
     data: Arc<Proxy>,
-    /// A process that is started again takes so long.
+    /// Start time of a restarted process.
     delay: Duration,
     relaunched: Arc<dyn Fn() + Send + Sync>,
 }
@@ -187,7 +187,7 @@ fn machines(program: &Program, victim: &'static str) -> Machines {
     }
 }
 
-/// As a Parquet file: there when it is closed.
+/// Appears only when it is closed, as a Parquet file.
 struct Whole {
     rows: Vec<String>,
     published: Arc<Mutex<Option<Vec<String>>>>,
@@ -222,7 +222,7 @@ impl Sink for Whole {
     }
 }
 
-/// A worker's process dies while the last checkpoint is written: its file is not there, and the run says that all is well.
+/// A worker's process dies while the last checkpoint is written: its file is missing, although the run reports success.
 #[test]
 fn a_worker_lost_at_the_last_checkpoint_is_not_forgotten() {
     let published = Arc::new(Mutex::new(None));
@@ -255,7 +255,7 @@ fn a_worker_lost_at_the_last_checkpoint_is_not_forgotten() {
     assert!(published || complete != Ok(true), "the run is complete and its file is not there");
 }
 
-/// The sender finishes while a receiver that was lost after it had finished is started again.
+/// The sender finishes while a receiver that was lost after its end is restarted.
 #[test]
 fn a_worker_lost_after_its_slots_finished_does_not_hang_the_run() {
     let gate = Gate::closed();
@@ -294,7 +294,7 @@ fn a_worker_lost_after_its_slots_finished_does_not_hang_the_run() {
     );
 }
 
-/// A slot is started again from the checkpoint before while the next one is being written.
+/// A slot is restarted from the previous checkpoint while the next one is being written.
 #[test]
 fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
     const ROWS: usize = 6000;
@@ -320,13 +320,13 @@ fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
     let (arm, is_over) = (Arc::clone(&armed), Arc::clone(&panicked));
     let hook: Hook = Arc::new(move |epoch, _| {
         if epoch > 0 && number.fetch_add(1, Ordering::SeqCst) == 4 {
-            // The channel is not there again at once, as over a network.
+            // The channel is not restored at once, as over a network.
             data.delay.store(300, Ordering::SeqCst);
             arm.store(true, Ordering::SeqCst);
             while !is_over.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // The slot is ordered to start again.
+            // The slot is ordered to restart.
             std::thread::sleep(Duration::from_millis(50));
         }
     });
@@ -340,8 +340,8 @@ fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
     assert_eq!(lines(&collected), expected);
 }
 
-/// All was durable behind a receiver that was lost since, and begins again: who feeds it stays until it is as far again. A slot that came to
-/// its end meanwhile would begin again for it.
+/// All was durable downstream of a receiver that was then lost and restarts: its sender stays until it has caught up. A
+/// slot that ended meanwhile would have to restart for it.
 #[test]
 fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
     let (slow_gate, again_gate) = (Gate::closed(), Gate::closed());
@@ -381,11 +381,11 @@ fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
     // Its slot ends.
     std::thread::sleep(Duration::from_millis(500));
     control.cut();
-    // It is connected, and has not taken all that it lacks.
+    // It is connected, and has not taken all missing data.
     wait(&|| again_gate.holds());
     slow_gate.open();
     wait(&|| lines(&slow_rows).len() == 1000);
-    // Time to come to an end, for a slot that would.
+    // Time to end, for a slot that would.
     std::thread::sleep(Duration::from_millis(500));
     again_gate.open();
     let report = run.wait_for(Duration::from_secs(30)).expect("it ends").expect("well");
@@ -394,8 +394,8 @@ fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
     assert_eq!((lines(&quick_rows).len(), lines(&slow_rows).len()), (1000, 1000));
 }
 
-/// A worker is lost after everything that it gave is durable behind it, and before its coordinator has heard of its dead letters: the next
-/// one does not end before it has told them again.
+/// A worker is lost after all its output is durable downstream, and before its coordinator has received its dead letters:
+/// the next one does not end before it has sent them again.
 #[test]
 fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     const ROWS: usize = 1000;
@@ -425,7 +425,7 @@ fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     wait(&|| gate.holds());
     control.is_deaf.store(true, Ordering::SeqCst);
     gate.open();
-    // Its letters go by a connection of their own.
+    // Its letters use a separate connection.
     wait(&|| has_ended.load(Ordering::SeqCst) && control.unheard.load(Ordering::SeqCst) > 0);
     control.cut();
     let report = run.wait_for(Duration::from_secs(60)).expect("it ends").expect("well");
@@ -434,8 +434,8 @@ fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     assert_eq!((report.complete, report.dead_letters), (true, ROWS as u64 / 10));
 }
 
-/// A host is lost while a checkpoint is written, when a window in front of its sink has come to its end: both begin again with the same
-/// checkpoint, or the window would lack what lies between that and the one before.
+/// A host is lost while a checkpoint is written, when a window before its sink has ended: both restart from one checkpoint,
+/// or the window would lack the data between that and the previous one.
 #[test]
 fn what_begins_again_while_a_checkpoint_is_written_begins_with_the_same_one() {
     const ROWS: usize = 2000;
@@ -453,7 +453,7 @@ fn what_begins_again_while_a_checkpoint_is_written_begins_with_the_same_one() {
     let (number, was_cut) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
     let cut = Arc::clone(&was_cut);
     let hook: Hook = Arc::new(move |epoch, _| {
-        // Some checkpoints are behind it, and much is to come.
+        // Some checkpoints are done, and many are to come.
         if epoch > 0 && epoch != u64::MAX && number.fetch_add(1, Ordering::SeqCst) == 4 {
             while !has_ended.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -462,7 +462,7 @@ fn what_begins_again_while_a_checkpoint_is_written_begins_with_the_same_one() {
             std::thread::sleep(Duration::from_millis(300));
             cut.store(true, Ordering::SeqCst);
             control.cut();
-            // What is needed again is started.
+            // The needed parts are started again.
             std::thread::sleep(Duration::from_millis(300));
         }
     });

@@ -94,7 +94,7 @@ impl ModelExecutor for Mortal {
     }
 }
 
-/// Executors that die when they see one of these values, so many times together.
+/// Executors that die when they see one of these values, at most `deaths` times in total.
 struct Mortals {
     poison: &'static [i64],
     deaths: Arc<AtomicUsize>,
@@ -114,8 +114,7 @@ impl ExecutorFactory for Mortals {
     }
 }
 
-/// Runs 500 records through a model and a window behind it in one slot; gives what came, and how many executors were
-/// started.
+/// Runs 500 records through a model and a window in one slot; returns the output, and how many executors were started.
 fn run(
     poison: &'static [i64],
     deaths: usize,

@@ -94,7 +94,8 @@ fn an_abort_abandons_inference_and_keeps_what_was_committed() {
     assert!(gate.holds());
     assert!(!report.complete);
     let lines = collected.lock().expect("not poisoned");
-    // Whole epochs, of 10 ms at 1000/s, and a prefix without gaps. A source that is far ahead has them committed before the checkpoint.
+    // Whole epochs, of 10 ms at 1000/s, and a prefix without gaps. A source that is far ahead has them committed before the
+    // checkpoint.
     assert!(lines.len() >= 400 && lines.len() % 10 == 0, "{} lines", lines.len());
     assert_eq!(report.sinks[0].records, lines.len() as u64);
     assert!(lines.iter().enumerate().all(|(i, line)| *line == format!("k{i:06}={i}")));
@@ -141,7 +142,7 @@ fn an_unsound_plan_is_refused_before_anything_runs() {
     assert!(error.to_string().contains("nothing receives"), "{error}");
 }
 
-/// Gives the rows of another one, and then an error instead of an end.
+/// Returns the rows of another source, then an error instead of an end.
 struct Torn(Box<dyn Source>);
 
 impl Source for Torn {

@@ -1,4 +1,4 @@
-//! What may be lost on an edge, and that it is counted.
+//! Permitted losses on an edge, and their counters.
 use crate::parts::*;
 use std::sync::Arc;
 use tidemill_engine::clock::ManualClock;

@@ -1,4 +1,4 @@
-//! Runs whose workers are hosts of their own, connected by TCP: each is a thread here, as it would be a process.
+//! Runs with one host per worker, connected by TCP: each is a thread here instead of a process.
 use crate::parts::*;
 use std::sync::{Arc, Mutex};
 use tidemill_engine::clock::ClockError;
@@ -18,13 +18,13 @@ pub(crate) type Ended = Arc<Mutex<Vec<OneEnd>>>;
 struct Threads {
     program: Program,
     started: HostThreads,
-    /// What became of each host.
+    /// Result of each host.
     ended: Ended,
     /// Hosts that listen; the others dial.
     listens: fn(&str) -> bool,
-    /// What cuts the connections to each.
+    /// Cuts the connections to each.
     cutter: Option<Arc<Cutter>>,
-    /// By how much the clock of each is wrong.
+    /// Clock error of each.
     clocks: fn(&str) -> ClockError,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn with_clocks(
     (RunOptions { hosts: Some(hosts), ..RunOptions::default() }, ended)
 }
 
-/// Every slot is on a worker of its own name.
+/// Puts every slot on a worker of its own name.
 pub(crate) fn on_workers(mut program: Program) -> Program {
     for stage in &mut program.plan.stages {
         stage.worker.clone_from(&stage.slot_group);
@@ -91,7 +91,7 @@ pub(crate) fn on_workers(mut program: Program) -> Program {
     program
 }
 
-/// Two sources that are joined, with two stages of each operator between.
+/// Two sources and a join, with two stages of each operator in between.
 pub(crate) fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
     let mut b = Builder::new(LinkKind::Memfd, &[0.3, 0.7]);
     let (out, collected) = sink("out");
@@ -130,7 +130,7 @@ fn all_arrive(listens: fn(&str) -> bool) {
     let report = wait(&run);
     let expected: Vec<String> = (0..ROWS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect();
     assert_eq!(sorted(&collected), expected);
-    // What the hosts counted is in the one report.
+    // The counts of the hosts are in the one report.
     let stage = |id: &str| report.stages.iter().find(|stage| stage.stage == id).expect("is reported");
     assert_eq!(stage("f1").records_in + stage("f2").records_in, ROWS as u64);
     assert!((stage("g1").records_in as f64 - 3000.0).abs() < 100.0);
@@ -147,7 +147,7 @@ fn records_cross_hosts() {
     all_arrive(|_| true);
 }
 
-/// A box behind a router that lets nobody in.
+/// A box behind a router that blocks incoming connections.
 #[test]
 fn a_host_that_nobody_reaches_dials() {
     all_arrive(|worker| worker != "a");
@@ -190,7 +190,7 @@ fn a_host_that_cannot_open_its_sink_says_why() {
     assert!(matches!(&error, RunError::Operator { operator, .. } if operator == "out"), "{error}");
 }
 
-/// Starts hosts as threads, of which that of worker `a` declines.
+/// Starts hosts as threads; that of worker `a` declines.
 struct Declining {
     program: Program,
     threads: Vec<std::thread::JoinHandle<OneEnd>>,
@@ -314,7 +314,7 @@ impl tidemill_operators::api::Stateless for Picky {
     }
 }
 
-/// Passes bytes on and cuts connections after so many.
+/// Forwards bytes and cuts connections after a number of them.
 #[derive(Default)]
 pub(crate) struct Cutter {
     pub(crate) cuts: std::sync::atomic::AtomicU64,
@@ -322,7 +322,7 @@ pub(crate) struct Cutter {
 }
 
 impl Cutter {
-    /// A place to listen, and the place in front of it where others dial.
+    /// An address to listen at, and the address before it for others to dial.
     pub(crate) fn in_front(self: &Arc<Self>) -> (Address, Address) {
         use std::net::{TcpListener, TcpStream};
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("has one");
@@ -344,11 +344,11 @@ impl Cutter {
         (Address::Tcp(free.to_string()), Address::Tcp(address.to_string()))
     }
 
-    /// How many bytes a connection may carry.
+    /// Number of bytes that a connection may carry.
     fn bytes(&self) -> i64 {
         let mut random = self.random.lock().expect("not poisoned");
         let random = random.get_or_insert_with(|| tidemill_random::Random::of_seed(3));
-        // An epoch must pass over one connection: what is cut is sent again from its epoch on.
+        // An epoch must pass over one connection: a cut one is sent again from its start.
         300 + random.below(300_000) as i64
     }
 
@@ -378,7 +378,7 @@ impl Cutter {
     }
 }
 
-/// Connections that are cut again and again, anywhere in a frame: nothing is lost, doubled or changed.
+/// Connections that are cut repeatedly, anywhere in a frame: nothing is lost, doubled or changed.
 #[test]
 fn connections_that_are_cut_change_nothing() {
     const ROWS: usize = 80_000;

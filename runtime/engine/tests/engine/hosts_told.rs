@@ -1,4 +1,4 @@
-//! What hosts tell beside their figures: records to be looked at, and how their clocks run.
+//! Reports of hosts beside their figures: sampled records, and the state of their clocks.
 use crate::hosts::{finished, joined, with_clocks, with_hosts};
 use crate::parts::*;
 use arrow_array::RecordBatch;
@@ -24,7 +24,7 @@ fn samples() -> SampleOptions {
     }
 }
 
-/// What is kept of a run: keys, and by source the keys of what it came from.
+/// Kept samples of a run: keys, and by source the keys of their origins.
 fn kept(samples: &[Sample]) -> Vec<(String, Vec<(String, String)>)> {
     let key = |batch: &RecordBatch| keys(batch).concat();
     let sources = |sample: &Sample| {
@@ -38,7 +38,7 @@ fn records_of_sinks_meet_those_of_sources_on_other_hosts() {
     const ROWS: usize = 3000;
     let of = |hosts: bool| {
         let (mut program, collected) = joined(ROWS);
-        // The sources on a worker of their own, away from the sink.
+        // The sources are on a worker of their own, apart from the sink.
         for source in ["left", "right"] {
             program.plan.stages.iter_mut().find(|stage| stage.id == source).expect("is there").worker =
                 "far".into();
@@ -57,13 +57,13 @@ fn records_of_sinks_meet_those_of_sources_on_other_hosts() {
     assert_eq!(by_hosts.len(), 6);
     assert_eq!(here, by_hosts);
     for (key, sources) in &by_hosts {
-        // The join of these tests keeps no place in the left source, so that one is not found in any run.
+        // The join of these tests keeps no position in the left source, so that one is never found.
         assert!(sources.contains(&("right".to_owned(), key.clone())), "{key}: {sources:?}");
     }
 }
 
-/// A clock that is an hour ahead and gains 1000 ppm, another one that is behind and loses: the output is the same, and latency is
-/// that of the run.
+/// A clock that is an hour ahead and gains 1000 ppm, another one that is late and loses: the output is equal, and latency
+/// is that of the run.
 #[test]
 fn hosts_with_wrong_clocks_give_the_same_output() {
     const ROWS: usize = 6000;
@@ -100,7 +100,7 @@ fn hosts_with_wrong_clocks_give_the_same_output() {
     assert!(transfers < 600_000.0, "{transfers}");
 }
 
-/// Latency from one host to another is said with what their clocks may differ by; that on one host needs none.
+/// Latency between hosts is given with the possible difference of their clocks; latency within one host needs none.
 #[test]
 fn latency_across_hosts_has_a_plus_minus() {
     let (program, _) = joined(200);

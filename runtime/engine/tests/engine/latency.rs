@@ -9,8 +9,8 @@ use tidemill_spec::publication::Publication;
 /// Rows, one a millisecond; an epoch is 10 ms, a checkpoint 50 ms.
 const ROWS: u64 = 300;
 
-/// Rows that readers see once everything that is due `at` ms after the start has come to the sink: those of groups whose
-/// last row is among them.
+/// Rows visible to readers once everything due `at` ms after the start has reached the sink: those of groups whose last row
+/// is among them.
 fn visible(publication: Publication, at: u64) -> u64 {
     match publication {
         Publication::EachEpoch => (at + 1) / 10 * 10,
@@ -19,8 +19,8 @@ fn visible(publication: Publication, at: u64) -> u64 {
     }
 }
 
-/// Runs on a clock that goes on by a millisecond when all that follows from the time before has happened. The slot of
-/// the sink is killed after so many milliseconds.
+/// Runs on a clock that advances by a millisecond once all consequences of the previous time have happened. The slot of the
+/// sink is killed after `kill_at` milliseconds.
 fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunReport {
     let clock = Arc::new(ManualClock::new());
     let mut b = Builder::new(link, &[1.0]);
@@ -49,18 +49,18 @@ fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunRep
         }
         clock.advance(MILLISECOND);
     }
-    // Time stands still: what shows at the end shows now.
+    // Time stands still: rows published at the end are visible now.
     let report = ended(&run, 30);
     kills.check(&report);
     assert_eq!(sorted(&collected).len() as u64, ROWS);
     report
 }
 
-/// `(p50, max)` in whole milliseconds. The last row of a group waits for nothing, the first one for all others.
+/// `(p50, max)` in whole milliseconds. The last row of a group does not wait, the first one waits for all others.
 fn milliseconds(report: &RunReport) -> (u64, u64) {
     let latency = &report.sinks[0].latency;
     assert_eq!(latency.count, ROWS);
-    // What comes again arrives again.
+    // Repeated rows arrive again.
     let arrival = report.sinks[0].arrival;
     assert!(report.restarts > 0 || arrival.max_ms < 0.01, "{arrival:?}");
     (latency.p50_ms.round() as u64, latency.max_ms.round() as u64)
@@ -79,7 +79,7 @@ fn rows_wait_for_the_checkpoint_the_epoch_or_the_end() {
     }
 }
 
-/// Rows that wait are rolled back and come again: each counts once, since it was due.
+/// Waiting rows are rolled back and repeated: each counts once, from its due time.
 #[test]
 fn rows_that_come_again_count_once() {
     for link in LINKS {
@@ -87,7 +87,7 @@ fn rows_that_come_again_count_once() {
         assert_eq!((milliseconds(&report), report.restarts), ((24, 49), 1));
         let report = run(link, Publication::AtEnd, Some(70));
         assert_eq!((milliseconds(&report), report.restarts), ((149, 299), 1));
-        // Of what is repeated since the checkpoint before, at 50 ms, readers have seen all until 70 ms.
+        // Of the rows repeated since the previous checkpoint, at 50 ms, readers have seen all until 70 ms.
         let report = run(link, Publication::EachEpoch, Some(73));
         assert_eq!((milliseconds(&report), report.restarts), ((4, 9), 1));
     }

@@ -1,4 +1,4 @@
-//! Records to be looked at leave their hosts only while somebody looks.
+//! Sampled records leave their hosts only during an inspection.
 use crate::hosts::{on_workers, with_hosts};
 use crate::parts::*;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn nothing_is_told_before_somebody_looks() {
         }
         panic!("{what} does not come");
     };
-    // Figures come with samples, where there are any: these were told ten times.
+    // Figures come with samples, if there are any: they were reported ten times.
     until("a second of records", &|| run.progress().arrived > 500);
     assert_eq!(run.observer().samples("out").len(), 0, "this is the first look");
     until("a record", &|| !run.observer().samples("out").is_empty());

@@ -1,4 +1,4 @@
-//! Tests of the engine through its public face: plans in, committed results out.
+//! Tests of the engine through its public interface: plans in, committed results out.
 mod alignment;
 mod bursts;
 mod carriers;

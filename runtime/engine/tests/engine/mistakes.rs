@@ -1,4 +1,4 @@
-//! Sources, models, plans and writers that misbehave are told, and nothing is lost silently.
+//! Sources, models, plans and writers that misbehave are reported, and nothing is lost silently.
 use crate::parts::*;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::sync::Arc;
@@ -44,14 +44,14 @@ fn faulty(id: &str, act: impl Fn(usize) + Send + Sync + 'static) -> BoundSource 
     source
 }
 
-/// A source that panics does not look like one that ended.
+/// A source that panics is distinguished from one that ended.
 #[test]
 fn a_panic_of_a_source_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
     let (seen, rows) = crossbeam_channel::unbounded();
     let source = faulty("src", move |read| {
-        // The slot waits for more: it has passed on all that was read before.
+        // The slot waits for more: it has passed on everything read before.
         if read > 0 {
             rows.recv().expect("the row of the last read");
         }
@@ -65,7 +65,7 @@ fn a_panic_of_a_source_is_told() {
     assert!(result.is_err(), "{result:?}");
 }
 
-/// The same where the slot looks at the reader after the panic.
+/// A panic of the reader that the slot notices later.
 #[test]
 fn a_panic_of_a_source_that_reads_ahead_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -133,11 +133,12 @@ fn refusing(fails: bool) -> (Run, Arc<ManualClock>, Arc<AtomicUsize>) {
     (Run::start(b.program, options).expect("starts"), clock, commits)
 }
 
-/// Dead letters become durable while the run goes on.
+/// Dead letters become durable during the run.
 #[test]
 fn dead_letters_are_committed_with_checkpoints() {
     let (run, clock, commits) = refusing(false);
-    // Checkpoints are 50 ms apart, and a source with a rate is done with an epoch after its last record, a millisecond before the end.
+    // Checkpoints are 50 ms apart, and a source with a rate completes an epoch after its last record, a millisecond before
+    // the end.
     passes(&clock, MILLISECOND, || commits.load(Ordering::Relaxed) > 5);
     run.stopper().abort();
     run.wait().expect("aborts well");
@@ -151,7 +152,7 @@ fn dead_letters_that_cannot_be_written_stop_the_run() {
     assert!(result.is_err(), "{result:?}");
 }
 
-/// `on_panic: restart` goes on however many records of one checkpoint interval are bad.
+/// `on_panic: restart` continues for any number of bad records in one checkpoint interval.
 #[test]
 fn many_guilty_records_go_to_dead_letters() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -167,7 +168,7 @@ fn many_guilty_records_go_to_dead_letters() {
     assert_eq!((report.dead_letters, collected.lock().expect("not poisoned").len()), (100, 400));
 }
 
-/// A model that panics while it is made again fails the run.
+/// A model that panics while it is created again fails the run.
 #[test]
 fn a_model_that_cannot_be_made_again_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);

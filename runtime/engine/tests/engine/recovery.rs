@@ -1,4 +1,4 @@
-//! Slots die at random points while windows and joins run; the results equal the undisturbed run's.
+//! Slots die at random points while windows and joins run; the results equal those of the undisturbed run.
 //! `TIDEMILL_CHAOS_ROUNDS` sets the number of deaths (default 50).
 use crate::parts::*;
 use arrow_array::RecordBatch;
@@ -31,7 +31,7 @@ fn program(link: LinkKind, rate: f64) -> (Program, Vec<Collected>) {
     (b.program, vec![pairs_out, windows_out])
 }
 
-/// How many times slots die in each of the long tests.
+/// Number of deaths in each of the long tests.
 fn kills() -> u64 {
     std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
 }
@@ -72,7 +72,7 @@ fn recovery_of_one_slot_with_everything_in_it() {
     assert_eq!(deaths.values().sum::<u64>(), 10);
 }
 
-/// A slot that dies while it is restored, again and again, is restored in the end.
+/// A slot that dies repeatedly while it is restored is restored in the end.
 #[test]
 fn recovery_of_a_slot_that_dies_while_it_recovers() {
     let run = |kills: &Arc<Kills>| {
@@ -93,11 +93,11 @@ fn recovery_of_a_slot_that_dies_while_it_recovers() {
     assert!(found == expected);
 }
 
-/// Keeps 256 bytes of every row and tells how large its snapshots were.
+/// Keeps 256 bytes of every row and records the size of its snapshots.
 struct Growing {
     rows: usize,
     snapshots: Arc<Mutex<Vec<usize>>>,
-    /// Rows that have come, where one counts them; then the first snapshot takes until twice as many have come.
+    /// Counter of received rows, if any; the first snapshot then lasts until twice as many rows have come.
     slow: Option<Arc<AtomicUsize>>,
     is_captured: bool,
 }
@@ -142,7 +142,7 @@ impl Stateful for Growing {
     }
 }
 
-/// Bytes of the snapshots that are taken of a state that grows with every record.
+/// Bytes of the snapshots of a state that grows with every record.
 fn snapshots(restart: bool, slow: Option<Arc<AtomicUsize>>) -> Arc<Mutex<Vec<usize>>> {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
@@ -175,7 +175,7 @@ fn snapshots_of_a_growing_state_do_not_cost_its_square() {
     assert!(all < 3 * last, "{snapshots:?}");
 }
 
-/// The first large snapshot is not done before twice as many rows have come as it has: they come all the same.
+/// The first large snapshot is not done before twice its number of rows have arrived: they arrive all the same.
 #[test]
 fn a_stage_goes_on_while_its_state_is_written() {
     let come = Arc::new(AtomicUsize::new(0));

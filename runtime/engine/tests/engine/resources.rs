@@ -1,5 +1,5 @@
-//! Nothing spins, piles up or waits for itself: cycles of slots, waiting sources, small frames, deep queues. What is
-//! `alone_` asks the operating system for processor time or memory, so it runs, and waits, in real time.
+//! Nothing spins, piles up or deadlocks: cycles of slots, waiting sources, small frames, deep queues. Tests named `alone_`
+//! read processor time or memory from the operating system, so they run, and wait, in real time.
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn a_cycle_of_slots_over_memfd() {
     cycle(LinkKind::Memfd);
 }
 
-/// A source that is as far ahead of what is durable as it may be sleeps.
+/// A source that is as far ahead of the durable epoch as it may be sleeps.
 #[test]
 fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -74,7 +74,7 @@ fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     assert!(used <= Duration::from_millis(200), "{used:?} of processor time in 2 s");
 }
 
-/// The usual case: a file source in front of a slow model.
+/// The usual case: a file source before a slow model.
 #[test]
 fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -92,7 +92,8 @@ fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
     assert!(used <= Duration::from_millis(300), "{used:?} of processor time in 2 s");
 }
 
-/// A waiting source has one deadline, however often its slot is scheduled: the memory of the process does not grow.
+/// A waiting source has one deadline, regardless of how often its slot is scheduled: the memory of the process does not
+/// grow.
 #[test]
 fn alone_deadlines_do_not_pile_up() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -125,7 +126,7 @@ fn small_frames_do_not_use_up_the_descriptors() {
     b.operator("m", model("m", move |_| held.pass()), "b", &[]).edge("src", "m", 0);
     b.sink(out, "c").edge("m", "out", 0);
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
-    // Until the source has come to a stop: nothing more for a tenth of a second.
+    // Until the source has stopped: nothing more for a tenth of a second.
     let mut emitted = 0;
     loop {
         assert!(run.wait_for(Duration::from_millis(100)).is_none(), "the model holds the run up");
@@ -160,13 +161,13 @@ fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
     assert!(large < 7 * small, "{small:?} for 40,000 records, {large:?} for 160,000");
 }
 
-/// A source that notes where its keys lie in memory.
+/// A source that records the memory addresses of its keys.
 struct Noting {
     source: Box<dyn Source>,
     places: Places,
 }
 
-/// By key, where it lies.
+/// Memory address by key.
 type Places = Arc<std::sync::Mutex<std::collections::BTreeMap<String, usize>>>;
 
 fn note(places: &Places, column: &arrow_array::ArrayRef) {
@@ -191,7 +192,7 @@ impl Source for Noting {
     }
 }
 
-/// What a source has read is the memory that operators of the same process see, on the same thread and on another one.
+/// The memory that a source has read is the memory that operators of its process see, on its thread and on another one.
 #[test]
 fn records_are_not_copied_between_operators() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);

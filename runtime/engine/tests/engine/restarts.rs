@@ -10,7 +10,7 @@ use tidemill_operators::api::*;
 use tidemill_operators::record::*;
 use tidemill_spec::plan::{Freshness, LinkKind};
 
-/// Options of a run whose time goes by hand and of which slots die by order.
+/// Options of a run with manual time and slots killed by order.
 fn by_hand() -> (Arc<ManualClock>, Arc<Kills>, RunOptions) {
     let (clock, kills) = (Arc::new(ManualClock::new()), Kills::new());
     let options = RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
@@ -28,7 +28,7 @@ fn window_lines(windows: i64, rows: i64) -> Vec<String> {
     (0..windows).map(|window| format!("w{window:06}={}", rows * 1_000_000_000 + sum(window))).collect()
 }
 
-/// The sender's next incarnation is told that its receiver has ended in the meantime.
+/// The sender's next incarnation learns that its receiver has ended in the meantime.
 #[test]
 fn a_sender_restarted_while_its_receiver_ends() {
     let (clock, kills, options) = by_hand();
@@ -50,7 +50,7 @@ fn a_sender_restarted_while_its_receiver_ends() {
     assert_eq!(lines(&collected).len(), 100);
 }
 
-/// The end of an input is a checkpoint too: later epochs become durable behind it.
+/// The end of an input is a checkpoint too: later epochs become durable after it.
 #[test]
 fn a_stateful_slot_dies_after_its_input_ended() {
     let (clock, kills, options) = by_hand();
@@ -67,7 +67,7 @@ fn a_stateful_slot_dies_after_its_input_ended() {
     assert_eq!(lines(&collected).len(), 1510);
 }
 
-/// The same where the stage itself has finished and another of its slot has not.
+/// The stage itself has finished and another one of its slot has not.
 #[test]
 fn a_slot_dies_with_one_finished_stateful_stage() {
     let (clock, kills, options) = by_hand();
@@ -88,7 +88,7 @@ fn a_slot_dies_with_one_finished_stateful_stage() {
     assert_eq!(lines(&others), window_lines(150, 10));
 }
 
-/// What a former incarnation sent becomes durable while the next one's state is still behind it: its input must be kept.
+/// Output of a former incarnation becomes durable while the next one's state is still earlier: its input must be kept.
 #[test]
 fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
     let (clock, kills, options) = by_hand();
@@ -119,14 +119,14 @@ fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
     until(&clock, || kills.turns("w/c") > turns + 2);
     let turns = kills.turns("w/b");
     until(&clock, || kills.turns("w/b") > turns + 2);
-    // The sender looks at its channel only when it has been told both where to resume and what is durable.
+    // The sender handles its channel only when it knows both where to resume and which epochs are durable.
     sender.open();
     assert_eq!(kills.drive(&run, &clock).restarts, 1);
     assert_eq!(lines(&collected), window_lines(100, 10));
 }
 
-/// A source that ends early, in front of a model that takes so much time for each row: time stands still when the
-/// source has ended, and the source dies before the model goes on. It must repeat what it had emitted.
+/// A source that ends early, before a model that takes `each` per row. Time stands still when the source has ended, and the
+/// source dies before the model continues. It must repeat its output.
 fn source_restarted_after_its_end(rate: Option<f64>, duration: Option<Duration>, each: i64) {
     let (clock, kills, options) = by_hand();
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -155,13 +155,13 @@ fn source_restarted_after_its_end(rate: Option<f64>, duration: Option<Duration>,
     assert_eq!(lines(&collected), row_lines(emitted as usize));
 }
 
-/// After a stop a restarted source ends where it had ended, not at once.
+/// After a stop a restarted source ends at its former end, not at once.
 #[test]
 fn a_source_restarted_after_a_stop_repeats_what_it_had_emitted() {
     source_restarted_after_its_end(Some(1000.0), None, 3 * MILLISECOND);
 }
 
-/// The same with a duration and a source without a rate.
+/// A stop by duration, of a source without a rate.
 #[test]
 fn a_source_restarted_after_the_duration_repeats_what_it_had_emitted() {
     source_restarted_after_its_end(None, Some(Duration::from_millis(300)), MILLISECOND / 2);
@@ -173,13 +173,13 @@ fn windows_close_after_a_stop_and_a_restart() {
     let (clock, kills, options) = by_hand();
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, collected) = sink("out");
-    // A record every 500 ms: the epoch has been turned to the next record's when the stop comes.
+    // A record every 500 ms: the current epoch is already that of the next record when the stop comes.
     b.source(rows_source("src", numbered(1000), Some(2.0), Some(0), 40), "a");
     b.operator("w", window("w", 10_000_000), "b", &[]).edge("src", "w", 0);
     b.sink(out, "c").edge("w", "out", 0);
     let run = Run::start(b.program, options).expect("starts");
     passes(&clock, 10 * MILLISECOND, || run.progress().emitted == 3);
-    // The stop is on its way before the death is known.
+    // The stop is sent before the death is noticed.
     let stopper = run.stopper();
     kills.order("w/a", move |_| {
         stopper.stop();
@@ -238,8 +238,8 @@ fn late_rows_are_dropped_the_same_after_a_restart() {
     late_rows_are_dropped_the_same((4, 2.0), ["all"; 4], &[("w/all", 700)]);
 }
 
-/// The same over slots: the source's slot dies, later the window's. The first step of the sparse source is at 800 ms, the
-/// next at 1600 ms.
+/// Across slots: the source's slot dies, later the window's. The first step of the sparse source is at 800 ms, the next at
+/// 1600 ms.
 #[test]
 fn late_rows_are_dropped_the_same_after_two_restarts() {
     late_rows_are_dropped_the_same((3, 1.25), ["a", "b", "c", "d"], &[("w/a", 1000), ("w/c", 1100)]);
@@ -269,7 +269,7 @@ fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     assert_eq!(lines(&slow_out).len(), 400);
 }
 
-/// Kills by order, and holds one slot between its end and the news of it.
+/// Kills by order, and holds one slot between its end and its notification.
 struct HeldAtItsEnd {
     kills: Arc<Kills>,
     slot: &'static str,
@@ -286,7 +286,7 @@ impl Faults for HeldAtItsEnd {
     }
 }
 
-/// What a restarted sender has queued for a receiver whose end it hears of only then does not stop it.
+/// A restarted sender's queue for a receiver whose end it learns of later does not block it.
 #[test]
 fn a_restarted_sender_hears_late_that_its_receiver_has_finished() {
     let (clock, kills, mut options) = by_hand();
@@ -430,7 +430,7 @@ fn a_sink_that_is_not_exactly_once() {
     survives(build, RunOptions::default, disturbance(3, 20, 1));
 }
 
-/// Which records are lost differs from run to run; none counts twice, and windows stay in order.
+/// The lost records differ from run to run; none counts twice, and windows stay in order.
 #[test]
 fn freshness_and_windows_survive_restarts() {
     const ROWS: i64 = 20;
@@ -461,7 +461,7 @@ fn freshness_and_windows_survive_restarts() {
                 let (count, sum) = (value / 1_000_000_000, value % 1_000_000_000);
                 assert!(window > last && window < 60, "window {window} after {last}");
                 assert!((1..=ROWS).contains(&count), "{line}");
-                // What so many different rows of this window can add up to.
+                // Range of the sum of this number of different rows of the window.
                 let first = window * ROWS;
                 let (least, most) =
                     ((first..first + count).sum(), (first + ROWS - count..first + ROWS).sum());

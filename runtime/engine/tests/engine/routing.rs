@@ -1,4 +1,4 @@
-//! Plans with several stages an operator: shares are followed and both inputs of every join meet.
+//! Plans with several stages per operator: shares are followed and both inputs of every join meet.
 use crate::parts::*;
 use tidemill_engine::{Run, RunOptions, RunReport};
 use tidemill_spec::plan::LinkKind;
@@ -114,7 +114,7 @@ fn a_group_by_receives_by_its_own_column() {
     assert!(a.is_disjoint(&b) && a.len() + b.len() == 8 && !a.is_empty() && !b.is_empty(), "{a:?} {b:?}");
 }
 
-/// Plans that would silently give something else than one stage gives are refused, with what to write.
+/// Plans that would silently differ from one stage are refused, with advice.
 #[test]
 fn stages_whose_records_would_miss_each_other_are_refused() {
     let build = |key: Option<&str>, windows: usize| {

@@ -1,5 +1,5 @@
-//! Hosts with certificates: one that is good, but of somebody else, is no use. Each process here has one of the same authority, as the
-//! workers of a cluster have.
+//! Hosts with certificates: a valid one of another host is rejected. Each process here has one of a common authority, as
+//! the workers of a cluster have.
 use crate::hosts::{RUN, joined};
 use crate::parts::*;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
@@ -22,7 +22,7 @@ fn worker(name: &str) -> String {
     format!("tidemill:worker/{name}")
 }
 
-/// Says who is who.
+/// Issues certificates.
 #[derive(Clone)]
 struct Authority {
     pem: String,
@@ -38,7 +38,7 @@ impl Authority {
         Self { pem, issuer: Arc::new(Issuer::new(parameters, key)) }
     }
 
-    /// What somebody shows.
+    /// The certificate of a host.
     fn security(&self, who: &str) -> Security {
         let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()]).expect("a name");
         parameters.subject_alt_names.push(SanType::URI(who.try_into().expect("ASCII")));
@@ -55,7 +55,7 @@ impl Authority {
     }
 }
 
-/// Changes how a host is reached.
+/// Changes the address of a host.
 type Change = Box<dyn Fn(&mut HostOptions) + Send>;
 
 /// Hosts as threads, each with its own certificate.
@@ -93,7 +93,7 @@ impl HostLauncher for Threads {
 
 const ROWS: usize = 5000;
 
-/// Starts a run whose hosts have certificates, and whose coordinator asks who they are.
+/// Starts a run whose hosts have certificates, and whose coordinator checks them.
 fn start(authority: &Authority, rate: Option<f64>, change: Change) -> (Run, Collected, Arc<Exchange>) {
     let (mut program, collected) = joined(ROWS);
     program.sources.values_mut().for_each(|source| source.rate_per_second = rate);
@@ -125,7 +125,7 @@ fn check(run: &Run, collected: &Collected) {
     assert_eq!(sorted(collected), expected);
 }
 
-/// Somebody of the cluster who listens, and hears who greets.
+/// A member of the cluster that listens and receives greetings.
 fn impostor(authority: &Authority, who: &str) -> (Serving, Receiver<Incoming>) {
     let (sender, heard) = channel();
     let sender = Mutex::new(sender);
@@ -142,7 +142,7 @@ fn port(address: &Address) -> String {
     }
 }
 
-/// The first connections end at one place, all others at another one. How many came in all.
+/// Routes the first connections to one address, all others to another one. Returns their number.
 fn detour(first: usize, to: String, then: String) -> (Address, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = Address::Tcp(listener.local_addr().expect("bound").to_string());
@@ -166,8 +166,8 @@ fn detour(first: usize, to: String, then: String) -> (Address, Arc<AtomicUsize>)
     (address, count)
 }
 
-/// A worker that answers where another one should be is not greeted by those who dial it: it learns neither the number of the run nor
-/// a record. When the right one is there, the run goes on.
+/// A worker that answers in place of another one is not greeted by those who dial it: it learns neither the number of the
+/// run nor a record. When the right one is there, the run continues.
 #[test]
 fn a_worker_that_answers_in_the_place_of_another_one_is_not_greeted() {
     let authority = Authority::new();
@@ -192,7 +192,7 @@ fn a_worker_that_answers_in_the_place_of_another_one_is_not_greeted() {
     assert!(heard.try_recv().is_err(), "somebody greeted the impostor");
 }
 
-/// Host `a` listens where this tells.
+/// Host `a` listens at the returned address.
 fn with_a_port_of_its_own() -> (Change, Receiver<Address>) {
     let (told, addresses) = channel();
     let told = Mutex::new(told);
@@ -207,7 +207,7 @@ fn with_a_port_of_its_own() -> (Change, Receiver<Address>) {
     (Box::new(change), addresses)
 }
 
-/// A worker that knows the number of the run dials as another one: neither the coordinator nor a host takes it in.
+/// A worker that knows the number of the run dials as another one: both the coordinator and a host reject it.
 #[test]
 fn a_worker_that_dials_as_another_one_is_refused() {
     let authority = Authority::new();
@@ -219,7 +219,7 @@ fn a_worker_that_dials_as_another_one_is_refused() {
     let error = dial(exchange.address(), &evil, &as_host, PATIENCE).expect_err("it is another one");
     assert!(matches!(&error, RemoteError::Refused(reason) if reason.contains("is not a")), "{error}");
     let address = addresses.recv_timeout(PATIENCE).expect("it is launched");
-    // Every channel that may end there, in both directions, while the run goes on: it is taken in for none.
+    // It is rejected for every channel that may end there, in both directions, during the run.
     let mut refused = 0;
     for _ in 0..300 {
         if refused > 0 {
@@ -234,7 +234,7 @@ fn a_worker_that_dials_as_another_one_is_refused() {
                     Err(RemoteError::Refused(reason)) => {
                         refused += usize::from(reason.contains("the certificate is of tidemill:worker/evil"));
                     }
-                    // Before the host listens or has begun, or of a channel that waits for its slot.
+                    // Before the host listens or has started, or for a channel that waits for its slot.
                     Err(_) => {}
                 }
             }
@@ -244,7 +244,7 @@ fn a_worker_that_dials_as_another_one_is_refused() {
     check(&run, &collected);
 }
 
-/// A worker of the run that still has the plan before: neither the coordinator nor a host mixes with it.
+/// A worker of the run that still has the previous plan: both the coordinator and a host reject it.
 #[test]
 fn another_plan_of_the_same_run_is_refused_on_both_sides() {
     let authority = Authority::new();
@@ -273,7 +273,7 @@ fn another_plan_of_the_same_run_is_refused_on_both_sides() {
     check(&run, &collected);
 }
 
-/// A host that is given the address of somebody who is not its coordinator.
+/// A host that gets the address of a worker in place of its coordinator.
 #[test]
 fn a_host_greets_no_coordinator_with_the_certificate_of_a_worker() {
     let authority = Authority::new();
@@ -288,7 +288,7 @@ fn a_host_greets_no_coordinator_with_the_certificate_of_a_worker() {
     assert!(heard.try_recv().is_err(), "it was greeted");
 }
 
-/// A worker that belongs to the cluster no more: its connection is ended, and its host is lost for the coordinator.
+/// A worker that is removed from the cluster: its connection is closed, and its host is lost for the coordinator.
 #[test]
 fn a_worker_that_is_expelled_is_lost() {
     let authority = Authority::new();

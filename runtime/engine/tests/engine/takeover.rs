@@ -17,7 +17,7 @@ use tidemill_spec::plan::LinkKind;
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
     newest: Arc<Mutex<Option<(Past, u64)>>>,
-    /// Who steps down as soon as the end of the run is written, which nobody else knows by then.
+    /// Steps down as soon as the end of the run is written, before any other process knows it.
     at_end: Arc<Mutex<Option<Stopper>>>,
 }
 
@@ -56,7 +56,7 @@ impl CheckpointWriter for Kept {
     }
 }
 
-/// Letters by epoch, of which another process continues behind those that were committed.
+/// Letters by epoch; another process continues after the committed ones.
 pub(crate) struct Told {
     staged: Vec<(u64, String)>,
     committed: Arc<Mutex<Vec<String>>>,
@@ -100,7 +100,7 @@ struct Machines {
     program: Program,
     threads: Threads,
     launched: Arc<AtomicU64>,
-    /// Where hosts reach the coordinator; none: where it says.
+    /// Address of the coordinator for hosts; `None`: its own.
     coordinator: Option<Address>,
     /// Ends when its coordinator is gone.
     impatient: Option<&'static str>,
@@ -202,7 +202,8 @@ impl Job {
         Run::start(self.machines.program.clone(), options).expect("starts")
     }
 
-    /// Coordinators one after the other, each for three checkpoints; how many stepped down, and the report of the last.
+    /// Runs coordinators one after the other, each for three checkpoints; returns how many stepped down, and the report of
+    /// the last.
     fn run(&self) -> (u64, RunReport) {
         let mut stepped_down = 0;
         loop {
@@ -223,7 +224,7 @@ impl Job {
         }
     }
 
-    /// As if nothing had happened.
+    /// Checks that the output is undisturbed.
     fn check(&self) {
         let found = lines(&self.collected);
         assert_eq!(found.len(), ROWS / 10);
@@ -269,7 +270,7 @@ fn the_next_coordinator_closes_what_has_come_to_its_end() {
     job.check();
 }
 
-/// A host that is lost with its coordinator begins again from the last checkpoint; the others stay.
+/// A host that is lost with its coordinator restarts from the last checkpoint; the others stay.
 #[test]
 fn a_host_is_lost_with_each_coordinator() {
     let mut job = Job::new(Duration::ZERO);
@@ -281,7 +282,7 @@ fn a_host_is_lost_with_each_coordinator() {
     job.check();
 }
 
-/// The connections between the hosts and their coordinator are cut again and again.
+/// The connections between the hosts and their coordinator are cut repeatedly.
 #[test]
 fn hosts_that_are_silent_for_a_while_come_back() {
     let mut job = Job::new(Duration::from_secs(60));
@@ -297,7 +298,8 @@ fn hosts_that_are_silent_for_a_while_come_back() {
     job.check();
 }
 
-/// Hosts tell their coordinator where the epochs of their sources begin: what a checkpoint has is not kept as long as the run lasts.
+/// Hosts report the starts of their sources' epochs to the coordinator: those in a checkpoint are not kept for the whole
+/// run.
 #[test]
 fn a_coordinator_forgets_epochs_that_no_restart_needs() {
     let job = Job::new(Duration::ZERO);

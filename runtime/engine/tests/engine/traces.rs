@@ -1,4 +1,4 @@
-//! Traces: the way of a record over hosts whose clocks are wrong, and the letters of those that do not arrive.
+//! Traces: the path of a record over hosts with wrong clocks, and the letters of those that do not arrive.
 use crate::hosts::{Picky, finished, on_workers, with_clocks};
 use crate::parts::*;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ const ROWS: usize = 200;
 /// Nanoseconds.
 const HOUR: i64 = 3_600_000_000_000;
 
-/// A source, an operator that refuses some, a model and a sink, each on a worker of its own.
+/// A source, an operator that rejects some records, a model and a sink, each on a worker of its own.
 fn program() -> Program {
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
     let (out, _) = sink("out");
@@ -93,7 +93,7 @@ fn the_way_of_a_record_over_hosts_is_one_trace_whatever_their_clocks_say() {
             let (first, last) =
                 (spans.iter().map(|span| span.begin).min(), spans.iter().map(|span| span.end).max());
             let (first, last) = (first.expect("one"), last.expect("one"));
-            // Clocks are an hour wrong, and times minutes at most.
+            // Clocks are an hour wrong, times at most minutes.
             assert!(
                 last - first < HOUR / 20 && (now - last).abs() < HOUR / 2,
                 "{first} to {last}, now {now}"
@@ -110,7 +110,7 @@ fn the_way_of_a_record_over_hosts_is_one_trace_whatever_their_clocks_say() {
     assert_eq!(told, Vec::<String>::new(), "letters have the names of their traces");
 }
 
-/// Each process finds the same records: nothing says with a record that it is traced.
+/// Each process finds the same records: no record is marked as traced.
 #[test]
 fn a_share_of_the_records_is_traced_and_the_same_ones_again() {
     let (spans, report, _) = traced(RunOptions::default(), 0.2);

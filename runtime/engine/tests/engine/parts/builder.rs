@@ -62,7 +62,7 @@ impl Builder {
         self
     }
 
-    /// Has another stage of a source that was added take the records of one class.
+    /// Makes another stage of an added source take the records of one class.
     pub(crate) fn second_stage(&mut self, operator: &str, stage: &str, slot: &str, class: usize) {
         self.stage(stage, operator, slot, &[class]);
     }

@@ -1,4 +1,4 @@
-//! A link that misbehaves on purpose, around any other, and the count of it.
+//! A faulty link around any other, with counters.
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use tidemill_engine::link::{Link, LinkEnds, LinkError, LinkReceiver, LinkSender}
 use tidemill_operators::record::batch_bytes;
 use tidemill_spec::plan::PlanEdge;
 
-/// What happens to frames on their way.
+/// Fault of frames in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
     None,
-    /// Every so many data frames the sending end keeps all frames back until it was asked for control words or given
-    /// frames as often again. A sender that dies takes what is kept back along.
+    /// After every n data frames the sending end holds all frames until it was asked for control words or given frames n
+    /// times. The held frames of a sender that dies are lost.
     Stall(u64),
     /// Data frame number n of each connection never arrives.
     Lose(u64),
-    /// Data frame number n of each connection arrives behind the next frame.
+    /// Data frame number n of each connection arrives after the next frame.
     Reorder(u64),
-    /// Data frame number n of each connection arrives too short, which the carrier notices.
+    /// Data frame number n of each connection is truncated, which the carrier notices.
     Truncate(u64),
 }
 
-/// What all connections of a faulty link did.
+/// Counters of all connections of a faulty link.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounts {
-    /// Frames that were kept back for a while.
+    /// Frames that were held for a while.
     pub(crate) stalled: AtomicU64,
-    /// Frames that are kept back now.
+    /// Frames held now.
     pub(crate) held: AtomicU64,
-    /// Frames that never arrived: lost on the way, or kept back when the sender died.
+    /// Frames that never arrived: lost in transit, or held when the sender died.
     pub(crate) lost: AtomicU64,
     pub(crate) reordered: AtomicU64,
     pub(crate) truncated: AtomicU64,
-    /// Data frames that say they cost less than they hold, or were sent without credit.
+    /// Data frames that cost less than they hold, or were sent without credit.
     pub(crate) wrong_credits: AtomicU64,
 }
 
@@ -67,9 +67,9 @@ struct Sender {
     counts: Arc<FaultCounts>,
     data: u64,
     kept_back: VecDeque<Frame>,
-    /// Calls for which a stall goes on.
+    /// Calls for which a stall continues.
     calls: u64,
-    /// Bytes that the receiver granted and no frame has used.
+    /// Bytes granted by the receiver and not used yet.
     granted: i64,
 }
 
@@ -98,7 +98,7 @@ impl Link for FaultyLink {
 }
 
 impl Sender {
-    /// Sends what was kept back, once that has gone on long enough.
+    /// Sends the held frames once the stall is over.
     fn go_on(&mut self) -> Result<(), LinkError> {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
@@ -121,7 +121,7 @@ impl LinkSender for Sender {
         let is_data = matches!(frame.content, Content::Data { .. });
         if is_data {
             self.data += 1;
-            // It may send while anything is left.
+            // It may send while any credit is left.
             if self.granted <= 0 {
                 FaultCounts::add(&self.counts.wrong_credits);
             }
@@ -152,7 +152,7 @@ impl LinkSender for Sender {
             _ => {}
         }
         if !self.kept_back.is_empty() {
-            // In order, behind those that wait.
+            // In order, after those that wait.
             FaultCounts::add(&self.counts.stalled);
             self.keep_back(frame);
             return self.go_on().map(|()| 0);
@@ -221,7 +221,7 @@ impl LinkReceiver for Receiver {
     }
 }
 
-/// Puts a fault on every edge of a run that one of its stages sends (all: no name), beside other faults.
+/// Puts a fault on every edge that one of the run's stages sends (all without a name), beside other faults.
 pub(crate) struct OnEdges {
     pub(crate) fault: Fault,
     pub(crate) from: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Slots that die at named points, or at many points by chance, and the count of it.
+//! Slots that die at named points, or at many random points, with counters.
 use super::{Collected, drive, lines, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use tidemill_engine::faults::{Faults, Point};
 use tidemill_engine::{Program, Run, RunOptions, RunReport};
 use tidemill_random::Random;
 
-/// What has happened when a slot comes to a point.
+/// Events before a slot's point.
 pub(crate) struct Seen<'a> {
     pub(crate) point: Point<'a>,
     emitted: &'a BTreeMap<String, u64>,
@@ -24,7 +24,7 @@ type When = Box<dyn Fn(&Seen<'_>) -> bool + Send>;
 
 #[derive(Default)]
 struct State {
-    /// Slots and when they are to die, each once.
+    /// Slots and the conditions of their deaths, each once.
     orders: Vec<(String, When)>,
     deaths: Vec<String>,
     emitted: BTreeMap<String, u64>,
@@ -46,7 +46,7 @@ impl Kills {
         self.0.lock().expect("not poisoned")
     }
 
-    /// Has a slot die at the first of its points at which `when` holds.
+    /// Kills a slot at the first of its points at which `when` holds.
     pub(crate) fn order(&self, slot: &str, when: impl Fn(&Seen<'_>) -> bool + Send + 'static) {
         self.state().orders.push((slot.to_owned(), Box::new(when)));
     }
@@ -58,7 +58,7 @@ impl Kills {
         until(clock, || self.incarnation(slot) > incarnation);
     }
 
-    /// The newest incarnation of a slot that had a turn; 0: none had.
+    /// The newest incarnation of a slot that had a turn; 0 if none had.
     pub(crate) fn incarnation(&self, slot: &str) -> u32 {
         self.state().turns.get(slot).map_or(0, |turns| turns.0)
     }
@@ -73,12 +73,12 @@ impl Kills {
         self.state().turns.get(slot).map_or(0, |turns| turns.1)
     }
 
-    /// Whether a slot has come to its end.
+    /// Whether a slot has ended.
     pub(crate) fn finished(&self, slot: &str) -> bool {
         self.state().finished.contains(slot)
     }
 
-    /// Lets time pass until the run has ended: every order was carried out, and each death was one restart.
+    /// Advances time until the run has ended; checks that every order was carried out, and each death caused one restart.
     pub(crate) fn drive(&self, run: &Run, clock: &ManualClock) -> RunReport {
         let report = drive(run, clock);
         self.check(&report);
@@ -133,7 +133,7 @@ fn kind(point: Point<'_>) -> &'static str {
     }
 }
 
-/// Kills by chance, spread over the records of a run.
+/// Random kills, spread over the records of a run.
 pub(crate) struct Chaos {
     /// Slots that die each time.
     together: usize,
@@ -143,7 +143,7 @@ pub(crate) struct Chaos {
 struct ChaosState {
     random: Random,
     left: u64,
-    /// Records from one time to the next, about.
+    /// Average number of records from one time to the next.
     every: u64,
     emitted: u64,
     next: u64,
@@ -155,7 +155,7 @@ struct ChaosState {
 }
 
 impl Chaos {
-    /// `times` among the first `records` that all nodes pass on.
+    /// `times` deaths among the first `records` that all nodes pass on.
     pub(crate) fn new(seed: u64, times: u64, together: usize, records: u64) -> Arc<Self> {
         let mut random = Random::of_seed(seed);
         let every = records / (times + 1);
@@ -179,7 +179,7 @@ impl Chaos {
         self.state.lock().expect("not poisoned").deaths.values().sum()
     }
 
-    /// Records that were passed on, deaths by kind of point, and whether it came to all of them.
+    /// Records that were passed on, deaths by kind of point, and whether all deaths happened.
     fn result(&self) -> (u64, BTreeMap<&'static str, u64>, bool) {
         let state = self.state.lock().expect("not poisoned");
         (state.emitted, state.deaths.clone(), state.left == 0)
@@ -200,7 +200,7 @@ impl Faults for Chaos {
         }
         let mut dies = state.condemned.remove(slot);
         if !dies && state.left > 0 && state.emitted >= state.next {
-            // One of the kind that was drawn need not come soon.
+            // A point of the drawn kind need not come soon.
             dies = kind(point) == state.wanted || state.emitted >= state.next + state.every / 2;
             if dies {
                 state.left -= 1;
@@ -220,7 +220,7 @@ impl Faults for Chaos {
     }
 }
 
-/// How a program is disturbed.
+/// Disturbance of a program.
 pub(crate) struct Disturbance {
     pub(crate) rounds: u64,
     /// Times in each round.
@@ -230,8 +230,8 @@ pub(crate) struct Disturbance {
     pub(crate) seed: u64,
 }
 
-/// Runs a program undisturbed, then several times while slots die: its sinks get the same rows in the same order, for a
-/// reader of a file must not see a difference, and as many dead letters. Gives the deaths by kind of point.
+/// Runs a program undisturbed, then several times while slots die. Its sinks get equal rows in equal order, since a reader
+/// of a file must not see a difference, and as many dead letters. Returns the deaths by kind of point.
 pub(crate) fn survives(
     build: impl Fn() -> (Program, Vec<Collected>),
     options: impl Fn() -> RunOptions,

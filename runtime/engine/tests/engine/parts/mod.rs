@@ -151,7 +151,7 @@ pub(crate) fn pass(id: &str, act: impl Fn(&RecordBatch) + Send + Sync + 'static)
     operator(id, Computation::Stateless, move || Instance::Stateless(Box::new(Each(Arc::clone(&act)))))
 }
 
-/// The same as a model.
+/// A model that passes rows on after calling `act`.
 pub(crate) fn model(id: &str, act: impl Fn(&RecordBatch) + Send + Sync + 'static) -> BoundOperator {
     let act: Function = Arc::new(act);
     operator(id, Computation::Inference, move || Instance::Inference(Box::new(Each(Arc::clone(&act)))))
@@ -180,7 +180,7 @@ fn emit(rows: Vec<Emitted>, output: &mut Output) {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(ids.finish()),
         Arc::new(UInt32Array::from(vec![0; n])),
-        // Of the row alone: not of those that happen to leave with it.
+        // Derived from the row alone, not from those that leave with it.
         Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| xxhash_rust::xxh3::xxh3_64(&row.0)))),
         Arc::new(Int64Array::from(rows.iter().map(|row| row.1).collect::<Vec<_>>())),
         Arc::new(Int64Array::from(vec![0i64; n])),
@@ -341,7 +341,7 @@ pub(crate) fn window(id: &str, size: i64) -> BoundOperator {
     window_in_parts(id, size, usize::MAX)
 }
 
-/// The same with at most so many results in an epoch.
+/// A window with at most `most` results in an epoch.
 pub(crate) fn window_in_parts(id: &str, size: i64, most: usize) -> BoundOperator {
     let bound = operator(id, Computation::Stateful, move || {
         let (open, watermark, waiting) = (BTreeMap::new(), i64::MIN, false);
@@ -350,7 +350,7 @@ pub(crate) fn window_in_parts(id: &str, size: i64, most: usize) -> BoundOperator
     BoundOperator { spread: Spread::One, ..bound }
 }
 
-/// What a sink has committed: "key=value" lines.
+/// Committed content of a sink: "key=value" lines.
 pub(crate) type Collected = Arc<Mutex<Vec<String>>>;
 
 /// Called with the epoch before each commit.
@@ -398,7 +398,7 @@ impl Sink for CollectSink {
     }
 }
 
-/// A sink as text files are: what it shows with each epoch is taken back by whoever continues from a token before.
+/// A sink like a text file: rows published with each epoch are undone when it continues from an earlier token.
 pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
     sink_that_publishes(id, Publication::EachEpoch, |_| {})
 }
@@ -469,17 +469,17 @@ impl Sink for Nothing {
     }
 }
 
-/// A sink that keeps nothing; the run counts what comes to it.
+/// A sink that keeps nothing; the run counts its rows.
 pub(crate) fn nowhere(id: &str) -> BoundSink {
     BoundSink { make: Arc::new(|| Ok(Box::new(Nothing))), ..sink(id).0 }
 }
 
-/// What a sink has committed so far, in order.
+/// Committed lines of a sink so far, in order.
 pub(crate) fn lines(collected: &Collected) -> Vec<String> {
     collected.lock().expect("not poisoned").clone()
 }
 
-/// What a sink has of the first of [`numbered`] rows.
+/// Lines of a sink for the first of [`numbered`] rows.
 pub(crate) fn row_lines(rows: usize) -> Vec<String> {
     (0..rows).map(|i| format!("k{i:06}={i}")).collect()
 }
@@ -492,7 +492,7 @@ pub(crate) fn sorted(collected: &Collected) -> Vec<String> {
 
 pub(crate) const LINKS: [LinkKind; 2] = [LinkKind::InProcess, LinkKind::Memfd];
 
-/// Ends a test that hangs, with a message, instead of blocking the suite.
+/// Ends a hanging test with a message, instead of blocking the suite.
 pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
     match run.wait_for(Duration::from_secs(50)) {
         Some(result) => result.expect("the run succeeds"),
@@ -500,7 +500,7 @@ pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
     }
 }
 
-/// Waits at most `seconds`; a run that takes longer is told as a hang and aborted.
+/// Waits at most `seconds`; a run that takes longer is reported as hanging and aborted.
 pub(crate) fn result_within(run: &Run, seconds: u64) -> Result<RunReport, RunError> {
     match run.wait_for(Duration::from_secs(seconds)) {
         Some(result) => result,

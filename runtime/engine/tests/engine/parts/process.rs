@@ -1,4 +1,4 @@
-//! What the operating system says of this process.
+//! Figures of the operating system about this process.
 use tidemill_machine::Process;
 
 /// Bytes of memory in use.

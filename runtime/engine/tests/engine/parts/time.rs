@@ -1,4 +1,4 @@
-//! Time by hand: a run goes on because the test lets time pass, and waits where the test has it wait.
+//! Manual time: a run advances because the test advances time, and waits where the test makes it wait.
 use arrow_array::RecordBatch;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -7,36 +7,36 @@ use tidemill_engine::{Run, RunError, RunReport};
 
 pub(crate) const MILLISECOND: Nanoseconds = 1_000_000;
 
-/// Polls before a test counts as hanging: long on a busy machine, and less than the minute after which a test is ended without
-/// having told why.
+/// Polls before a test counts as hanging: long on a busy machine, and less than the minute after which the runner ends a
+/// test without a reason.
 const POLLS: usize = 60_000;
-/// Lets other threads run. No result depends on how long it is.
+/// Lets other threads run. No result depends on its length.
 const POLL: Duration = Duration::from_micros(500);
 
-/// Polls until `what` is so, `step` of the run's time apart.
+/// Polls until `what` holds, advancing the run's time by `step`.
 pub(crate) fn passes(clock: &ManualClock, step: Nanoseconds, what: impl Fn() -> bool) {
     for _ in 0..POLLS {
         if what() {
             return;
         }
         std::thread::park_timeout(POLL);
-        // Also without a step: the slots wake up and look.
+        // Also without a step: the slots wake up and check.
         clock.advance(step);
     }
     panic!("it does not come to pass by {} ms", clock.now() / MILLISECOND);
 }
 
-/// Polls until `what` is so while time stands still.
+/// Polls until `what` holds while time stands still.
 pub(crate) fn until(clock: &ManualClock, what: impl Fn() -> bool) {
     passes(clock, 0, what);
 }
 
-/// Lets time pass until the run has ended well.
+/// Advances time until the run has ended well.
 pub(crate) fn drive(run: &Run, clock: &ManualClock) -> RunReport {
     outcome(run, clock).expect("the run succeeds")
 }
 
-/// Lets time pass until the run has ended.
+/// Advances time until the run has ended.
 pub(crate) fn outcome(run: &Run, clock: &ManualClock) -> Result<RunReport, RunError> {
     for _ in 0..POLLS {
         if let Some(result) = run.wait_for(POLL) {
@@ -49,7 +49,7 @@ pub(crate) fn outcome(run: &Run, clock: &ManualClock) -> Result<RunReport, RunEr
     panic!("the run hangs: {report:#?}")
 }
 
-/// What an operator does that takes so much of the run's time for each row.
+/// Returns the action of an operator that takes this much of the run's time per row.
 pub(crate) fn takes(
     clock: &Arc<ManualClock>,
     each: Nanoseconds,
@@ -63,10 +63,10 @@ pub(crate) fn takes(
     }
 }
 
-/// Holds up who comes until it is opened.
+/// Blocks callers until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// Whether it is open, and how many wait.
+    /// Whether it is open, and the number of waiting callers.
     state: Mutex<(bool, usize)>,
     opened: Condvar,
 }
@@ -91,7 +91,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Whether somebody waits.
+    /// Whether a caller waits.
     pub(crate) fn holds(&self) -> bool {
         let state = self.state.lock().expect("not poisoned");
         !state.0 && state.1 > 0
