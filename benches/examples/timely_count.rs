@@ -1,5 +1,5 @@
-//! The job of `benches/peers` by hand on timely dataflow: counts of rows by key in tumbling windows of a minute, from a CSV file
-//! to a CSV file. Nothing of it survives a crash.
+//! The job of `benches/peers` written by hand on timely dataflow: counts of rows by key in tumbling windows of a
+//! minute, from a CSV file to a CSV file. Nothing survives a crash.
 //!
 //! `timely_count INPUT OUTPUT [WORKERS]`
 #![allow(clippy::expect_used, reason = "a program for measurements")]
@@ -33,7 +33,7 @@ fn main() {
         let mut handle = InputHandle::new();
         let probe = ProbeHandle::new();
         let written = Arc::clone(&written);
-        // A timestamp is the number of a window: when it is past, the window is whole.
+        // A timestamp is the number of a window: once it is past, the window is complete.
         worker.dataflow::<u64, _, _>(|scope| {
             let hash = move |(_, key): &(u64, String)| hasher.hash_one(key);
             scope
@@ -98,7 +98,7 @@ fn main() {
                 rows += 1;
                 if rows % BATCH == 0 {
                     worker.step();
-                    // Not further ahead than the workers follow.
+                    // Stay at most one window ahead of the workers.
                     while window > 0 && probe.less_than(&(window - 1)) {
                         worker.step();
                     }

@@ -1,5 +1,5 @@
-//! What does a change of one track cost in the association of 10,000? Against computing it anew from all of them, in
-//! the same minute, one after the other. And what if a part of them comes late: the result has to be that of all of them at once.
+//! Measures an update of one track in the association of 10,000, against recomputing all of them, alternating within a
+//! minute; also with a share of late tracks, where the result must equal that of all tracks at once.
 use crate::result::{Answer, Measurement};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,19 @@ const CAMERAS: usize = 8;
 const DIMENSIONS: usize = 64;
 const UPDATES: usize = 400;
 const RECOMPUTATIONS: usize = 7;
-/// Of a vehicle, from one camera to the next, milliseconds.
+/// Longest time of a vehicle between two cameras, milliseconds.
 const LONGEST_GAP: i64 = 60_000;
 
 fn rules() -> Rules {
     Rules { least_likeness: 0.8, shortest_gap: 0, longest_gap: LONGEST_GAP, transitions: Vec::new() }
 }
 
-/// A vector near another one.
+/// Returns a vector near another one.
 fn near(random: &mut Random, centre: &[f32], noise: f32) -> Vec<f32> {
     centre.iter().map(|value| value + noise * (random.unit() as f32 - 0.5)).collect()
 }
 
-/// Vehicles, one a second, that pass three cameras each and look a little different in each.
+/// Generates vehicles, one a second, that pass three cameras each and look a little different in each.
 fn tracks() -> Vec<Item> {
     let mut random = Random::of_seed(22);
     let mut items = Vec::with_capacity(TRACKS + 2);
@@ -59,7 +59,7 @@ fn microseconds(clock: &WallClock, from: i64) -> f64 {
     (clock.now() - from) as f64 / 1e3
 }
 
-/// Each change alone; what it changed is undone afterwards, without being measured.
+/// Measures each change alone and undoes it afterwards, unmeasured.
 fn updates(
     clock: &WallClock,
     view: &mut View<Item, Membership>,
@@ -76,9 +76,9 @@ fn updates(
     Ok(samples)
 }
 
-/// How many of a hundred tracks come late.
+/// Percentages of late tracks.
 const LATE: [usize; 3] = [1, 10, 50];
-/// Tracks that come together where nothing is measured.
+/// Tracks in one update where nothing is measured.
 const TOGETHER: usize = 100;
 
 /// Adds up changes of memberships.
@@ -89,9 +89,9 @@ fn add(known: &mut BTreeMap<Membership, isize>, changes: Vec<Change<Membership>>
     known.retain(|_, count| *count != 0);
 }
 
-/// Part of the tracks come after all others, in random order, one by one; what each of them takes, and what it takes for a hundred
-/// that come in time. Each time a fifth of the late ones has come, and at the end, what was told adds up to what is computed from all
-/// tracks that are there.
+/// Adds a share of the tracks after all others, one by one and in random order. Returns the time of each, and the times
+/// per hundred tracks that arrive in order. After each fifth of the late tracks, and at the end, the reported changes
+/// must add up to the result computed from all tracks present.
 fn late(clock: &WallClock, items: &[Item], percent: usize) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let mut random = Random::of_seed(percent as u64);
     let (mut behind, mut before): (Vec<Item>, Vec<Item>) =
@@ -158,13 +158,13 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
     let mut view = view(rules)?;
     let (earlier, newest) = items.split_at(TRACKS - UPDATES);
     view.update(earlier.iter().cloned().map(|item| (item, 1)))?;
-    // Let what merges in the background come to rest.
+    // Let background merges finish.
     std::thread::sleep(Duration::from_millis(100));
     let new = updates(&clock, &mut view, newest.iter().map(|item| vec![(item.clone(), 1)]))?;
     view.update(newest.iter().cloned().map(|item| (item, 1)))?;
     let mut random = Random::of_seed(7);
     let places: Vec<usize> = (0..UPDATES).map(|_| random.below(TRACKS)).collect();
-    // As if it had come late: all later ones were there already.
+    // All later tracks are already present, as if this one were late.
     let gone = updates(&clock, &mut view, places.iter().map(|place| vec![(items[*place].clone(), -1)]))?;
     let corrected = updates(
         &clock,

@@ -1,5 +1,5 @@
-//! What do checkpoints cost a run? A paced stream is joined with rows that lie in the state, with a checkpoint a second and
-//! without, by size of the state; each row of the stream that is kept changes a hundredth of it a second.
+//! Measures the cost of checkpoints to a run. A paced stream is joined with rows in the state, with a checkpoint a
+//! second and without, by size of the state; the kept rows of the stream change a hundredth of it a second.
 use crate::result::{Answer, Measurement};
 use anyhow::{Context, ensure};
 use std::fmt::Write as _;
@@ -26,14 +26,14 @@ pub(crate) struct Options {
 
 /// Rows of the stream a second.
 const RATE: usize = 1000;
-/// Seconds in which the state is read.
+/// Seconds of reading the state's rows.
 const LOADING: usize = 4;
-/// Seconds after that which are not measured.
+/// Seconds after that, not measured.
 const SETTLING: usize = 2;
-/// Bytes of a row that lies in the state, and rows in a MiB of them.
+/// Bytes of a row in the state, and rows per MiB of state.
 const WIDTH: usize = 1000;
 const ROWS_PER_MIB: usize = (1 << 20) / WIDTH;
-/// Where a run with checkpoints may have its p99, over that of one without.
+/// Largest p99 with checkpoints that meets the goal, relative to that without.
 const GOAL: f64 = 1.2;
 
 #[expect(clippy::disallowed_methods, reason = "what readers of a file see is real time")]
@@ -41,13 +41,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The files of a run whose state has so many MiB.
+/// Writes the files of a run with this much state.
 fn write_inputs(folder: &Path, mib: usize, rows: usize) -> anyhow::Result<()> {
     let held = mib * ROWS_PER_MIB;
-    // A hundredth of the state a second, less what a row has besides.
+    // A hundredth of the state a second, less the other columns of a row.
     let payload = (mib * (1 << 20) / 100 / RATE).max(1);
     let text = |width: usize, seed: usize| -> String {
-        // No two rows alike, so that nothing could be left out.
+        // No two rows are equal, so that none can be deduplicated.
         let letter = |n: usize| char::from(b'a' + ((seed * 31 + n * 7 + n * n * seed) % 26) as u8);
         (0..width).map(letter).collect()
     };
@@ -112,11 +112,11 @@ fn remove_outputs(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was seen of a paced run.
+/// Observations of a paced run.
 struct Paced {
-    /// When readers saw each row, beyond the quickest of the run: milliseconds.
+    /// Delay of each row for a reader of the output, relative to the fastest of the run: milliseconds.
     late: Vec<f64>,
-    /// Bytes that were written for each checkpoint, outputs not counted; MiB.
+    /// MiB written per checkpoint, without outputs.
     written: Option<f64>,
 }
 
@@ -140,7 +140,7 @@ fn paced(binary: &Path, folder: &Path, durable: bool, seconds: usize) -> anyhow:
     let first = RATE * (LOADING + SETTLING);
     let path = folder.join("out.jsonl");
     let (mut at, mut rest, mut seen) = (0, Vec::new(), Vec::new());
-    // Counters when the measured part begins and ends.
+    // Counters at the start and at the end of the measured part.
     let counters = |child: &Child, at: u64| Some((written(child)?.saturating_sub(at), checkpoints(folder)?));
     let mut before = None;
     while child.try_wait()?.is_none() {
@@ -178,7 +178,7 @@ fn paced(binary: &Path, folder: &Path, durable: bool, seconds: usize) -> anyhow:
     })
 }
 
-/// Rows a second when nothing is paced.
+/// Rows a second without pacing.
 fn unpaced(binary: &Path, folder: &Path, durable: bool, rows: usize) -> anyhow::Result<f64> {
     remove_outputs(folder)?;
     let state: &[&str] = if durable { &["--state", "state", "--checkpoint-interval", "1s"] } else { &[] };

@@ -1,7 +1,7 @@
-//! What does a controller cost as its cluster grows? A controller in a process and a network namespace of its own, and simulated
-//! workers that speak the protocol of agents: they join, tell twice a second that they live, fetch files, and run what they are
-//! given with the real engine, on threads of a few processes instead of machines. Each has a workflow with as many sources
-//! as a site has cameras.
+//! Measures the cost of a controller as its cluster grows. The controller has a process and a network namespace of its
+//! own. Simulated workers speak the protocol of agents: they join, send two heartbeats a second, fetch files, and run
+//! their assignments with the real engine, on threads of a few processes instead of machines. Each runs a workflow with
+//! as many sources as a site has cameras.
 mod control;
 mod drawing;
 mod work;
@@ -35,11 +35,11 @@ pub(crate) struct Options {
     cluster_seconds: f64,
 }
 
-/// From a submission to the first record, seconds, for this many workers.
+/// A number of workers, and the goal for the seconds from a submission to the first record.
 const GOAL: (usize, f64) = (50, 5.0);
-/// Submissions of a run over all workers, of which the time is taken.
+/// Timed submissions of a run over all workers.
 const SUBMISSIONS: usize = 3;
-/// A wait that never should take so long.
+/// Time after which a wait is a failure.
 const HANG: Duration = Duration::from_secs(240);
 
 #[expect(clippy::disallowed_methods, reason = "what a cluster takes is real time")]
@@ -47,18 +47,18 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// What was measured with one number of workers.
+/// Results with one number of workers.
 #[derive(Debug, Clone)]
 struct Size {
     workers: usize,
     sources: usize,
-    /// While nothing runs.
+    /// Consumption while nothing runs.
     idle: Spent,
-    /// While each worker runs a workflow.
+    /// Consumption while each worker runs a workflow.
     busy: Spent,
-    /// Milliseconds of processor time of the controller for a worker that joins.
+    /// Milliseconds of the controller's processor time per joining worker.
     join: f64,
-    /// Milliseconds that each submission took until its answer.
+    /// Milliseconds from each submission to its answer.
     submissions: Vec<f64>,
     /// Seconds from the submission of a run over all workers to its first record.
     running: Vec<f64>,
@@ -126,7 +126,7 @@ fn measure(options: &Options, binary: &Path, network: &Network, workers: usize) 
 
 type Figure = fn(&Spent) -> f64;
 
-/// What is told of a controller, with its unit.
+/// The reported figures of a controller, with their units.
 const FIGURES: [(&str, &str, Figure); 5] = [
     ("processor time", "% of one", |spent| spent.processor * 100.0),
     ("to the controller", "KB/s", |spent| spent.came / 1e3),

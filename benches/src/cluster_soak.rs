@@ -1,5 +1,5 @@
-//! Does a cluster stay as it is when it runs for long? The example at its rated load over six workers on three sites
-//! (`scripts/cluster_soak.py`); memory, descriptors and threads of each process, every ten seconds.
+//! Measures whether a cluster stays stable in a long run: the example at its rated load over six workers on three sites
+//! (`scripts/cluster_soak.py`), with memory, descriptors and threads of each process every ten seconds.
 use crate::fit::line;
 use crate::panels::{Line, Panel, Panels};
 use crate::result::{Answer, Measurement};
@@ -21,13 +21,13 @@ pub(crate) struct Options {
     soak_table: Option<PathBuf>,
 }
 
-/// A process may grow by so much in an hour, over the second half of the time, and still counts as flat: MiB.
+/// Largest growth of a process's memory that counts as flat, MiB per hour over the second half of the time.
 const MEMORY_BOUND: f64 = 6.0;
-/// The same for descriptors and for threads.
+/// Largest growth of the numbers of descriptors and of threads, as above.
 const COUNT_BOUND: f64 = 2.0;
 const MIB: f64 = (1 << 20) as f64;
 
-/// One look at a process.
+/// One sample of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
     seconds: f64,
@@ -37,14 +37,14 @@ struct Sample {
     processor: f64,
 }
 
-/// A name and how it is counted.
+/// The name and the value of a counter.
 type Count = (&'static str, fn(&Sample) -> f64);
 
-/// What is counted of a process.
+/// The counters of a process.
 const COUNTS: [Count; 2] =
     [("descriptors", |sample| sample.descriptors), ("threads", |sample| sample.threads)];
 
-/// Samples by kind, name and number of the process.
+/// Samples by kind, name and process id.
 type Samples = BTreeMap<(String, String, u32), Vec<Sample>>;
 
 pub(crate) fn run(options: &Options, binary: &Path, folder: &Path) -> anyhow::Result<Answer> {
@@ -97,7 +97,7 @@ fn read(text: &str) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// Growth in an hour over the second half of the time.
+/// Returns the growth per hour over the second half of the time.
 fn growth(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
     let half = samples.last().map_or(0.0, |last| last.seconds / 2.0);
     let points: Vec<_> = samples

@@ -1,5 +1,5 @@
-//! Do plans keep what they promise? Four plans of the example over three sites, predicted, simulated, and run on machines in
-//! network namespaces whose links have a real rate and a real delay; nothing else is enforced.
+//! Measures whether plans keep their promises: four plans of the example over three sites, predicted, simulated, and
+//! run on machines in network namespaces whose links have a real rate and a real delay. Nothing else is enforced.
 use crate::machine::processor_time;
 use crate::network::Network;
 use crate::placed::{Place, run as run_placed};
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 const WORKFLOW: &str = "examples/vqa/workflow.yaml";
-/// Machines of one type: what this one is. Links are those of `scripts/cluster_network.py`.
+/// Machines of one type: this machine. The links are those of `scripts/cluster_network.py`.
 const INFRASTRUCTURE: &str = "version: 1
 name: three-sites
 tiers:
@@ -44,14 +44,14 @@ links:
   - {from: edge, to: cloud, price: 0.11 $/GiB, bandwidth: 50Mbps, delay: 25ms}
   - {from: cloud, to: edge, price: 0.03 $/GiB, bandwidth: 50Mbps, delay: 25ms}
 ";
-/// More at the edge than it has workers: devices with sources are machines too.
+/// The edge has more machines than workers, since source devices are machines too.
 const MACHINES: &str = "edge:5,hub:3,cloud:4";
-/// Dollars of a byte over each link, as above.
+/// Dollars per byte of each link, as above.
 const PRICES: [(&str, f64); 4] =
     [("edge->hub", 0.01), ("hub->edge", 0.01), ("hub->cloud", 0.1), ("cloud->hub", 0.02)];
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What is asked for: name, records per second, other levels, options of the planner.
+/// A wanted plan: name, records per second, other levels, options of the planner.
 type Case = (&'static str, f64, &'static [&'static str], &'static [&'static str]);
 
 const CASES: [Case; 4] = [
@@ -73,10 +73,10 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
     Ok(Answer::new("cluster-truth", "Do plans keep on real links what they promise?", all))
 }
 
-/// What a command says on standard output.
+/// Returns the standard output of a command.
 fn told(binary: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(binary).args(arguments).output()?;
-    // 1: a level is not met, which is a result.
+    // 1: a level is not met, a valid result.
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(matches!(output.status.code(), Some(0 | 1)), "{}: {said}", arguments.join(" "));
     Ok(String::from_utf8(output.stdout)?)
@@ -126,7 +126,7 @@ fn measure(
         })
         .collect();
     let mut all = compare(name, &planned, &simulated, &report, &carried)?;
-    // All machines of the plan are this one: where that is too little for them, nothing is said about the plan.
+    // All machines of the plan share this one: where it is overloaded, the result says nothing about the plan.
     if let (Some(before), Some(after)) = (time_before, time_after) {
         let busy = 100.0 * (after.0 - before.0) / (after.1 - before.1).max(1.0);
         all.push(Measurement::new(
@@ -138,7 +138,7 @@ fn measure(
     Ok(all)
 }
 
-/// The example with sources that begin again: a few hundred records say little about p99.
+/// Writes the example with repeating sources: a few hundred records are too few for p99.
 fn repeated(folder: &Path, rate: f64) -> anyhow::Result<PathBuf> {
     let repository = std::env::current_dir()?;
     let text = std::fs::read_to_string(repository.join(WORKFLOW))?;
@@ -157,7 +157,7 @@ fn repeated(folder: &Path, rate: f64) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The machine of each worker of a plan: the next one of its tier.
+/// Assigns the next machine of its tier to each worker of a plan.
 fn machines(plan: &Plan) -> anyhow::Result<BTreeMap<String, String>> {
     let mut used: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found = BTreeMap::new();
@@ -201,7 +201,7 @@ fn compare(
     tell("accuracy", "%", "measured", sink.accuracy_percent);
     let links = simulated["links"].as_array().map_or(&[][..], Vec::as_slice);
     for (link, measured) in carried {
-        // What goes from the edge to the cloud passes both links.
+        // Traffic from the edge to the cloud passes both links.
         let over = |one: &Value| {
             let (from, to) = (one["from"].as_str()?, one["to"].as_str()?);
             let hops = match (from, to) {

@@ -1,4 +1,4 @@
-//! Runs a program pinned to some cores and tells what it cost, from outside.
+//! Runs a pinned program and measures its cost from outside.
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tidemill_machine::Process;
 
-/// How often the memory is looked at.
+/// Interval between two looks at the memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a process cost.
+/// Resources used by a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     /// User and system time, seconds.
     pub(crate) cpu: f64,
-    /// Most memory in use at any time, MiB.
+    /// Peak memory, MiB.
     pub(crate) memory: f64,
 }
 
@@ -38,11 +38,11 @@ pub(crate) fn run_pinned(
     let process = Process::of(child.id());
     let mut memory = 0.0;
     loop {
-        // Known until the process has given its memory back.
+        // Known until the process has released its memory.
         if let Some(peak) = process.status().peak() {
             memory = peak as f64 / (1 << 20) as f64;
         }
-        // Left as it is, so that its times can still be read.
+        // Leave it unreaped, so that its times can still be read.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if waitid(WaitId::Pid(pid), options)?.is_some() {
             break;

@@ -1,6 +1,6 @@
-//! Straight lines through points.
+//! Least-squares lines.
 
-/// The line through points that is nearest to them: its begin, its slope, and which part of the spread it explains.
+/// Fits a line to points: intercept, slope, and the explained share of the variance.
 pub(crate) fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

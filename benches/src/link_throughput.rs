@@ -1,4 +1,4 @@
-//! How much does a link carry? One thread sends and receives in turn, so that no scheduler is measured; a plain
+//! Measures the throughput of links. One thread sends and receives in turn, so that no scheduler is measured; a plain
 //! copy of the same bytes is the baseline.
 use crate::parts::{payload, stream};
 use crate::result::{Answer, Measurement};
@@ -29,7 +29,7 @@ fn batch(width: usize) -> anyhow::Result<RecordBatch> {
     Ok(RecordBatch::try_new(record_schema(&stream()), columns)?)
 }
 
-/// GB/s of one round.
+/// Measures GB/s of one round.
 fn carry(link: &dyn Link, batch: &RecordBatch, width: usize, frames: u64) -> anyhow::Result<f64> {
     let (mut sender, mut receiver) = link.connect(record_schema(&stream()))?;
     let clock = WallClock::new();

@@ -1,6 +1,6 @@
-//! What to do when the load moves? One plan for the peak, one for the mean, plans switched by level, and cheaper variants on a
-//! fixed fleet, over a bursty day: what each costs, and how many records miss their service levels. Plans come from the
-//! `tidemill` command, as a user would make them; how many records are late is found by the simulator.
+//! Compares answers to a moving load over a bursty day: one plan for the peak, one for the mean, plans switched by
+//! level, and cheaper variants on a fixed fleet, by their costs and the records that miss service levels. Plans come
+//! from the `tidemill` command, as for users; late records come from the simulator.
 mod day;
 mod drawing;
 mod judge;
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     root: PathBuf,
 }
 
-/// A workload's day with all that was found.
+/// A workload's day with all results.
 struct Found {
     title: String,
     unit_rate: f64,
@@ -94,7 +94,7 @@ impl Contest<'_> {
         })
     }
 
-    /// Plans that follow the load, by `tidemill plan --trace`.
+    /// Plans that follow the load, with `tidemill plan --trace`.
     fn followed(&self, name: &str, more: &[&str]) -> anyhow::Result<Way> {
         let out = self.scratch.join("plans");
         if out.exists() {
@@ -112,7 +112,7 @@ impl Contest<'_> {
             let name = level["plan"].as_str().context("a level without a plan")?;
             let top = number(level, "/rates_up_to")? / self.workload.rate;
             let mut read = self.workload.level(&out.join(name), top)?;
-            // Of a fleet, idle workers are paid too.
+            // A fleet's idle workers are paid too.
             read.compute = number(level, "/cost_per_hour/compute")?;
             levels.push(read);
         }
@@ -125,7 +125,7 @@ impl Contest<'_> {
         Ok(Way { name: name.to_owned(), levels, spells, switches })
     }
 
-    /// One plan for the mean of the load.
+    /// Makes one plan for the mean load.
     fn mean(&self) -> anyhow::Result<Way> {
         let factor = self.trace.mean_factor();
         let file = self.scratch.join("mean.yaml");

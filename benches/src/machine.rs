@@ -1,7 +1,7 @@
 //! Facts of the machine that a result was measured on.
 use serde::Serialize;
 
-/// What a reader needs to compare two results.
+/// Facts needed to compare two results.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     cpu: String,
@@ -14,12 +14,13 @@ pub(crate) struct Machine {
     version: &'static str,
 }
 
-/// Processor time of all processors since the machine was started, in ticks of the system: in use, and in all. None: it is not told here.
+/// Processor time of all processors since the start of the machine, in the system's ticks: used, and total. None:
+/// unknown on this system.
 pub(crate) fn processor_time() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let first = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<f64> = first.split_whitespace().take(8).map_while(|part| part.parse().ok()).collect();
-    // User, nice, system, idle, waiting for disks, interrupts (two kinds), taken by other guests of the host.
+    // User, nice, system, idle, waiting for disks, interrupts (two kinds), stolen by other guests of the host.
     let [user, nice, system, idle, waiting, hard, soft, stolen] = ticks.try_into().ok()?;
     let used = user + nice + system + hard + soft + stolen;
     Some((used, used + idle + waiting))

@@ -1,5 +1,5 @@
-//! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
-//! (`result.rs`) with the machine's facts inside.
+//! Benchmarks: one question per file, each with a baseline in the same run. Results are JSON files of one schema
+//! (`result.rs`) that include the machine's facts.
 mod association;
 mod checkpointing;
 mod cluster_scale;
@@ -81,7 +81,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// The release build where there is one.
+    /// Returns the release build where there is one.
     fn built(&self) -> &Path {
         let release = &self.vqa_loop.release_binary;
         if release.exists() { release } else { &self.binary }

@@ -1,4 +1,4 @@
-//! A model as a loop written by hand uses it: rows are put into a batch, the batch is run, its buffers are used again.
+//! A model as used by a hand-written loop: rows are added to a batch, the batch is run, and its buffers are reused.
 use anyhow::{Context, anyhow, bail, ensure};
 use std::path::Path;
 use tidemill_inference::backend::{Session, backend};
@@ -19,7 +19,7 @@ struct Feed {
 /// A model with its batch.
 pub(crate) struct Stage {
     session: Box<dyn Session>,
-    /// In the order of the file.
+    /// Inputs in the order of the file.
     feeds: Vec<Feed>,
     after: OutputSteps,
     wanted: [usize; 1],
@@ -27,7 +27,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Loads the model of a manifest; it has one output and takes batches.
+    /// Loads the model of a manifest; it must have one output and take batches.
     pub(crate) fn load(manifest: &Path, backend_name: &str) -> anyhow::Result<Self> {
         let blueprint = Blueprint::read(manifest)
             .map_err(|errors| anyhow!("{}", ModelError::collect(errors).render(false)))?;
@@ -53,7 +53,7 @@ impl Stage {
         })
     }
 
-    /// As a workflow does before its first record: the first run of a session sets it up.
+    /// Runs the model before the first record, as a workflow does: the first run of a session sets it up.
     pub(crate) fn warm_up(&mut self) -> anyhow::Result<()> {
         for rows in [1, 2] {
             for feed in &mut self.feeds {
@@ -66,7 +66,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Rows that were added and not run yet.
+    /// Number of added rows that were not run yet.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -81,7 +81,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Runs what was added and empties the batch.
+    /// Runs the added rows and empties the batch.
     pub(crate) fn run(&mut self) -> anyhow::Result<OutputColumn> {
         let mut inputs = Vec::with_capacity(self.feeds.len());
         for feed in &mut self.feeds {

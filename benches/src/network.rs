@@ -1,5 +1,5 @@
-//! Machines in network namespaces of this host, with links of a rate and a delay between their sites; what
-//! `scripts/cluster_network.py` makes, and takes down again when this is dropped.
+//! Machines in network namespaces of this host, and links of a rate and a delay between their sites; made by
+//! `scripts/cluster_network.py`, and removed on drop.
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = "scripts/cluster_network.py";
-/// The machine that this process is on.
+/// This process's machine.
 const HERE: &str = "here";
 
 #[derive(Debug, Deserialize)]
 struct Machine {
-    /// None: that of this process.
+    /// None: this process's namespace.
     namespace: Option<String>,
     address: String,
     device: String,
@@ -25,7 +25,7 @@ struct Told {
     machines: BTreeMap<String, Machine>,
 }
 
-/// See the module.
+/// The network, see the module.
 pub(crate) struct Network {
     process: Child,
     input: Option<ChildStdin>,
@@ -33,7 +33,7 @@ pub(crate) struct Network {
     machines: BTreeMap<String, Machine>,
 }
 
-/// Bytes that came to this process's machine, and that left it.
+/// Bytes received and sent by this process's machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Carried {
     pub(crate) came: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Carried {
 }
 
 impl Network {
-    /// So many machines at each site: `edge:1,hub:1,cloud:1`. This process is one more, at the hub.
+    /// Creates machines at each site, for example `edge:1,hub:1,cloud:1`. This process is one more, at the hub.
     pub(crate) fn up(machines: &str) -> anyhow::Result<Self> {
         let mut process = Command::new("python3")
             .args([SCRIPT, "--here", "--machines", machines])
@@ -67,17 +67,17 @@ impl Network {
         self.machines.get(name).with_context(|| format!("there is no machine `{name}`"))
     }
 
-    /// The address of a machine.
+    /// Returns the address of a machine.
     pub(crate) fn address(&self, machine: &str) -> anyhow::Result<&str> {
         Ok(&self.machine(machine)?.address)
     }
 
-    /// The address of this process's machine.
+    /// Returns the address of this process's machine.
     pub(crate) fn here(&self) -> anyhow::Result<&str> {
         self.address(HERE)
     }
 
-    /// A program on a machine.
+    /// Returns a command for a program on a machine.
     pub(crate) fn command(&self, machine: &str, program: &Path) -> anyhow::Result<Command> {
         let Some(namespace) = &self.machine(machine)?.namespace else { return Ok(Command::new(program)) };
         let mut command = Command::new("ip");
@@ -85,7 +85,7 @@ impl Network {
         Ok(command)
     }
 
-    /// What passed the network device of this process's machine.
+    /// Reads the traffic of this process's machine.
     pub(crate) fn carried(&self) -> anyhow::Result<Carried> {
         let device = &self.machine(HERE)?.device;
         let bytes = |what: &str| -> anyhow::Result<u64> {
@@ -95,7 +95,7 @@ impl Network {
         Ok(Carried { came: bytes("rx")?, left: bytes("tx")? })
     }
 
-    /// Bytes that each link between sites has carried, by direction: `edge->hub`.
+    /// Returns the bytes carried by each link between sites, by direction: `edge->hub`.
     pub(crate) fn bytes_of_links(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         let answer = self.tell("bytes")?;
         Ok(serde_json::from_value(answer["bytes"].clone())?)

@@ -1,6 +1,7 @@
-//! How much processor time does the engine add per record and operator? Chains of operators that do nothing, with
-//! and without them; the difference, divided by records and operators. And what do engine and channels add to the bare call of
-//! each model of the example, in one process, across processes and across network namespaces?
+//! Measures the processor time that the engine adds per record and operator, with chains of operators that do nothing:
+//! the difference to a run without them, divided by records and operators. Also measures the overhead of engine and
+//! channels over the bare call of each model of the example, in one process, across processes and across network
+//! namespaces.
 mod example;
 mod table;
 
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &Options, binary: &Path, folder: &Path) -> anyhow::Re
     for (rows, batches, goal) in chains.into_iter().filter(|_| !options.overhead_of_models) {
         let (mut bare, mut operators, mut models) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..REPETITIONS {
-            // Interleaved, so that a busy moment of the machine meets all three.
+            // Interleaved, so that a busy moment of the machine affects all three.
             let without = cpu_of(rows, batches, Middle::Operators(0))?;
             let with = cpu_of(rows, batches, Middle::Operators(OPERATORS))?;
             let with_models = cpu_of(rows, batches, Middle::Models(2))?;

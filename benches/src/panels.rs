@@ -1,4 +1,4 @@
-//! Panels of curves below each other, over one axis from 0, as an SVG file of its own.
+//! Panels of curves in one column, over one axis from 0, as an SVG file.
 use anyhow::Context;
 use std::path::Path;
 use tidemill_drawing::axis::{Axis, short, ticks};
@@ -11,7 +11,7 @@ pub(crate) struct Line {
     pub(crate) name: String,
     /// Points from left to right.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Dots at the points, and the line that fits them best, dashed.
+    /// Draws dots at the points and the best line through them, dashed.
     pub(crate) fitted: Option<(f64, f64)>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
-/// The file.
+/// A drawing of panels.
 #[derive(Debug, Clone)]
 pub(crate) struct Panels {
     pub(crate) title: String,
-    /// What stands below.
+    /// Label of the horizontal axis.
     pub(crate) across: String,
     pub(crate) panels: Vec<Panel>,
 }
@@ -39,7 +39,7 @@ const TOP: f64 = 44.0;
 const PANEL: f64 = 190.0;
 const CURVES: f64 = 130.0;
 const BOTTOM: f64 = 44.0;
-/// Between the names of two curves, at least.
+/// Least distance between the names of two curves.
 const NAME: f64 = 14.0;
 
 impl Panels {
@@ -84,7 +84,7 @@ impl Panel {
             sheet::text(svg, "small soft", (LEFT - 8.0, y + 4.0), Anchor::End, &short(tick));
         }
         sheet::line(svg, "axis", (LEFT, floor), (WIDTH - RIGHT, floor));
-        // Names stand at the ends of their curves, apart from each other.
+        // Names are placed at the ends of their curves, apart from each other.
         let mut ends: Vec<(f64, usize)> = (0..self.lines.len())
             .filter_map(|index| Some((up.place(self.lines[index].points.last()?.1), index)))
             .collect();

@@ -1,4 +1,4 @@
-//! A source, a model and a sink that do nothing, and plans of them.
+//! A source, a model and a sink that do nothing, and plans with them.
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) fn stream() -> StreamType {
     StreamType::new([Column::new("text", ColumnType::Text), Column::new("value", ColumnType::Int64)])
 }
 
-/// A payload of `rows` rows with `width` characters each.
+/// Creates a payload of `rows` rows with `width` characters each.
 pub(crate) fn payload(rows: usize, width: usize) -> RecordBatch {
     let text = StringArray::from(vec!["x".repeat(width); rows]);
     let values = Int64Array::from((0..rows as i64).collect::<Vec<_>>());
@@ -86,16 +86,16 @@ impl Sink for Nothing {
     }
 }
 
-/// What stands between source and sink.
+/// The stages between source and sink.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Middle {
-    /// So many operators that pass batches on, on the slot's thread.
+    /// This number of operators that pass batches on, on the slot's thread.
     Operators(usize),
-    /// So many models that pass batches on, each on its executor.
+    /// This number of models that pass batches on, each on its executor.
     Models(usize),
 }
 
-/// source -> middle -> sink. `batches` batches of `payload`; the sink in a slot of its own if `apart`.
+/// Builds source -> middle -> sink with `batches` batches of `payload`; the sink has its own slot if `apart`.
 pub(crate) fn chain(
     payload: RecordBatch,
     batches: usize,
@@ -190,7 +190,7 @@ pub(crate) fn chain(
     }
 }
 
-/// User and system time of this process, microseconds.
+/// Returns user and system time of this process, microseconds.
 pub(crate) fn cpu_microseconds() -> f64 {
     tidemill_machine::process_time().as_secs_f64() * 1e6
 }

@@ -16,21 +16,21 @@ use tidemill_app::run_options::run_options;
 use tidemill_engine::{HostLauncher, Hosts, Listen, Run, RunReport};
 use tidemill_link::remote::{Address, Certificates, Security};
 
-/// Where the workers of a plan are.
+/// The place of a plan's workers.
 pub(crate) enum Place<'a> {
     /// Slots of this process.
     Here,
-    /// Each a process of this host, as with `run --processes`.
+    /// A process of this host for each, as with `run --processes`.
     Processes,
-    /// Each a process on the machine of that name, connected by TLS, as in a cluster.
+    /// A process for each, on the machine of that name, connected by TLS as in a cluster.
     Machines(&'a Network, BTreeMap<String, String>),
 }
 
-/// How long a process may take to end.
+/// Time limit for the end of a process.
 const ENDING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Reads a workflow and a plan for it, and runs it: sources end after so many records.
+/// Reads a workflow and a plan, and runs it; each source ends after this number of records.
 pub(crate) fn run(
     workflow: &Path,
     plan: &Path,
@@ -96,20 +96,20 @@ fn texts(certificates: &Certificates) -> Value {
     })
 }
 
-/// How processes of workers are started.
+/// Start of the workers' processes.
 enum Worker {
     Local(PathBuf),
-    /// By worker: its command, and where it listens.
+    /// By worker: its command, and the address at which it listens.
     Placed {
         commands: BTreeMap<String, (Command, String)>,
         certificates: Value,
-        /// Where they keep what a cluster keeps of a run: beside the plan.
+        /// Folder for the files that a cluster keeps of a run: next to the plan.
         kept: PathBuf,
     },
 }
 
 struct Launcher {
-    /// What all processes are given.
+    /// The task of all processes.
     task: Value,
     worker: Worker,
     children: BTreeMap<String, Child>,
@@ -139,7 +139,7 @@ impl Launcher {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let mut input = child.stdin.take().context("it reads its task")?;
         writeln!(input, "{task}")?;
-        // Further certificates may come that way: it is left open.
+        // Left open: it carries further certificates.
         child.stdin = Some(input);
         Ok(child)
     }
@@ -181,7 +181,7 @@ impl Drop for Launcher {
     }
 }
 
-/// Waits for the end of a process, and makes one in the end.
+/// Waits for the end of a process, and kills it after the time limit.
 fn end(child: &mut Child) -> Option<ExitStatus> {
     for _ in 0..ENDING.as_millis() / LOOK.as_millis() {
         if let Ok(Some(status)) = child.try_wait() {

@@ -1,7 +1,7 @@
-//! How long does planning take? The exact planner and the beam search on the published case and on generated workflows of
-//! growing size, under latency limits and where memory binds; what the exact planner has proven stands beside its time.
-//! Planners use one thread, so processor time is what planning takes on a machine that does nothing else; it is what is
-//! measured. Every case goes into a table of its own with its seed, cost and bound.
+//! Measures planning time: the exact planner and the beam search on the published case and on generated workflows of
+//! growing size, under latency limits and where memory binds. The exact planner's proven bound is listed next to its
+//! time. Planners use one thread, so the measured processor time is the planning time on an idle machine. A table lists
+//! every case with its seed, cost and bound.
 use crate::parts::cpu_microseconds;
 use crate::plot::{Curve, Plot};
 use crate::result::{Answer, Measurement};
@@ -18,7 +18,7 @@ use tidemill_problems::{
     PublishedSetting, Size, fastest_path_seconds, published_vqa_problem, workflow_problem,
 };
 
-/// The exact planner and its solver, for the names of the results.
+/// The exact planner and its solver, as named in the results.
 const MICROLP: &str = "exact (microlp 0.7)";
 const HIGHS: &str = "exact (HiGHS 1.15)";
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     largest_beam: usize,
 }
 
-/// Sizes in steps of two: operators, workers. Tiers and types as generated workflows of that size have them.
+/// Sizes doubling in operators and workers. Tiers and types are those of generated workflows of that size.
 const GROWTH: [(usize, usize, usize, usize); 7] = [
     (3, 12, 6, 2),
     (6, 25, 10, 3),
@@ -50,35 +50,35 @@ const GROWTH: [(usize, usize, usize, usize); 7] = [
     (200, 800, 20, 4),
 ];
 
-/// Seeds of sizes beyond 50 operators.
+/// Seeds per size beyond 50 operators.
 const SEEDS_OF_LARGEST: u64 = 2;
 
-/// Part of the cost that may be left unproven in the growth series and at 50 operators.
+/// Unproven share of the cost that is allowed in the growth series and at 50 operators.
 const GAP: f64 = 0.01;
 
-/// The same under latency limits and where memory binds, and the seconds that a plan may take there.
+/// The gap under latency limits and where memory binds, and the seconds allowed for a plan there.
 const GAP_OF_HARD: f64 = 0.001;
 const LONGEST_OF_HARD: f64 = 10.0;
-/// The same with HiGHS.
+/// The seconds allowed with HiGHS.
 const LONGEST_OF_HIGHS: f64 = 15.0;
 
 struct Series {
     milliseconds: Vec<f64>,
-    /// Percent of the cost that is left unproven.
+    /// Unproven percent of the cost.
     gaps: Vec<f64>,
     costs: Vec<Option<f64>>,
 }
 
-/// Problems that are planned alike.
+/// Problems with one setting of the planners.
 struct Setting {
     name: String,
     problems: Vec<Problem>,
     gap: f64,
-    /// Milliseconds that the project aims at.
+    /// Goal of the project, milliseconds.
     goal: Option<f64>,
     longest: f64,
     has_beam: bool,
-    /// Seconds with HiGHS, where it is measured too.
+    /// Seconds allowed with HiGHS, where it is measured too.
     longest_highs: Option<f64>,
 }
 
@@ -109,7 +109,7 @@ fn series(
         let before = cpu_microseconds();
         let outcome = plan(planner, problem, setting, solver)?;
         let milliseconds = (cpu_microseconds() - before) / 1e3;
-        // A search that found no plan in time has proven nothing that could be used.
+        // A search without a plan in time has proven nothing usable.
         let proven = outcome.gap.or(outcome.bound.filter(|bound| bound.is_infinite()).map(|_| 0.0));
         let gap = 100.0 * proven.unwrap_or(1.0);
         let dollars = |value: Option<f64>| value.map_or("none".to_owned(), |value| format!("{value:.4}"));
@@ -146,7 +146,7 @@ fn generated(size: Size, seeds: u64) -> Vec<Problem> {
     (1..=seeds).map(|seed| workflow_problem(size, seed)).collect()
 }
 
-/// Generated problems with a latency limit of so many times their fastest path, at the 95th percentile.
+/// Sets a latency limit of this multiple of the fastest path, at the 95th percentile.
 fn with_latency(mut problems: Vec<Problem>, times: f64) -> anyhow::Result<Vec<Problem>> {
     for problem in &mut problems {
         let fastest = fastest_path_seconds(problem).context("an operator cannot be reached")?;
@@ -157,7 +157,7 @@ fn with_latency(mut problems: Vec<Problem>, times: f64) -> anyhow::Result<Vec<Pr
     Ok(problems)
 }
 
-/// Generated problems whose models need so many times the memory.
+/// Multiplies the memory of the models.
 fn with_memory(mut problems: Vec<Problem>, times: f64) -> Vec<Problem> {
     for problem in &mut problems {
         let variants = problem.operators.iter_mut().flat_map(|operator| &mut operator.variants);
@@ -173,7 +173,7 @@ fn exclusive(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// Everything but the growth series.
+/// Returns all settings except the growth series.
 fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut add = |name: String, problems: Vec<Problem>, gap: f64, goal: f64, longest: f64| {
@@ -208,7 +208,7 @@ fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
     Ok(settings)
 }
 
-/// HiGHS, where its library is found.
+/// Opens HiGHS, where its library is found.
 fn highs() -> Option<Highs> {
     let candidates = match library::find(&library::HIGHS, Path::new(".")) {
         Found::Named { path, .. } => vec![path],

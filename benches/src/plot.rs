@@ -1,4 +1,4 @@
-//! Curves over two logarithmic axes, as an SVG file of its own: no scripts, fonts or files from elsewhere.
+//! Curves over two logarithmic axes, as a self-contained SVG file: no external scripts, fonts or files.
 use anyhow::Context;
 use std::path::Path;
 use tidemill_drawing::axis::Axis;
@@ -22,11 +22,11 @@ impl Curve {
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
     pub(crate) title: String,
-    /// What stands below.
+    /// Label of the horizontal axis.
     pub(crate) across: String,
     /// Unit of the values.
     pub(crate) upwards: String,
-    /// At most four.
+    /// At most four curves.
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -81,7 +81,7 @@ impl Plot {
             }
             sheet::text(svg, "soft", ((LEFT + end) / 2.0, HEIGHT - 14.0), Anchor::Middle, &self.across);
             sheet::line(svg, "axis", (LEFT, floor), (end, floor));
-            // Names stand at the ends of their curves, apart from each other.
+            // Names are placed at the ends of their curves, apart from each other.
             let mut ends: Vec<(f64, usize)> = (0..self.curves.len())
                 .filter_map(|index| Some((up.place(self.curves[index].points.last()?.1), index)))
                 .collect();

@@ -1,6 +1,6 @@
-//! How many rows a second do the relational parts take on one core? CSV reading, filter, map and window each by
-//! itself, then a whole run (CSV, filter, tumbling window, Parquet) with DuckDB on the same file beside it, where
-//! `python3` can import it.
+//! Measures the rows a second of the relational parts on one core: CSV reading, filter, map and window separately, then
+//! a complete run (CSV, filter, tumbling window, Parquet) next to DuckDB on the same file, where `python3` can import
+//! it.
 use crate::result::{Answer, Measurement};
 use anyhow::{Context, anyhow, ensure};
 use arrow_array::{
@@ -29,7 +29,7 @@ pub(crate) struct Options {
 }
 
 const ROUNDS: usize = 5;
-/// Rows that a part is given at once, as many as an epoch has.
+/// Rows given to a part at once, as in an epoch.
 const BATCH: usize = 1024;
 const SENSORS: u64 = 1000;
 
@@ -53,7 +53,7 @@ sinks:
   - {id: out, kind: parquet, input: counted, options: {path: out.parquet, overwrite: true}}
 ";
 
-/// Prints the seconds that the query takes, without those that Python takes to start.
+/// Prints the seconds of the query, without Python's start.
 const DUCKDB: &str = "import time, duckdb
 start = time.perf_counter()
 connection = duckdb.connect(config={'threads': 1})
@@ -64,7 +64,7 @@ connection.execute(\"\"\"copy (
   where temperature > 0.0 and humidity < 90 group by all order by all) to 'duckdb.parquet' (format parquet)\"\"\")
 print(time.perf_counter() - start)";
 
-/// Readings of many sensors, one a millisecond; each is a function of its number.
+/// Writes readings of many sensors, one a millisecond; each is a function of its number.
 fn write_readings(path: &Path, rows: usize) -> anyhow::Result<()> {
     let mut text = String::from("sensor,at,temperature,humidity\n");
     for row in 0..rows {
@@ -100,7 +100,7 @@ fn bind_operator(kind: &str, input: &StreamType, options: &str) -> anyhow::Resul
     kind.bind(&context, &[port], &options).map_err(|e| anyhow!("{e}"))
 }
 
-/// Reads the whole file; gives its batches as they leave a source.
+/// Reads the complete file; returns its batches as they leave a source.
 fn read(source: &BoundSource) -> anyhow::Result<(f64, Vec<RecordBatch>)> {
     let clock = WallClock::new();
     let mut reader = (source.make)().map_err(|e| anyhow!(e.message))?;
@@ -133,7 +133,7 @@ fn read(source: &BoundSource) -> anyhow::Result<(f64, Vec<RecordBatch>)> {
     Ok((seconds, batches.collect::<anyhow::Result<_>>()?))
 }
 
-/// Seconds that an operator takes for the batches, and the rows that it gives.
+/// Returns the seconds of an operator for the batches, and its number of output rows.
 fn process(bound: &BoundOperator, batches: &[RecordBatch]) -> anyhow::Result<(f64, usize)> {
     let instance = (bound.make)().map_err(|e| anyhow!(e.message))?;
     let mut rows = 0;
@@ -162,7 +162,7 @@ fn process(bound: &BoundOperator, batches: &[RecordBatch]) -> anyhow::Result<(f6
     Ok((clock.now() as f64 / 1e9, rows))
 }
 
-/// A command that runs on the first core alone.
+/// Returns a command pinned to the first core.
 fn on_one_core(program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(program);
@@ -196,7 +196,7 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
     let (mut whole, mut duckdb) = (Vec::new(), Vec::new());
     let rate = |seconds: f64| rows as f64 / seconds / 1e6;
     for _ in 0..ROUNDS {
-        // Interleaved, so that a busy moment of the machine meets all of them.
+        // Interleaved, so that a busy moment of the machine affects all of them.
         let (seconds, batches) = read(&source)?;
         ensure!(batches.iter().map(RecordBatch::num_rows).sum::<usize>() == rows, "rows are missing");
         csv.push(rate(seconds));

@@ -1,6 +1,6 @@
-//! What does a link between processes cost? Two threads over the loopback of this host, two processes, and two processes in
-//! network namespaces of their own; a raw socket that carries as many bytes the same way is the baseline, and timely's
-//! exchange between two processes is beside them.
+//! Measures links between processes: two threads over the loopback of this host, two processes, and two processes in
+//! network namespaces. The baseline is a raw socket with the same number of bytes on the same path; timely's exchange
+//! between two processes is measured next to them.
 mod far_end;
 mod timely_exchange;
 
@@ -27,12 +27,12 @@ use tidemill_link::remote::{
 };
 
 const ROUNDS: usize = 7;
-/// The same with the far end in a process, which is started each time.
+/// Rounds with the far end in a process, which is started each time.
 const ROUNDS_OF_PROCESSES: usize = 3;
 const PINGS: usize = 2000;
 /// Bytes of a round of throughput.
 const VOLUME: usize = 512 << 20;
-/// What a channel lets its sender send beyond what was taken.
+/// Bytes in flight that a channel allows its sender.
 const WINDOW: usize = 4 << 20;
 /// Bytes of a control word.
 const WORD: usize = 16;
@@ -60,7 +60,7 @@ fn frame(sequence: u64, batch: &RecordBatch) -> Frame {
     Frame { header, content: Content::Data { epoch: 0, batch: batch.clone() } }
 }
 
-/// A host with a certificate, and the authority it believes.
+/// Creates a host's certificate and its trusted authority.
 pub(crate) fn certificates() -> anyhow::Result<Certificates> {
     let mut parameters = CertificateParams::new(Vec::new())?;
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -86,7 +86,7 @@ type Ends = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
 fn connect(address: &Address, security: &Security) -> anyhow::Result<Ends> {
     let (give, take) = sync_channel(1);
     let serving = Listener::bind(address, security)?.serve(move |incoming| {
-        // Only a round that failed takes nobody.
+        // It fails only after the round has failed.
         let _ = give.send(incoming.accept(&greeting(Role::Receiver)));
     })?;
     let sender = dial(serving.address(), security, &greeting(Role::Sender), PATIENCE)?;
@@ -109,7 +109,7 @@ fn receive(receiver: &mut dyn LinkReceiver) -> anyhow::Result<Frame> {
     }
 }
 
-/// Waits for a control word; what the socket did not take goes meanwhile.
+/// Waits for a control word, and meanwhile sends unsent bytes.
 fn hear(sender: &mut dyn LinkSender) -> anyhow::Result<Control> {
     loop {
         if let Some(control) = sender.receive_control()? {
@@ -120,7 +120,7 @@ fn hear(sender: &mut dyn LinkSender) -> anyhow::Result<Control> {
     }
 }
 
-/// Microseconds from a record that is sent to the word that answers it.
+/// Measures the microseconds from sending a record to the control word that answers it.
 fn ping(address: &Address, security: &Security, width: usize) -> anyhow::Result<Vec<f64>> {
     let (sender, receiver) = connect(address, security)?;
     scope(|scope| {
@@ -190,7 +190,7 @@ fn raw_send_pings(mut stream: TcpStream, width: usize) -> anyhow::Result<Vec<f64
     Ok(times)
 }
 
-/// GB/s of one round, with the credits of a channel.
+/// Measures the GB/s of one round, with the credits of a channel.
 fn carry(address: &Address, security: &Security, width: usize) -> anyhow::Result<f64> {
     let (sender, receiver) = connect(address, security)?;
     scope(|scope| {
@@ -211,7 +211,7 @@ fn take_all(mut receiver: Box<dyn LinkReceiver>, width: usize) -> anyhow::Result
             receiver.send_control(Control::Credit(std::mem::take(&mut owed)))?;
         }
     }
-    // It leaves now; the sender may still have to hear what was said.
+    // The receiver leaves now; the sender may still have control words to read.
     Ok(())
 }
 
@@ -233,7 +233,7 @@ fn send_all(mut sender: Box<dyn LinkSender>, width: usize) -> anyhow::Result<f64
             sender.clear();
         }
     }
-    // The rest goes as the socket takes it, until the receiver has everything and leaves.
+    // The rest is sent as the socket takes it, until the receiver has everything and leaves.
     while sender.receive_control().is_ok() {
         wait(sender.descriptor(), PollFlags::IN)?;
         sender.clear();
@@ -256,7 +256,7 @@ fn raw_take_all(mut stream: TcpStream, width: usize) -> std::io::Result<()> {
     (0..VOLUME / width).try_for_each(|_| stream.read_exact(&mut bytes))
 }
 
-/// Until the other end has everything and leaves.
+/// Sends until the other end has everything and leaves.
 fn raw_send_all(mut stream: TcpStream, width: usize) -> anyhow::Result<f64> {
     let (times, bytes) = (VOLUME / width, vec![7; width]);
     let begin = now();

@@ -1,6 +1,6 @@
-//! Does re-planning pay? Days with a load that moves, a worker that is lost and a link that gets slow, under one plan that stays, under
-//! the controller's decisions, under cheaper variants on a fixed fleet, and under an oracle that knows the day. What becomes of
-//! the records is simulated; what the controller decides, it decides by its own code.
+//! Measures the benefit of re-planning on days with a moving load, a lost worker and a slow link: one fixed plan, the
+//! controller's decisions, cheaper variants on a fixed fleet, and an oracle that knows the day. Records are simulated;
+//! the decisions come from the controller's own code.
 mod day;
 mod oracle;
 mod report;
@@ -39,12 +39,12 @@ pub(crate) struct Options {
     replanning_root: PathBuf,
 }
 
-/// Percentage points that the level on accuracy may give way by (`--degrade`).
+/// Percentage points by which the level on accuracy may be lowered (`--degrade`).
 const GIVES_WAY: f64 = 5.0;
-/// Between two loads for which a plan for the peak is tried.
+/// Ratio of the loads that are tried for the plan of the peak.
 const LESS: f64 = 0.95;
 
-/// What came of a day.
+/// Results of a day.
 struct Found {
     workload: String,
     rate: f64,
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<()> {
             for seed in seeds {
                 let day = Day::new(root, kind, *seed, compressed)?;
                 all.push(contest(&workload, &day)?);
-                // Days take long: what is known is there when it is stopped.
+                // Days take long: write the results so far, in case the run is stopped.
                 report::write(folder, &all)?;
             }
         }
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All ways through a day.
+/// Runs all strategies through a day.
 fn contest(workload: &Workload, day: &Day) -> anyhow::Result<Found> {
     println!("{}, {}, seed {}", workload.title, day.kind.title(), day.seed);
     let plans = Plans::default();
@@ -102,14 +102,14 @@ fn contest(workload: &Workload, day: &Day) -> anyhow::Result<Found> {
         best(world, &plans, State::default(), factor)
             .map_err(|why| anyhow::anyhow!("no plan for {factor:.2} times the load: {why}"))
     };
-    // The dearest machine of the plan for the mean is the one that is lost.
+    // The most expensive machine of the plan for the mean is lost.
     let mean = plan(&world, day.mean())?;
     let dearest = workers(&mean).into_iter().max_by(|a, b| {
         let price = |name: &String| world.price(&[name.clone()].into());
         price(a).total_cmp(&price(b)).then_with(|| b.cmp(a))
     });
     world.lost = dearest.context("a plan without workers")?;
-    // The most that any plan carries, where the peak is more.
+    // The largest load that a plan carries, where the peak is larger.
     let tries =
         (0..40).map(|steps| day.largest() * LESS.powi(steps)).take_while(|factor| *factor >= day.mean());
     let peak = tries.map(|factor| plan(&world, factor)).find_map(Result::ok).unwrap_or_else(|| mean.clone());

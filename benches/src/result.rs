@@ -1,4 +1,4 @@
-//! The one schema of results.
+//! The schema of all results.
 use crate::machine::{Machine, machine};
 use anyhow::Context;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// One measured quantity.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Measurement {
-    /// What was measured.
+    /// The measured quantity.
     name: String,
     /// Unit of all values.
     unit: &'static str,
@@ -20,17 +20,17 @@ pub(crate) struct Measurement {
     #[serde(skip_serializing_if = "Option::is_none")]
     min: Option<f64>,
     max: f64,
-    /// What the project aims at, in the same unit; the benchmark never fails on it.
+    /// The project's goal in the same unit; the benchmark never fails on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     goal: Option<f64>,
-    /// This is what others are compared with.
+    /// Other measurements are compared with this one.
     baseline: bool,
 }
 
 impl Measurement {
     pub(crate) fn new(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
-        // Between two samples, in proportion: of two, the median is their mean.
+        // Interpolate between two samples: the median of two is their mean.
         let at = |share: f64| {
             let place = (samples.len() - 1) as f64 * share;
             let (low, high) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
@@ -50,7 +50,7 @@ impl Measurement {
         }
     }
 
-    /// Of values that somebody else has summed up: median, p90, p99 and the largest.
+    /// Creates a measurement from a summary: median, p90, p99 and the largest.
     pub(crate) fn summed_up(
         name: impl Into<String>,
         unit: &'static str,

@@ -1,5 +1,5 @@
-//! What does each planner's plan cost? The four setups of the publication's evaluation (its section 5.6) with all planners
-//! side by side, for the published models and for our own. Plans are deterministic, so each is made once.
+//! Compares the costs of the planners' plans: the four setups of the publication's evaluation (its section 5.6) with
+//! all planners, for the published models and for our own. Plans are deterministic, so each is made once.
 mod accuracies;
 mod bars;
 mod contest;
@@ -39,14 +39,14 @@ pub(crate) struct Options {
     repository: PathBuf,
 }
 
-/// What all parts work with.
+/// Inputs of all parts.
 struct Bench<'a> {
     families: Vec<Family>,
     effort: Effort,
     folder: &'a Path,
 }
 
-/// A part: its name, its question, and what answers it.
+/// A part: its name, its question, and its function.
 type Part = (&'static str, &'static str, fn(&Bench<'_>, &str) -> anyhow::Result<Vec<Row>>);
 
 const PARTS: [Part; 8] = [
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<()> {
 }
 
 impl Bench<'_> {
-    /// Rows of all planners for what `points` names, and the lines of their costs.
+    /// Plans each of `points` with all planners; returns the rows, and the lines of their costs.
     fn sweep(
         &self,
         entrants: &[Entrant],
@@ -117,7 +117,7 @@ impl Bench<'_> {
         Ok((rows, lines))
     }
 
-    /// The inputs in words, for the results.
+    /// Describes the inputs, for the results.
     fn inputs(&self) -> Vec<String> {
         let describe = |family: &Family| {
             let workloads = Setup::ALL.map(|setup| {
@@ -144,14 +144,14 @@ impl Bench<'_> {
     }
 }
 
-/// Even steps between two values, both included.
+/// Returns even steps between two values, both included.
 fn steps(from: f64, to: f64, count: usize) -> Vec<f64> {
     let step = |at: usize| from + (to - from) * at as f64 / count as f64;
-    // No digits that only come from the division.
+    // Removes the digits that come from the division.
     (0..=count).map(|at| (step(at) * 1e6).round() / 1e6).collect()
 }
 
-/// All planners of the figures.
+/// Returns all planners of the figures.
 fn everyone() -> &'static [Entrant] {
     &ENTRANTS
 }

@@ -1,5 +1,5 @@
-//! How long does a simulation take? Plans with ever more sources on ever more workers, one minute of plan time each. The
-//! simulator uses one thread; its processor time is what is measured.
+//! Measures the time of simulations: plans with a growing number of sources and workers, one minute of plan time each.
+//! The simulator uses one thread; its processor time is measured.
 use crate::parts::cpu_microseconds;
 use crate::plot::{Curve, Plot};
 use crate::result::{Answer, Measurement};
@@ -27,20 +27,20 @@ pub(crate) struct Options {
     simulations: u64,
 }
 
-/// Sources that one worker serves.
+/// Sources per worker.
 const SOURCES_PER_WORKER: usize = 50;
 /// Records per second of a source.
 const RATE: f64 = 10.0;
-/// The size that the goal is about, and the goal in seconds.
+/// The size and the seconds of the goal.
 const GOAL: (usize, f64) = (10_000, 60.0);
 
-/// Cameras at the edge; half of the workers detect there, the other half classify half of the records in the cloud, over a
-/// link. Every worker is busy for 70 % of its time.
+/// Builds a plan with cameras at the edge. Half of the workers detect there; the other half classify half of the
+/// records in the cloud, over a link. Every worker is busy for 70 % of its time.
 fn plan(sources: usize) -> (Problem, Solution) {
     let half = (sources / SOURCES_PER_WORKER / 2).max(1);
     let (edge, cloud, workers) = (half, half, 2 * half);
     let rate = sources as f64 * RATE;
-    // Service times between a half and one and a half of their mean, evenly spread.
+    // Service times from half to one and a half of their mean, evenly spread.
     let mode = |location: usize, seconds: f64| {
         let samples: Vec<f64> = (0..=100).map(|n| seconds * (0.5 + f64::from(n) / 100.0)).collect();
         let mut modes = vec![Vec::new(), Vec::new()];
@@ -108,7 +108,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
             wait_seconds: None,
         })
     };
-    // As many classes as pairs of a worker at the edge and one in the cloud.
+    // One class for each pair of a worker at the edge and one in the cloud.
     let classes = (0..edge).map(|index| RouteClass {
         share: 1.0 / edge as f64,
         sources: vec![0; sources],
@@ -145,7 +145,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
                 let settings = Settings {
                     seconds: options.plan_seconds,
                     seed,
-                    // Thousands of cameras do not all begin in the same instant.
+                    // Thousands of cameras do not all start in the same instant.
                     aligned: false,
                     ..Settings::of(&problem)
                 };

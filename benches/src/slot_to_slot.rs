@@ -1,5 +1,5 @@
-//! How long does a record take from one slot to another? Against a bare eventfd ping between two threads, and a
-//! ping with a queue, in the same minute. Open loop: one record a millisecond, receivers asleep.
+//! Measures the time of a record from one slot to another, against a bare eventfd ping between two threads and a ping
+//! with a queue, in the same minute. Open loop: one record a millisecond, sleeping receivers.
 use crate::parts::{Middle, chain, payload};
 use crate::result::{Answer, Measurement};
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 
 /// One-way wake-up of a thread blocked in `read` of an eventfd, microseconds.
 fn eventfd_pings() -> anyhow::Result<Vec<f64>> {
-    // A counter: on a busy machine the receiver may still sleep when the next ping is sent, and has to see both.
+    // A counter: on a busy machine the receiver may still sleep at the next ping, and must see both.
     let descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?);
     let clock = Arc::new(WallClock::new());
     let sent = Arc::new(AtomicI64::new(0));

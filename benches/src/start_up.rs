@@ -1,4 +1,4 @@
-//! How long until a run without models has finished a tiny file? From the start of the process to its end.
+//! Measures the time of a run without models over a tiny file, from the start of the process to its end.
 use crate::result::{Answer, Measurement};
 use anyhow::{Context, ensure};
 use std::path::Path;

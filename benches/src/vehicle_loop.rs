@@ -1,12 +1,13 @@
-//! Is following vehicles across cameras as fast as a loop written by hand? The release build of the `tidemill` command
-//! with `--rate max` against [`rival`] in Rust and loops in Python over OpenCV and ONNX Runtime
-//! (`benches/vehicles/opencv_loop.py`), all as processes of their own, pinned to the same cores, in turn; the same clips,
-//! models and batch sizes. Which vehicle each track is of is compared line by line with the loop in Rust.
+//! Compares following vehicles across cameras with hand-written loops: the release build of the `tidemill` command with
+//! `--rate max` against [`rival`] in Rust and loops in Python over OpenCV and ONNX Runtime
+//! (`benches/vehicles/opencv_loop.py`). All are separate processes pinned to the same cores, in turn, with the same
+//! clips, models and batch sizes. The vehicle of each track is compared line by line with the loop in Rust.
 //!
-//! Rates are of the running time that each tells itself, models loaded before. Memory is that of the process; ffmpeg, which
-//! decodes for Tidemill and for the loop in Rust, has its own. The p99 of a loop is from when a frame was read until its tracker has
-//! looked at it; that of Tidemill, which reads ahead as far as its buffers go, from when the source gave the frame that ends a track
-//! until the track with its vehicle can be read: it says what reading as fast as possible costs, not what a camera would see.
+//! Rates are of the running time that each program reports, after loading its models. Memory is the process's; ffmpeg,
+//! the decoder of Tidemill and of the loop in Rust, has its own. The p99 of a loop covers the time from reading a frame
+//! until the tracker has seen it. Tidemill reads ahead as far as its buffers allow; its p99 covers the time from the
+//! source's output of the last frame of a track until the track with its vehicle can be read. It shows the cost of
+//! reading as fast as possible, not the delay for a camera.
 mod rival;
 
 use crate::contestant::run_pinned;
@@ -42,15 +43,16 @@ pub(crate) struct Options {
     vehicle_python: PathBuf,
 }
 
-/// Frames and boxes of a call of the models, for all.
+/// Frames and boxes per call of the models, for all contestants.
 const BATCHES: [usize; 2] = [4, 16];
-/// The clips have ten frames a second.
+/// Milliseconds between two frames of the clips.
 const BETWEEN_FRAMES: i64 = 100;
-/// Cosine of two tracks of one vehicle, at least, and milliseconds between cameras, at most; as in the example, which has ways too.
+/// Least cosine of two tracks of one vehicle, and most milliseconds between cameras; as in the example, which also has
+/// a list of routes.
 const LIKENESS: f64 = 0.7;
 const WITHIN: i64 = 40_000;
 
-/// One run of the rival in this process.
+/// Runs the rival once in this process.
 pub(crate) fn run_rival(task: &str) -> anyhow::Result<()> {
     let task: Task = serde_json::from_str(task)?;
     let outcome = rival::run(&task)?;
@@ -73,7 +75,7 @@ struct Run {
     rate: f64,
     /// The most memory, MiB.
     memory: f64,
-    /// Of a loop, until a frame is looked at; of Tidemill, until a track can be read that the frame has ended. Milliseconds.
+    /// Milliseconds. Of a loop, until a frame is seen; of Tidemill, until a finished track can be read.
     p99: f64,
 }
 
@@ -113,7 +115,7 @@ impl Arena<'_> {
         Ok(Run { rate: frames as f64 / seconds, memory: cost.memory, p99 })
     }
 
-    /// Lines of Tidemill that differ from those of the loop in Rust.
+    /// Counts the lines of Tidemill that differ from those of the loop in Rust.
     fn different(&self) -> anyhow::Result<usize> {
         let theirs = std::fs::read_to_string(&self.task.out)?;
         let mut ours: BTreeMap<String, i64> = BTreeMap::new();
@@ -129,12 +131,12 @@ impl Arena<'_> {
     }
 }
 
-/// The workflow of the example up to the vehicles, with these models.
+/// Returns the workflow of the example up to the vehicles, with these models.
 fn workflow(task: &Task) -> String {
     let (detector, appearance, backend) = (task.detector.display(), task.appearance.display(), &task.backend);
     let [frames, boxes] = task.batches;
     let mut text = "version: 1\nname: vehicles\nsources:\n".to_owned();
-    // A text takes everything.
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
         "  - {{id: cameras, kind: video, options: {{path: clips}}}}\n\
@@ -154,7 +156,7 @@ fn workflow(task: &Task) -> String {
     text
 }
 
-/// Puts `count` cameras under names of their own into `folder`, as links to the clips of `data`.
+/// Links `count` cameras with their own names in `folder` to the clips of `data`.
 fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
     let data = data.canonicalize().with_context(|| data.display().to_string())?;
     let entries = std::fs::read_dir(&data).with_context(|| data.display().to_string())?;
@@ -167,7 +169,7 @@ fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
     for (number, clip) in clips.iter().cycle().take(count).enumerate() {
         std::os::unix::fs::symlink(clip, folder.join("clips").join(format!("camera-{number:02}.mp4")))?;
     }
-    // All look for the library of ONNX Runtime and for ffmpeg from here.
+    // All search for the library of ONNX Runtime and for ffmpeg from here.
     let installed = std::env::current_dir()?.join(".tidemill");
     if installed.exists() {
         std::os::unix::fs::symlink(installed.canonicalize()?, folder.join(".tidemill"))?;
@@ -175,7 +177,7 @@ fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rate, memory and p99 of the runs of one contestant.
+/// Returns rate, memory and p99 of the runs of one contestant.
 fn measurements(name: &str, runs: &[Run], baseline: bool) -> Vec<Measurement> {
     let of = |what: &str, unit, samples| {
         let one = Measurement::new(format!("{name}, {what}"), unit, samples);
@@ -193,7 +195,7 @@ fn ratios(name: String, ours: &[Run], theirs: &[Run]) -> Measurement {
     Measurement::new(name, "ratio", samples.collect())
 }
 
-/// All contestants with one combination of models and so many cameras, in turn.
+/// Runs all contestants in turn with one combination of models and the arena's cameras.
 fn compare(arena: &Arena<'_>, label: &str, rounds: usize) -> anyhow::Result<Vec<Measurement>> {
     let two_cores = std::thread::available_parallelism()?.get() > 1;
     let (mut ours, mut rust, mut ours_two, mut rust_two) = (vec![], vec![], vec![], vec![]);

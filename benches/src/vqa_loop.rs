@@ -1,9 +1,9 @@
-//! Is the VQA pipeline as fast as a loop written by hand? The release build of the `tidemill` command with
-//! `--rate max` against [`rival`], both as processes of their own, pinned to the same cores, in turn (A B A B); the
-//! same files, models, backend, decoders and batch sizes; the answers are compared line by line.
+//! Compares the VQA pipeline with a hand-written loop: the release build of the `tidemill` command with `--rate max`
+//! against [`rival`]. Both are separate processes pinned to the same cores, in turn (A B A B), with the same files,
+//! models, backend, decoders and batch sizes; the answers are compared line by line.
 //!
-//! Rates are of the running time that each tells itself, models loaded before. Processor time is that of the whole
-//! process less that of a run of two pairs, which is the start.
+//! Rates are of the running time that each program reports, after loading its models. Processor time is the process's
+//! total less that of a run of two pairs, which stands for the start.
 mod combination;
 pub(crate) mod rival;
 
@@ -55,8 +55,8 @@ pub(crate) struct RivalOptions {
     rival_records: usize,
 }
 
-/// One run of the rival in this process: files of `images` and `questions` here, lines to `rival.jsonl`, what it
-/// says of itself to `rival.json`; with 0 records the sweep of batch sizes.
+/// Runs the rival once in this process, with the files of `images` and `questions` here; writes lines to `rival.jsonl`
+/// and its report to `rival.json`. With 0 records, runs the sweep of batch sizes.
 pub(crate) fn run_rival(options: &RivalOptions) -> anyhow::Result<()> {
     let models: Models = serde_json::from_str(options.rival_models.as_deref().context("no models")?)?;
     let sizes: BatchSizes = serde_json::from_str(&options.rival_sizes)?;
@@ -73,14 +73,14 @@ pub(crate) fn run_rival(options: &RivalOptions) -> anyhow::Result<()> {
 
 /// Rounds of a sweep.
 const SWEEP_ROUNDS: usize = 15;
-/// Pairs of the run that is taken for the start.
+/// Pairs of the run that stands for the start.
 const START: usize = 2;
-/// A run of the loop on one core lasts at most about so long, microseconds; with slow models it gets fewer pairs.
+/// Longest run of the loop on one core, approximately, microseconds; slow models get fewer pairs.
 const LONGEST_RUN: f64 = 8e6;
-/// Pairs of a run, at least, if so many are wanted.
+/// Least pairs of a run, unless fewer are wanted.
 const FEWEST_PAIRS: usize = 100;
 
-/// Puts `count` pairs under names of their own into `folder`, as links to the files of `data`.
+/// Links `count` pairs with their own names in `folder` to the files of `data`.
 fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
     let data = data.canonicalize().with_context(|| data.display().to_string())?;
     for (kind, ending) in [("images", "jpg"), ("questions", "wav")] {
@@ -96,7 +96,7 @@ fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
             std::os::unix::fs::symlink(file, folder.join(kind).join(format!("{number:06}.{ending}")))?;
         }
     }
-    // Both look for the library of ONNX Runtime from here.
+    // Both search for the library of ONNX Runtime from here.
     let installed = std::env::current_dir()?.join(".tidemill");
     if installed.exists() {
         std::os::unix::fs::symlink(installed, folder.join(".tidemill"))?;
@@ -104,7 +104,7 @@ fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The workflow of the example with these models and batch sizes.
+/// Returns the workflow of the example with these models and batch sizes.
 fn workflow(models: &Models, sizes: BatchSizes) -> String {
     let mut text = "version: 1\nname: vqa\nsources:\n".to_owned();
     for (id, kind) in [("images", "image_directory"), ("questions", "wav_directory")] {
@@ -131,7 +131,7 @@ fn workflow(models: &Models, sizes: BatchSizes) -> String {
     text
 }
 
-/// What one contestant's runs gave.
+/// Results of one contestant's runs.
 #[derive(Default)]
 struct Runs {
     rate: Vec<f64>,
@@ -200,7 +200,7 @@ impl Arena<'_> {
         Ok((report["seconds"].as_f64().context("no seconds in the report")?, cost))
     }
 
-    /// Lines that differ.
+    /// Counts the differing lines.
     fn different_answers(&self) -> anyhow::Result<usize> {
         let read = |name: &str| std::fs::read_to_string(self.folder.join(name));
         let (ours, theirs) = (read("tidemill.jsonl")?, read("rival.jsonl")?);
@@ -259,7 +259,7 @@ impl Arena<'_> {
     }
 }
 
-/// The size that costs least, and how many pairs a run then gets; the sizes are tried in the rival's process, on one
+/// Chooses the cheapest sizes and sets the number of pairs of a run; the sizes are tried in the rival's process, on one
 /// core.
 fn best_sizes(arena: &mut Arena<'_>, label: &str) -> anyhow::Result<Vec<Measurement>> {
     arena.rival("0", 1, 0)?;

@@ -1,4 +1,4 @@
-//! The program of the benchmarks, through its built binary.
+//! Tests of the benchmarks' built program.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The controller that is measured: a process on a machine of its own, asked as by a person.
+//! The measured controller: a process on a machine of its own, used through its API.
 use super::now;
 use super::work::Work;
 use crate::network::Network;
@@ -14,27 +14,27 @@ use tidemill_cluster::client::Client;
 use tidemill_identity::{AccessToken, JoinAddress};
 use tidemill_machine::Process;
 
-/// The machine that it is on.
+/// The controller's machine.
 const MACHINE: &str = "hub-1";
-/// How often a run is looked at.
+/// Interval between two polls of a run.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a controller has spent so far, or in a second.
+/// Resources that a controller has used so far, or per second.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
     /// Seconds of processor time.
     pub(super) processor: f64,
-    /// Bytes that came to it.
+    /// Received bytes.
     pub(super) came: f64,
-    /// Bytes that left it.
+    /// Sent bytes.
     pub(super) left: f64,
-    /// Bytes in memory, now.
+    /// Bytes of memory, at present.
     pub(super) memory: f64,
-    /// Threads, now.
+    /// Threads, at present.
     pub(super) threads: f64,
 }
 
-/// See the module; it ends when this is dropped.
+/// The controller, see the module; its process ends on drop.
 pub(super) struct Controlled {
     process: Child,
     address: JoinAddress,
@@ -74,7 +74,7 @@ impl Controlled {
         &self.address
     }
 
-    /// A join token for so many workers.
+    /// Creates a join token for this number of workers.
     pub(super) fn token(&self, uses: usize) -> anyhow::Result<String> {
         let request = TokenRequest { uses: Some(u32::try_from(uses)?), ..TokenRequest::default() };
         Ok(self.client.post::<TokenAnswer>("/v1/join-tokens", &request)?.token)
@@ -85,7 +85,7 @@ impl Controlled {
         let carried = network.carried()?;
         Ok(Spent {
             processor: process.time().context("the controller is gone")?.as_secs_f64(),
-            // What leaves this machine comes to the controller.
+            // Bytes that leave this machine arrive at the controller.
             came: carried.left as f64,
             left: carried.came as f64,
             memory: process.status().resident().unwrap_or_default() as f64,
@@ -93,7 +93,7 @@ impl Controlled {
         })
     }
 
-    /// What it spends in a second, over this time.
+    /// Measures the consumption per second over this time.
     pub(super) fn during(&self, network: &Network, time: Duration) -> anyhow::Result<Spent> {
         let (begin, before) = (now(), self.spent(network)?);
         std::thread::sleep(time);
@@ -106,7 +106,7 @@ impl Controlled {
         })
     }
 
-    /// Submits a run; how long the answer took, without the files.
+    /// Submits a run; returns the time until the answer, without the upload of files.
     pub(super) fn submit(&self, work: &Work) -> anyhow::Result<Duration> {
         let gathered = bundle::gather(&work.workflow)?;
         let digests: Vec<&String> = gathered.files.keys().collect();

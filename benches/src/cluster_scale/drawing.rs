@@ -1,4 +1,4 @@
-//! What a controller spends against the number of workers.
+//! Draws the consumption of a controller over the number of workers.
 use super::control::Spent;
 use super::{FIGURES, Size};
 use crate::fit::line;

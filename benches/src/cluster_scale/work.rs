@@ -1,4 +1,4 @@
-//! What is run: at each worker a workflow with many slow sources, and one workflow over all workers.
+//! The workflows: one with many slow sources for each worker, and one over all workers.
 use super::workers;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ pub(super) struct Work {
     pub(super) plan: Plan,
 }
 
-/// Records of a source: more than anybody waits for.
+/// Records of a source: more than a run waits for.
 const ROWS: usize = 2_000;
-/// A camera that says something now and then.
+/// A camera with occasional events.
 const RATE: &str = "0.5/s";
 
-/// A workflow of these pairs of a source and a sink: number and worker.
+/// Writes a workflow of these pairs of a source and a sink: number and worker.
 fn write(folder: &Path, name: &str, pairs: &[(usize, String)]) -> anyhow::Result<Work> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
@@ -60,13 +60,13 @@ fn write(folder: &Path, name: &str, pairs: &[(usize, String)]) -> anyhow::Result
     Ok(Work { name: name.to_owned(), workflow, plan })
 }
 
-/// A site with as many sources, all on one worker.
+/// Writes a workflow with this number of sources, all on one worker.
 pub(super) fn site(folder: &Path, worker: &str, sources: usize) -> anyhow::Result<Work> {
     let pairs: Vec<_> = (0..sources).map(|n| (n, worker.to_owned())).collect();
     write(folder, &format!("site-{worker}"), &pairs)
 }
 
-/// One workflow with a source on each worker.
+/// Writes one workflow with a source on each worker.
 pub(super) fn spread(folder: &Path, number: usize, workers: usize) -> anyhow::Result<Work> {
     let pairs: Vec<_> = (0..workers).map(|n| (n, workers::name(n))).collect();
     write(folder, &format!("spread-{number}"), &pairs)

@@ -1,5 +1,5 @@
-//! Simulated workers: each has an identity of its own and speaks the protocol of agents; the hosts of its runs are threads here
-//! and not processes. Some of them share a process.
+//! Simulated workers. Each has an identity of its own and speaks the protocol of agents; the hosts of its runs are
+//! threads instead of processes. Several workers share a process.
 use super::control::Controlled;
 use super::now;
 use anyhow::{Context, ensure};
@@ -22,31 +22,31 @@ use tidemill_identity::{Issued, JoinAddress, JoinRequest, WorkerFolder};
 use tidemill_link::remote::{Address, Credentials, Security};
 use tidemill_spec::variables::Lookup;
 
-/// Workers of a process: each has some files and threads for every source.
+/// Workers per process: each needs some files, and threads for every source.
 const TOGETHER: usize = 40;
-/// Of the plan of each run: none is changed here.
+/// Number of the plan of each run: no plan is changed here.
 const FIRST_PLAN: u64 = 1;
-/// How long a host goes on without its coordinator.
+/// Time for which a host continues without its coordinator.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The name of a worker.
+/// Returns the name of a worker.
 pub(super) fn name(number: usize) -> String {
     format!("w{number:03}")
 }
 
-/// What a process with workers is to do.
+/// The task of a process with workers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
     controller: String,
     token: String,
     folder: PathBuf,
-    /// Where hosts listen for others.
+    /// Address at which hosts listen.
     address: String,
     first: usize,
     count: usize,
 }
 
-/// What it tells in the end.
+/// The process's report at its end.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Account {
     heartbeats: u64,
@@ -60,7 +60,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Has so many workers join, one process after the other.
+    /// Starts processes one after the other until this many workers have joined.
     pub(super) fn join(
         controller: &Controlled,
         address: &str,
@@ -93,7 +93,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Ends all of them; all their heartbeats were answered.
+    /// Ends all of them, and checks that all their heartbeats were answered.
     pub(super) fn end(mut self) -> anyhow::Result<()> {
         for (process, input, output) in &mut self.processes {
             *input = None;
@@ -116,7 +116,7 @@ impl Drop for Crowd {
     }
 }
 
-/// What a process with workers does, until its input ends.
+/// Runs the workers of a process until its input ends.
 pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     let task: Task = serde_json::from_str(task)?;
     let limits = getrlimit(Resource::Nofile);
@@ -128,7 +128,7 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     let period = Duration::from_millis(HEARTBEAT_MILLISECONDS);
     for (number, mut worker) in workers.into_iter().enumerate() {
         let (end, counts) = (Arc::clone(&end), Arc::clone(&counts));
-        // Not all in the same instant.
+        // Spread the heartbeats over the period.
         let wait = period.mul_f64(number as f64 / task.count as f64);
         std::thread::Builder::new().name(worker.name.clone()).spawn(move || {
             std::thread::sleep(wait);
@@ -143,7 +143,7 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     end.store(true, Ordering::Release);
     println!("{}", serde_json::to_string(&counts.account())?);
-    // Threads of hosts whose runs were not over end with it.
+    // Ends the threads of hosts with unfinished runs.
     std::process::exit(0)
 }
 
@@ -165,7 +165,7 @@ impl Counts {
 }
 
 type Key = (String, String);
-/// How a host ended; none: it runs.
+/// The error of a host that has ended; none: it runs.
 type Ended = Arc<Mutex<Option<String>>>;
 
 struct Worker {
@@ -218,7 +218,7 @@ impl Worker {
             machine: self.name.clone(),
             capacity: Capacity { processors: 2.0, memory_bytes: 4 << 30, ..Capacity::default() },
             hosts: statuses.collect(),
-            // Nobody answers there: whom to measure the way to is found and told all the same.
+            // Nothing answers there; finding the workers to measure and sending the result costs the same.
             measured_at: Some(format!("{}:9", self.address.trim_end_matches(":0"))),
             follows: self.follows.clone(),
             ..Heartbeat::default()
@@ -270,7 +270,7 @@ impl Worker {
     }
 }
 
-/// What the process of a host does, on a thread.
+/// Does the work of a host's process, on a thread.
 fn run(
     assignment: &Assignment,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! The workloads, the day, and the command that plans.
+//! The workloads, the day, and the planning command.
 use super::judge::Level;
 use crate::setups::{models, written};
 use anyhow::Context;
@@ -14,10 +14,10 @@ use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percentile, Rate, TimeSpan};
 use tidemill_spec::workflow::{LatencySlo, Workflow};
 
-/// Something to plan for.
+/// A planned workload.
 pub(super) struct Workload {
     pub(super) title: String,
-    /// Records per second that the factor 1 of the day stands for.
+    /// Records per second at factor 1 of the day.
     pub(super) rate: f64,
     /// Least accuracy in percent.
     pub(super) accuracy: f64,
@@ -31,7 +31,7 @@ pub(super) struct Workload {
     options: Options,
 }
 
-/// A day with bursts.
+/// Generates a day with bursts.
 pub(super) fn bursty(root: &Path, seed: u64) -> anyhow::Result<String> {
     let script = root.join("scripts/bursty_trace.py");
     let made = Command::new("python3").arg(&script).args(["--seed", &seed.to_string()]).output();
@@ -40,7 +40,7 @@ pub(super) fn bursty(root: &Path, seed: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(made.stdout)?)
 }
 
-/// Plans for a workload; what it prints.
+/// Plans for a workload; returns the printed text.
 pub(super) fn tidemill(binary: &Path, workload: &Workload, more: &[&str]) -> anyhow::Result<String> {
     let [workflow, infrastructure, profile] = &workload.files;
     let mut command = Command::new(binary);
@@ -61,14 +61,14 @@ pub(super) fn tidemill(binary: &Path, workload: &Workload, more: &[&str]) -> any
 }
 
 impl Workload {
-    /// The published models, and our own.
+    /// Returns the published models, and our own.
     pub(super) fn all(root: &Path) -> anyhow::Result<Vec<Self>> {
         let published = root.join("examples/published-vqa");
         let own = root.join("examples/vqa");
         let files = |folder: &Path, profile: &str| {
             [folder.join("workflow.yaml"), folder.join("infrastructure.yaml"), folder.join(profile)]
         };
-        // A pair waits up to 2 s for its other half in this workflow: who waits longer has no answer.
+        // A pair waits up to 2 s for its other half in this workflow, and gets no answer after that.
         let published =
             Self::read("published models", 12.0, files(&published, "profiles.yaml"), Some("latency=p99:2s"))?;
         let own = Self::read("our models", 40.0, files(&own, "profile.yaml"), None)?;
@@ -98,7 +98,7 @@ impl Workload {
         })
     }
 
-    /// The files as the optimizer takes them.
+    /// Returns the files as inputs of the optimizer.
     pub(super) fn inputs(&self) -> Inputs<'_> {
         Inputs {
             workflow: &self.workflow,
@@ -113,7 +113,7 @@ impl Workload {
         assemble(&self.inputs(), &options).map_err(written)
     }
 
-    /// A plan from its file, made for loads up to a factor.
+    /// Reads a plan made for loads up to a factor.
     pub(super) fn level(&self, file: &Path, top: f64) -> anyhow::Result<Level> {
         let plan = PlanFile::load(file).map_err(written)?.plan;
         let assembly = self.assembled(top)?;

@@ -1,4 +1,4 @@
-//! The day with its levels, and bars of cost and misses beside each other, a row a way.
+//! The day with its levels, and bars of cost and misses side by side, a row per strategy.
 use super::Found;
 use anyhow::Context;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tidemill_drawing::sheet::{self, Anchor, through};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 16.0;
-/// Where bars of cost and of misses begin, and how long they may be.
+/// Left ends and largest lengths of the bars of cost and of misses.
 const COST: (f64, f64) = (300.0, 170.0);
 const MISSES: (f64, f64) = (560.0, 200.0);
 const ROW: f64 = 24.0;
@@ -17,7 +17,7 @@ const DAY: f64 = 120.0;
 /// Room for the title of a workload, the heads of its columns, and below.
 const HEAD: f64 = 50.0;
 const GAP: f64 = 22.0;
-/// Colours of the parts of the misses: turned away, late, below the accuracy.
+/// Colours of the kinds of misses: turned away, late, below the accuracy.
 const PARTS: [(&str, &str); 3] = [("f4", "turned away"), ("f3", "late"), ("f1", "accuracy below the level")];
 
 pub(super) fn write(path: &Path, all: &[Found]) -> anyhow::Result<()> {
@@ -42,7 +42,7 @@ fn draw(all: &[Found]) -> anyhow::Result<String> {
     }))
 }
 
-/// The load over the day, and the rates that the switched plans are for.
+/// Draws the load over the day, and the rates of the switched plans.
 fn draw_day(svg: &mut Markup, found: &Found, top: f64) {
     let (left, right) = (LEFT + 34.0, WIDTH - 20.0);
     let trace = &found.trace;
@@ -72,7 +72,7 @@ fn draw_day(svg: &mut Markup, found: &Found, top: f64) {
     }
 }
 
-/// Rows of one workload; where the next one begins.
+/// Draws the rows of one workload; returns the top of the next one.
 fn draw_bars(svg: &mut Markup, found: &Found, top: f64) -> f64 {
     let y = top + 22.0;
     sheet::text(svg, "panel", (LEFT, y), Anchor::Start, &found.title);

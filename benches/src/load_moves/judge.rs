@@ -1,11 +1,11 @@
-//! What a way to serve a day costs, and which records miss their levels.
+//! The cost of a strategy for a day, and the records that miss their levels.
 use super::day::Workload;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{Arrivals, Options, Sink, Spacing, Spell, Times, Trace, simulate};
 use tidemill_spec::publication::Publication;
 
-/// A way to serve a day.
+/// A strategy to serve a day.
 pub(super) struct Way {
     pub(super) name: String,
     pub(super) levels: Vec<Level>,
@@ -15,9 +15,9 @@ pub(super) struct Way {
 
 /// A plan in use.
 pub(super) struct Level {
-    /// The largest factor that it is made for.
+    /// The largest factor that it was planned for.
     pub(super) top: f64,
-    /// The factor at which a worker is as busy as it may be, or a link is full.
+    /// The factor at which a worker is as busy as allowed, or a link is full.
     pub(super) carries: f64,
     /// $/h.
     pub(super) compute: f64,
@@ -29,30 +29,30 @@ pub(super) struct Level {
     pub(super) solution: Solution,
 }
 
-/// What came of it. Parts are of all records of the day.
+/// The outcome of a strategy. Shares are of all records of the day.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Outcome {
     /// $ of the day.
     pub(super) cost: f64,
-    /// Turned away at the source: more than the plan carries.
+    /// Share turned away at the source, beyond the plan's capacity.
     pub(super) shed: f64,
-    /// Answered later than the level on latency, or not at all.
+    /// Share answered later than the latency level allows, or not at all.
     pub(super) late: f64,
-    /// Answered in time, with less accuracy than the level.
+    /// Share answered in time, with less accuracy than the level.
     pub(super) below: f64,
-    /// Mean accuracy of what was answered in time, in percent.
+    /// Mean accuracy of the answers in time, in percent.
     pub(super) accuracy: f64,
 }
 
 impl Outcome {
-    /// Records that miss a level.
+    /// Share of records that miss a level.
     pub(super) fn missed(&self) -> f64 {
         self.shed + self.late + self.below
     }
 }
 
 impl Way {
-    /// $ of the day: workers from switch to switch, and traffic of what is served.
+    /// Returns the $ of the day: workers from switch to switch, and traffic of the served records.
     pub(super) fn cost(&self, trace: &Trace) -> f64 {
         let each = self.spells.iter().map(|spell| {
             let level = &self.levels[spell.level];
@@ -64,14 +64,14 @@ impl Way {
     }
 }
 
-/// Parts of the trace within a spell.
+/// Clips the trace to a spell.
 fn clipped<'a>(trace: &'a Trace, spell: &'a Spell) -> impl Iterator<Item = (f64, f64, f64)> + 'a {
     let parts = trace.parts().map(|(from, to, factor)| (from.max(spell.begin), to.min(spell.end), factor));
     parts.filter(|(from, to, _)| to > from)
 }
 
-/// Simulates every spell with its plan: Poisson arrivals, what the plan does not carry turned away at the source. A switch
-/// takes effect at once; what is on the way then is served by the old plan.
+/// Simulates every spell with its plan and Poisson arrivals; load beyond the plan's capacity is turned away at the
+/// source. A switch takes effect at once; the old plan serves the records in flight.
 pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome { cost: way.cost(trace), ..Outcome::default() };
     let (mut due, mut good) = (0.0, 0.0);
@@ -85,7 +85,7 @@ pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Re
             outcome.shed += (factor - served) * (to - from) * workload.rate;
             parts.push((from - spell.begin, served / level.top));
         }
-        // One more part, so that the spell ends before the trace begins anew.
+        // One more part, so that the spell ends before the trace repeats.
         parts.push((length, 1.0));
         let times = Times::measured(&workload.inputs(), &level.assembly, &level.solution);
         let arrivals = Arrivals { spacing: Spacing::Poisson, trace: Some(Trace::new(parts)?) };

@@ -19,7 +19,7 @@ fn money(value: f64) -> String {
     if value >= 1.0 { format!("{value:.2} $") } else { format!("{value:.3} $") }
 }
 
-/// For the terminal.
+/// Returns a line for the terminal.
 pub(super) fn line(way: &Way, outcome: &Outcome) -> String {
     format!(
         "{:<62} {:>9} a day, shed {}, late {}, below the accuracy {}, {:.0} switches",

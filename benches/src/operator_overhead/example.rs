@@ -1,6 +1,6 @@
-//! What do engine and channels add to the bare call of each model of the example? Each record is a batch of its own, slowly
-//! enough that none waits for another; each operator is on a worker of its own, which is a slot of one process, a
-//! process, or a machine in a network namespace.
+//! Measures the overhead of engine and channels over the bare call of each model of the example. Each record is a batch
+//! of its own, at a rate at which none waits for another. Each operator has a worker of its own: a slot of one process,
+//! a process, or a machine in a network namespace.
 use super::now;
 use super::table::Row;
 use crate::network::Network;
@@ -39,18 +39,18 @@ const COMBINATIONS: [(&str, [&str; 3]); 2] = [
 ];
 /// Records a second of each source.
 const RATE: u32 = 20;
-/// Records whose bare calls are measured, and how often.
+/// Records with measured bare calls, and repetitions.
 const SAMPLES: usize = 200;
 const TIMES: usize = 3;
-/// Calls before that, which take longer.
+/// Warm-up calls, which take longer.
 const WARM: usize = 20;
-/// Workers of the plan, and their machines: all at one site, so that no link delays.
+/// Workers of the plan and their machines: all at one site, so that no link delays.
 const WORKERS: [(&str, &str); 4] =
     [("cameras", "hub-1"), ("models", "hub-2"), ("pairs", "hub-3"), ("answers", "hub-4")];
 const PAIR: &str = "pair";
 const MODELS: [&str; 3] = ["scene_features", "speech", "answerer"];
 
-/// The workflow with one variant each, and the plan, in a folder; paths of both.
+/// Writes the workflow with one variant each, and the plan; returns both paths.
 fn files(folder: &Path, variants: &[&str; 3]) -> anyhow::Result<(PathBuf, PathBuf)> {
     let repository = std::env::current_dir()?;
     let data = repository.join("examples/vqa/data");
@@ -93,7 +93,7 @@ fn files(folder: &Path, variants: &[&str; 3]) -> anyhow::Result<(PathBuf, PathBu
         ("out", "cameras", None),
     ] {
         let variant = variant.map_or_else(String::new, |id| format!(", variant: {id}, max_batch: 1"));
-        // A slot of its own for each: both models may compute at once.
+        // A slot for each: both models may compute at once.
         writeln!(
             text,
             "  - {{id: {operator}, operator: {operator}, worker: {worker}, slot_group: {operator}{variant}}}"
@@ -116,7 +116,7 @@ fn files(folder: &Path, variants: &[&str; 3]) -> anyhow::Result<(PathBuf, PathBu
     Ok((workflow, plan))
 }
 
-/// Milliseconds of each bare call, by operator: the operator as the engine has it, called without the engine.
+/// Measures the milliseconds of each bare call by operator: the engine's operator, called without the engine.
 fn bare(workflow: &Path, plan: &Path) -> anyhow::Result<BTreeMap<&'static str, Vec<f64>>> {
     let program = prepare(workflow, Some(plan), &[], &Silent)?.program;
     let mut times = BTreeMap::new();
@@ -141,7 +141,7 @@ fn bare(workflow: &Path, plan: &Path) -> anyhow::Result<BTreeMap<&'static str, V
     Ok(times)
 }
 
-/// Milliseconds of the join for each of its rows, those of both inputs one after the other, as they come.
+/// Measures the milliseconds of the join for each of its rows, those of both inputs in turn, as they arrive.
 fn joined(program: &Program, inputs: &[Vec<RecordBatch>]) -> anyhow::Result<Vec<f64>> {
     let bound = program.operators.get(PAIR).context("no join")?;
     let inputs: Vec<RecordBatch> =
@@ -161,7 +161,7 @@ fn joined(program: &Program, inputs: &[Vec<RecordBatch>]) -> anyhow::Result<Vec<
     Ok(taken)
 }
 
-/// Batches as one.
+/// Concatenates batches.
 fn whole(batches: &[RecordBatch]) -> anyhow::Result<RecordBatch> {
     let first = batches.first().context("no records")?;
     Ok(concat_batches(first.schema_ref(), batches)?)
@@ -179,7 +179,7 @@ fn calls(program: &Program, id: &str, input: &RecordBatch) -> anyhow::Result<(Ve
         if call >= WARM {
             taken.push(time);
         }
-        // Each record once.
+        // Keep each record's output once.
         if call < input.num_rows() {
             batches.append(&mut output.batches);
         }
@@ -187,7 +187,7 @@ fn calls(program: &Program, id: &str, input: &RecordBatch) -> anyhow::Result<(Ve
     Ok((taken, batches))
 }
 
-/// What was measured of an operator at one place, milliseconds: median and p99.
+/// Returns the figures of an operator at one place, milliseconds: median and p99.
 fn figures(report: &RunReport, stage: &str) -> anyhow::Result<[(LatencySummary, &'static str); 3]> {
     let stage = report.stages.iter().find(|one| one.stage == stage).context("no such stage")?;
     ensure!(stage.dead_letters.is_empty(), "{} has dead letters", stage.stage);
@@ -199,7 +199,8 @@ fn measured(name: String, times: LatencySummary) -> Measurement {
     Measurement::summed_up(name, "ms", samples, [times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms])
 }
 
-/// All of it: bare calls as baselines, then what the engine has of the same at each place; and the same as rows of a table.
+/// Measures the bare calls as baselines, then the same in the engine at each place. Returns the measurements and the
+/// rows of a table.
 pub(super) fn measure(options: &Options, binary: &Path) -> anyhow::Result<(Vec<Measurement>, Vec<Row>)> {
     let binary = binary.canonicalize().with_context(|| {
         format!("{} is not there: build it with `cargo build -p tidemill`", binary.display())

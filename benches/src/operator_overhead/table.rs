@@ -1,4 +1,4 @@
-//! The overheads as a table: what the engine and its channels add to the bare call, in percent of it.
+//! The overheads as a table: the time that the engine and its channels add to the bare call, in percent of it.
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
@@ -11,9 +11,9 @@ pub(super) struct Row {
     variant: String,
     place: String,
     bare: [f64; 2],
-    /// In the stage: waiting for its turn and computing. None: the engine does not measure it for this operator.
+    /// Waiting and computing in the stage. None: the engine does not measure it for this operator.
     inside: Option<[f64; 2]>,
-    /// From the stage before.
+    /// Transfer from the previous stage.
     transfer: [f64; 2],
 }
 
@@ -23,7 +23,7 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
 }
 
 impl Row {
-    /// Of bare calls, and of what waits, computes and comes.
+    /// Creates a row from bare calls, and from the times of waiting, computing and transfer.
     pub(super) fn new(
         operator: String,
         variant: &str,
@@ -44,7 +44,7 @@ impl Row {
         }
     }
 
-    /// Percent of the bare call that the engine adds around the call, and that the channel before it takes.
+    /// Returns the overhead of the engine around the call, and of the channel before it, in percent of the bare call.
     fn percents(&self) -> [Option<f64>; 4] {
         let part = |at: usize, more: f64| 100.0 * more / self.bare[at].max(1e-9);
         let exec = |at: usize| self.inside.map(|inside| part(at, inside[at] - self.bare[at]));

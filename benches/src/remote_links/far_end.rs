@@ -1,4 +1,4 @@
-//! The same links with the far end in a process of its own, on this host or in a network namespace of its own.
+//! The links with the far end in another process, on this host or in a network namespace.
 use super::{
     PATIENCE, ROUNDS_OF_PROCESSES, answer_pings, certificates, greeting, schema, send_all, send_pings,
     take_all,
@@ -14,14 +14,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use tidemill_link::remote::{Address, Certificates, Listener, Role, Security, dial};
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum What {
     Pings,
     Volume,
 }
 
-/// What the far end does: it listens, says where, and serves one connection.
+/// Task of the far end: it listens, prints its address, and serves one connection.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     what: What,
@@ -44,7 +44,7 @@ enum At {
     Unix(PathBuf),
 }
 
-/// Certificates of both ends lie in this folder.
+/// Variable with the folder of both ends' certificates.
 const CERTIFICATES: &str = "TIDEMILL_BENCH_CERTIFICATES";
 
 fn security(folder: &Path, protection: Protection) -> anyhow::Result<Security> {
@@ -58,7 +58,7 @@ fn security(folder: &Path, protection: Protection) -> anyhow::Result<Security> {
     Ok(Security::mutual(&files)?)
 }
 
-/// What the process of the far end does.
+/// Does the work of the far end's process.
 pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     let Task { what, width, link, at } = serde_json::from_str(task)?;
     let Some(protection) = link else {
@@ -95,19 +95,19 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Where far ends are started.
+/// Place of the far end's process.
 pub(super) struct Place {
     pub(super) name: &'static str,
-    /// A network namespace of its own.
+    /// Its network namespace, where it has one.
     pub(super) namespace: Option<Namespace>,
-    /// Where the far end listens.
+    /// Address at which the far end listens.
     pub(super) far: String,
-    /// Where the near end would.
+    /// Address for the near end.
     pub(super) near: String,
 }
 
 impl Place {
-    /// This program, where the far end is to be.
+    /// Returns a command that starts this program at the far end's place.
     pub(super) fn command(&self, folder: &Path) -> anyhow::Result<Command> {
         let own = std::env::current_exe()?;
         let mut command = match &self.namespace {
@@ -133,7 +133,7 @@ impl Place {
         Ok((child, line.trim().to_owned()))
     }
 
-    /// Microseconds of each ping, or GB/s.
+    /// Measures the microseconds of each ping, or GB/s.
     fn measure(&self, folder: &Path, task: &Task) -> anyhow::Result<Vec<f64>> {
         let (mut child, said) = self.start(folder, task)?;
         let result = near_end(folder, task, said);
@@ -168,7 +168,7 @@ fn near_end(folder: &Path, task: &Task, said: String) -> anyhow::Result<Vec<f64>
     }
 }
 
-/// A network namespace that is connected with this one, and is gone when this is dropped.
+/// A network namespace connected with this one; removed on drop.
 pub(super) struct Namespace(String);
 
 const NEAR: &str = "10.213.77.1";
@@ -192,7 +192,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The devices go with it.
+        // Also removes the devices.
         let _ = ip(&["netns", "del", &self.0]);
     }
 }
@@ -204,7 +204,7 @@ fn ip(arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All measurements with the far end in another process.
+/// Measures everything with the far end in another process.
 pub(super) fn measure() -> anyhow::Result<Vec<Measurement>> {
     let folder = tempfile::tempdir()?;
     let made = certificates()?;

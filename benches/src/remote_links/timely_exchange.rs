@@ -1,4 +1,4 @@
-//! The same bytes through timely's own exchange between two processes, one worker each.
+//! The bytes of the links through timely's own exchange between two processes, one worker each.
 use super::far_end::Place;
 use super::{VOLUME, WINDOW, now};
 use anyhow::{Context, anyhow, ensure};
@@ -10,7 +10,7 @@ use timely::dataflow::operators::{Exchange, Input, Inspect, Probe};
 use timely::dataflow::{InputHandle, ProbeHandle};
 use timely::{CommunicationConfig, Config, WorkerConfig};
 
-/// Bytes that are serialized at once: as a vector they would be one by one.
+/// Bytes serialized in one piece: a vector would be serialized byte by byte.
 #[derive(Clone)]
 struct Whole(Vec<u8>);
 
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// GB/s from the first process to the second, from the first record to when all is known to be there.
+/// Measures the GB/s from the first process to the second, from the first record until all are known to have arrived.
 fn carry(process: usize, addresses: Vec<String>, width: usize) -> anyhow::Result<f64> {
     let communication =
         CommunicationConfig::Cluster { threads: 1, process, addresses, report: false, zerocopy: false };
@@ -65,7 +65,7 @@ fn carry(process: usize, addresses: Vec<String>, width: usize) -> anyhow::Result
             return 0.0;
         }
         let times = VOLUME / width;
-        // As much as a channel of ours may have on its way.
+        // As many bytes in flight as our channels allow.
         let ahead = (WINDOW / width).max(1);
         let begin = now();
         for number in 0..times {
@@ -87,16 +87,16 @@ fn carry(process: usize, addresses: Vec<String>, width: usize) -> anyhow::Result
     rates.sum()
 }
 
-/// What the second process does: `WIDTH NEAR FAR`.
+/// Does the work of the second process: `WIDTH NEAR FAR`.
 pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     let parts: Vec<&str> = task.split(' ').collect();
     let [width, near, far] = parts.as_slice() else { return Err(anyhow!("not a task: {task}")) };
     carry(1, vec![(*near).to_owned(), (*far).to_owned()], width.parse()?).map(drop)
 }
 
-/// Of this process and one at the place.
+/// Measures the exchange between this process and one at the place.
 pub(super) fn measure(place: &Place, folder: &Path, width: usize) -> anyhow::Result<f64> {
-    // Free a moment ago; timely takes addresses, not sockets.
+    // A port that was free a moment ago; timely takes addresses, not sockets.
     let free = std::net::TcpListener::bind((place.near.as_str(), 0))?.local_addr()?.port();
     let far = if place.namespace.is_some() { 4101 } else { free_port()? };
     let (near, far) = (format!("{}:{free}", place.near), format!("{}:{far}", place.far));

@@ -1,21 +1,21 @@
-//! Days: the load, and what happens to machines and links. All seeds are those of the caller.
+//! Days: the load, and the events on machines and links. All seeds come from the caller.
 use anyhow::Context;
 use std::path::Path;
 use std::process::Command;
 use tidemill_simulator::Trace;
 
-/// Seconds of a moment: as long as between two looks of the controller.
+/// Seconds of a moment: the interval of the controller's looks.
 pub(super) const STEP: f64 = 10.0;
-/// Parts of the day in which a worker is away, and in which a link has a tenth of its rate.
+/// Shares of the day in which a worker is absent, and in which a link has a tenth of its rate.
 const LOST: (f64, f64) = (0.40, 0.55);
 const SLOW: (f64, f64) = (0.65, 0.80);
 
-/// What kind of day it is.
+/// The kind of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A curve over the day with bursts; a worker is lost for a while, and a link has a tenth of its rate for another one.
+    /// A curve over the day with bursts; for a while, a worker is lost, and later a link has a tenth of its rate.
     Bursty,
-    /// The same load all day, and nothing happens.
+    /// A constant load without events.
     Steady,
     /// The load triples for 20 s every five minutes.
     Spikes,
@@ -32,16 +32,16 @@ impl Kind {
         }
     }
 
-    /// The faults of its day.
+    /// Whether its day has faults.
     fn has_faults(self) -> bool {
         self == Self::Bursty
     }
 }
 
-/// What is so besides the load.
+/// The state of the machines and links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct State {
-    /// The worker that is lost at some time is not there.
+    /// The day's lost worker is absent.
     pub(super) is_lost: bool,
     /// The link has a tenth of its rate.
     pub(super) is_slow: bool,
@@ -50,7 +50,7 @@ pub(super) struct State {
 /// Ten seconds of a day.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Moment {
-    /// Seconds since the begin.
+    /// Seconds since the start of the day.
     pub(super) at: f64,
     /// The load, a factor on the nominal rates.
     pub(super) factor: f64,
@@ -65,7 +65,7 @@ pub(super) struct Day {
 }
 
 impl Day {
-    /// A day that is so many times as fast.
+    /// Creates a day, sped up by `compressed`.
     pub(super) fn new(root: &Path, kind: Kind, seed: u64, compressed: f64) -> anyhow::Result<Self> {
         let length = 86_400.0 / compressed;
         let count = (length / STEP) as usize;
@@ -92,7 +92,7 @@ impl Day {
         self.moments.iter().map(|moment| moment.factor).sum::<f64>() / self.moments.len().max(1) as f64
     }
 
-    /// The states that it has.
+    /// Returns the states of the day.
     pub(super) fn states(&self) -> Vec<State> {
         let mut all: Vec<State> = self.moments.iter().map(|moment| moment.state).collect();
         all.sort_unstable();
@@ -101,7 +101,7 @@ impl Day {
     }
 }
 
-/// A day of `scripts/bursty_trace.py`, as fast as this.
+/// Generates a day with `scripts/bursty_trace.py`, sped up by `compressed`.
 fn bursty(root: &Path, seed: u64, count: usize, compressed: f64) -> anyhow::Result<Vec<f64>> {
     let script = root.join("scripts/bursty_trace.py");
     let own = [

@@ -1,4 +1,5 @@
-//! Somebody who knows the day: of plans for all loads and states, the sequence that misses least, and costs least among those.
+//! The oracle, which knows the day: of plans for all loads and states, the sequence with the fewest misses, and the
+//! cheapest of those.
 use super::day::{STEP, State};
 use super::search::Plans;
 use super::ways::best;
@@ -8,12 +9,12 @@ use tidemill_cluster::replanning::assessment::{assessed, mark_of};
 use tidemill_cluster::replanning::load::{LEAST, STEP as LADDER};
 use tidemill_spec::plan::Plan;
 
-/// $ for a record that is missed: more than any plan could cost.
+/// $ for a missed record: more than any plan can cost.
 const MISSED: f64 = 1e3;
-/// Halvings of the range of loads that a plan carries.
+/// Halvings of the range of loads in the search for a plan's capacity.
 const HALVINGS: usize = 9;
 
-/// A plan that is in use.
+/// A plan in use.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
     pub(super) plan: Plan,
@@ -24,15 +25,15 @@ struct Candidate {
     workers: BTreeSet<String>,
     /// $ per hour.
     price: f64,
-    /// The largest factor at which it keeps all levels, by state.
+    /// By state, the largest factor at which it keeps all levels.
     carries: BTreeMap<State, f64>,
 }
 
-/// The plan of each moment, by dynamic programming over the whole day.
+/// Chooses the plan of each moment by dynamic programming over the complete day.
 pub(super) fn plans_of(world: &World<'_>, plans: &Plans) -> Vec<Chosen> {
     let candidates = candidates(world, plans);
     let moments = &world.day.moments;
-    // What is paid besides the later plan while it is made ready, by the plan before and after.
+    // Costs on top of the later plan while it is prepared, by the plans before and after.
     let change = |before: &Candidate, after: &Candidate| {
         let both: BTreeSet<String> = before.workers.union(&after.workers).cloned().collect();
         (world.price(&both) - after.price) * STEP / 3600.0 + 1e-9
@@ -72,7 +73,7 @@ pub(super) fn plans_of(world: &World<'_>, plans: &Plans) -> Vec<Chosen> {
     chosen
 }
 
-/// The best plans for all loads of the day in all of its states, and what each carries in each.
+/// Returns the best plans for all loads of the day in all of its states, and the capacity of each in each state.
 fn candidates(world: &World<'_>, plans: &Plans) -> Vec<Candidate> {
     let largest = world.day.largest() * LADDER;
     let mut all: BTreeMap<String, Plan> = BTreeMap::new();

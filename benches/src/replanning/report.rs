@@ -22,7 +22,7 @@ fn money(value: f64) -> String {
     if value >= 1.0 { format!("{value:.2} $") } else { format!("{value:.4} $") }
 }
 
-/// For the terminal.
+/// Returns a line for the terminal.
 pub(super) fn line(name: &str, of: &Lived) -> String {
     format!(
         "{name:<18} {:>10}, turned away {}, late {}, below the accuracy {}, {} changes",
@@ -114,7 +114,7 @@ fn row(found: &Found, (name, of): &(&'static str, Lived)) -> Value {
     })
 }
 
-/// The load, the cost and the misses over a day.
+/// Draws the load, the cost and the misses over a day.
 fn draw(found: &Found, path: &Path) -> anyhow::Result<()> {
     let minutes = |number: usize| number as f64 * STEP / 60.0;
     let line = |name: &str, values: Vec<f64>| Line {

@@ -1,4 +1,4 @@
-//! The planner of a controller, and what it found before: the same problem has the same plan.
+//! The controller's planner with a cache: equal problems have equal plans.
 use super::day::State;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use tidemill_optimizer::solution::Solution;
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::plan::Plan;
 
-/// A problem: the state of the world, the rate, the accuracy and the latency that are asked for.
+/// A problem: the state of the world, the rate, the wanted accuracy and latency.
 type Key = (State, u64, u64, u64);
 
-/// A plan that was found.
+/// A cached plan.
 #[derive(Clone)]
 struct Known {
     plan: Plan,
@@ -26,7 +26,7 @@ struct Known {
     expectation: Expectation,
 }
 
-/// What was found so far, for all ways of a workload on a day.
+/// All plans found, for all strategies of a workload on a day.
 #[derive(Default)]
 pub(super) struct Plans(RefCell<BTreeMap<Key, Option<Known>>>);
 

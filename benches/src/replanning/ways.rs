@@ -1,4 +1,5 @@
-//! What the plan is at each moment: one that stays, the controller's decisions, cheaper variants on a fixed fleet, an oracle.
+//! The strategies, which choose the plan of each moment: a fixed one, the controller's decisions, cheaper variants on a
+//! fixed fleet, an oracle.
 use super::day::{STEP, State};
 use super::oracle::Chosen;
 use super::search::{Planner, Plans};
@@ -19,32 +20,32 @@ use tidemill_optimizer::solution::Outcome;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::units::Rate;
 
-/// Seconds until the probes between workers have told that a link has another rate.
+/// Seconds until the probes between workers have reported the new rate of a link.
 const PROBED: f64 = 20.0;
 /// Seconds between two changes of accuracy scaling.
 const DWELL: f64 = 30.0;
 
-/// A way to have a plan at each moment.
+/// A strategy for the plan of each moment.
 pub(super) enum Way<'a> {
-    /// The first one, always.
+    /// Always the first plan.
     Fixed,
-    /// As the controller decides.
+    /// The controller's decisions.
     Auto(Box<Auto<'a>>),
     /// Cheaper variants on the same workers.
     Scaling(Box<Scaling>),
-    /// As somebody decides who knows the day.
+    /// The decisions of an oracle that knows the day.
     Oracle(Vec<Chosen>),
 }
 
 /// The controller.
 pub(super) struct Auto<'a> {
     pub(super) replanner: Replanner,
-    /// Which levels give way, in which order.
+    /// The levels that may be lowered, in order.
     degrade: Vec<LevelSetting>,
-    /// Counts the plans that it had.
+    /// Number of plans so far.
     changes: u64,
     pub(super) plans: &'a Plans,
-    /// When the state of now began, and the one before.
+    /// Start of the present state, and the previous state.
     since: f64,
     before: State,
     now: State,
@@ -63,7 +64,8 @@ impl<'a> Auto<'a> {
         }
     }
 
-    /// What the controller knows of machines and links: who is lost at once, links when they are probed.
+    /// Returns the controller's knowledge of machines and links: a lost worker is known at once, a link's rate after a
+    /// probe.
     fn known(&mut self, at: f64, state: State) -> State {
         if state != self.now {
             (self.before, self.now, self.since) = (self.now, state, at);
@@ -72,7 +74,7 @@ impl<'a> Auto<'a> {
         State { is_slow, ..state }
     }
 
-    /// Another plan, if it decides so.
+    /// Returns another plan, if it decides so.
     fn decide(
         &mut self,
         world: &World<'_>,
@@ -103,10 +105,10 @@ impl<'a> Auto<'a> {
 /// A fleet by type of machine and place.
 type Fleet = BTreeMap<(String, usize), u32>;
 
-/// Accuracy scaling (Loki, IPA): workers are bought once.
+/// Accuracy scaling (Loki, IPA): the set of workers is fixed.
 pub(super) struct Scaling {
     fleet: Fleet,
-    /// All of its machines are paid for.
+    /// All of its machines, which are paid for.
     pub(super) paid: BTreeSet<String>,
     loads: Loads,
     changed: f64,
@@ -114,7 +116,7 @@ pub(super) struct Scaling {
 }
 
 impl Scaling {
-    /// With the machines of a plan.
+    /// Takes the machines of a plan.
     pub(super) fn of(plan: &Plan, assembly: &Assembly) -> Self {
         let paid = workers(plan);
         let mut fleet = Fleet::new();
@@ -152,7 +154,7 @@ impl Scaling {
         Ok(found)
     }
 
-    /// The plan for a load; where the fleet does not carry it, for the most that it carries.
+    /// Returns the plan for a load, or for the largest load that the fleet carries.
     fn planned(&self, case: &Case, load: Load) -> anyhow::Result<Option<Plan>> {
         let at = |rate: f64| {
             let mut case = case.clone();
@@ -184,7 +186,7 @@ impl Scaling {
     }
 }
 
-/// What a way has come to.
+/// Totals of a strategy.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lived {
     pub(super) due: f64,
@@ -197,12 +199,12 @@ pub(super) struct Lived {
     /// $ of the day.
     pub(super) cost: f64,
     pub(super) changes: usize,
-    /// By moment: $ per hour, and records missed so far as a part of those of the day.
+    /// By moment: $ per hour, and missed records so far as a share of the day's.
     pub(super) curve: Vec<(f64, f64)>,
 }
 
 impl Way<'_> {
-    /// Lives through a day.
+    /// Runs the strategy through a day.
     pub(super) fn live(&mut self, world: &World<'_>, first: &Plan) -> anyhow::Result<Lived> {
         let mut all = Lived::default();
         let mut plan = first.clone();
@@ -210,7 +212,7 @@ impl Way<'_> {
         let mut before = State::default();
         for (number, moment) in world.day.moments.iter().enumerate() {
             let mut paid = workers(&plan);
-            // The plan before is paid for while this one is made ready.
+            // The previous plan is paid for while this one is prepared.
             let changes = next.take().is_some_and(|other| {
                 paid.extend(workers(&other));
                 plan = other;
@@ -265,7 +267,7 @@ impl Lived {
         self.curve.push((served.cost * 3600.0 / STEP, self.shed + self.late + self.below));
     }
 
-    /// Parts of all records.
+    /// Returns these records as a share of all.
     pub(super) fn part(&self, records: f64) -> f64 {
         records / self.due.max(1e-9)
     }
@@ -275,13 +277,13 @@ impl Lived {
         self.shed + self.late + self.below
     }
 
-    /// Percent, of what was answered in time.
+    /// Returns the mean accuracy of the answers in time, in percent.
     pub(super) fn mean_accuracy(&self) -> f64 {
         self.accuracy / self.good.max(1e-9)
     }
 }
 
-/// The best plan for a load in a state.
+/// Returns the best plan for a load in a state.
 pub(super) fn best(world: &World<'_>, plans: &Plans, state: State, factor: f64) -> Result<Plan, String> {
     let case = world.case(state, factor);
     Planner { plans, state }.best(&case, false).map(|best| best.plan)

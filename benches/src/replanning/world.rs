@@ -1,4 +1,4 @@
-//! What becomes of records under a plan: the simulator, ten seconds at a time, with the machines and links of that time.
+//! The fate of records under a plan: the simulator, ten seconds at a time, with the machines and links of that time.
 use super::day::{Day, Moment, STEP, State};
 use crate::setups::written;
 use anyhow::Context;
@@ -21,21 +21,22 @@ use tidemill_spec::plan::{Plan, SOURCE_DEVICE};
 use tidemill_spec::units::{Bandwidth, Percentile, Rate, TimeSpan};
 use tidemill_spec::workflow::{LatencySlo, Slo};
 
-/// Seconds at the begin of a simulation that count for nothing.
+/// Seconds at the start of a simulation that are not counted.
 const WARM_UP: f64 = 2.0;
-/// Seconds until what a lost worker had goes on elsewhere: two until it is noticed, and the restart.
+/// Seconds until the work of a lost worker continues elsewhere: two for the detection, and the restart.
 const OUTAGE: f64 = 5.0;
-/// Seconds that sinks pause while a plan follows another one: p99 of `scripts/plan_changes.sh` at its sink `texts`, which has rows all the time.
+/// Seconds that sinks pause during a change of plans: p99 of `scripts/plan_changes.sh` at its sink `texts`, which
+/// always has rows.
 const PAUSE: f64 = 0.514;
-/// Rate of a link of which the files say none.
+/// Rate of a link without a rate in the files.
 const LINK: Bandwidth = Bandwidth(50_000_000);
 
-/// Something to plan for.
+/// A planned workload.
 pub(super) struct Workload {
     pub(super) title: String,
-    /// Records per second that the factor 1 stands for.
+    /// Records per second at factor 1.
     pub(super) rate: f64,
-    /// With all machines and links as they should be.
+    /// The case with all machines and links intact.
     pub(super) case: Case,
     pub(super) slo: Slo,
     /// Least accuracy in percent.
@@ -43,7 +44,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// The published models, and our own.
+    /// Returns the published models, and our own.
     pub(super) fn all(root: &Path) -> anyhow::Result<Vec<Self>> {
         let limit = LatencySlo { percentile: Percentile(99.0).into(), below: TimeSpan(2_000_000_000).into() };
         let folder = |name: &str| root.join("examples").join(name);
@@ -63,10 +64,10 @@ impl Workload {
         let asked = PlanningOptions {
             infrastructure: Some(folder.join("infrastructure.yaml")),
             profiles: vec![folder.join(profile)],
-            // The load is what comes: no level says how much that is.
+            // The load is given by the day, not by a level.
             problem: Options { latency, without: [Level::Rate].into(), ..Options::default() },
             gap: 1e-6,
-            // Less than a controller takes: there are hundreds of searches.
+            // Less than a controller's limit: there are hundreds of searches.
             time_limit: TimeSpan(3_000_000_000),
             keep_idle: false,
             solver: SolverName::Microlp,
@@ -84,7 +85,7 @@ impl Workload {
     }
 }
 
-/// Gives every machine a name and every link a rate, as a cluster has it.
+/// Names every machine and gives every link a rate, as in a cluster.
 fn named(infrastructure: &mut Infrastructure) {
     for tier in &mut infrastructure.tiers {
         let id = tier.id.value.clone();
@@ -102,33 +103,33 @@ fn named(infrastructure: &mut Infrastructure) {
 pub(super) struct World<'a> {
     pub(super) workload: &'a Workload,
     pub(super) day: &'a Day,
-    /// The worker that is away for a while.
+    /// The temporarily absent worker.
     pub(super) lost: String,
 }
 
-/// What became of the records of a moment.
+/// Records and costs of a moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
-    /// Records that came.
+    /// Arrived records.
     pub(super) due: f64,
-    /// Turned away: more than the plan carries, or nobody was there.
+    /// Records turned away, beyond the plan's capacity or for lack of a worker.
     pub(super) shed: f64,
-    /// Later than the level on latency.
+    /// Records later than the latency level.
     pub(super) late: f64,
-    /// In time, with less accuracy than the level.
+    /// Records in time, with less accuracy than the level.
     pub(super) below: f64,
-    /// In time.
+    /// Records in time.
     pub(super) good: f64,
     /// Percent.
     pub(super) accuracy: f64,
     /// $.
     pub(super) cost: f64,
-    /// What the controller measures meanwhile.
+    /// The controller's measurements meanwhile.
     pub(super) late_figures: Late,
 }
 
 impl World<'_> {
-    /// Machines and links of a state.
+    /// Returns the machines and links of a state.
     pub(super) fn infrastructure(&self, state: State) -> Infrastructure {
         let mut infrastructure = self.workload.case.infrastructure.clone();
         if state.is_slow {
@@ -148,7 +149,7 @@ impl World<'_> {
         infrastructure
     }
 
-    /// The planning problem of a state at a load.
+    /// Returns the planning problem of a state at a load.
     pub(super) fn case(&self, state: State, factor: f64) -> Case {
         let mut case = self.workload.case.clone();
         case.infrastructure = self.infrastructure(state);
@@ -156,7 +157,7 @@ impl World<'_> {
         case
     }
 
-    /// The plan after a worker was lost: what it had goes where the controller would have it go.
+    /// Returns the plan after the loss of a worker, whose operators move as the controller would move them.
     pub(super) fn moved(&self, plan: &Plan, state: State) -> Plan {
         let infrastructure = self.infrastructure(state);
         let there: BTreeMap<&str, (&str, &str)> = infrastructure
@@ -192,7 +193,7 @@ impl World<'_> {
         as_placed(plan, &places.collect(), &infrastructure)
     }
 
-    /// $ per hour of workers.
+    /// Returns the $ per hour of workers.
     pub(super) fn price(&self, workers: &BTreeSet<String>) -> f64 {
         let tiers = self.workload.case.infrastructure.tiers.iter();
         let all = tiers.flat_map(|tier| tier.workers.iter());
@@ -203,7 +204,7 @@ impl World<'_> {
         .sum()
     }
 
-    /// Simulates a moment under a plan. `paid`: the workers that are paid for; `changes`: a plan follows another one meanwhile.
+    /// Simulates a moment under a plan. `paid`: the paid workers; `changes`: the plan changes meanwhile.
     pub(super) fn serve(
         &self,
         plan: &Plan,
@@ -227,7 +228,7 @@ impl World<'_> {
             Ok::<_, anyhow::Error>((assembly, solution))
         };
         let Ok((assembly, solution)) = found(&case) else {
-            // The plan has a worker that is not there.
+            // The plan uses an absent worker.
             served.shed = served.due;
             return Ok(served);
         };
@@ -261,7 +262,7 @@ impl World<'_> {
         Ok(served)
     }
 
-    /// Records that are lost while what a lost worker had is started elsewhere.
+    /// Counts the records lost while the work of a lost worker is started elsewhere.
     pub(super) fn outage(&self, served: &mut Served) {
         let part = OUTAGE / STEP;
         for kept in [&mut served.late, &mut served.good, &mut served.below] {
@@ -270,7 +271,8 @@ impl World<'_> {
         served.shed += (served.due - served.shed) * part;
     }
 
-    /// What the controller measures: sources give what comes, and what the plan does not carry is lost on its way.
+    /// Returns the controller's measurements: sources emit all arrivals, and those beyond the plan's capacity are lost
+    /// in transit.
     fn figures(&self, rate: f64, carried: f64, latency_ms: Option<f64>) -> Late {
         let sources = self.workload.case.workflow.sources.iter().map(|source| {
             let given = SourceRate { asked: None, given: rate, has_begun: true, is_live: true };
@@ -288,7 +290,7 @@ impl World<'_> {
     }
 }
 
-/// The machines of a plan.
+/// Returns the machines of a plan.
 pub(super) fn workers(plan: &Plan) -> BTreeSet<String> {
     let own = plan.workers.iter().filter(|worker| worker.worker_type != SOURCE_DEVICE);
     own.map(|worker| worker.id.clone()).collect()

@@ -1,4 +1,4 @@
-//! Costs as bars of two parts, a row a planner, a panel a case.
+//! Costs as bars of two parts, a row per planner, a panel per case.
 use super::contest::Row;
 use anyhow::Context;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use tidemill_drawing::axis::{Axis, short, ticks};
 use tidemill_drawing::markup::Markup;
 use tidemill_drawing::sheet::{self, Anchor, through};
 
-/// A drawing of panels, two beside each other.
+/// A drawing of panels in two columns.
 pub(super) struct Bars {
     pub(super) title: String,
     pub(super) panels: Vec<Panel>,
@@ -25,9 +25,9 @@ pub(super) struct Bar {
     pub(super) name: &'static str,
     /// Compute and network; none: no plan.
     pub(super) cost: Option<(f64, f64)>,
-    /// Totals by other percentiles: the ends of the error bar. None: no plan there.
+    /// Totals at other percentiles: the ends of the error bar. None: no plan there.
     pub(super) others: Vec<(&'static str, Option<f64>)>,
-    /// Part of the cost that is not proven, where that is more than nothing.
+    /// Unproven share of the cost, where it is above zero.
     pub(super) gap: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ impl Bars {
     }
 }
 
-/// An error bar between two places.
+/// Draws an error bar between two places.
 fn whisker(svg: &mut Markup, (from, to): (f64, f64), y: f64) {
     let end = |x: f64| [(x, y - 4.0), (x, y + 4.0)];
     let strokes = [[(from, y), (to, y)], end(from), end(to)];
@@ -100,7 +100,7 @@ impl Panel {
 }
 
 impl Bar {
-    /// A row's bar.
+    /// Creates the bar of a row.
     pub(super) fn of(row: &Row, others: Vec<(&'static str, Option<f64>)>) -> Self {
         let name =
             if row.planner.ends_with("one operator a worker") { "exact, one each" } else { row.planner };

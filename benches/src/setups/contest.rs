@@ -1,4 +1,4 @@
-//! The planners beside each other, and what is kept of a plan.
+//! The compared planners, and the recorded facts of a plan.
 use super::inputs::{Family, Wanted};
 use crate::machine::{Machine, machine};
 use crate::parts::cpu_microseconds;
@@ -33,7 +33,8 @@ const fn alone(name: &'static str, planner: fn() -> Box<dyn Planner>) -> Entrant
     Entrant { name, one_operator: true, planner }
 }
 
-/// In the order of all figures. Workers are shared except where the name says otherwise: that is the rivals' best case.
+/// The planners in the order of all figures. Workers are shared except where the name says otherwise: that is the
+/// rivals' best case.
 pub(super) const ENTRANTS: [Entrant; 7] = [
     shared("exact", || Box::new(Exact)),
     alone("exact, one operator a worker", || Box::new(Exact)),
@@ -55,63 +56,63 @@ pub(super) const BY_ITS_RULE: [Entrant; 5] = [
     alone("cloud-only, one operator a worker", || Box::new(CloudOnly)),
 ];
 
-/// A plan, or that there is none.
+/// A plan, or the fact that there is none.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) family: &'static str,
     /// Machines.
     pub(super) infrastructure: &'static str,
     pub(super) planner: &'static str,
-    /// What is varied beyond rate and accuracy, in the unit of the figure.
+    /// The value varied beyond rate and accuracy, in the unit of the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) varied: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) case: Option<&'static str>,
     /// Requests per second.
     pub(super) rate: f64,
-    /// In percent.
+    /// Percent.
     pub(super) least_accuracy: f64,
     pub(super) percentile: f64,
     pub(super) status: &'static str,
-    /// Per hour.
+    /// Cost per hour.
     pub(super) total: Option<f64>,
     pub(super) compute: Option<f64>,
     pub(super) network: Option<f64>,
-    /// Part of the cost that is not proven.
+    /// Unproven share of the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gap: Option<f64>,
     pub(super) accuracy: Option<f64>,
-    /// Processor time of planning.
+    /// Processor time of planning, milliseconds.
     pub(super) milliseconds: f64,
     pub(super) models: String,
     pub(super) workers: String,
-    /// Workers in use by price and place: what makes one plan another.
+    /// Workers in use by price and place, which distinguish plans.
     #[serde(skip)]
     pub(super) kinds: String,
-    /// Which operator runs where, with the share of its records.
+    /// Operators by worker, with the shares of their records.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) placement: BTreeMap<String, Vec<(String, f64)>>,
 }
 
 impl Row {
-    /// With what is varied.
+    /// Sets the varied value.
     pub(super) fn at(self, varied: f64) -> Self {
         Self { varied: Some(varied), ..self }
     }
 
-    /// Without who runs what.
+    /// Removes the placement.
     pub(super) fn brief(self) -> Self {
         Self { placement: BTreeMap::new(), ..self }
     }
 
-    /// With the name of the case.
+    /// Sets the name of the case.
     pub(super) fn in_case(self, case: &'static str) -> Self {
         Self { case: Some(case), ..self }
     }
 }
 
 impl Row {
-    /// One line for the terminal.
+    /// Returns a line for the terminal.
     pub(super) fn line(&self) -> String {
         let cost = self.total.map_or("-".to_owned(), |total| format!("{total:.4}"));
         let gap = self.gap.filter(|gap| *gap > 1e-5).map(|gap| format!(" gap {:.2} %", 100.0 * gap));
@@ -133,10 +134,10 @@ impl Row {
     }
 }
 
-/// How far to search.
+/// Effort of the search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// Seconds by the clock for one plan.
+    /// Time limit for one plan, seconds.
     pub(super) longest: f64,
 }
 
@@ -145,7 +146,7 @@ pub(super) fn plan(entrant: Entrant, family: &Family, wanted: Wanted, effort: Ef
     plan_changed(entrant, family, wanted, effort, |_| ())
 }
 
-/// Plans a workload on a problem that was changed.
+/// Plans a workload on a changed problem.
 pub(super) fn plan_changed(
     entrant: Entrant,
     family: &Family,
@@ -189,7 +190,7 @@ pub(super) fn plan_changed(
     })
 }
 
-/// Six digits behind the point.
+/// Rounds to six digits after the point.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
@@ -204,14 +205,14 @@ fn status(status: Status, bound: Option<f64>) -> &'static str {
     }
 }
 
-/// Chosen models of the operators that have a choice.
+/// Returns the chosen models of the operators with a choice.
 fn models(problem: &Problem, solution: &Solution) -> String {
     let chosen = problem.operators.iter().zip(&solution.variants);
     let chosen = chosen.filter(|(operator, _)| operator.variants.len() > 1);
     chosen.map(|(operator, &variant)| operator.variants[variant].id.as_str()).collect::<Vec<_>>().join(" + ")
 }
 
-/// Workers in use by type and place.
+/// Returns the workers in use by type and place.
 fn workers(problem: &Problem, solution: &Solution) -> String {
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for worker in &solution.workers {
@@ -224,7 +225,7 @@ fn workers(problem: &Problem, solution: &Solution) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Workers in use by price and place.
+/// Returns the workers in use by price and place.
 fn kinds(problem: &Problem, solution: &Solution) -> String {
     let classes = solution.workers.iter().map(|worker| &problem.worker_classes[worker.class]);
     let mut kinds: Vec<String> = classes.map(|class| format!("{}@{}", class.price, class.location)).collect();
@@ -232,7 +233,7 @@ fn kinds(problem: &Problem, solution: &Solution) -> String {
     kinds.join(" ")
 }
 
-/// Shares of the operators by worker class.
+/// Returns the shares of the operators by worker class.
 fn placement(problem: &Problem, solution: &Solution) -> BTreeMap<String, Vec<(String, f64)>> {
     let mut all: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
     for hosting in &solution.hostings {
@@ -248,14 +249,14 @@ fn placement(problem: &Problem, solution: &Solution) -> BTreeMap<String, Vec<(St
     all
 }
 
-/// Rows of one question with what a reader needs to judge them.
+/// Rows of one question with the facts needed to judge them.
 #[derive(Serialize)]
 struct Result<'a> {
     schema: u32,
     question: &'a str,
     name: &'a str,
     machine: Machine,
-    /// What the inputs are.
+    /// Description of the inputs.
     inputs: Vec<String>,
 }
 
@@ -280,7 +281,7 @@ pub(super) fn write(
 
 #[cfg(test)]
 impl Row {
-    /// Nothing planned.
+    /// Returns an empty row.
     pub(super) fn empty() -> Self {
         Self {
             family: "published",

@@ -1,11 +1,11 @@
-//! Cost over the rate where all that leaves the edge has to fit into 10 Mbps, medium setup.
+//! Cost over the rate with 10 Mbps for all traffic that leaves the edge, medium setup.
 use super::contest::{ENTRANTS, Row, plan_changed};
 use super::inputs::{Setup, Wanted};
 use super::lines::{Lines, Panel};
 use super::{Bench, steps};
 use tidemill_optimizer::problem::Problem;
 
-/// Bytes per second over the edge's links, in all.
+/// Bytes per second over all links of the edge.
 const CAP: f64 = 10e6 / 8.0;
 
 pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
@@ -41,7 +41,7 @@ pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Bounds every route to a higher tier; with two tiers that is what leaves the edge.
+/// Bounds every route to a higher tier; with two tiers, this is all traffic that leaves the edge.
 fn cap(problem: &mut Problem) {
     let tiers: Vec<usize> = problem.locations.iter().map(|location| location.tier).collect();
     for (from, routes) in problem.routes.iter_mut().enumerate() {

@@ -61,7 +61,7 @@ impl Setup {
     }
 }
 
-/// What is planned.
+/// A planned workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wanted {
     /// Machines.
@@ -78,18 +78,18 @@ pub(super) struct Wanted {
 
 /// Files with figures of one kind of models.
 pub(super) struct Family {
-    /// In results and file names.
+    /// Name in results and files.
     pub(super) id: &'static str,
-    /// In titles.
+    /// Name in titles.
     pub(super) title: &'static str,
-    /// Of costs.
+    /// Unit of costs.
     pub(super) unit: &'static str,
     pub(super) max_utilization: f64,
-    /// Our requests per published one: our models are much smaller.
+    /// Our requests per published request: our models are much smaller.
     pub(super) rate_factor: f64,
     /// The least and the largest accuracy of its models.
     pub(super) accuracies: (f64, f64),
-    /// How its figures were made, in words.
+    /// Description of the origin of its figures.
     pub(super) notes: Vec<String>,
     workflow: Workflow,
     profile: Profile,
@@ -98,7 +98,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The published figures; `root` is the folder of the repository.
+    /// Loads the published figures; `root` is the repository's folder.
     pub(super) fn published(root: &Path) -> anyhow::Result<Self> {
         let folder = root.join("examples/published-vqa");
         let workflow = Workflow::load(folder.join("workflow.yaml")).map_err(written)?;
@@ -124,7 +124,7 @@ impl Family {
         Ok(family)
     }
 
-    /// Our own models with rates that load the smallest machine about as the published ones do.
+    /// Loads our own models, with rates that load the smallest machine about as the published ones do.
     pub(super) fn own(root: &Path, published: &Self) -> anyhow::Result<Self> {
         let folder = root.join("examples/vqa");
         let workflow = Workflow::load(folder.join("workflow.yaml")).map_err(written)?;
@@ -164,7 +164,7 @@ impl Family {
         Ok(family)
     }
 
-    /// The setup's own workload.
+    /// Returns the setup's own workload.
     pub(super) fn wanted(&self, setup: Setup) -> Wanted {
         Wanted {
             setup,
@@ -175,7 +175,7 @@ impl Family {
         }
     }
 
-    /// The accuracy that lies in the range of this family's models as a published one lies in that of its models.
+    /// Maps a published accuracy to the same position in the range of this family's models.
     pub(super) fn accuracy(&self, published: f64) -> f64 {
         const PUBLISHED: (f64, f64) = (54.02, 58.33);
         if self.accuracies == PUBLISHED {
@@ -186,7 +186,7 @@ impl Family {
         ((low + part * (high - low)) * 10.0).round() / 10.0
     }
 
-    /// The problem.
+    /// Returns the planning problem.
     pub(super) fn problem(&self, wanted: Wanted) -> anyhow::Result<Problem> {
         let inputs = Inputs {
             workflow: &self.workflow,
@@ -218,8 +218,8 @@ impl Family {
         Ok(())
     }
 
-    /// Seconds of the smallest machine (2 vCPU, the first type of the medium setup) for a request: by the models that take
-    /// least of those that are accurate enough, and by the most accurate ones.
+    /// Returns the seconds of the smallest machine (2 vCPU, the first type of the medium setup) per request: with the
+    /// fastest sufficiently accurate models, and with the most accurate ones.
     fn seconds(&self, wanted: Wanted) -> anyhow::Result<[f64; 2]> {
         let problem = self.problem(wanted)?;
         let AccuracyModel::Table(rows) = &problem.accuracy else {
@@ -241,7 +241,7 @@ impl Family {
     }
 }
 
-/// Diagnostics as an error.
+/// Converts diagnostics to an error.
 pub(crate) fn written(found: tidemill_spec::diagnostic::Diagnostics) -> anyhow::Error {
     anyhow::anyhow!("{}", found.render(false))
 }
@@ -252,7 +252,7 @@ fn infrastructures(root: &Path) -> anyhow::Result<Vec<Infrastructure>> {
     Setup::ALL.into_iter().map(load).collect()
 }
 
-/// All candidate models as if they were here: only their figures count.
+/// Returns all candidate models as if they were installed: only their figures count.
 pub(crate) fn models(workflow: &Workflow) -> anyhow::Result<Models> {
     let mut models = Models::new();
     for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {

@@ -1,11 +1,11 @@
-//! Costs as lines over what is varied, panels beside each other with one legend.
+//! Costs as lines over a varied value, in panels side by side with one legend.
 use anyhow::Context;
 use std::path::Path;
 use tidemill_drawing::axis::{Axis, short, ticks};
 use tidemill_drawing::markup::Markup;
 use tidemill_drawing::sheet::{self, Anchor, through};
 
-/// A drawing of panels beside each other.
+/// A drawing of panels side by side.
 pub(super) struct Lines {
     pub(super) title: String,
     pub(super) panels: Vec<Panel>,
@@ -14,7 +14,7 @@ pub(super) struct Lines {
 /// Lines with one scale.
 pub(super) struct Panel {
     pub(super) title: String,
-    /// What stands below.
+    /// Label of the horizontal axis.
     pub(super) across: String,
     /// Unit of the costs.
     pub(super) unit: &'static str,
@@ -23,13 +23,13 @@ pub(super) struct Panel {
     pub(super) changes: Vec<(f64, f64)>,
 }
 
-/// One planner's cost; the same names in all panels.
+/// One planner's cost; all panels have the same names.
 pub(super) struct Line {
     pub(super) name: String,
-    /// Which colour, 0 to 6.
+    /// Number of the colour, 0 to 6.
     pub(super) colour: usize,
     pub(super) dashed: bool,
-    /// From left to right; no cost: no plan.
+    /// Points from left to right; no cost: no plan.
     pub(super) points: Vec<(f64, Option<f64>)>,
 }
 
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// Later lines lie on top: earlier ones are thicker, so that they are seen where costs are equal.
+/// Later lines lie on top: earlier ones are thicker, so that they stay visible where costs are equal.
 fn thickness(colour: usize) -> f64 {
     [1.8, 2.2, 5.0, 2.6, 2.6, 3.4, 6.5][colour.min(6)]
 }
@@ -111,7 +111,7 @@ impl Panel {
         self.lines.iter().flat_map(|line| &line.points)
     }
 
-    /// The range of what is varied, and the highest cost.
+    /// Returns the range of the varied value, and the highest cost.
     fn extent(&self) -> ((f64, f64), f64) {
         let range = self
             .points()

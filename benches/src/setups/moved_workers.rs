@@ -33,7 +33,7 @@ fn place(problem: &mut Problem, mut at_edge: usize) {
     let highest = (0..problem.locations.len()).max_by_key(|&at| problem.locations[at].tier);
     let (Some(edge), Some(cloud)) = (lowest, highest) else { return };
     for class in order {
-        // Machines of the medium setup are listed one by one, or as a class that stays together.
+        // Machines of the medium setup are listed one by one, or as a class that is not split.
         let worker = &mut problem.worker_classes[class];
         let here = at_edge >= worker.count as usize;
         worker.location = if here { edge } else { cloud };

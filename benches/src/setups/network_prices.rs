@@ -1,13 +1,13 @@
-//! Cost over the price of traffic, medium setup, and where the plan changes.
+//! Cost over the price of traffic, medium setup, and the prices at which the plan changes.
 use super::contest::{ENTRANTS, Row, plan_changed};
 use super::inputs::{Family, Setup};
 use super::lines::{Lines, Panel};
 use super::{Bench, everyone, steps};
 use tidemill_optimizer::problem::Problem;
 
-/// What is priced, in bytes: prices are per GB.
+/// Bytes per GB, the unit of prices.
 const GB: f64 = 1e9;
-/// Changes are found to this difference of prices.
+/// Precision of the prices at which plans change.
 const FINE: f64 = 1e-3;
 
 pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
@@ -45,7 +45,7 @@ fn panel(family: &Family, rate: f64, lines: Vec<super::lines::Line>, changes: Ve
     Panel { title, across: across.into(), unit: family.unit, lines, changes }
 }
 
-/// A price for all traffic to a higher tier.
+/// Sets a price for all traffic to a higher tier.
 fn reprice(problem: &mut Problem, price: f64) {
     let tiers: Vec<usize> = problem.locations.iter().map(|location| location.tier).collect();
     for (from, routes) in problem.routes.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ fn reprice(problem: &mut Problem, price: f64) {
     }
 }
 
-/// Plans on both sides of every change between two prices.
+/// Plans both sides of every change between two prices.
 fn changes_between(
     low: &Row,
     high: &Row,
@@ -76,8 +76,8 @@ fn changes_between(
     Ok(changes)
 }
 
-/// Whether plans have the same models and kinds of workers; shares move a little with every price, and single machines of
-/// a kind have figures that differ by a few percent.
+/// Whether plans have the same models and kinds of workers; shares move a little with every price, and the figures of
+/// single machines of a kind differ by a few percent.
 fn is_same(one: &Row, other: &Row) -> bool {
     (&one.models, &one.kinds) == (&other.models, &other.kinds)
 }

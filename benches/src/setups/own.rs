@@ -4,16 +4,16 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::{AfterPause, BatchTime, How, Machine, Profile, Service};
 use tidemill_spec::units::{HourlyPrice, TimeSpan, TransferPrice};
 
-/// The type of our measured machine of 2 vCPU (`examples/vqa/infrastructure.yaml`).
+/// The type of our measured machine with 2 vCPU (`examples/vqa/infrastructure.yaml`).
 const MEASURED: &str = "large";
-/// The published type of 2 vCPU.
+/// The published type with 2 vCPU.
 const SMALLEST: &str = "cpu-1";
-/// Our operators and the published ones that do the same.
+/// Our operators and the corresponding published ones.
 const SAME: [(&str, &str); 3] =
     [("scene_features", "extract_image_feature"), ("speech", "speech_recognition"), ("answerer", "vqa")];
 
-/// Units per hour: 1 for 2 vCPU, 1.5 for 8 and 3 for a V100 are published; other sizes lie on the power of the number of
-/// processors through the first two, `(vcpu / 2)^0.2925`.
+/// Returns the units per hour: 1 for 2 vCPU, 1.5 for 8 and 3 for a V100 are published; other sizes follow the power of
+/// the number of processors through the first two, `(vcpu / 2)^0.2925`.
 fn units(vcpu: Option<f64>) -> f64 {
     let power = 1.5f64.ln() / 4f64.ln();
     vcpu.map_or(3.0, |vcpu| (vcpu / 2.0).powf(power))
@@ -24,7 +24,7 @@ const UP: f64 = 0.1;
 const DOWN: f64 = 0.3;
 const GB: f64 = 1e9;
 
-/// Replaces the prices by published units.
+/// Replaces the prices with published units.
 pub(super) fn price(infrastructure: &mut Infrastructure) {
     for worker in infrastructure.tiers.iter_mut().flat_map(|tier| &mut tier.workers.value) {
         worker.price.value = HourlyPrice(units(worker.vcpu.as_ref().map(|vcpu| vcpu.value)));
@@ -35,8 +35,8 @@ pub(super) fn price(infrastructure: &mut Infrastructure) {
     }
 }
 
-/// Adds figures of the published machines: times on 2 vCPU as measured, on others times the published ratio to 2 vCPU of
-/// the operator that does the same (geometric mean over its models, 75th percentile).
+/// Adds figures of the published machines: measured times on 2 vCPU, and on others these times the published ratio of
+/// the corresponding operator to 2 vCPU (geometric mean over its models, 75th percentile).
 pub(super) fn predicted(measured: &Profile, published: &Profile) -> anyhow::Result<Profile> {
     let mut profile = measured.clone();
     for machine in &published.machines {
@@ -71,7 +71,7 @@ pub(super) fn predicted(measured: &Profile, published: &Profile) -> anyhow::Resu
     Ok(profile)
 }
 
-/// How the figures were made.
+/// Describes the origin of the figures.
 pub(super) fn notes(published: &Profile) -> anyhow::Result<Vec<String>> {
     let mut notes = vec![format!(
         "our models: prices in published units, 1 for 2 vCPU, 1.5 for 8, 3 for a V100, between and beyond (vcpu / 2)^0.2925: \
@@ -93,7 +93,7 @@ pub(super) fn notes(published: &Profile) -> anyhow::Result<Vec<String>> {
     Ok(notes)
 }
 
-/// Published time of an operator on a type of machine, as a part of that on 2 vCPU.
+/// Returns the ratio of an operator's published time on a type of machine to that on 2 vCPU.
 fn ratio(published: &Profile, operator: &str, worker_type: &str) -> anyhow::Result<f64> {
     let time = |service: &Service| Some(service.batches.first()?.p75?.0 as f64);
     let mut logs = Vec::new();

@@ -1,4 +1,4 @@
-//! Cost of every setup by every planner, planned again with other percentiles of the service times.
+//! Cost of every setup by every planner, also planned with other percentiles of the service times.
 use super::bars::{Bar, Bars, Panel};
 use super::contest::{BY_ITS_RULE, Row, plan};
 use super::inputs::{Setup, Wanted};

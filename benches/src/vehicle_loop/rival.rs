@@ -1,6 +1,6 @@
-//! The rival: a loop over videos as somebody writes it who wants it to win. Camera after camera: frames from a pipe of
-//! ffmpeg, detected, cut out and embedded in batches, followed by the tracker's own functions; at the end the tracks of
-//! all cameras are linked at once. Nothing is checked twice, nothing waits for anything else, nothing is kept for recovery.
+//! The rival: a loop over videos, written to win. It handles camera after camera: frames from a pipe of ffmpeg are
+//! detected, cut out and embedded in batches, and followed by the tracker's own functions; at the end the tracks of all
+//! cameras are linked at once. It has no repeated checks, no waiting and no recovery.
 use crate::model_stage::Stage;
 use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use tidemill_operators::video::program;
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
 
-/// What the loop has to do.
+/// The task of the loop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
     /// Manifest of the detector.
@@ -28,35 +28,35 @@ pub(crate) struct Task {
     /// Manifest of the embedding.
     pub(crate) appearance: PathBuf,
     pub(crate) backend: String,
-    /// Frames and boxes of a call of the models.
+    /// Frames and boxes per call of the models.
     pub(crate) batches: [usize; 2],
-    /// Milliseconds from a frame to the next.
+    /// Milliseconds between two frames.
     pub(crate) between_frames: i64,
     pub(crate) likeness: f64,
-    /// Milliseconds from one camera to the next.
+    /// Most milliseconds between two cameras.
     pub(crate) within: i64,
     /// The videos `CAMERA.mp4`.
     pub(crate) clips: PathBuf,
     pub(crate) threads: usize,
-    /// For the lines, and for what the loop says of itself.
+    /// Files for the lines, and for the loop's own report.
     pub(crate) out: PathBuf,
     pub(crate) outcome: PathBuf,
 }
 
-/// What a contestant says of itself when it has ended.
+/// A contestant's own report at its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) frames: u64,
-    /// From the first frame to the last line, models loaded before.
+    /// Seconds from the first frame to the last line, after loading the models.
     pub(crate) seconds: f64,
-    /// From when a frame was read until it was looked at by the tracker, of 99 % of them, milliseconds.
+    /// 99th percentile of the time from reading a frame until the tracker has seen it, milliseconds.
     pub(crate) p99_ms: f64,
 }
 
 /// Numbers of a box: left, top, width and height as shares of the picture, score, class.
 const NUMBERS: usize = 6;
 
-/// Frames of a video, one after the other, as pixels that are not compressed: made of planes as Tidemill makes them.
+/// Frames of a video as uncompressed pixels, converted from planes as in Tidemill.
 struct Frames {
     child: Child,
     conversion: Conversion,
@@ -78,7 +78,7 @@ impl Frames {
         Ok(Self { child, conversion, planes: Vec::new(), left: index.frames.len() })
     }
 
-    /// The next picture, its header with it; false: there is none any more.
+    /// Reads the next picture with its header; false: there are no more.
     fn next(&mut self, picture: &mut Vec<u8>) -> anyhow::Result<bool> {
         let pipe = self.child.stdout.as_mut().context("ffmpeg has no output")?;
         picture.clear();
@@ -93,30 +93,30 @@ impl Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        // It has ended by itself where all was read.
+        // It has ended by itself where everything was read.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A box whose part of the picture waits for its embedding.
+/// A box whose part of the picture awaits its embedding.
 struct Waiting {
     frame: u64,
     detection: Detection,
 }
 
-/// The models of one thread, and what it uses again.
+/// The models of one thread, and its reused buffers.
 struct Loop<'a> {
     task: &'a Task,
     detector: Stage,
     appearance: Stage,
     part: Vec<u8>,
     clock: WallClock,
-    /// Nanoseconds from when each frame was read until the tracker had looked at it.
+    /// Nanoseconds from reading each frame until the tracker had seen it.
     took: Vec<i64>,
 }
 
-/// A track with the camera that saw it.
+/// A track with its camera.
 struct Seen {
     camera: String,
     track: Track,
@@ -137,7 +137,7 @@ impl<'a> Loop<'a> {
         Ok(all)
     }
 
-    /// The boxes of a block of pictures, with what is in them.
+    /// Returns the boxes of a block of pictures, with their contents.
     fn look(&mut self, first: u64, pictures: &[Vec<u8>]) -> anyhow::Result<Vec<Waiting>> {
         for picture in pictures {
             self.detector.push(|_| Cell::Bytes(picture))?;
@@ -177,7 +177,7 @@ impl<'a> Loop<'a> {
         Ok(found)
     }
 
-    /// Gives those of `found` from `embedded` on what the model says.
+    /// Adds the model's output to `found` from `embedded` on.
     fn embed(&mut self, found: &mut [Waiting], embedded: &mut usize) -> anyhow::Result<()> {
         if self.appearance.rows() == 0 {
             return Ok(());
@@ -192,7 +192,7 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// All tracks of a camera.
+    /// Returns all tracks of a camera.
     fn follow(&mut self, clip: &Path) -> anyhow::Result<Vec<Seen>> {
         let camera = clip.file_stem().context("a clip without a name")?.to_string_lossy().into_owned();
         let mut frames = Frames::of(clip)?;
@@ -231,7 +231,7 @@ fn floats(column: OutputColumn) -> anyhow::Result<Vec<f32>> {
     }
 }
 
-/// The part of a picture under a box, in whole pixels, at least one.
+/// Cuts out the part of a picture under a box, in whole pixels, at least one.
 fn cut_out(picture: &RawImage<'_>, area: &BoundingBox, part: &mut Vec<u8>) {
     let start = |at: f64, most: u32| at.floor().clamp(0.0, f64::from(most) - 1.0);
     let (left, top) = (start(area.left, picture.width), start(area.top, picture.height));
@@ -247,7 +247,7 @@ fn cut_out(picture: &RawImage<'_>, area: &BoundingBox, part: &mut Vec<u8>) {
     }
 }
 
-/// Which vehicle each track is of, a line each.
+/// Returns the vehicle of each track, a line each.
 fn lines(tracks: &[Seen], task: &Task) -> String {
     let name = |seen: &Seen| format!("{}/{}", seen.camera, seen.track.number);
     let item = |seen: &Seen| {
@@ -265,13 +265,13 @@ fn lines(tracks: &[Seen], task: &Task) -> String {
     };
     let mut text = String::new();
     for membership in batch::chains(&items, &rules) {
-        // A text takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{} {}", membership.key, membership.chain);
     }
     text
 }
 
-/// The clips of a folder, in order.
+/// Lists the clips of a folder, in order.
 fn clips(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut clips: Vec<PathBuf> =
@@ -280,7 +280,7 @@ fn clips(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(clips)
 }
 
-/// Follows the vehicles of all clips; the threads share nothing but the list of these.
+/// Follows the vehicles of all clips; the threads share only the list of clips.
 pub(crate) fn run(task: &Task) -> anyhow::Result<Outcome> {
     let clips = clips(&task.clips)?;
     let mut loops = (0..task.threads).map(|_| Loop::load(task)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -1,11 +1,11 @@
-//! Which models are compared: of those that a workflow names, all smallest and all largest.
+//! Selects the compared models of a workflow: all smallest and all largest.
 use anyhow::{anyhow, ensure};
 use std::path::{Path, PathBuf};
 use tidemill_spec::manifest::{InputType, Manifest};
 use tidemill_spec::workflow::Workflow;
 
-/// Manifests of an image model, a speech model and an answerer, for up to two sizes; models that are not here,
-/// write their text token by token or do not run on all `backends` are left out.
+/// Returns the manifests of an image model, a speech model and an answerer, for up to two sizes. Skips models that are
+/// not here, write their text token by token or do not run on all `backends`.
 pub(super) fn of_workflow(workflow: &Path, backends: &[String]) -> anyhow::Result<Vec<[PathBuf; 3]>> {
     let workflow = Workflow::load(workflow).map_err(|found| anyhow!("{}", found.render(false)))?;
     let mut families: [Vec<(u64, PathBuf)>; 3] = Default::default();

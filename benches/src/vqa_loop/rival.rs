@@ -1,7 +1,6 @@
-//! The rival: a loop over files and models as somebody writes it who wants it to win. One thread (or several that
-//! share nothing but the list of files), the same decoders, backends and models as the workflow; everything in
-//! batches of the size that suits each model best, buffers are used again, files are read when they are needed,
-//! nothing is checked twice and nothing is kept for recovery.
+//! The rival: a loop over files and models, written to win. It has one thread (or several that share only the list of
+//! files), and the decoders, backends and models of the workflow. Each model has batches of its best size, buffers are
+//! reused, and files are read when needed. It has no repeated checks and no recovery.
 use crate::model_stage::Stage;
 use crate::parts::cpu_microseconds;
 use anyhow::{Context, anyhow, bail, ensure};
@@ -14,15 +13,15 @@ use tidemill_engine::clock::{Clock, WallClock};
 use tidemill_inference::steps::{Cell, OutputColumn};
 use tidemill_inference::tensor::TensorData;
 
-/// Batch sizes that are tried.
+/// Batch sizes to try.
 pub(crate) const SIZES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Pairs that a thread takes at once; a multiple of all sizes.
+/// Pairs per block of a thread; a multiple of all sizes.
 const BLOCK: usize = 32;
-/// Rounds of a sweep, at least, and nanoseconds after which it is not begun again.
+/// Least rounds of a sweep, and nanoseconds after which no further round starts.
 const FEWEST_ROUNDS: usize = 3;
 const LONG_ENOUGH: i64 = 5_000_000_000;
 
-/// Which models to run, and in which batches.
+/// The models, and their batch sizes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Models {
     pub(crate) images: PathBuf,
@@ -31,7 +30,7 @@ pub(crate) struct Models {
     pub(crate) backend: String,
 }
 
-/// Records a run of each model.
+/// Records per run of each model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BatchSizes {
     pub(crate) images: usize,
@@ -39,11 +38,11 @@ pub(crate) struct BatchSizes {
     pub(crate) answerer: usize,
 }
 
-/// What the loop says of itself when it has ended.
+/// The loop's own report at its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) pairs: usize,
-    /// From the first file to the last line, models loaded before.
+    /// Seconds from the first file to the last line, after loading the models.
     pub(crate) seconds: f64,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Pair {
     sound: PathBuf,
 }
 
-/// The pairs of two folders: files of the same name but for the ending, in order.
+/// Returns the pairs of two folders: files of the same name except for the extension, in order.
 pub(crate) fn pairs(images: &Path, sounds: &Path) -> anyhow::Result<Vec<Pair>> {
     let mut pairs = Vec::new();
     for entry in std::fs::read_dir(images).with_context(|| images.display().to_string())? {
@@ -69,7 +68,7 @@ pub(crate) fn pairs(images: &Path, sounds: &Path) -> anyhow::Result<Vec<Pair>> {
     Ok(pairs)
 }
 
-/// All models of one thread, and what it uses again for every pair.
+/// All models of one thread, and its reused buffers.
 struct Loop {
     images: Stage,
     speech: Stage,
@@ -221,9 +220,9 @@ pub(crate) fn run(
     Ok(Outcome { pairs: pairs.len(), seconds: (clock.now() - started) as f64 / 1e9 })
 }
 
-/// Processor time of a record, microseconds, at each of [`SIZES`], for each model: median over at most `rounds` rounds
-/// that go through all sizes, fewer where they take long. From the file to what the model gave, as in the loop: a large
-/// batch that the model likes may lie too far from the processor.
+/// Measures the processor time of a record, microseconds, at each of [`SIZES`] for each model: the median over at most
+/// `rounds` rounds through all sizes, fewer where they take long. Measures from the file to the model's output, as in
+/// the loop: a large batch that suits the model may not fit the processor's caches.
 pub(crate) fn sweep(models: &Models, pairs: &[Pair], rounds: usize) -> anyhow::Result<[Vec<f64>; 3]> {
     let one = BatchSizes { images: 1, speech: 1, answerer: 1 };
     let mut own = Loop::load(models, one)?;
