@@ -218,7 +218,7 @@ pub struct Limits {
     pub one_operator_per_worker: bool,
     /// Whether records may go to a lower tier. Default: at the price of the route.
     pub return_traffic: ReturnTraffic,
-    /// Percentile behind `seconds_per_record` and `call_seconds` of the modes, in percent. Default: 75.
+    /// Percentile of `seconds_per_record` and `call_seconds` of the modes, in percent. Default: 75.
     pub percentile: f64,
     /// Seconds of a tick, which a stateful operator adds to a path. Default: 0.05.
     pub tick_seconds: f64,

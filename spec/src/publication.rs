@@ -1,16 +1,16 @@
-//! When a reader of a sink can see what was written to it.
+//! The time at which readers of a sink see its rows.
 use crate::units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
-/// When rows that have arrived at a sink become visible to whoever reads it.
+/// The event that makes arrived rows visible to readers of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Publication {
-    /// With the end of their epoch: sinks that can take back what no checkpoint knows, and those that are at least once.
+    /// The end of their epoch: sinks that can take back rows which no checkpoint has, and at-least-once sinks.
     EachEpoch,
-    /// With the next checkpoint: sinks that are exactly once and can take nothing back that readers have seen.
+    /// The next checkpoint: exactly-once sinks that cannot take back rows which readers have seen.
     EachCheckpoint,
-    /// When the run ends: formats that cannot be read before they are whole.
+    /// The end of the run: formats that are unreadable before they are complete.
     AtEnd,
 }
 
