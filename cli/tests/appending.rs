@@ -50,14 +50,14 @@ fn runs_that_are_killed_append_each_row_once() {
             let mut child = start(&killed);
             std::thread::sleep(Duration::from_millis(pause));
             kills += u32::from(child.try_wait().unwrap().is_none());
-            // One that has ended already is not killed.
+            // An ended process is not killed.
             let _ = child.kill();
             child.wait().unwrap();
         }
         let output = start(&killed).wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(killed.files("out"), ["counted.csv", "rows.jsonl"]);
-        // The next run is another one.
+        // The next run is a new one.
         tidemill(&["state", "reset", &killed.argument("state")]).expect(0);
     }
     assert!(kills >= 3, "{kills} kills");
@@ -87,7 +87,8 @@ fn a_file_that_does_not_fit_is_refused() {
     assert!(told.contains("`c,key`") && told.contains("writes `"), "{told}");
 }
 
-/// To go on behind a limit is to go back to the checkpoint before it: what another run has appended since would be cut off.
+/// Continuing beyond a limit returns to the checkpoint before it: rows that another run has appended since would be cut
+/// off.
 #[test]
 fn what_others_appended_behind_a_run_that_ended_is_not_cut_off() {
     let place = place();

@@ -1,14 +1,14 @@
-//! The book does what it says: the files that a page shows are written, the commands that it shows are run one after
-//! the other in a fresh clone, and what they print must be what the page shows.
+//! Checks that the book is correct: files shown on a page are written, its commands are run one after the other in a fresh
+//! clone, and their output must be the one shown.
 //!
-//! | block | what is done |
+//! | block | action |
 //! |---|---|
 //! | ```` ```yaml file=NAME ```` (any language) | the file is written |
 //! | ```` ```sh run ```` | the lines are commands |
-//! | ```` ```console run ```` | `$ ` starts a command, the other lines are what it prints |
-//! | ```` ```console run numbers ```` | the same; numbers, and blanks between columns, may differ |
+//! | ```` ```console run ```` | `$ ` starts a command, the other lines are its output |
+//! | ```` ```console run numbers ```` | as above; numbers, and blanks between columns, may differ |
 //!
-//! A line `...` stands for any lines. What is not marked is only read; YAML that is not marked must still be YAML.
+//! A line `...` stands for any lines. Unmarked blocks are not run; unmarked YAML must still be YAML.
 use crate::command::root;
 use crate::session::{self, Checkout, Step};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tidemill_spec::span::SourceFile;
 
 /// A code block.
 struct Block {
-    /// Of the opening fence, counted from 1.
+    /// Line of the opening fence, counted from 1.
     line: usize,
     /// The words after the fence.
     words: Vec<String>,
@@ -59,7 +59,7 @@ fn pages() -> Vec<PathBuf> {
     targets.map(|(target, _)| root().join("docs").join(target)).collect()
 }
 
-/// What is run of a page: each step with the line of its block, whether its output counts, and whether numbers do.
+/// The steps of a page: each with the line of its block, whether its output counts, and whether numbers do.
 fn steps(page: &str) -> Vec<(Step, usize, bool, bool)> {
     let mut all = Vec::new();
     for block in blocks(page) {
@@ -80,7 +80,7 @@ fn steps(page: &str) -> Vec<(Step, usize, bool, bool)> {
     all
 }
 
-/// Whether an output is the one that is shown.
+/// Whether an output matches the one shown.
 fn agrees(shown: &str, printed: &str, numbers: bool) -> bool {
     fn lines_agree(shown: &[String], printed: &[String]) -> bool {
         match shown.split_first() {
@@ -95,7 +95,7 @@ fn agrees(shown: &str, printed: &str, numbers: bool) -> bool {
     lines_agree(&lines(shown), &lines(printed))
 }
 
-/// The line without what may differ.
+/// The line without variable parts.
 fn normal(line: &str, numbers: bool) -> String {
     if !numbers {
         return line.trim_end().to_owned();
@@ -104,7 +104,7 @@ fn normal(line: &str, numbers: bool) -> String {
     let characters: Vec<char> = line.chars().collect();
     let is_digit = |at: usize| characters.get(at).is_some_and(char::is_ascii_digit);
     for (at, &c) in characters.iter().enumerate() {
-        // Thousands are set apart by one space; two separate columns.
+        // One space separates thousands; two separate columns.
         if c == ' ' && at > 0 && (at - 1..at).chain(at + 1..at + 4).all(is_digit) && !is_digit(at + 4) {
             continue;
         }
@@ -115,7 +115,7 @@ fn normal(line: &str, numbers: bool) -> String {
             out.push(c);
         }
     }
-    // The unit follows the size of a number.
+    // The unit depends on the size of a number.
     for unit in ["0 us", "0 ms", "0 min", "0 s"] {
         out = out.replace(unit, "0 TIME");
     }
@@ -165,7 +165,7 @@ fn yaml_in_the_book_is_yaml() {
     }
 }
 
-/// Whoever looks for a message finds it, letter by letter; one that nobody gets any more is no help.
+/// Every message on the page still exists, letter by letter.
 #[test]
 fn messages_in_troubleshooting_are_said() {
     let page = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
@@ -193,7 +193,7 @@ fn messages_in_troubleshooting_are_said() {
     assert!(count >= 12, "only {count} messages");
 }
 
-/// Every code that the program can give has its line on the page, and no other has.
+/// Every code of the program has its line on the page, and no other has.
 #[test]
 fn every_error_code_is_explained() {
     let page = std::fs::read_to_string(root().join("docs/error-codes.md")).unwrap();
@@ -225,7 +225,7 @@ fn is_code(text: &str) -> bool {
     text.len() == 5 && text.starts_with("E0") && text[1..].bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Codes in the texts of programs, `"E0103"`, tests and comments left out.
+/// Codes in the texts of programs, `"E0103"`, excluding tests and comments.
 fn codes_in(folder: &Path, used: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();

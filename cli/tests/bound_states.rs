@@ -1,5 +1,5 @@
-//! What a state is bound to besides the parts of its workflow: the file of its dead letters, and processes of a run before that may still
-//! write.
+//! Bindings of a state besides the parts of its workflow: the file of its dead letters, and processes of an earlier run
+//! that may still write.
 use crate::command::tidemill;
 use crate::states::{checkpoint, outputs, place, same, start, undisturbed, waits};
 use rustix::fs::{FlockOperation, flock};
@@ -14,7 +14,7 @@ fn dead_letters_stay_in_the_file_that_the_state_knows() {
     child.wait().unwrap();
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
     let before = place.read("out/dead.jsonl");
-    // Longer than what is committed: it would be cut.
+    // Longer than the committed part: it would be cut.
     let mine = "mine\n".repeat(100_000);
     place.write("out/mine.jsonl", &mine);
     let kept = ", dead_letters: out/dead.jsonl";
@@ -40,7 +40,7 @@ fn dead_letters_stay_in_the_file_that_the_state_knows() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// A run of one process waits for the workers' processes of the run before, which may still write the outputs.
+/// A run of one process waits for the workers' processes of the previous run, which may still write the outputs.
 #[test]
 fn a_run_waits_for_the_workers_of_the_run_before() {
     let place = place();

@@ -40,7 +40,7 @@ fn checkpoint(server: &Server) -> u64 {
     document["state"]["manifest"]["checkpoint"].as_u64().unwrap_or(0)
 }
 
-/// Waits for so many further checkpoints; false when the run was complete before.
+/// Waits for `further` checkpoints; false when the run was complete before.
 pub(crate) fn waits(server: &Server, child: &mut Child, further: u64) -> bool {
     let (begun, mut looks) = (checkpoint(server), 0);
     while checkpoint(server) < begun + further {
@@ -65,7 +65,7 @@ fn a_run_with_its_state_in_a_bucket_is_continued_after_kills_and_failures() {
     loop {
         let mut child = start(&server, &place);
         let is_there = waits(&server, &mut child, random.below(5) as u64);
-        // A service that is away for a while is noticed by nobody.
+        // A short outage of the service has no effect.
         server.set(Mood::Fails(random.below(6)));
         std::thread::sleep(Duration::from_millis(random.below(60) as u64));
         if !is_there || child.try_wait().unwrap().is_some() {
@@ -100,7 +100,7 @@ fn two_runs_do_not_share_a_bucket() {
     assert_eq!(shown["state"]["complete"], false);
     kill(child);
     tidemill(&server, &["state", "diff", STATE, &workflow]).expect(0);
-    // The lease of a process of this machine that was killed holds nobody up.
+    // The lease of a killed process of this machine blocks no other.
     tidemill(&server, &["state", "reset", STATE]).expect(0);
     assert!(tidemill(&server, &["state", "show", STATE]).expect(66).stderr.contains("no state"));
 }

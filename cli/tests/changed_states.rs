@@ -1,5 +1,5 @@
-//! Workflows that changed since the checkpoint that they go on from: what did not change keeps its state, what did is told before
-//! anything is touched; through the built binary.
+//! Workflows that changed since the checkpoint that they continue from: unchanged parts keep their state, changed ones are
+//! reported before anything is modified; through the built binary.
 use crate::command::{Place, command, tidemill};
 use crate::processes;
 use crate::states::{self, checkpoint, same, start, undisturbed, waits};
@@ -13,8 +13,8 @@ use tidemill_random::Random;
 fn killed() -> Place {
     let place = states::place();
     let mut child = start(&place);
-    // By then 10 s of the data's time have come, an epoch each 0.2 s: the first window of 5 s is closed in spite of the join's 2 s, and the present
-    // one has rows.
+    // 10 s of event time have arrived by then, an epoch every 0.2 s: the first window of 5 s is closed despite the join's 2
+    // s, and the present one has rows.
     while epoch(&place) < 50 || !(10..=20).contains(&(epoch(&place) % 25)) {
         assert!(waits(&place, &mut child, 1), "it was over before it was killed");
     }
@@ -51,14 +51,14 @@ fn diff(place: &Place, options: &[&str]) -> crate::command::Outcome {
     tidemill(&arguments)
 }
 
-/// What the answer of `state diff --output json` says of a part.
+/// A part in the answer of `state diff --output json`.
 fn part<'a>(told: &'a Value, id: &str) -> &'a Value {
     let parts = told["changes"]["parts"].as_array().unwrap();
     parts.iter().find(|part| part["id"] == id).unwrap_or_else(|| panic!("no `{id}` in {told}"))
 }
 
-/// The join keeps its state to the byte while the window behind it begins anew and a sink is added: that one has just the rows from the
-/// checkpoint on.
+/// The join keeps its state to the byte while the window after it starts from nothing and a sink is added: it has just the
+/// rows from the checkpoint on.
 #[test]
 fn what_did_not_change_keeps_its_state() {
     let place = killed();
@@ -95,7 +95,7 @@ fn what_did_not_change_keeps_its_state() {
     let late = std::fs::read(place.path("out/late.jsonl")).unwrap();
     assert!(!late.is_empty() && late.len() < pairs.len(), "{} of {} bytes", late.len(), pairs.len());
     assert!(pairs.ends_with(&late), "rows from the checkpoint on, each once");
-    // Windows of 5 s before the checkpoint, of 4 s of what came after it.
+    // Windows of 5 s before the checkpoint, of 4 s after it.
     let windows = place.read("out/counted.csv");
     let (old, rows) = (String::from_utf8(expected[1].1.clone()).unwrap(), windows.lines().count());
     let common = old.lines().zip(windows.lines()).take_while(|(a, b)| a == b).count();
@@ -130,7 +130,7 @@ fn values(place: &Place, file: &str) -> Vec<u64> {
     place.rows(file).iter().map(|row| row["value"].as_u64().unwrap()).collect()
 }
 
-/// Every record is in the outputs once: by the old rule before one place, by the new one from there on. Again and again.
+/// Every record is in the outputs once: by the old rule before one position, by the new one from there on. Repeatedly.
 #[test]
 fn each_record_follows_one_rule() {
     let (place, mut random) = (numbers(), Random::of_seed(3));
@@ -146,7 +146,7 @@ fn each_record_follows_one_rule() {
     assert_eq!((found.first(), found.last()), (Some(&0), Some(&(COUNT as u64 - 2))));
     let steps: Vec<u64> = found.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     let switches = steps.iter().filter(|step| **step != 2).collect::<Vec<_>>();
-    // From the last even one before a place to the first odd one behind it.
+    // From the last even one before a position to the first odd one after it.
     assert!(switches.len() == 2 && switches.iter().all(|step| [1, 3].contains(*step)), "{switches:?}");
 }
 
@@ -157,7 +157,7 @@ fn start_with(place: &Place, options: &[&str]) -> Child {
     command(&arguments).spawn().unwrap()
 }
 
-/// Another rate, and none: no row is lost, doubled or in another place.
+/// Another rate, and none: no row is lost, doubled or moved.
 #[test]
 fn another_rate_goes_on() {
     let place = numbers();
@@ -179,14 +179,14 @@ fn another_rate_goes_on() {
     assert_eq!(values(&place, "out/all.jsonl"), (0..COUNT as u64).step_by(2).collect::<Vec<_>>());
 }
 
-/// A sink that leaves its file for another one leaves there just the rows of before the checkpoint.
+/// A sink that changes its file leaves in the old one just the rows before the checkpoint.
 #[test]
 fn a_sink_begins_another_file() {
     let place = numbers();
     let mut child = start_with(&place, &[]);
     kill_after(&place, &mut child, 4);
     place.change("workflow.yaml", "out/all.jsonl", "out/next.jsonl");
-    // What the process had written behind its last checkpoint.
+    // Output of the process after its last checkpoint.
     let mut file = std::fs::OpenOptions::new().append(true).open(place.path("out/all.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"{\"value\":").unwrap();
     run(&place, &["--accept-changes"]).expect(0);
@@ -195,7 +195,7 @@ fn a_sink_begins_another_file() {
     assert_eq!([first, next].concat(), (0..COUNT as u64).step_by(2).collect::<Vec<_>>());
 }
 
-/// Where the rates of sources that are joined change, their windows and pairs are the same rows.
+/// If the rates of joined sources change, their windows and pairs are the same rows.
 #[test]
 fn another_rate_gives_the_same_pairs() {
     let place = killed();
@@ -220,13 +220,14 @@ fn another_rate_gives_the_same_pairs() {
     }
 }
 
-/// A window and a join are kept by one stage, then by several, then by others: the outputs are those of a run that one plan had.
+/// A window and a join are kept by one stage, then by several, then by others: the outputs equal those of a run with one
+/// plan.
 #[test]
 fn a_state_is_divided_by_its_keys() {
     let spread = || {
         let place = processes::place();
         place.change("workflow.yaml", "    kind: csv\n", "    kind: csv\n    key: key\n");
-        // Slow enough that it is not over before it was killed three times.
+        // Slow enough not to end before it was killed three times.
         place.change("workflow.yaml", "rate: 4000/s", "rate: 1000/s");
         place.change("workflow.yaml", "rate: 2000/s", "rate: 500/s");
         place
@@ -296,7 +297,7 @@ fn stage<'a>(shown: &'a Value, id: &str) -> &'a Value {
     shown["stages"].as_array().unwrap().iter().find(|stage| stage["stage"] == id).unwrap()
 }
 
-/// One operator forgets what it keeps, all others go on.
+/// One operator loses its state, all others continue.
 #[test]
 fn one_operator_begins_anew() {
     let place = killed();
@@ -340,7 +341,7 @@ fn one_operator_begins_anew() {
     assert!(tidemill(&["state", "reset", &state, "counted"]).expect(78).stderr.contains("come to its end"));
 }
 
-/// What a limit has ended goes on from the checkpoint before it, and so does an operator that begins anew.
+/// A run ended by a limit continues from the checkpoint before it, and so does a reset operator.
 #[test]
 fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
     let place = states::place();
@@ -369,7 +370,7 @@ fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
     );
 }
 
-/// Whoever holds the state keeps it.
+/// The holder of the state keeps it.
 #[test]
 fn an_operator_of_a_run_is_left_alone() {
     let place = states::place();
@@ -381,7 +382,7 @@ fn an_operator_of_a_run_is_left_alone() {
     child.wait().unwrap();
 }
 
-/// Killed at any moment, the verb has done all of it or nothing.
+/// A kill at any moment leaves all of the change or nothing.
 #[test]
 fn half_a_reset_is_never_seen() {
     let (place, mut random) = (killed(), Random::of_seed(11));

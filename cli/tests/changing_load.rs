@@ -31,7 +31,7 @@ fn number(value: &Value, path: &str) -> f64 {
 #[test]
 fn plans_for_levels_cost_less_than_the_plan_for_the_peak() {
     let place = Place::example("vqa");
-    // A busy machine may take so long that it says how far it is.
+    // A slow machine may print progress.
     compare("plan-load.txt", &plan(&place, &["--quiet"]).expect(0));
     let answer = plan(&place, &["--output", "json"]).expect(0).json();
     let (fixed, switched) = (number(&answer, "/fixed/totals/cost"), number(&answer, "/switched/cost"));
@@ -41,12 +41,12 @@ fn plans_for_levels_cost_less_than_the_plan_for_the_peak() {
     assert!((2..=4).contains(&levels.len()));
     let used: f64 = levels.iter().map(|level| number(level, "/used")).sum();
     assert!((used - 1.0).abs() < 1e-9);
-    // A trace of rates: the last level is for the peak, and what switching misses is what the reaction takes.
+    // A trace of rates: the last level is for the peak, and switching misses the level during the reaction.
     assert!((number(levels.last().unwrap(), "/rates_up_to") - 110.0).abs() < 1e-6);
     assert!((0.0..0.1).contains(&number(&answer, "/switched/time_over_level")));
     let spells = answer["schedule"].as_array().unwrap();
     assert_eq!((number(&spells[0], "/begin"), number(spells.last().unwrap(), "/end")), (0.0, 4200.0));
-    // Without any delay nothing is over its level.
+    // Without any delay no level is exceeded.
     let prompt = plan(&place, &["--dwell", "0s", "--reaction", "0s", "--output", "json"]).expect(0).json();
     assert_eq!(number(&prompt, "/switched/time_over_level"), 0.0);
     assert!(number(&prompt, "/switched/cost") <= switched);
@@ -73,7 +73,7 @@ fn each_level_has_a_plan_that_can_be_simulated() {
         let files = ["simulate", &file, &workflow, FILES[0], FILES[1], FILES[2], FILES[3]];
         tidemill(&[&files[..], &["--for", "5s", "--slo", "latency=none"]].concat()).expect(0);
     }
-    // Fewer levels leave no plan of one that there is no more.
+    // With fewer levels, plans of removed levels are deleted.
     assert!(place.files("levels").contains(&"level-2.yaml".to_owned()), "{:?}", place.files("levels"));
     let told = plan(&place, &["--out", &folder, "--levels", "1"]).expect(0).stderr;
     assert!(told.contains("level-2.yaml was the plan of a level that there is no more"), "{told}");

@@ -1,5 +1,5 @@
-//! A run in several processes to which things happen all the time: processes are killed, connections are cut, workers stand
-//! still. Whoever looks at the outputs cannot tell. `scripts/chaos.sh` has many more of these.
+//! A run in several processes with constant faults: processes are killed, connections are cut, workers are suspended. The
+//! outputs must not show it. `scripts/chaos.sh` has many more of these.
 mod connections;
 mod place;
 mod trial;
@@ -15,19 +15,19 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// How much is asked for.
+/// Size of a campaign.
 struct Campaign {
     seed: u64,
-    /// Of the left source, in each run; 4000 are a second.
+    /// Rows of the left source, in each run; 4000 per second.
     rows: usize,
     faults_per_run: usize,
-    /// Kills, and cuts, that must have happened in the end.
+    /// Required number of kills, and of cuts.
     kills: usize,
     cuts: usize,
 }
 
 impl Campaign {
-    /// Disturbs run after run, until as much has happened as asked for.
+    /// Disturbs run after run, until the required number is reached.
     fn run(mut self) -> Findings {
         if !connections::can_be_cut() {
             println!("no connection is cut, because the system gives out no descriptors here");
@@ -57,7 +57,7 @@ impl Campaign {
     }
 }
 
-/// Rows of a table: what happened how often, and how long nothing new was seen.
+/// Rows of a table: faults, their number, and the time without new rows.
 fn table(findings: &Findings) -> String {
     let mut text = "| what happened | times | first new row after it: p50 | p95 | worst |\n".to_owned();
     text.push_str("|---|--:|--:|--:|--:|\n");
@@ -79,7 +79,8 @@ fn faults_change_nothing() {
     println!("{}", table(&findings));
 }
 
-/// With `TIDEMILL_PROCESS_CHAOS=SEED` these faults, else others each time; `TIDEMILL_PROCESS_CHAOS_REPORT` is a file for the table.
+/// With `TIDEMILL_PROCESS_CHAOS=SEED` these faults, else others each time; `TIDEMILL_PROCESS_CHAOS_REPORT` is a file for
+/// the table.
 #[test]
 #[ignore = "takes minutes; scripts/chaos.sh"]
 fn many_faults_change_nothing() {

@@ -1,4 +1,4 @@
-//! `checkpoint:` in a workflow: where the state is, how often it is written, how much of it is kept.
+//! `checkpoint:` in a workflow: location of the state, interval, and retention.
 use crate::command::{Place, command, tidemill};
 use crate::states::{outputs, place, same, undisturbed};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn show(place: &Place) -> Value {
     if shown.code == Some(0) { shown.json()["state"].clone() } else { Value::Null }
 }
 
-/// Starts the workflow, and kills it when it has written so many checkpoints; false when it came to its end.
+/// Starts the workflow, and kills it after `checkpoints` checkpoints; false when it ended before.
 fn killed_after(place: &Place, checkpoints: u64) -> bool {
     let mut child = start(place);
     for _ in 0..2000 {
@@ -44,7 +44,7 @@ fn a_workflow_says_where_its_state_is() {
     let place = with("interval: 20ms, state: kept");
     assert!(killed_after(&place, 5));
     assert_eq!(epochs_kept(&place), Vec::<u64>::new());
-    // The flag goes before the file, and so does its interval.
+    // The flag takes precedence over the file, and so does its interval.
     let other = place.argument("other");
     let workflow = place.argument("workflow.yaml");
     let slow = ["run", &workflow, "--state", &other, "--checkpoint-interval", "1h", "--for", "1s"];
@@ -52,7 +52,7 @@ fn a_workflow_says_where_its_state_is() {
     assert!(told.contains("keeps its state in") && told.contains("other"), "{told}");
     let shown = tidemill(&["state", "show", &other, "--output", "json"]).expect(0).json();
     assert!(shown["state"]["checkpoint"].as_u64().unwrap() <= 3, "{shown}");
-    // The first state is still there, but its outputs are not those that it knows.
+    // The first state is still there, but its outputs do not match it.
     assert!(show(&place)["checkpoint"].as_u64().unwrap() >= 5);
 }
 
@@ -77,7 +77,7 @@ fn a_run_goes_on_from_an_older_checkpoint() {
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0).stderr;
     assert!(told.contains("goes on from the state"), "{told}");
     same(&outputs(&place), &undisturbed());
-    // Of a run that is complete, the end is a word and no number.
+    // For a complete run the end is a word and no number.
     let text = |more: &[&str]| {
         let refused =
             tidemill(&[&["state", "reset", &state, "--to", "7777777"][..], more].concat()).expect(66);

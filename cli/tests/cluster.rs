@@ -1,4 +1,4 @@
-//! A controller and three workers, as a user starts them; through the built binary.
+//! A controller and three workers, started as a user does; through the built binary.
 use crate::command::{Outcome, Place, command, root, tidemill};
 use crate::processes::{children, gone, kill, outputs, place, same};
 use serde_json::Value;
@@ -12,17 +12,17 @@ pub(crate) struct Cluster {
     pub(crate) place: Place,
     pub(crate) address: String,
     ports: [String; 2],
-    /// Files that the controller may open; none: as many as this process.
+    /// Limit of the controller's open files; `None`: that of this process.
     files: Option<u32>,
     /// More arguments of the controller.
     pub(crate) options: Vec<String>,
     pub(crate) controller: Option<Child>,
-    /// What the controller said since it told its address.
+    /// Output of the controller after its address.
     pub(crate) said: Arc<Mutex<String>>,
     pub(crate) workers: Vec<(String, Child)>,
 }
 
-/// The same program, which may open so many files.
+/// Returns the command with a limit on open files.
 fn limited(command: &Command, files: u32) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(command.get_program());
@@ -53,14 +53,14 @@ impl Cluster {
         Self::start_with(workers, &[])
     }
 
-    /// The same with more arguments of the controller.
+    /// Starts a cluster with more arguments of the controller.
     pub(crate) fn start_with(workers: &[&str], options: &[&str]) -> Self {
         let place = place();
         slow_down(&place);
         Self::start_at(place, workers, options)
     }
 
-    /// The same with other files.
+    /// Starts a cluster with other files.
     pub(crate) fn start_in(place: Place, workers: &[&str]) -> Self {
         Self::start_at(place, workers, &[])
     }
@@ -79,7 +79,7 @@ impl Cluster {
         Self::without_workers_limited(place, options, None)
     }
 
-    /// A controller that may open so many files.
+    /// Starts a controller with a limit on open files.
     pub(crate) fn start_limited(files: u32) -> Self {
         Self::without_workers_limited(place(), &[], Some(files))
     }
@@ -150,7 +150,7 @@ impl Cluster {
         self.start_worker_where(name, more, &[]);
     }
 
-    /// The same with other variables.
+    /// Starts a worker with other variables.
     pub(crate) fn start_worker_where(&mut self, name: &str, more: &[&str], variables: &[(&str, &str)]) {
         let (state, token) = (self.place.argument(&format!("w-{name}")), self.place.argument("join.token"));
         let own = [
@@ -231,7 +231,7 @@ pub(crate) fn slow_down(place: &Place) {
     place.change("workflow.yaml", "2000/s", "500/s");
 }
 
-/// What one process gives.
+/// Outputs of one process.
 pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     slow_down(&place);
@@ -244,7 +244,7 @@ fn free() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Processes of runs, the controller, an agent: whoever looks at the outputs cannot tell that they were killed.
+/// Processes of runs, the controller and an agent are killed; the outputs must not show it.
 #[test]
 fn a_run_survives_all_that_it_runs_on() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
@@ -258,12 +258,12 @@ fn a_run_survives_all_that_it_runs_on() {
     let of_hub = children(cluster.workers[1].1.id());
     assert_eq!(of_hub.len(), 1, "{of_hub:?}");
     assert!(kill(of_hub[0]));
-    // What it had written may be more than that already: another one must be there.
+    // The file may exceed that already: a new process must exist.
     cluster.until("the hub has a process again", |cluster| {
         let now = children(cluster.workers[1].1.id());
         !now.is_empty() && now != of_hub
     });
-    // It has joined when more arrives: what was counted before may be more than any number.
+    // It has joined when more arrives: the earlier count may exceed any number.
     let arrived = |cluster: &Cluster| cluster.run()["arrived"].as_u64().unwrap();
     cluster.until_arrived(arrived(&cluster) + 1200);
     let mut controller = cluster.controller.take().unwrap();
@@ -285,7 +285,7 @@ fn a_run_survives_all_that_it_runs_on() {
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     let outputs = cluster.outputs();
     same(&outputs, &undisturbed());
-    // The figures include those of the controller that was killed.
+    // The figures include those of the killed controller.
     let lines = |at: usize| outputs[at].1.iter().filter(|byte| **byte == b'\n').count() as u64;
     let run = cluster.run();
     let header = 1;
@@ -300,7 +300,7 @@ fn a_run_survives_all_that_it_runs_on() {
     assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
 }
 
-/// Whoever counted is gone, all of them: what is complete has all its records.
+/// All counting processes are gone: a complete run still has all its records.
 #[test]
 fn a_run_that_lost_controller_and_workers_is_counted_whole() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
@@ -330,7 +330,7 @@ fn a_run_that_lost_controller_and_workers_is_counted_whole() {
     assert_eq!(run["arrived"].as_u64(), Some(lines(0) + lines(1) - header), "{run}");
 }
 
-/// What is on a worker that is lost for good goes on elsewhere.
+/// The work of a permanently lost worker continues elsewhere.
 #[test]
 fn what_a_lost_worker_had_goes_elsewhere() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud", "spare"]);
@@ -359,7 +359,7 @@ fn who_is_not_known_gets_nothing() {
     let other = Cluster::start(&[]);
     let token = std::fs::read_to_string(other.place.path("controller/admin.token")).unwrap();
     refused(token.trim(), "not known in this cluster");
-    // The address has the fingerprint of the authority: somebody else at the same place is not believed.
+    // The address has the authority's fingerprint: another controller at that address is rejected.
     let (place, _) = cluster.address.rsplit_once('/').unwrap();
     let (_, fingerprint) = other.address.rsplit_once('/').unwrap();
     let mut command = command(&["list", "--controller", &format!("{place}/{fingerprint}")]);

@@ -1,9 +1,9 @@
-//! The document of the API: committed, served, and good enough for a client that is made from it.
+//! The document of the API: committed, served, and sufficient for a generated client.
 use crate::cluster::Cluster;
 use crate::command::root;
 use std::process::Command;
 
-/// A client that is made from the document alone, with the standard library: calls every `get`, and checks what comes against
+/// A client generated from the document alone, with the standard library: calls every `get`, and checks the answers against
 /// the schemas.
 const CLIENT: &str = r##"
 import json, re, ssl, sys, urllib.error, urllib.request
@@ -126,7 +126,7 @@ fn a_client_that_is_made_from_the_document_asks_everything() {
         "digest": tidemill_cluster::blobs::digest(&workflow),
     });
     let token = std::fs::read_to_string(cluster.place.path("controller/admin.token")).unwrap();
-    // The certificate alone, without the key that stands behind it.
+    // The certificate alone, without the key after it.
     let authority = cluster.place.read("controller/identities/authority.pem");
     let (_, certificate) = authority.split_once("-----BEGIN CERTIFICATE-----").unwrap();
     let (certificate, _) = certificate.split_once("-----END CERTIFICATE-----").unwrap();

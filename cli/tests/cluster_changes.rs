@@ -1,4 +1,4 @@
-//! Plans of runs that are changed while they go on, as a user does it; through the built binary.
+//! Plans of running jobs that are changed as a user does it; through the built binary.
 use crate::cluster::Cluster;
 use crate::command::{Outcome, Place, command, rows, tidemill};
 use crate::processes::{children, gone, kill, outputs, place, same};
@@ -9,18 +9,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_random::Random;
 
-/// The workflow of two sources, a join and a window, for about so many seconds.
+/// The workflow of two sources, a join and a window, for about `seconds` seconds.
 pub(crate) fn spread(seconds: usize) -> Place {
     let place = place();
     let rate = 6000 / seconds;
     place.change("workflow.yaml", "rate: 4000/s", &format!("rate: {rate}/s"));
     place.change("workflow.yaml", "rate: 2000/s", &format!("rate: {}/s", rate / 2));
-    // Both sinks get records all the time: the pause of a change is known soon.
+    // Both sinks get records continuously, so the pause of a change is known soon.
     place.change("workflow.yaml", "size: 5s", "size: 500ms");
     place
 }
 
-/// What one process gives, found meanwhile.
+/// Outputs of one process, computed in the background.
 fn undisturbed(seconds: usize) -> JoinHandle<Vec<(&'static str, Vec<u8>)>> {
     std::thread::spawn(move || {
         let place = spread(seconds);
@@ -46,7 +46,7 @@ pub(crate) fn change(cluster: &Cluster, plan: &str, more: &[&str]) -> Outcome {
     cluster.ask(&[&["change", "spread", "--plan", &plan], more].concat())
 }
 
-/// Changes it and gives the pause at the sinks and of the sources, milliseconds.
+/// Changes the plan and returns the pause at the sinks and of the sources, milliseconds.
 fn changed(cluster: &Cluster, plan: &str) -> (f64, f64) {
     let document =
         change(cluster, plan, &["--yes", "--reason", "a test", "--output", "json"]).expect(0).json();
@@ -68,7 +68,7 @@ fn stages_move_there_and_back_and_the_output_is_the_same() {
     cluster.until_arrived(100);
     moved(&cluster.place, "filter-on-hub.yaml", &[("some", "hub")]);
     moved(&cluster.place, "state-on-cloud.yaml", &[("some", "cloud"), ("pair", "cloud"), ("right", "hub")]);
-    // Looking at it changes nothing.
+    // A preview changes nothing.
     let told = change(&cluster, "filter-on-hub.yaml", &[]).expect(1);
     assert!(told.stdout.contains("~ stage some: on edge -> on hub"), "{}", told.stdout);
     assert!(told.stdout.contains("pairs stays on hub, where its files are"), "{}", told.stdout);
@@ -83,7 +83,7 @@ fn stages_move_there_and_back_and_the_output_is_the_same() {
         assert!(*pause > 0.0 && *gap > 0.0, "{pauses:?}");
     }
     println!("pauses at sinks and of sources, milliseconds: {pauses:?}");
-    // The same again is nothing to do.
+    // Repeating it changes nothing.
     let told = change(&cluster, "plan.yaml", &["--yes"]).expect(0);
     assert!(told.stdout.contains("the plans do the same"), "{}", told.stdout);
     // Files stay where they are.
@@ -141,7 +141,7 @@ edges:
     )
 }
 
-/// What was heard, by key.
+/// Recognised texts by key.
 fn texts(text: &str) -> BTreeMap<String, Value> {
     let rows = rows(text);
     let count = rows.len();
@@ -165,7 +165,7 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
             None => format!("{line}\n"),
         })
         .collect();
-    // A whole file with an operator that nobody knows: only loading it fails.
+    // A valid file with an unknown operator: only loading it fails.
     let mut weights = std::fs::read(place.path("../../models/vqa/speech-medium.onnx")).unwrap();
     let (known, unknown) = (b"\x22\x04Conv", b"\x22\x04Cxnv");
     let at: Vec<usize> =
@@ -204,7 +204,7 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     changed(&cluster, "elsewhere.yaml");
     assert_ne!(cluster.run()["state"], "complete", "the test needs more time");
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
-    // Beside the one that runs the new model has computed what that one got; elsewhere nobody knows what that is.
+    // Beside the running one the new model has computed that one's input; elsewhere the input is unknown.
     cluster.until("it says that it is warm", |cluster| {
         let logs = cluster.ask(&["logs", "spread"]).expect(0).stdout;
         logs.contains("speech is warmed up with ")
@@ -240,7 +240,7 @@ fn walk(folder: &std::path::Path) -> Vec<String> {
     found
 }
 
-/// What the events say of changes so far: begun, ready, and what came of them.
+/// Number of change events so far: started, ready, and their results.
 fn told(cluster: &Cluster) -> BTreeMap<&'static str, usize> {
     let events = cluster.ask(&["events", "--output", "json"]).stdout;
     let count = |kind: &str| events.matches(&format!("\"kind\":\"{kind}\"")).count();
@@ -259,7 +259,7 @@ fn until_told(cluster: &Cluster, what: &'static str, number: usize) {
     });
 }
 
-/// Asks for the plan that it has not, until that is begun.
+/// Requests the other plan, until its change has started.
 fn begin_change(cluster: &Cluster) -> Child {
     let token = std::fs::read_to_string(cluster.place.path("controller/admin.token")).unwrap();
     let begun = told(cluster)["begun"];
@@ -274,16 +274,16 @@ fn begin_change(cluster: &Cluster) -> Child {
                 return child;
             }
         }
-        // It is not far enough to be changed.
+        // It is not ready for a change yet.
         std::thread::sleep(Duration::from_millis(100));
     }
     panic!("no change is begun: {}", cluster.ask(&["events"]).stdout);
 }
 
-/// Who dies, and after which event.
+/// The process that dies, and the event before.
 type Death = (&'static str, &'static str);
 
-/// A run whose plan changes again and again while somebody dies.
+/// A run whose plan changes repeatedly while processes die.
 fn plan_changes_while(deaths: &[Death], seed: u64) {
     let rounds = std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok());
     // A round takes seconds.
@@ -300,7 +300,7 @@ fn plan_changes_while(deaths: &[Death], seed: u64) {
         if cluster.run()["state"] == "complete" {
             break;
         }
-        // Who was to die and had ended by itself gets another chance.
+        // A process that ended by itself before its kill is tried again.
         let again = deaths.iter().find(|death| !died.contains(*death));
         let (who, when) = match again {
             None if round >= rounds => break,
@@ -310,7 +310,7 @@ fn plan_changes_while(deaths: &[Death], seed: u64) {
         let (before, counts) = (processes(&cluster), told(&cluster));
         let mut asking = begin_change(&cluster);
         until_told(&cluster, when, counts[when] + 1);
-        // What is ready begins soon.
+        // A ready plan starts soon.
         let most = if when == "ready" { 10 } else { 150 };
         std::thread::sleep(Duration::from_millis(random.below(most) as u64));
         let is_dead = match who {
@@ -348,19 +348,19 @@ fn plan_changes_while(deaths: &[Death], seed: u64) {
     assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
 }
 
-/// The plan that runs goes on, or both go on as if nothing had been.
+/// The present plan continues, or both processes continue undisturbed.
 #[test]
 fn chaos_processes_die_while_a_plan_is_made_ready() {
     plan_changes_while(&[("old", "begun"), ("new", "begun"), ("controller", "begun")], 20);
 }
 
-/// The run goes on under one of the two plans, with everything once.
+/// The run continues under one of the two plans, with every record once.
 #[test]
 fn chaos_processes_die_while_one_plan_follows_another() {
     plan_changes_while(&[("new", "ready"), ("old", "ready"), ("controller", "ready")], 21);
 }
 
-/// Kills a process that is not one of these, once there is one.
+/// Kills a process other than these, once there is one.
 fn kill_a_new_one(cluster: &Cluster, before: &[u32]) -> bool {
     for _ in 0..2000 {
         if let Some(pid) = processes(cluster).into_iter().find(|pid| !before.contains(pid)) {

@@ -1,13 +1,13 @@
-//! A cluster of three sites in network namespaces to which things happen: `scripts/cluster_chaos.py` cuts a link, kills an agent and
-//! kills the controller, and compares the outputs with those of a run that nothing happened to. The script does a hundred of these.
+//! A cluster of three sites in network namespaces with faults: `scripts/cluster_chaos.py` cuts a link, kills an agent and
+//! kills the controller, and compares the outputs with those of an undisturbed run. The script makes a hundred of these.
 use crate::command::root;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// With these a link is cut first, then an agent and the controller are killed.
+/// With this seed a link is cut first, then an agent and the controller are killed.
 const SEED: &str = "14";
 const ROUNDS: usize = 3;
-/// What the script says where namespaces are not there or not permitted.
+/// Exit code of the script if namespaces are not available.
 const NOT_PERMITTED: i32 = 77;
 
 fn disturbed(result: &Path, more: &[&str]) -> Output {

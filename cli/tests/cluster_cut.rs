@@ -1,13 +1,13 @@
-//! An edge site that is cut off a cluster in network namespaces: `scripts/cluster_cut.py` cuts it, and compares the outputs with those of a run
-//! that nothing happened to; `scripts/cluster_degrade.py` cuts one off the models that answer it.
+//! An edge site that is cut off a cluster in network namespaces: `scripts/cluster_cut.py` cuts it, and compares the outputs
+//! with those of an undisturbed run; `scripts/cluster_degrade.py` cuts one off the models that answer it.
 use crate::command::root;
 use serde_json::Value;
 use std::process::Command;
 
-/// What the script says where namespaces are not there or not permitted.
+/// Exit code of the script if namespaces are not available.
 const NOT_PERMITTED: i32 = 77;
 
-/// What the script found; none: there are no namespaces here.
+/// Result of the script; `None` without namespaces.
 fn cut(seconds: &str, more: &[&str]) -> Option<Value> {
     found("cluster_cut.py", seconds, more)
 }
@@ -39,7 +39,7 @@ fn events<'a>(told: &'a Value, kind: &str) -> Vec<&'a str> {
     all.filter(|event| event.starts_with(&format!("{kind}: "))).collect()
 }
 
-/// The controller counts its workers as lost, and nevertheless gives their work to nobody: the site goes on.
+/// The controller counts its workers as lost, but does not reassign their work: the site continues.
 #[test]
 fn a_site_that_is_cut_off_goes_on_by_itself() {
     let Some(told) = cut("5", &["--more", "6"]) else { return };

@@ -1,5 +1,5 @@
-//! Workflows of a cluster whose data and models lie on the workers alone: judged by the controller, opened by who has the stage;
-//! through the built binary.
+//! Workflows of a cluster whose data and models are on the workers alone: checked by the controller, opened by the stage's
+//! worker; through the built binary.
 use crate::cluster::Cluster;
 use crate::command::{Place, root, tidemill};
 use rustix::fs::{CWD, FileType, mknodat};
@@ -35,7 +35,7 @@ edges:
 
 const ROWS: usize = 3000;
 
-/// The workflow and its plan; the folder that it names is on no machine yet.
+/// The workflow and its plan; the folder that it names does not exist yet.
 fn place() -> Place {
     let place = Place::empty("elsewhere");
     let folder = place.argument("of-workers");
@@ -61,7 +61,7 @@ fn until_over(cluster: &Cluster) -> Value {
     run_of(cluster)
 }
 
-/// The controller takes a workflow whose data are nowhere that it could look, and the worker that reads them has them.
+/// The controller accepts a workflow with data that it cannot read; the reading worker has them.
 #[test]
 fn data_that_only_workers_have_are_opened_by_them() {
     let mut cluster = Cluster::without_workers(place(), &[]);
@@ -73,7 +73,7 @@ fn data_that_only_workers_have_are_opened_by_them() {
     cluster.start_worker("hub");
     let run = until_over(&cluster);
     assert_eq!(run["state"], "complete", "{run}");
-    // Whoever joins first may be given both roles.
+    // The first worker that joins may get both roles.
     let worker = run["placement"]["hub"].as_str().unwrap();
     let written = format!("w-{worker}/runs/elsewhere/hub/out/rows.jsonl");
     let found = std::fs::read(cluster.place.path(&written)).unwrap();
@@ -84,8 +84,8 @@ fn data_that_only_workers_have_are_opened_by_them() {
     assert!(!sent.join("rows.csv").exists() && sent.join("workflow.yaml").exists(), "nothing else was sent");
 }
 
-/// What is found there contradicts what the controller has judged: the run fails, and says on which worker, of what file, what was
-/// found and what to write.
+/// The worker's findings contradict the controller's check: the run fails, and the message has the worker, the file, the
+/// finding and advice.
 #[test]
 fn what_a_worker_finds_is_told() {
     let cluster = Cluster::start_in(place(), &["edge", "hub"]);
@@ -101,7 +101,7 @@ fn what_a_worker_finds_is_told() {
             assert!(reason.contains(word), "{word}: {reason}");
         }
     };
-    // What the hub has is in order: the one that tells first is the one that the run fails with.
+    // The hub's files are correct: the first report is the one that the run fails with.
     fill(&cluster.place, "key,value");
     std::fs::remove_file(&rows).unwrap();
     fails("missing", &["worker 'edge'", "source `rows`", &rows, "does not exist", "write a path"]);
@@ -120,13 +120,13 @@ fn what_a_worker_finds_is_told() {
         "piped",
         &["worker 'edge'", "was taken for a file", "reads the pipe", &rows, "`stream: until_end`"],
     );
-    // Files of the submission are judged at once, as ever.
+    // Files of the submission are checked at once, as always.
     cluster.place.change("workflow.yaml", &rows, "rows.csv");
     let told = cluster.ask(&["submit", &workflow, "--plan", &plan, "--as", "sent"]).expect(78).stderr;
     assert!(told.contains("source `rows`") && told.contains("does not exist"), "{told}");
 }
 
-/// Pictures and the model that looks at them are on a worker; the controller has the manifest.
+/// Pictures and their model are on a worker; the controller has the manifest.
 #[test]
 fn models_that_only_workers_have_are_opened_by_them() {
     let place = Place::empty("elsewhere");

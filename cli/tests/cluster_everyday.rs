@@ -1,5 +1,5 @@
-//! What an operator of a cluster meets every day: what a run waits for, runs that have ended, logs, events, messages, records to look
-//! at; through the built binary.
+//! Everyday operation of a cluster: waiting runs, ended runs, logs, events, messages, sampled records; through the built
+//! binary.
 use crate::cluster::Cluster;
 use crate::command::command;
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn contains(text: &str, part: &str) {
     assert!(text.contains(part), "{part} is not in\n{text}");
 }
 
-/// A worker with files of a sink is lost and comes back: the run says what it waits for, and each event is there once.
+/// A worker with files of a sink is lost and returns: the run reports the reason for waiting, and each event occurs once.
 #[test]
 fn a_run_that_waits_says_for_what() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
@@ -66,7 +66,7 @@ fn a_run_that_waits_says_for_what() {
     let told = cluster.ask(&["status", "spread"]).expect(0).stdout;
     contains(&told, "spread (spread) is waiting");
     contains(&told, "waits for worker cloud, which has files");
-    // What ran there is not known to run.
+    // The state of its processes is unknown.
     let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     let cloud = found["workers"].as_array().unwrap().iter().find(|one| one["name"] == "cloud").unwrap();
     assert_eq!((&cloud["is_alive"], cloud["hosts"].as_array().unwrap().len()), (&Value::Bool(false), 0));
@@ -76,7 +76,7 @@ fn a_run_that_waits_says_for_what() {
     cluster.until("that is told", |cluster| cluster.count("run_goes_on") == 1);
     assert_eq!((cluster.count("worker_lost"), cluster.count("worker_alive")), (1, 1));
 
-    // The next controller finds all as it was, and tells nothing twice.
+    // The next controller finds everything unchanged, and repeats no event.
     let before = cluster.events();
     cluster.restart_controller();
     cluster.until_joined(3);
@@ -91,7 +91,7 @@ fn a_run_that_waits_says_for_what() {
     cluster.ask(&["cancel", "spread"]).expect(0);
 }
 
-/// The same submission again is the same run; of one that has ended it is said how to begin anew.
+/// Repeating a submission gives that run; for an ended one the message explains how to start it again.
 #[test]
 fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     let cluster = Cluster::start(&["edge", "hub", "cloud"]);
@@ -108,7 +108,7 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     contains(&told, "it was cancelled: nothing is begun");
     contains(&told, "`tidemill submit --again`");
     assert_eq!(cluster.run()["state"], "cancelled");
-    // What is refused removes nothing.
+    // A refused submission removes nothing.
     let fit = cluster.place.read("workflow.yaml");
     cluster.place.change("workflow.yaml", "value % 7 != 3", "value % 7 !=");
     submit(&["--again"]).expect(78);
@@ -132,13 +132,13 @@ fn a_run_without_workers_has_no_figures_and_begins_when_they_join() {
     assert!(waits.contains("edge") && waits.contains("cloud"), "{waits}");
     let told = String::from_utf8(cluster.call("GET", "/metrics", &cluster.admin()).body).unwrap();
     assert!(told.contains("tidemill_") && !told.contains("tidemill_operator_records_total{"), "{told}");
-    // The first one that joins may have all of it.
+    // The first one that joins may get everything.
     cluster.start_worker("edge");
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     assert!(cluster.run()["arrived"].as_u64() > Some(0), "{}", cluster.run());
 }
 
-/// `tidemill events --follow | head -1`: nothing has to happen before it is noticed that nobody reads any more.
+/// `tidemill events --follow | head -1`: a reader that is gone is noticed without another event.
 #[test]
 fn events_are_followed_as_long_as_somebody_reads_them() {
     let cluster = Cluster::start(&[]);
@@ -160,7 +160,7 @@ fn events_are_followed_as_long_as_somebody_reads_them() {
     assert!(has_ended && status.success(), "{status}");
 }
 
-/// What is wrong with a submission is told with the paths that whoever submits has.
+/// Mistakes in a submission are reported with the submitter's paths.
 #[test]
 fn messages_name_the_files_of_whoever_submits() {
     let cluster = Cluster::start(&["edge"]);
@@ -172,7 +172,7 @@ fn messages_name_the_files_of_whoever_submits() {
     assert!(!text.contains("controller/runs"), "{text}");
 }
 
-/// Lines of all processes and what the controller tells, also for the next controller; and a level that is missed.
+/// Lines of all processes and events of the controller, also for the next controller; and a missed level.
 #[test]
 fn logs_say_what_every_part_of_a_run_does() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
@@ -218,13 +218,13 @@ fn logs_say_what_every_part_of_a_run_does() {
     cluster.until_arrived(arrived + 10);
     assert_eq!(cluster.count("level_missed"), 1, "it is told once");
 
-    // Whoever follows is done when the run is.
+    // Following ends with the run.
     cluster.ask(&["cancel", "spread"]).expect(0);
     let told = cluster.ask(&["logs", "spread", "--follow"]).expect(0).stdout;
     contains(&told, "run spread is cancelled");
 }
 
-/// A few of the newest records, for whoever may look; none where the workflow says so.
+/// A few of the newest records, for authorised users; none if the workflow forbids it.
 #[test]
 fn records_can_be_looked_at_unless_the_workflow_says_no() {
     let cluster = Cluster::start(&["edge", "hub", "cloud"]);

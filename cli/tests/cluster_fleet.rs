@@ -1,10 +1,10 @@
-//! Plans that follow the workers that there are, and a plan that was given to begin with; through the built binary.
+//! Plans that follow the available workers, and a plan given at the start; through the built binary.
 use crate::cluster::Cluster;
 use crate::cluster_replanning::{
     FAST, HARDLY, SLOW_GATEWAY, cancel, cluster, events, hear, submit, until_event, view, workers,
 };
 
-/// The gateway misses its levels, and nobody else is there; then a server joins.
+/// The gateway misses its levels, and there is no other worker; then a server joins.
 #[test]
 fn a_plan_takes_a_worker_that_joins() {
     let mut cluster = Cluster::without_workers(hear(&SLOW_GATEWAY), &FAST);
@@ -23,14 +23,14 @@ fn a_plan_takes_a_worker_that_joins() {
     cancel(&cluster, "hear");
 }
 
-/// What is submitted with a plan and with profiles begins as the plan says, also where another one would be better, and follows it.
+/// A submission with a plan and with profiles starts with that plan, even if another one is better, and follows it.
 #[test]
 fn a_run_begins_with_its_plan_and_another_one_follows() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "probe", "off", &HARDLY);
     let mut plan = view(&cluster, "probe")["current"].clone();
     cancel(&cluster, "probe");
-    // All on the dearer worker, though the cheaper one would do, as far as the profile says.
+    // All on the more expensive worker, though the cheaper one would suffice by the profile.
     assert_eq!(workers(&plan, "speech"), ["north"]);
     let text = serde_json::to_string(&plan).unwrap().replace("\"north\"", "\"rack\"");
     plan = serde_json::from_str(&text.replace("gateway", "server").replace("\"edge\"", "\"cloud\"")).unwrap();
@@ -46,19 +46,19 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     assert!(told.contains("the plan is the one that was submitted"), "{told}");
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["rack"]);
-    // It can be planned anew, which a run without profiles cannot.
+    // It can be replanned, unlike a run without profiles.
     let decision = cluster.ask(&["replan", "hear", "--output", "json"]).expect(0).json();
     let decision = decision["replan"]["decision"].as_str().unwrap().to_owned();
     assert!(decision.contains("now 0.4"), "{decision}");
     cancel(&cluster, "hear");
-    // The quota counts for a plan that was given, too.
+    // The quota applies to a given plan, too.
     let more = ["--as", "small", "--processors", "0.000001"];
     let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile];
     let told = cluster.ask(&[&own[..], &more, &HARDLY].concat());
     assert!(told.code != Some(0) && told.stderr.contains("the plan takes "), "{}", told.stderr);
 }
 
-/// A price that nobody measures: somebody says it, and what was the best plan is none any more.
+/// Prices cannot be measured: a user sets one, and the best plan changes.
 #[test]
 fn a_plan_follows_prices_that_somebody_gives() {
     let quick = [("speech-small", "gateway", 5.0), ("speech-small", "server", 5.0)];
@@ -87,13 +87,13 @@ fn a_plan_follows_prices_that_somebody_gives() {
     };
     let decision = decide(&[]);
     assert!(decision.contains("0.03"), "{decision}");
-    // A file that nothing can be planned with changes nothing.
+    // An unusable file changes nothing.
     assert_ne!(cluster.ask(&["replan", "hear", "--infra", &wrong]).code, Some(0));
     assert!(events(&cluster, "infrastructure_changed").is_empty());
     let decision = decide(&["--infra", &after]);
     assert!(decision.contains("5.0"), "{decision}");
     assert_eq!(events(&cluster, "infrastructure_changed").len(), 1);
-    // It is planned with these prices from now on.
+    // Later plans use these prices.
     let decision = decide(&[]);
     assert!(decision.contains("5.0"), "{decision}");
     cancel(&cluster, "hear");

@@ -43,7 +43,7 @@ fn a_cluster_is_looked_at_and_what_is_wrong_has_a_fix() {
     let text = cluster.ask(&["doctor", "--cluster"]).expect(1).stdout;
     assert!(text.contains("PROBLEM  edge"), "{text}");
 
-    // No controller, and nobody who is logged in.
+    // No controller, and no login.
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();
     controller.wait().unwrap();

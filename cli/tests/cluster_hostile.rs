@@ -1,5 +1,5 @@
-//! Peers of the controller's HTTP that do what no client does: too long, too slow, too many, wrong again and again, in the browser of
-//! somebody else; through the built binary. What they do stands in `cluster_hostile/peer.py`.
+//! Hostile HTTP peers of the controller: too long, too slow, too many requests, repeated failures, requests from another
+//! site's page; through the built binary. The peer is `cluster_hostile/peer.py`.
 use crate::cluster::Cluster;
 use crate::command::{command, root};
 use rustix::fs::{CWD, FileType, mknodat};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 const PEER: &str = "cli/tests/cluster_hostile/peer.py";
 
-/// Has the peer do one thing to a controller; what it says of it.
+/// Makes the peer perform one action on a controller; returns its output.
 fn does(cluster: &Cluster, part: &str, more: &[&str]) -> String {
     let place = cluster.address.strip_prefix("tidemill://").unwrap().split('/').next().unwrap();
     let place = place.replace("localhost", "127.0.0.1");
@@ -27,7 +27,7 @@ fn does(cluster: &Cluster, part: &str, more: &[&str]) -> String {
     text
 }
 
-/// The certificate of the authority, as the controller gives it to everybody.
+/// The authority's certificate, as served by the controller.
 fn served(place: &str) -> String {
     let told = Command::new("python3")
         .args(["-c", "import ssl,sys,urllib.request as u\nc=ssl._create_unverified_context()\nsys.stdout.write(u.urlopen('https://'+sys.argv[1]+'/authority.pem',context=c).read().decode())"])
@@ -53,7 +53,7 @@ fn who_is_slow_is_left() {
 
 #[test]
 fn connections_make_room_for_each_other() {
-    // A third of what this process may open, so that the peer can open more than the controller keeps.
+    // A third of this process's limit, so that the peer can open more than the controller keeps.
     let cluster = Cluster::start_limited(200);
     does(&cluster, "many", &["180"]);
 }
@@ -63,12 +63,12 @@ fn pages_of_others_are_told_nothing_and_wrong_tokens_cost_time() {
     let cluster = Cluster::start(&["edge"]);
     does(&cluster, "pages", &[]);
     does(&cluster, "attempts", &[]);
-    // The worker shows its certificate and is held up by nothing of this.
+    // The worker has its certificate and is not delayed by any of this.
     let workers = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     assert_eq!(workers["workers"][0]["is_alive"], true, "{workers}");
 }
 
-/// Who may submit runs has the workers' machines, and nothing of the controller's: neither its files nor its environment.
+/// Submitters of runs can use the workers' machines, but neither files nor environment of the controller.
 #[test]
 fn submissions_reach_nothing_of_the_controller() {
     let cluster = Cluster::start(&[]);
@@ -76,13 +76,13 @@ fn submissions_reach_nothing_of_the_controller() {
     let own = ["admin.token", "identities/authority.pem"].map(|file| folder.join(file));
     let read = || own.clone().map(|file| std::fs::read(file).unwrap());
     let before = read();
-    // Whoever opens it waits for ever.
+    // Opening it would block for ever.
     mknodat(CWD, folder.join("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
     does(&cluster, "submissions", &[folder.to_str().unwrap()]);
     assert!(before == read(), "what the controller had is another now");
 }
 
-/// Variables of a workflow are those of whoever submits it, not of the controller.
+/// Variables of a workflow are the submitter's, not the controller's.
 #[test]
 fn variables_come_with_the_submission() {
     let cluster = Cluster::start(&[]);
@@ -101,7 +101,7 @@ fn variables_come_with_the_submission() {
     assert_eq!(cluster.run_of("variables")["outputs"][0]["path"], "out/north.jsonl");
 }
 
-/// Somebody who found a token that another worker came in by, or one that lay around for too long, comes in no more.
+/// A token that another worker has used, or an expired one, is rejected.
 #[test]
 fn a_token_counts_once_and_for_as_long_as_it_is_said() {
     let mut cluster = Cluster::start(&[]);
@@ -136,7 +136,7 @@ fn a_token_counts_once_and_for_as_long_as_it_is_said() {
     assert!(expired.code.is_some_and(|code| code != 0) && expired.stderr.contains("expired"), "{expired:?}");
     let workers = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     assert_eq!(workers["workers"].as_array().unwrap().len(), 1, "{workers}");
-    // Neither has left a certificate of its own behind.
+    // Neither has created a certificate of its own.
     for name in ["eve", "mallory"] {
         let folder = cluster.place.path(&format!("w-{name}"));
         let has = |file: &str| folder.join(file).exists() || folder.join("identity").join(file).exists();

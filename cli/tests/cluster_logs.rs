@@ -1,4 +1,4 @@
-//! What the processes of a cluster write, with the names of what it is about; through the built binary.
+//! Log lines of a cluster's processes, with the names of their subjects; through the built binary.
 use crate::cluster::{Cluster, slow_down};
 use crate::processes::{children, gone, kill, place};
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn logged(cluster: &Cluster) -> Vec<Value> {
     told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Every line of every process, however it writes its log and however it ends, says of which workflow, run, worker and stages it is.
+/// Every line of every process, in any log format and at any end, has its workflow, run, worker and stages.
 #[test]
 fn every_line_of_every_process_names_workflow_run_worker_and_stages() {
     let place = place();
@@ -36,7 +36,7 @@ fn every_line_of_every_process_names_workflow_run_worker_and_stages() {
     for line in &lines {
         assert_eq!((&line["run"], &line["workflow"]), (&"spread".into(), &"spread".into()), "{line}");
         assert!(line["time"].as_str().is_some_and(|time| time.len() >= 19), "{line}");
-        // What the controller tells is of the run.
+        // Lines of the controller belong to the run.
         let Some(role) = line["role"].as_str() else { continue };
         assert_eq!(line["worker"], role, "each is on the worker of its name: {line}");
         let stages = line["stages"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn every_line_of_every_process_names_workflow_run_worker_and_stages() {
         };
         assert!(stages.iter().all(|stage| own.contains(&stage.as_str().unwrap())), "{line}");
         if role == "edge" {
-            // Written as JSON, and taken apart.
+            // Written as JSON, and parsed.
             assert!(!line["line"].as_str().unwrap().starts_with('{'), "{line}");
         }
         levels.extend(line["level"].as_str().map(|level| (role.to_owned(), level.to_owned())));

@@ -1,4 +1,4 @@
-//! The controller's page in a real browser, driven as a person would: the keyboard, what is shown, pictures of it.
+//! The controller's page in a real browser, used as by a person: keyboard, displayed text, screenshots.
 use crate::cluster::Cluster;
 use crate::command::are_there;
 use base64::Engine;
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A browser without a window, and the program that drives it.
+/// A headless browser, and the program that drives it.
 struct Browser {
     driver: Child,
     place: String,
@@ -98,7 +98,7 @@ impl Browser {
         self.post("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// What a part of the page says.
+    /// Text of a part of the page.
     #[track_caller]
     fn text(&self, id: &str) -> String {
         let text = self.script(&format!("return document.getElementById('{id}').innerText"));
@@ -154,7 +154,7 @@ impl Browser {
         self.post("goog/cdp/execute", &command);
     }
 
-    /// A picture of what is shown, where somebody wants to look at it: `TIDEMILL_SCREENSHOTS=FOLDER`.
+    /// Takes a screenshot if requested by `TIDEMILL_SCREENSHOTS=FOLDER`.
     fn picture(&self, name: &str) {
         let picture = self.ask("GET", &format!("/session/{}/screenshot", self.session), &Value::Null);
         let bytes = base64::prelude::BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap();
@@ -172,7 +172,7 @@ impl Browser {
         assert!(widths[0].as_u64() <= widths[1].as_u64(), "{name}: {widths}");
     }
 
-    /// What the browser complained of.
+    /// Errors of the browser.
     fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({"type": "browser"}));
         let lines = log.as_array().unwrap().iter();
@@ -209,7 +209,7 @@ fn a_run_is_watched_and_cancelled_with_the_keyboard() {
     );
     assert!(policy.as_str().unwrap().contains("default-src 'none'"), "{policy}");
 
-    // A wrong token is told, a right one lets in.
+    // A wrong token gives an error, a right one logs in.
     browser.until("the form is there", |browser| browser.text("login").contains("Access token"));
     browser.picture("login");
     browser.press("nonsense");
@@ -289,7 +289,7 @@ fn a_run_is_watched_and_cancelled_with_the_keyboard() {
     browser.press(ENTER);
     browser.until("hub is drained", |browser| browser.text("workers").contains("drained"));
 
-    // Who logs out is out, and the token is gone.
+    // Logging out removes the token.
     browser.tab_to("leave");
     browser.press(ENTER);
     browser.until("the form is back", |browser| browser.text("login").contains("Access token"));
@@ -302,7 +302,7 @@ fn a_run_is_watched_and_cancelled_with_the_keyboard() {
     assert_eq!(complaints, Vec::<String>::new());
 }
 
-/// The browser with the page of a cluster, by whoever has this token.
+/// The browser with the page of a cluster, logged in with this token.
 fn logged_in(cluster: &Cluster, token: &str) -> Browser {
     let browser = Browser::start();
     let (address, _) = cluster.address.trim_start_matches("tidemill://").split_once('/').unwrap();
@@ -314,7 +314,7 @@ fn logged_in(cluster: &Cluster, token: &str) -> Browser {
     browser
 }
 
-/// A plan that somebody proposes is shown with what it changes, and is followed when that is wanted.
+/// A proposed plan is shown with its changes, and followed when accepted.
 #[test]
 fn a_proposed_plan_is_applied_with_the_keyboard() {
     if !are_there(&["chromedriver", "chromium"], "chromium chromium-driver") {
@@ -351,8 +351,7 @@ fn a_proposed_plan_is_applied_with_the_keyboard() {
     cluster.ask(&["cancel", "spread"]).expect(0);
 }
 
-/// Pictures are shown; what is in records, file names and messages is text, whatever it looks like. Looking needs no more than the
-/// role of a viewer.
+/// Pictures are shown; the content of records, file names and messages is always text. The viewer's role suffices.
 #[test]
 fn records_are_shown_and_are_never_markup() {
     if !are_there(&["chromedriver", "chromium"], "chromium chromium-driver") {

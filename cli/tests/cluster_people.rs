@@ -1,4 +1,4 @@
-//! People of a cluster, and workers that are to belong to it no more; through the built binary.
+//! Users of a cluster, and removed workers; through the built binary.
 use crate::cluster::Cluster;
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,7 +15,7 @@ fn people_come_and_go_and_do_what_their_roles_say() {
     assert!(made.stdout.is_empty() && !made.stderr.contains(token.trim()), "{made:?}");
     let ask = |arguments: &[&str]| cluster.ask_as(token.trim(), arguments);
     ask(&["list"]).expect(0);
-    // A viewer looks, and nothing else.
+    // A viewer may only look.
     for arguments in [
         &["people", "add", "Eve", "--role", "admin"][..],
         &["people"],
@@ -47,7 +47,7 @@ fn people_come_and_go_and_do_what_their_roles_say() {
     assert!(!people().to_string().contains(token.trim()), "tokens are told once");
     let told = cluster.ask(&["people"]).expect(0).stdout;
     assert!(told.contains("Ada") && told.contains("viewer") && told.contains("admin"), "{told}");
-    // A file that is there is not replaced, and no token is made for it.
+    // An existing file is not replaced, and no token is made for it.
     cluster.place.write("there", "mine");
     let there = cluster.place.argument("there");
     let told = cluster.ask(&["people", "add", "Bob", "--role", "admin", "--write-token", &there]).expect(78);
@@ -57,7 +57,7 @@ fn people_come_and_go_and_do_what_their_roles_say() {
     assert!(told.contains("write viewer, operator or admin"), "{told}");
     cluster.ask(&["people", "add", "Bob", "--role", "viewer", "--days", "0"]).expect(78);
 
-    // An operator who was added by somebody works at once; with a space in the name.
+    // A newly added operator works at once, also with a space in the name.
     let token_of_bob = cluster.ask(&["people", "add", "Bob Ray", "--role", "operator"]).expect(0).stdout;
     let told = cluster.ask_as(token_of_bob.trim(), &["cancel", "night"]).expect(66).stderr;
     assert!(told.contains("there is no run `night`"), "{told}");
@@ -88,7 +88,7 @@ fn a_worker_that_is_revoked_ends_and_stays_away() {
     assert_eq!(status.code(), Some(78), "it is told, and ends");
     let workers = cluster.ask(&["workers"]).expect(0).stdout;
     assert!(!workers.contains("edge") && workers.contains("hub"), "{workers}");
-    // Its certificate opens nothing, whoever starts it again.
+    // Its certificate is rejected, also after a restart.
     cluster.start_worker("edge");
     let (_, mut agent) = cluster.workers.pop().unwrap();
     assert_eq!(agent.wait().unwrap().code(), Some(78));

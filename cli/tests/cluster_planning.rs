@@ -1,4 +1,4 @@
-//! A controller that plans for the workers that have joined; through the built binary.
+//! A controller that plans for the joined workers; through the built binary.
 use crate::cluster::Cluster;
 use crate::command::{Outcome, Place, root, tidemill};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn submit(cluster: &Cluster, name: &str, more: &[&str]) -> Outcome {
     cluster.ask(&[&own, &LEVELS[..], more].concat())
 }
 
-/// What `tidemill plan` makes of the workers as the controller tells them.
+/// The plan of `tidemill plan` for the workers that the controller reports.
 fn planned(cluster: &Cluster, more: &[&str]) -> (String, Value) {
     let infrastructure = cluster.ask(&["workers", "--infra"]).expect(0).stdout;
     cluster.place.write("workers.yaml", &infrastructure);
@@ -46,12 +46,12 @@ fn planned(cluster: &Cluster, more: &[&str]) -> (String, Value) {
     )
 }
 
-/// The plan that a run goes by.
+/// The current plan of a run.
 fn plan_of(cluster: &Cluster, name: &str) -> Value {
     cluster.ask(&["replan", name, "--show", "--output", "json"]).expect(0).json()["replan"]["current"].clone()
 }
 
-/// Stages with their workers, models and shares, and what is promised of cost and accuracy.
+/// Stages with their workers, models and shares, and the promised cost and accuracy.
 fn facts(plan: &Value) -> Value {
     let stages = plan["stages"].as_array().unwrap().iter().map(|stage| {
         serde_json::json!([stage["id"], stage["operator"], stage["worker"], stage["variant"], stage["share"]])
@@ -79,7 +79,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     cluster.until("it is complete", |cluster| cluster.run_of("vqa")["state"] == "complete");
     let run = cluster.run_of("vqa");
     assert_eq!((&run["arrived"], &run["dead_letters"]), (&200.into(), &0.into()), "{run}");
-    // A role of a worker that has joined is there, and sources are where their tier is.
+    // Each role has its joined worker, and sources are in their tier.
     for (role, worker) in run["placement"].as_object().unwrap() {
         let worker = worker.as_str().unwrap();
         match role.as_str() {
@@ -101,7 +101,7 @@ fn what_one_run_has_another_is_planned_around() {
     let told = submit(&cluster, "second", &slow).expect(0).stderr;
     assert!(told.contains("is shared and costs nothing more: run first has "), "{told}");
     assert_eq!(facts(&plan_of(&cluster, "second")), facts(&expected));
-    // What does not fit is refused, and leaves nothing behind.
+    // An infeasible submission is refused, and leaves nothing.
     let refused = submit(&cluster, "third", &["--slo", "rate=2000/s"]).expect(78).stderr;
     assert!(
         refused.contains("no plan keeps the service levels") && refused.contains("run first has "),
@@ -113,7 +113,7 @@ fn what_one_run_has_another_is_planned_around() {
     assert!(refused.contains("the quota of this submission is 0.001"), "{refused}");
     assert!(!cluster.place.path("controller/runs/third").exists());
     cluster.ask(&["status", "third"]).expect(66);
-    // A plan by the figures of now, beside that of now.
+    // A plan by current figures, beside the current one.
     let answer = cluster.ask(&["replan", "first", "--output", "json"]).expect(0).json();
     let decision = answer["replan"]["decision"].as_str().unwrap();
     assert!(decision.contains("$/h"), "{decision}");
@@ -158,7 +158,7 @@ fn what_is_missing_is_told() {
     assert!(table.contains("probes take"), "{table}");
 }
 
-/// Somebody's plan for a run that goes on: what it would change is shown, and what cannot be is refused.
+/// A given plan for a running job: its changes are shown, and impossible ones refused.
 #[test]
 fn another_plan_is_looked_at_before_it_is_taken() {
     let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
@@ -168,7 +168,7 @@ fn another_plan_is_looked_at_before_it_is_taken() {
     cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
     cluster.until_joined(2);
     cluster.until("it runs", |cluster| cluster.run_of("vqa")["arrived"].as_u64().unwrap() > 0);
-    // Sources stay where they are, and what has the files of the sink is paid for anyway.
+    // Sources stay, and the worker with the sink's files is paid for anyway.
     let answer = cluster.ask(&["replan", "vqa", "--output", "json"]).expect(0).json()["replan"].clone();
     let decision = answer["decision"].as_str().unwrap();
     assert!(decision.contains("the plan of now is the best: 0.4000 $/h"), "{decision}");

@@ -1,4 +1,4 @@
-//! Plans that nobody chose follow one another while a run goes on, and models are swapped again and again; through the built binary.
+//! Random plans follow one another during a run, and models are swapped repeatedly; through the built binary.
 use crate::cluster::Cluster;
 use crate::cluster_changes::{SPEECH, change, processes, resident, speech_plan, spread};
 use crate::command::{Place, tidemill};
@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 use tidemill_random::Random;
 
 const WORKERS: [&str; 3] = ["edge", "hub", "cloud"];
-/// How an operator without a state may be divided.
+/// Possible shares of a stateless operator.
 const SHARES: [&[f64]; 4] = [&[1.0], &[0.5, 0.5], &[0.25, 0.75], &[0.2, 0.3, 0.5]];
 
-/// A plan of the workflow `spread`: stages on any worker and in any slot, the filter in one to three parts. Sinks are where their files are.
+/// A plan of the workflow `spread`: stages on any worker and in any slot, the filter in one to three parts. Sinks stay with
+/// their files.
 fn random_plan(random: &mut Random) -> String {
     let shares = SHARES[random.below(SHARES.len())];
     let mut stages = String::new();
@@ -47,7 +48,7 @@ fn random_plan(random: &mut Random) -> String {
     )
 }
 
-/// The lines of each output in order: where an operator is divided, rows of one time may change places.
+/// The sorted lines of each output: if an operator is divided, rows of one time may change places.
 fn lines(outputs: &[(&'static str, Vec<u8>)]) -> BTreeMap<&'static str, Vec<String>> {
     let sorted = |bytes: &[u8]| {
         let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
@@ -57,7 +58,7 @@ fn lines(outputs: &[(&'static str, Vec<u8>)]) -> BTreeMap<&'static str, Vec<Stri
     outputs.iter().map(|(file, bytes)| (*file, sorted(bytes))).collect()
 }
 
-/// What one process gives that nothing happens to, as fast as it can, found meanwhile.
+/// Outputs of one undisturbed process at full speed, computed in the background.
 fn undisturbed(place: &Place) -> JoinHandle<Vec<(&'static str, Vec<u8>)>> {
     let alone = Place::empty("spread");
     for file in ["workflow.yaml", "left.csv", "right.csv"] {
@@ -69,7 +70,7 @@ fn undisturbed(place: &Place) -> JoinHandle<Vec<(&'static str, Vec<u8>)>> {
     })
 }
 
-/// What the changes of a run have cost.
+/// Costs of the changes of a run.
 #[derive(Default)]
 struct Changes {
     /// By sink, milliseconds.
@@ -84,7 +85,7 @@ impl Changes {
         self.prepared.len()
     }
 
-    /// Changes to the plan in this file; false: the run is over.
+    /// Changes to the plan in this file; false if the run is over.
     fn make(&mut self, cluster: &Cluster, plan: &str) -> bool {
         let told = change(cluster, plan, &["--yes", "--output", "json"]);
         if told.code != Some(0) {
@@ -124,7 +125,7 @@ impl Changes {
     }
 }
 
-/// A run under so many plans that nobody chose has the output of one that nothing happened to.
+/// A run under `most` random plans has the output of an undisturbed one.
 fn random_plans(place: Place, seed: u64, most: usize) -> Changes {
     let expected = undisturbed(&place);
     let cluster = Cluster::start_in(place, &WORKERS);
@@ -137,7 +138,7 @@ fn random_plans(place: Place, seed: u64, most: usize) -> Changes {
             break;
         }
     }
-    // However much is left: it goes on by itself.
+    // For the rest it continues by itself.
     while cluster.run()["state"] != "complete" {
         assert_eq!(cluster.run()["state"], "running", "{}", cluster.ask(&["events"]).stdout);
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -166,7 +167,7 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// `scripts/plan_changes.sh` runs it and keeps what it prints.
+/// `scripts/plan_changes.sh` runs it and keeps its output.
 #[test]
 #[ignore = "takes minutes: scripts/plan_changes.sh"]
 fn many_plans_that_nobody_chose() {
@@ -190,7 +191,7 @@ fn many_plans_that_nobody_chose() {
     assert!(changes.count() >= most, "{} changes: give it more TIDEMILL_PLAN_SECONDS", changes.count());
 }
 
-/// Mebibytes of the processes that stay, and of the largest process of the run.
+/// Mebibytes of the long-lived processes, and of the largest process of the run.
 fn memory(cluster: &Cluster) -> Vec<(String, f64)> {
     let mib = |pid: u32| resident(pid) as f64 / 1048576.0;
     let mut all: Vec<(String, f64)> =
@@ -204,7 +205,7 @@ fn memory(cluster: &Cluster) -> Vec<(String, f64)> {
     all
 }
 
-/// Two models take turns; `scripts/plan_changes.sh` runs it and keeps what it prints.
+/// Two models take turns; `scripts/plan_changes.sh` runs it and keeps its output.
 #[test]
 #[ignore = "takes minutes: scripts/plan_changes.sh"]
 fn many_swaps_of_a_model() {
@@ -212,7 +213,7 @@ fn many_swaps_of_a_model() {
     let place = Place::example("vqa");
     let workflow = SPEECH.replace(", broken.yaml", "").replace("path: data/questions", "path: long");
     place.write("workflow.yaml", workflow.replace("rate: 12/s", "rate: 4/s"));
-    // As long as it takes: the run is cancelled in the end.
+    // Of any length: the run is cancelled in the end.
     for entry in std::fs::read_dir(place.path("data/questions")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let first = format!("long/0-{name}");
@@ -244,7 +245,7 @@ fn many_swaps_of_a_model() {
     println!("\n| MiB of memory | after {} swaps | after {most} |\n|---|--:|--:|", most.div_ceil(10));
     for ((name, before), (_, after)) in before.iter().zip(&after) {
         println!("| {name} | {before:.1} | {after:.1} |");
-        // What grew by a model each time would be larger by dozens of them.
+        // A leak of one model per swap would add dozens of them.
         assert!(*after <= before * 1.25 + 8.0, "{name} grew from {before:.1} to {after:.1} MiB");
     }
     let run: Value = cluster.run();

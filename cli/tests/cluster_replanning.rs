@@ -1,7 +1,8 @@
-//! Plans that follow what is measured of runs that go on: service times, loads, what is left of the workers; through the built binary.
+//! Plans that follow measurements of running jobs: service times, loads, free capacity of workers; through the built
+//! binary.
 //!
-//! The profiles here say what no machine keeps, and by so much that it does not matter how quick or busy this one is: a time counts with
-//! at most twenty times what its profile says, and at least with a twentieth.
+//! The profiles here are so far from any machine that its speed does not matter: a measured time counts with at most twenty
+//! times its profiled value, and at least with a twentieth.
 use crate::cluster::Cluster;
 use crate::command::{Place, command};
 use rustix::fs::{CWD, FileType, mknodat};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Seconds of patience pass so much faster.
+/// Speeds up the waiting times, which are in seconds.
 pub(crate) const FAST: [&str; 2] = ["--replan-pace", "30"];
 
 const HEAR: &str = "version: 1
@@ -50,7 +51,7 @@ pub(crate) fn hear(services: &[(&str, &str, f64)]) -> Place {
     place
 }
 
-/// A gateway at the edge, and a dearer server in the cloud.
+/// A gateway at the edge, and a more expensive server in the cloud.
 pub(crate) fn cluster(place: Place) -> Cluster {
     let mut cluster = Cluster::without_workers(place, &FAST);
     cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
@@ -71,14 +72,14 @@ pub(crate) fn view(cluster: &Cluster, run: &str) -> Value {
     cluster.ask(&["replan", run, "--show", "--output", "json"]).expect(0).json()["replan"].clone()
 }
 
-/// Where the stages of an operator are, and with which model.
+/// Workers of an operator's stages, and their models.
 pub(crate) fn stages(plan: &Value, operator: &str) -> Vec<(String, Option<String>)> {
     let stages = plan["stages"].as_array().unwrap().iter().filter(|stage| stage["operator"] == operator);
     let text = |value: &Value| value.as_str().map(str::to_owned);
     stages.map(|stage| (text(&stage["worker"]).unwrap(), text(&stage["variant"]))).collect()
 }
 
-/// The workers of an operator's stages. A plan of the same cost may leave a part of them where they were.
+/// The workers of an operator's stages. A plan of equal cost may leave a part of them in place.
 pub(crate) fn workers(plan: &Value, operator: &str) -> Vec<String> {
     stages(plan, operator).into_iter().map(|stage| stage.0).collect()
 }
@@ -104,10 +105,10 @@ pub(crate) fn cancel(cluster: &Cluster, run: &str) {
     cluster.until("it is over", |cluster| cluster.run_of(run)["state"] == "cancelled");
 }
 
-/// So slow in truth that the gateway is busier than it may be; the server would be quick enough, as far as anybody knows.
+/// Really so slow that the gateway exceeds its utilization; the server would be fast enough, by all known figures.
 pub(crate) const SLOW_GATEWAY: [(&str, &str, f64); 2] =
     [("speech-small", "gateway", 0.05), ("speech-small", "server", 0.4)];
-/// A worker may be busy for so small a part of its time.
+/// Low limit on the utilization of a worker.
 pub(crate) const HARDLY: [&str; 2] = ["--max-utilization", "0.02"];
 
 #[test]
@@ -161,7 +162,7 @@ fn what_is_proposed_is_applied_when_somebody_wants_it() {
 fn nobody_looks_where_nobody_is_to_look() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "hear", "off", &HARDLY);
-    // Somebody who asks is told that there is a reason, and has been for longer than it would take.
+    // The request reports that there is a reason, and has been for longer than needed.
     let mut decision = String::new();
     for _ in 0..300 {
         let answer = cluster.ask(&["replan", "hear", "--output", "json"]);
@@ -184,7 +185,7 @@ fn nobody_looks_where_nobody_is_to_look() {
     cancel(&cluster, "hear");
 }
 
-/// One worker, and a model that turns out to be too slow for it: there is no plan that keeps the accuracy.
+/// One worker, and a model that turns out to be too slow for it: no plan keeps the accuracy.
 #[test]
 fn accuracy_gives_way_where_the_user_lets_it_and_never_in_silence() {
     let place = hear(&[("speech-small", "gateway", 0.01), ("speech-large", "gateway", 0.05)]);
@@ -199,7 +200,7 @@ fn accuracy_gives_way_where_the_user_lets_it_and_never_in_silence() {
         cluster.ask(&[&own, &level[..]].concat()).expect(78).stderr
     };
     assert!(told.contains("no less than the level, 85 %"), "{told}");
-    // What the user does not name does not give way.
+    // Levels that the user does not name do not give way.
     submit(&cluster, "strict", "auto", &[&HARDLY[..], &level].concat());
     let why = until_event(&cluster, "replan_impossible");
     assert!(why.contains("no plan keeps the service levels"), "{why}");
@@ -216,7 +217,7 @@ fn accuracy_gives_way_where_the_user_lets_it_and_never_in_silence() {
     assert!(why.contains("accuracy gives way: 75.0 % instead of 85.0 %"), "{why}");
     let speech = stages(&view(&cluster, "lenient")["current"], "speech");
     assert_eq!(speech[0].1.as_deref(), Some("speech-small"));
-    // Nobody has the truth here, and nevertheless it is said.
+    // Without ground truth here it is still reported.
     cluster.until("the level is told as missed", |cluster| {
         let levels = cluster.run_of("lenient")["levels"].clone();
         let accuracy = levels.as_array().unwrap().iter().find(|level| level["level"] == "accuracy").cloned();
@@ -233,13 +234,13 @@ fn accuracy_gives_way_where_the_user_lets_it_and_never_in_silence() {
     assert!(missed.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")), "{missed:?}");
     let told = until_event(&cluster, "level_missed");
     assert!(told.contains("run lenient misses its level on accuracy"), "{told}");
-    // The larger model was seen to be too slow: it is not tried again and again.
+    // The larger model was too slow: it is not tried repeatedly.
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(view(&cluster, "lenient")["current"]["plan_version"], 2);
     cancel(&cluster, "lenient");
 }
 
-/// The agent of a site: stopped, it says nothing, and its processes go on.
+/// The agent of a site: while it is stopped, it is silent, and its processes continue.
 struct Agent(Pid);
 
 impl Agent {
@@ -255,8 +256,8 @@ impl Agent {
     }
 }
 
-/// A site that may go on by itself has the source, and a server has a model that is too slow for it; a dearer one would be quick enough, as far as
-/// anybody knows. Nothing is decided in the first seconds.
+/// A site that may continue by itself has the source, and a server has a model that is too slow for it; a more expensive
+/// one would be fast enough, by all known figures. There is no decision in the first seconds.
 fn with_a_site(replan: &str) -> Cluster {
     let place = hear(&[("speech-small", "server", 0.05), ("speech-small", "tower", 0.4)]);
     place.change("workflow.yaml", "input: questions,", "input: {from: questions, when_cut: buffer},");
@@ -285,7 +286,7 @@ fn nothing_is_decided_while_a_part_of_the_run_is_silent() {
     assert!(why.contains("run hear keeps its plan") && why.contains(silent), "{why}");
     let asked = cluster.ask(&["replan", "hear"]).expect(0).stdout;
     assert!(asked.contains("no other plan is looked for until the run is whole again"), "{asked}");
-    // It takes ten seconds to decide when all are heard.
+    // A decision takes ten seconds when all agents respond.
     std::thread::sleep(Duration::from_secs(13));
     for kind in ["replan_accepted", "replan_kept", "replan_goes_on", "role_moved"] {
         assert_eq!(events(&cluster, kind), Vec::<String>::new(), "{kind} while north is silent");
@@ -301,7 +302,7 @@ fn nothing_is_decided_while_a_part_of_the_run_is_silent() {
     cancel(&cluster, "hear");
 }
 
-/// What somebody wants is made ready beside the plan that runs, which is ended for it when all of the run is there.
+/// A requested plan is prepared beside the present one, and replaces it when all of the run is reachable.
 #[test]
 fn a_plan_that_somebody_wants_waits_for_a_part_that_is_silent() {
     let cluster = with_a_site("ask");
@@ -346,7 +347,7 @@ run: {tick: 20ms, checkpoint_every: 2}
 checkpoint: {interval: 100ms}
 ";
 
-/// What is measured of the filter counts with a twentieth of these: 2 ms, and 0.05 ms on servers.
+/// Measured times of the filter count with a twentieth of these: 2 ms, and 0.05 ms on servers.
 const COUNT_PROFILE: &str = "version: 1
 workflow: {name: hear}
 machines: [{worker_type: gateway, how: predicted}, {worker_type: server, how: predicted}]
@@ -358,7 +359,7 @@ messages:
   - {from: some, to: rows, bytes_per_record: 60B}
 ";
 
-/// Somebody who writes lines into a pipe, so many a second.
+/// Writes lines into a pipe at a rate.
 struct Writer {
     rate: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
@@ -395,7 +396,7 @@ impl Drop for Writer {
     }
 }
 
-/// More comes than the plan was made for, and after a while less again.
+/// The load rises above the plan's, and falls again after a while.
 #[test]
 fn a_plan_follows_the_load_up_and_down() {
     let place = Place::empty("hear");
@@ -408,14 +409,14 @@ fn a_plan_follows_the_load_up_and_down() {
     cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);
     cluster.until_joined(2);
     let writer = Writer::begin(&pipe, 15);
-    // 10 a second are promised, however few come.
+    // The promise is 10 per second, even if fewer come.
     submit(&cluster, "hear", "auto", &["--slo", "rate=10/s"]);
     let some = |cluster: &Cluster| workers(&view(cluster, "hear")["current"], "some");
     assert_eq!(some(&cluster), ["north"]);
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 50);
     writer.rate.store(1500, Ordering::Relaxed);
     cluster.until("more workers are taken", |cluster| some(cluster).contains(&"rack".to_owned()));
-    // It is told once the run has it, with what it has cost.
+    // Reported once the run has it, with its cost.
     let why = until_event(&cluster, "replan_accepted");
     assert!(why.contains("come, the plan was made for 10/s"), "{why}");
     cluster.until("it is done", |cluster| !events(cluster, "plan_changed").is_empty());
@@ -425,7 +426,7 @@ fn a_plan_follows_the_load_up_and_down() {
         let told = events(cluster, "replan_accepted");
         told.last().is_some_and(|why| why.contains("another plan is cheaper") && why.contains("then 0.03"))
     });
-    // A stream whose writer is gone ends, and the run with it.
+    // A stream without a writer ends, and the run with it.
     cancel(&cluster, "hear");
     drop(writer);
 }

@@ -1,11 +1,11 @@
-//! What runs of a cluster wrote: fetched, and removed; through the built binary.
+//! Results of a cluster's runs: fetched, and removed; through the built binary.
 use crate::cluster::{Cluster, undisturbed};
 use crate::command::{Outcome, command};
 use std::io::Read;
 use std::process::{Child, Stdio};
 
 impl Cluster {
-    /// A command that goes on while others are asked.
+    /// A command that runs while others are called.
     fn begin(&self, arguments: &[&str]) -> Child {
         let token = std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap();
         let mut command = command(arguments);
@@ -25,7 +25,7 @@ fn content(outputs: &[(&str, Vec<u8>)], file: &str) -> String {
 
 #[test]
 fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
-    // Before the run begins: it could come to its end meanwhile.
+    // Before the run starts, because it could end meanwhile.
     let expected = undisturbed();
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.submit().expect(0);
@@ -62,7 +62,7 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     assert!(told.contains("pairs, table"), "{told}");
     cluster.ask(&["results", "nothing"]).expect(66);
 
-    // The worker that has a file is away, and comes back; the controller is another process meanwhile.
+    // The worker with a file is away, and returns; the controller is another process meanwhile.
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();
     controller.wait().unwrap();
@@ -80,7 +80,7 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     });
 }
 
-/// Control characters are hidden from terminals, and are part of files.
+/// Control characters are hidden from terminals, but kept in files.
 #[test]
 fn bytes_of_a_result_are_not_changed_on_their_way() {
     let cluster = Cluster::start(&["edge"]);
@@ -136,7 +136,7 @@ fn a_run_is_removed_everywhere_and_its_name_is_free() {
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
     let before = cluster.result("pairs").stdout;
     assert!(content(&undisturbed(), "out/pairs.jsonl").starts_with(&before));
-    // One of the workers is away while it is removed.
+    // One of the workers is away during the removal.
     let (name, mut cloud) = cluster.workers.pop().unwrap();
     cloud.kill().unwrap();
     cloud.wait().unwrap();
@@ -154,7 +154,7 @@ fn a_run_is_removed_everywhere_and_its_name_is_free() {
         let left = cluster.place.path(place);
         cluster.until("nothing is left", |_| std::fs::read_dir(&left).unwrap().next().is_none());
     }
-    // The same name is another run.
+    // The name now belongs to another run.
     let workflow = cluster.place.argument("workflow.yaml");
     cluster.ask(&["submit", &workflow, "--one-worker", "--records", "300"]).expect(0);
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");

@@ -1,4 +1,5 @@
-//! Workflows of a cluster that read streams of their workers: pipes and connections, whatever is killed; through the built binary.
+//! Workflows of a cluster that read streams of their workers, pipes and connections, with kills of any process; through the
+//! built binary.
 use crate::cluster::Cluster;
 use crate::command::{Place, command};
 use crate::journals::{sorted_lines, text};
@@ -63,7 +64,7 @@ fn place() -> Place {
     place
 }
 
-/// What one process gives that reads all of it at once.
+/// Outputs of one process that reads everything at once.
 fn undisturbed(text: &str) -> Vec<(&'static str, Vec<u8>)> {
     let place = Place::empty("streamed");
     place.write("workflow.yaml", WORKFLOW.replace("PATH", "'-'"));
@@ -74,7 +75,7 @@ fn undisturbed(text: &str) -> Vec<(&'static str, Vec<u8>)> {
     outputs(&place, ["", ""])
 }
 
-/// What is in the files of these folders.
+/// Content of the files in these folders.
 fn outputs(place: &Place, folders: [&str; 2]) -> Vec<(&'static str, Vec<u8>)> {
     let [rows, counted] = ["out/rows.jsonl", "out/counted.csv"];
     let read = |folder: &str, file: &str| std::fs::read(place.path(folder).join(file)).unwrap();
@@ -100,21 +101,20 @@ fn wait(cluster: &Cluster, what: &str, is_so: impl Fn() -> bool) {
     panic!("{what}: not within a minute\n{told}");
 }
 
-/// Bytes of the stream that have come to the journal on the worker's disk.
+/// Bytes of the stream in the journal on the worker's disk.
 fn journalled(place: &Place) -> u64 {
     let folder = place.path("w-edge/runs/streamed/.kept/journals/events");
     Journal::look(&folder).ok().flatten().map_or(0, |extent| extent.end)
 }
 
-/// The process of the worker that reads the stream, its agent, the controller: whoever looks at the outputs cannot tell that they
-/// were killed while the stream went on.
+/// The worker's reading process, its agent and the controller are killed during the stream; the outputs must not show it.
 #[test]
 fn a_stream_of_a_worker_is_read_on_whatever_is_killed() {
     let text = text("jsonl");
     let mut cluster = Cluster::start_in(place(), &["edge", "hub"]);
     let pipe = cluster.place.path("events.pipe");
     let flags = OFlags::NONBLOCK.bits() as i32;
-    // Held open, so that what is in it stays.
+    // Held open, so that its content stays.
     let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
     let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
     submit(&cluster);
@@ -131,7 +131,7 @@ fn a_stream_of_a_worker_is_read_on_whatever_is_killed() {
     };
     feed(&cluster, &mut writer, parts.next().unwrap(), true);
     wait(&cluster, "it runs", || cluster.run_of("streamed")["state"] == "running");
-    // A plan that takes the source from its stream is refused, and drained it stays.
+    // A plan that moves the source away from its stream is refused, and a drain leaves it.
     let moved = PLAN.replace(
         "{id: events, operator: events, worker: edge}",
         "{id: events, operator: events, worker: hub}",
@@ -163,13 +163,13 @@ fn a_stream_of_a_worker_is_read_on_whatever_is_killed() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert!(!of_edge.is_empty() && of_edge.iter().all(|pid| gone(*pid)), "a process outlives its agent");
-    // Nobody else may have the stream, and it is not lost.
+    // No other worker may take the stream, and it is not lost.
     cluster.until("it waits for its worker", |cluster| {
         cluster.run_of("streamed")["waits_for"].to_string().contains("worker edge")
     });
     let waiting = parts.next().unwrap().to_vec();
     let mut of_thread = writer.try_clone().unwrap();
-    // A pipe that nobody empties holds it up.
+    // It blocks until the pipe is read.
     let sender = std::thread::spawn(move || of_thread.write_all(&waiting).unwrap());
     cluster.start_worker(&name);
     sender.join().unwrap();
@@ -192,7 +192,7 @@ fn a_stream_of_a_worker_is_read_on_whatever_is_killed() {
     wait(&cluster, "nobody needs it any more", || !journal.exists());
 }
 
-/// What a connection sent that is in the journal comes once, whatever is killed; a sensor that comes back is heard again.
+/// Lines of a connection that are in the journal come once, for any kill; a sensor that reconnects is read again.
 #[test]
 fn connections_of_a_worker_are_heard_again() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -226,7 +226,7 @@ fn connections_of_a_worker_are_heard_again() {
         wait(&cluster, "all of it in the journal", || journalled(&cluster.place) >= bytes);
         let of_edge = children(cluster.workers[0].1.id());
         assert!(of_edge.len() == 1 && kill(of_edge[0]), "{of_edge:?}");
-        // Its agent has seen it end: only then nobody listens for it any more.
+        // Its agent has noticed the end: only then the port is free.
         wait(&cluster, "another process", || {
             children(cluster.workers[0].1.id()).iter().any(|pid| *pid != of_edge[0])
         });

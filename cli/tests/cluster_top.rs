@@ -1,4 +1,4 @@
-//! `tidemill top` on a terminal: a pseudo terminal of `script`, as somebody would sit at it.
+//! `tidemill top` on a pseudo terminal of `script`, as a user sees it.
 use crate::command::tidemill;
 use crate::live::{endless, serving, until, until_committed};
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A shell on a pseudo terminal of 80 columns and what it has shown so far.
+/// A shell on a pseudo terminal of 80 columns, and its output so far.
 struct Session {
     child: Child,
     shown: Arc<Mutex<String>>,
@@ -51,7 +51,7 @@ impl Session {
         self.shown.lock().unwrap().clone()
     }
 
-    /// Since the screen was drawn last.
+    /// The output since the last redraw.
     fn screen(&self) -> String {
         let shown = self.shown();
         shown.rsplit("\u{1b}[H").nth(1).unwrap_or_default().to_owned()
@@ -68,7 +68,7 @@ impl Session {
         input.flush().unwrap();
     }
 
-    /// Waits for its end, and whether the terminal is as it was.
+    /// Waits for its end, and checks that the terminal is restored.
     fn end(mut self, folder: &Path) -> String {
         until(|| self.shown().contains("ended with"));
         until(|| folder.join("after").exists());
@@ -130,7 +130,7 @@ fn a_run_of_this_machine_is_told_once() {
     let told = tidemill(&["top", "--metrics", &address, "--once"]).expect(69).stderr;
     assert!(told.contains("cannot be read"), "{told}");
     tidemill(&["top", "--metrics", "nowhere", "--once"]).expect(2);
-    // Without a terminal there is nothing to draw on.
+    // Without a terminal it cannot draw.
     let told = tidemill(&["top", "--metrics", "127.0.0.1:1"]).expect(2).stderr;
     assert!(told.contains("--once"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! What a controller tells of its runs: figures, metrics, the page; through the built binary.
+//! Reports of a controller on its runs: figures, metrics, the page; through the built binary.
 use crate::cluster::Cluster;
 use crate::command::command;
 use crate::live::get;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidemill_identity::{AccessToken, Answer, Call, JoinAddress, fingerprint_config};
 
 impl Cluster {
-    /// Sources give so many times less.
+    /// Reduces the rate of the sources by this factor.
     pub(crate) fn slow_down(&self, times: u32) {
         let workflow = self.place.read("workflow.yaml");
         let slower = workflow.replace("500/s", &format!("{}/s", 500 / times));
@@ -23,7 +23,7 @@ impl Cluster {
         std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap().trim().to_owned()
     }
 
-    /// What the controller answers.
+    /// The controller's answer.
     pub(crate) fn call(&self, method: &str, path: &str, token: &str) -> Answer {
         let address: JoinAddress = self.address.parse().unwrap();
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
@@ -103,7 +103,7 @@ fn a_run_is_told_in_figures() {
     assert_eq!(document["figures"]["run"], "spread");
 }
 
-/// An agent that serves metrics, and where.
+/// An agent that serves metrics, and its address.
 pub(crate) fn agent(cluster: &Cluster, name: &str) -> (Child, String) {
     let token = cluster.ask(&["token"]).expect(0).stdout;
     let state = cluster.place.argument(&format!("w-{name}"));

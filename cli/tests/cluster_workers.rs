@@ -1,4 +1,5 @@
-//! Workers that are drained or lost while somebody follows the events, and what a worker says that it has; through the built binary.
+//! Workers that are drained or lost while events are followed, and the reported facts of a worker; through the built
+//! binary.
 use crate::cluster::{Cluster, undisturbed};
 use crate::command::{Place, command, root};
 use crate::processes::{children, gone, same};
@@ -6,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Its stages go on elsewhere, with nothing lost or doubled; somebody who follows the events sees that as it happens.
+/// Its stages continue elsewhere, with nothing lost or doubled; a follower of the events sees it live.
 #[test]
 fn what_a_drained_worker_had_goes_elsewhere() {
     let cluster = Cluster::start(&["edge", "hub", "cloud", "spare"]);
@@ -28,7 +29,7 @@ fn what_a_drained_worker_had_goes_elsewhere() {
         }
         events.last().unwrap().clone()
     };
-    // What happened before is told first.
+    // Earlier events come first.
     until("run_running");
     let of_edge = children(cluster.workers[0].1.id());
     assert_eq!(of_edge.len(), 1, "{of_edge:?}");
@@ -50,7 +51,7 @@ fn what_a_drained_worker_had_goes_elsewhere() {
     cluster.ask(&["drain", "edge", "--end"]).expect(0);
 }
 
-/// What whoever starts a worker says of its machine counts.
+/// Facts given at the start of a worker take precedence.
 #[test]
 fn a_worker_has_what_it_is_said_to_have() {
     let mut cluster = Cluster::start(&[]);
@@ -84,7 +85,7 @@ fn a_worker_has_what_it_is_said_to_have() {
     assert!(told.contains("type: h100") && told.contains("count: 2"), "{told}");
 }
 
-/// A run that would fail on its worker does not begin.
+/// A run that would fail on its worker does not start.
 #[test]
 fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
     let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
@@ -114,7 +115,7 @@ fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
     cluster.ask(&["status", "vqa"]).expect(66);
 }
 
-/// The time of detection is what the controller was told; by phi it follows the heartbeats.
+/// The time of detection is the configured one; with phi it follows the heartbeats.
 #[test]
 fn silence_is_judged_as_the_controller_is_told() {
     for (options, words) in [
@@ -122,7 +123,7 @@ fn silence_is_judged_as_the_controller_is_told() {
         (&["--detector", "phi", "--phi", "6"], "worker edge was not heard for "),
     ] {
         let mut cluster = Cluster::start_with(&["edge"], options);
-        // By phi ten heartbeats have to be known.
+        // Phi needs ten heartbeats.
         std::thread::sleep(Duration::from_secs(7));
         let (_, mut agent) = cluster.workers.remove(0);
         agent.kill().unwrap();

@@ -24,7 +24,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// What a command said.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The same, if the exit code is this one.
+    /// Checks the exit code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-/// The binary with these arguments, seeing nothing of the user's settings.
+/// The binary with these arguments, isolated from the user's settings.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
     command
@@ -74,14 +74,14 @@ pub(crate) fn tidemill(arguments: &[&str]) -> Outcome {
     }
 }
 
-/// A folder of its own that looks like the repository: `examples/NAME` and `models`.
+/// A separate folder that resembles the repository: `examples/NAME` and `models`.
 pub(crate) struct Place {
     folder: TempDir,
     name: String,
 }
 
 impl Place {
-    /// With the files of an example; its data and the models are links.
+    /// Creates it with the files of an example; its data and the models are links.
     pub(crate) fn example(name: &str) -> Self {
         let place = Self::empty(name);
         for entry in std::fs::read_dir(root().join("examples").join(name)).unwrap() {
@@ -98,7 +98,7 @@ impl Place {
         place
     }
 
-    /// With the models only.
+    /// Creates it with the models only.
     pub(crate) fn empty(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("examples").join(name)).unwrap();
@@ -111,7 +111,7 @@ impl Place {
         self.folder.path().join("examples").join(&self.name).join(file)
     }
 
-    /// The same as an argument.
+    /// The path as an argument.
     pub(crate) fn argument(&self, file: &str) -> String {
         self.path(file).to_str().unwrap().to_owned()
     }
@@ -137,7 +137,7 @@ impl Place {
         std::fs::read_to_string(self.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
-    /// The JSON objects of a file, one a line.
+    /// The JSON objects of a file, one per line.
     #[track_caller]
     pub(crate) fn rows(&self, file: &str) -> Vec<Value> {
         rows(&self.read(file))
@@ -153,7 +153,7 @@ impl Place {
     }
 }
 
-/// JSON objects, one a line; every line is whole.
+/// JSON objects, one per line; every line is whole.
 #[track_caller]
 pub(crate) fn rows(text: &str) -> Vec<Value> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is cut off: {text:?}");
@@ -162,7 +162,7 @@ pub(crate) fn rows(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Whether these programs are on this machine; says so where not, with Debian's packages of them.
+/// Whether these programs are on this machine; otherwise prints a note with their Debian packages.
 pub(crate) fn are_there(programs: &[&str], packages: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there =

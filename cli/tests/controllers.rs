@@ -17,7 +17,7 @@ use std::time::Duration;
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// A controller, and what it said.
+/// A controller, and its output.
 struct One {
     name: &'static str,
     ports: [String; 2],
@@ -43,7 +43,7 @@ impl One {
             hosts,
             "--name",
             "localhost",
-            // No worker is lost here: one that a busy machine keeps from its heartbeats is none either.
+            // No worker is lost here, not even one whose heartbeats a busy machine delays.
             "--detection",
             "30s",
         ];
@@ -61,7 +61,7 @@ impl One {
         self.lines.lock().unwrap().join("\n")
     }
 
-    /// Waits until it has said this so often.
+    /// Waits until it has printed this text `times` times.
     #[track_caller]
     fn until_said(&self, text: &str, times: usize) {
         for _ in 0..600 {
@@ -99,7 +99,7 @@ struct Controllers {
     b: One,
     address: String,
     workers: Vec<Child>,
-    /// What one process gives, meanwhile.
+    /// Outputs of one process, computed meanwhile.
     undisturbed: Option<JoinHandle<Files>>,
 }
 
@@ -122,7 +122,7 @@ impl Controllers {
         let (mut a, mut b) = (One::new("a"), One::new("b"));
         a.start(&place, &server);
         a.until_said("controller at ", 1);
-        // Without the key of the authority the other one is nobody.
+        // Without the authority's key the other one is not accepted.
         b.start(&place, &server);
         b.until_said("copy `identities/authority.pem`", 1);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(place.path("b/identities")).unwrap();
@@ -216,7 +216,7 @@ impl Controllers {
         self.workers.iter().flat_map(|agent| children(agent.id())).collect()
     }
 
-    /// The run comes to its end, and its outputs are those of one process that nobody disturbs.
+    /// The run ends, and its outputs are those of one undisturbed process.
     #[track_caller]
     fn ends_well(&mut self, leader: &str) {
         self.until("it is complete", |all| all.run()["state"] == "complete");
@@ -238,7 +238,7 @@ impl Controllers {
 #[test]
 fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
     let Some(mut all) = Controllers::start() else { return };
-    // Whoever asks the one that stands by is sent to the one that leads.
+    // The standby redirects requests to the leader.
     let of_b = std::fs::read_to_string(all.place.path("b/address")).unwrap();
     all.ask_at(of_b.trim(), &["workers"]).expect(0);
     let health = all.ask(&["doctor", "--cluster"]).stdout;
@@ -257,7 +257,7 @@ fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
         "the processes of the run were started again\n{}",
         all.told()
     );
-    // And back again, to one that begins with the folder that it had.
+    // And back again, to one that starts with its old folder.
     let mut a = std::mem::replace(&mut all.a, One::new("a"));
     a.start(&all.place, &all.server);
     a.until_said("stands by at ", 1);
@@ -265,7 +265,7 @@ fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
     a.until_said("leads, in term 3", 1);
     all.a = a;
     all.until("it is complete", |all| all.run()["state"] == "complete");
-    // On a slow machine it may have come to its end before the second was killed.
+    // On a slow machine the run may have ended before the second kill.
     let has_ended_here = all.place.path("a/runs/spread/files/out/dead.jsonl").exists();
     all.ends_well(if has_ended_here { "a" } else { "b" });
     let told = all.ask(&["events"]).expect(0).stdout;
@@ -283,7 +283,7 @@ fn a_controller_that_stood_still_does_not_lead_any_more() {
     all.a.signal(Signal::STOP);
     all.b.until_said("leads, in term 2", 1);
     all.until_arrived(1800);
-    // It wakes up, believes that it leads, and finds that it does not.
+    // It wakes up, assumes that it leads, and notices that it does not.
     all.a.signal(Signal::CONT);
     all.a.until_said("leads no more", 1);
     all.a.until_said("stands by at ", 1);

@@ -26,7 +26,7 @@ fn every_query_of_the_dashboard_finds_something() {
 
     std::fs::remove_file(place.path("infrastructure.yaml")).unwrap();
     tidemill(&["deploy", &plan, "--out", &place.argument("out"), "--controller", "hub"]).expect(0);
-    // As the README of the deployment says.
+    // As in the README of the deployment.
     let token = cluster.ask(&["people", "add", "prometheus", "--role", "viewer"]).expect(0).stdout;
     place.write("out/monitoring/secrets/viewer.token", token.lines().next().unwrap());
     place.write("out/monitoring/secrets/authority.pem", cluster.call("GET", "/authority.pem", "").body);
@@ -58,7 +58,7 @@ fn every_query_of_the_dashboard_finds_something() {
         left = empty();
     }
     assert!(left.is_empty(), "these find nothing:\n{}", left.join("\n"));
-    // What is chosen above the panels.
+    // The variables above the panels.
     for variable in ["tidemill_run_seconds", "tidemill_run_seconds{workflow=~\"vqa\"}"] {
         let found = prometheus.query(&encoded(variable));
         assert_eq!(found[0]["metric"]["run"], "vqa", "{found:?}");

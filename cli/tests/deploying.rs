@@ -51,7 +51,7 @@ fn place() -> Place {
     place
 }
 
-/// Containers would start, and their run would not.
+/// Containers would start, but their run would not.
 #[test]
 fn an_image_without_the_backend_of_the_plan_is_refused() {
     let place = place();
@@ -93,7 +93,7 @@ fn folders_with_other_things_are_left_alone() {
     let told = tidemill(&["deploy", &plan, "--out", &out, "--force"]).expect(0).stdout;
     assert!(told.contains("├── cloud/\n│   ├── compose.yaml") && told.contains("tidemill up"), "{told}");
     assert_eq!(place.read("here/notes.txt"), "mine");
-    // A second time it is a deployment that would be overwritten.
+    // The second time it is a deployment that would be overwritten.
     std::fs::remove_file(place.path("here/notes.txt")).unwrap();
     let again = tidemill(&["deploy", &plan, "--out", &out]).expect(78);
     assert!(again.stderr.contains("a deployment in"), "{}", again.stderr);
@@ -102,7 +102,7 @@ fn folders_with_other_things_are_left_alone() {
     assert!(no_folder.stderr.contains("is no folder"), "{}", no_folder.stderr);
 }
 
-/// What tells a deployment from others is drawn once: all else is the same each time.
+/// The id of a deployment is drawn once; everything else is constant.
 #[test]
 fn deployments_have_names_of_their_own() {
     let place = place();
@@ -122,7 +122,7 @@ fn deployments_have_names_of_their_own() {
     let id = staging["id"].as_str().unwrap();
     assert_eq!(compose.replace(id, live["id"].as_str().unwrap()), place.read("live/cloud/compose.yaml"));
     assert_eq!(staging["locations"][0]["project"], format!("tidemill-vqa-{id}-cloud"));
-    // Written anew it stays the same deployment, and a place that the plan has no more stays known.
+    // Rewritten it stays that deployment, and a location that the plan lacks stays known.
     place.change("plan.yaml", "tier: cloud", "tier: basement");
     for name in ["id", "from", "to"] {
         place.change("infrastructure.yaml", &format!("{name}: cloud"), &format!("{name}: basement"));
@@ -136,7 +136,7 @@ fn deployments_have_names_of_their_own() {
     assert!(deployed("own", &["--id", "Live"]).expect(2).stderr.contains("small letters"));
     deployed("own", &["--id", "live"]).expect(0);
     assert_eq!(document("own")["project"], "tidemill-vqa-live");
-    // One of before there were ids has other names: it has to go first.
+    // A deployment from before ids has other names: it must be removed first.
     let old = place.read("own/deployment.json").replace("\"id\": \"live\",", "");
     place.write("own/deployment.json", old);
     let told = deployed("own", &["--force"]).expect(78).stderr;
@@ -163,7 +163,7 @@ fn mistakes_are_told() {
         "{tier}"
     );
     place.change("plan.yaml", "tier: clod", "tier: cloud");
-    // A workflow that was named has to be the plan's; one that only lies there may be another.
+    // A named workflow must be the plan's; one that is only in the folder may be another.
     place.change("plan.yaml", "workflow: {name: vqa}", "workflow: {name: other}");
     let workflow = place.argument("workflow.yaml");
     wrong(&["--workflow", &workflow], 78);
@@ -213,9 +213,9 @@ fn a_worker_joins_by_one_file_and_both_are_well() {
     };
     cluster.until("the agent is ready", |_| health(&of_agent, true).code == Some(0));
     assert_eq!(health(&of_agent, false).expect(0).json()["what"], "agent");
-    // A name that leads nowhere gives no answer: whoever is named behind it is asked.
+    // A name without an address gives no answer: the next one is asked.
     tidemill(&["health", "no-such-name.invalid:9464", &of_agent]).expect(0);
-    // Without its controller it goes on, but is not ready.
+    // Without its controller it continues, but is not ready.
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();
     controller.wait().unwrap();
@@ -246,7 +246,7 @@ fn a_join_file_without_an_address_is_told() {
     assert!(told.contains("no line with an address") && told.contains("tidemill://"), "{told}");
 }
 
-/// Texts of the dashboard that are asked of Prometheus.
+/// Texts of the dashboard that are sent to Prometheus.
 pub(crate) fn queries(dashboard: &serde_json::Value) -> BTreeSet<String> {
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();

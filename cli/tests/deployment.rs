@@ -1,7 +1,7 @@
-//! Deployments that run: containers of a real engine, over three locations; and what is said where something is in the way.
+//! Running deployments: containers of a real engine, over three locations; and messages about problems.
 //!
-//! Where no container engine or no Compose program is, tests that need them say so on standard error and check nothing; the image is
-//! made of the program under test.
+//! Without a container engine or a Compose program, tests that need them print a note to standard error and check nothing;
+//! the image is built from the program under test.
 mod elastic;
 mod engine;
 mod failures;

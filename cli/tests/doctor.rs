@@ -1,4 +1,4 @@
-//! `tidemill doctor` on machines that lack this and that.
+//! `tidemill doctor` on machines with missing parts.
 use crate::command::{Outcome, command};
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -59,7 +59,7 @@ fn what_is_not_in_path_is_a_note_that_says_what_it_is_for() {
         assert!(library["detail"].as_str().unwrap().contains(cache.to_str().unwrap()), "{library}");
         assert_eq!(library["fix"], "tidemill doctor --fix");
     }
-    // Without bash there is no installing either, and the reason is told.
+    // Without bash there is no installation either, and the reason is reported.
     let fix = outcome(command(&["doctor", "--fix"]).env("PATH", "").env("XDG_CACHE_HOME", folder.path()));
     assert_eq!(fix.code, Some(69));
     assert!(fix.stderr.contains("bash cannot be started"), "{}", fix.stderr);

@@ -1,5 +1,5 @@
-//! `tidemill elastic`, and what runs of a cluster may take: with real control groups. Where this user may make none, each test says so
-//! and ends.
+//! `tidemill elastic`, and limits of a cluster's runs, with real control groups. If this user may create none, each test
+//! prints a note and ends.
 use crate::cluster::Cluster;
 use crate::command::{command, tidemill};
 use crate::processes::{children, place};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_elastic::cgroup::{Group, Hierarchy, Version};
 
-/// A group with a process in it, both of which end with the test.
+/// A group with a process, both of which end with the test.
 struct Busy {
     hierarchy: Hierarchy,
     path: String,
@@ -38,7 +38,7 @@ impl Drop for Busy {
     }
 }
 
-/// None: this machine has no groups to make, which is told.
+/// `None`, with a message, if this machine allows no groups.
 fn busy(name: &str) -> Option<Busy> {
     let none = |why: String| {
         eprintln!("skipped: {why}");
@@ -95,7 +95,7 @@ fn limits_follow_the_load_and_are_put_back() {
     assert!(last["members"][0]["used_processors"].as_f64().unwrap() > 0.0, "{last}");
     assert!(last["members"][0]["processors"].as_f64().unwrap() <= 0.8, "{last}");
     assert_eq!(busy.group().limits().unwrap(), before);
-    // Nothing is written by a dry run, and nothing is a cap where nobody has a limit.
+    // A dry run writes nothing, and there is no cap without a limit.
     let outcome = tidemill(&[&own[..], &CAPS, &["--dry-run"]].concat()).expect(0);
     assert!(outcome.stdout.contains("\"is_dry_run\":true"), "{}", outcome.stdout);
     let told = tidemill(&["elastic", "attach", "--group", &busy.path]).expect(2).stderr;
@@ -145,7 +145,7 @@ fn what_cannot_be_attached_is_told() {
     tidemill(&["elastic", "attach"]).expect(2);
 }
 
-/// Where an agent of a cluster has the groups of a run.
+/// Folders of a run's groups of a cluster's agent.
 fn folders_of_run(process: u32) -> Option<(PathBuf, PathBuf)> {
     let hierarchy = Hierarchy::find(Path::new(Hierarchy::ROOT)).ok()?;
     let [cpu, _, memory] = hierarchy.paths_of(process).ok()?;
@@ -185,7 +185,7 @@ fn runs_of_a_cluster_are_held_to_what_they_may_take() {
             hierarchy.open([&cpu, &cpu, &memory]).unwrap()
         };
         let of_run = open([cpu.parent().unwrap(), memory.parent().unwrap()]).limits().unwrap();
-        // Of which nobody says what it may take has its share of the time, and leaves the agent and others some memory.
+        // A run without a limit has its share of the time, and leaves some memory to the agent and others.
         let of_machine = workers["workers"][0]["capacity"]["memory_bytes"].as_u64().unwrap();
         match mode {
             "none" => {

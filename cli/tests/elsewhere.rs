@@ -1,4 +1,4 @@
-//! `validate --without-files`: workflows whose data and models lie on other machines; through the built binary.
+//! `validate --without-files`: workflows whose data and models are on other machines; through the built binary.
 use crate::command::{Place, root, tidemill};
 
 const WORKFLOW: &str = "version: 1

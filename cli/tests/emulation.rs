@@ -10,7 +10,7 @@ fn file(name: &str) -> String {
     root().join(FILES).join(name).to_str().unwrap().to_owned()
 }
 
-/// The example with the plan and the files that it was made for.
+/// The example with a plan and the files that it was made for.
 fn place() -> Place {
     let place = Place::example("vqa");
     for name in ["plan.yaml", "infrastructure.yaml", "profile.yaml"] {
@@ -49,7 +49,7 @@ fn predicted_stands_beside_measured() {
     let place = place();
     let report = emulate(&place, &["--records", "80", "--output", "json"]).expect(0).json();
     let emulation = &report["emulation"];
-    // The link carries what its edges say that they sent, and the frames around it.
+    // The link carries the data that its edges report, and the frames around it.
     let links = emulation["links"].as_array().unwrap();
     assert_eq!(links.len(), 1, "{links:#?}");
     assert_eq!((&links[0]["from"], &links[0]["to"]), (&"edge".into(), &"cloud".into()));
@@ -74,17 +74,17 @@ fn predicted_stands_beside_measured() {
     let cost = compared(&report, "cost", "");
     assert!((cost["measured"].as_f64().unwrap() - 0.43 - network).abs() < 1e-9);
     assert_eq!(cost["predicted"], 0.47);
-    // What nobody predicted is missing, and what is enforced is no evidence.
+    // Figures without a prediction are left out, and enforced ones prove nothing.
     assert_eq!(compared(&report, "latency_p99", "answers")["verdict"], "no_prediction");
     let rate = compared(&report, "rate", "");
     assert_eq!(rate["predicted"].as_f64(), Some(40.0));
-    // On a machine that is too busy it is late.
+    // A too busy machine is late.
     match rate["measured"].as_f64().unwrap() >= 36.0 {
         true => assert_eq!(rate["verdict"], "enforced"),
         false => assert!(rate["verdict"] == "differs" || rate["verdict"] == "no_evidence", "{rate}"),
     }
     assert!(rate["enforced_by"].to_string().contains("speed of gateway"));
-    // 15 ms under way, 8 ms and 2 ms of the server, at least.
+    // 15 ms in transit, 8 ms and 2 ms of the server, at least.
     let p50 = compared(&report, "latency_p50", "answers")["measured"].as_f64().unwrap();
     assert!(p50 >= 20.0, "{p50}");
     let busy = compared(&report, "utilization", "edge-gateway-0");
@@ -92,7 +92,7 @@ fn predicted_stands_beside_measured() {
     assert_eq!(answers(&place).len(), 80);
 }
 
-/// The example's profile has the sizes of the engine's own frames: what links carry is what plans count.
+/// The example's profile has the sizes of the engine's own frames: the traffic of links equals that of plans.
 #[test]
 fn links_carry_the_bytes_that_the_profile_says() {
     let place = place();
@@ -130,7 +130,7 @@ fn a_stretched_run_gives_the_same_answers_at_the_same_plan_rate() {
     }
 }
 
-/// Each worker is a process of its own: the same answers, and the same account.
+/// Each worker is a separate process: the answers and the account are equal.
 #[test]
 fn workers_that_are_processes_are_emulated_as_in_one_process() {
     let of = |more: &[&str]| {
@@ -153,13 +153,13 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
         assert!((bytes / bytes_here - 1.0).abs() < 1e-3, "{edge}, {edge_here}");
         assert!(edge["data_bytes"].as_u64() > edge["record_bytes"].as_u64(), "{edge}");
     }
-    // The same rows say the same, and what every row is of.
+    // Equal verdicts, and equal subjects of the rows.
     let rows = |report: &Value| -> Vec<(String, String)> {
         let rows = report["emulation"]["comparison"].as_array().unwrap().iter();
         rows.map(|row| (row["quantity"].to_string(), row["of"].to_string())).collect()
     };
     assert_eq!(rows(&report), rows(&once));
-    // 15 ms under way, 8 ms and 2 ms of the server, at least.
+    // 15 ms in transit, 8 ms and 2 ms of the server, at least.
     let p50 = compared(&report, "latency_p50", "answers")["measured"].as_f64().unwrap();
     assert!(p50 >= 20.0, "{p50}");
     // 59 intervals of 25 ms.
@@ -171,7 +171,7 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
     // Answers come from the cloud and their pictures and sounds from the edge.
     assert!(page.contains("id=\"samples\"") && page.contains("src=\"data:image/"), "no pictures");
     assert!(page.contains("src=\"data:audio/"), "no sounds");
-    // Latency goes from the clock of one process to that of another.
+    // Latency spans the clocks of two processes.
     let hosts = report["hosts"].as_array().unwrap().iter();
     let mut names: Vec<_> = hosts.map(|host| host["host"].as_str().unwrap()).collect();
     names.sort_unstable();
@@ -238,7 +238,7 @@ fn a_run_that_did_not_keep_up_is_no_evidence() {
     assert!(outcome.stdout.contains("no evidence for"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("this machine did not keep up"), "{}", outcome.stdout);
     assert!(place.read("report.html").contains("no evidence"));
-    // It was not shown to be kept.
+    // It was not proven to be met.
     emulate(&place, &[&more[..4], &["--require-slo"]].concat()).expect(1);
 }
 

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! The examples work as described.
 use crate::command::{Place, command, root, rows, tidemill};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn all_examples_are_valid() {
     for file in document["files"].as_array().unwrap() {
         let name = file["file"].as_str().unwrap();
         let needs_fetching = FETCHED.iter().any(|example| name.contains(&format!("examples/{example}/")));
-        // What somebody has to fetch first may be missing, and nothing else: a model (E0561), a folder of clips (E0609).
+        // Only parts to be fetched may be missing: a model (E0561), a folder of clips (E0609).
         let is_missing = |finding: &Value| finding["code"] == "E0561" || finding["code"] == "E0609";
         let are_missing = || file["findings"].as_array().unwrap().iter().all(is_missing);
         assert!(file["ok"] == true || needs_fetching && are_missing(), "{file}");
@@ -65,14 +65,14 @@ fn receipts_are_read_with_few_errors() {
     assert_eq!(first.last().unwrap()["text"], "Thank you for your visit");
 }
 
-/// What a user has fetched. Tests do not see the cache of whoever runs them, but here it is what is needed.
+/// The models that a user has fetched. Tests are isolated from the user's cache, but it is needed here.
 fn fetched_models() -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home).unwrap().join("tidemill");
     std::env::var_os("TIDEMILL_CACHE").map_or(base, PathBuf::from)
 }
 
-/// Real footage and real detectors, where somebody has fetched them: `examples/traffic/README.md` says how.
+/// Real footage and real detectors, if they were fetched: `examples/traffic/README.md` explains how.
 #[test]
 fn traffic_is_counted_where_its_clips_are() {
     let clips = root().join("examples/traffic/data/cameras");
@@ -83,7 +83,7 @@ fn traffic_is_counted_where_its_clips_are() {
     }
     let place = Place::example("traffic");
     let text = place.read("workflow.yaml");
-    // The street is longer, and the clips of the motorway say enough.
+    // The street is longer, and the clips of the motorway suffice.
     let folder = place.path("motorway");
     std::fs::create_dir(&folder).unwrap();
     for clip in carriageways {
@@ -181,8 +181,8 @@ fn a_replay_gives_the_same_bytes() {
     assert!(outcome.stderr.contains("is no epoch log"), "{}", outcome.stderr);
 }
 
-/// Recognised text and answer by key, of `models/testdata/vqa_expected.csv`: what the evaluation in Python made of
-/// the sample with the three largest models.
+/// Recognised text and answer by key, of `models/testdata/vqa_expected.csv`: results of the Python evaluation of the sample
+/// with the three largest models.
 fn expected_answers() -> BTreeMap<String, [String; 2]> {
     let text = std::fs::read_to_string(root().join("models/testdata/vqa_expected.csv")).unwrap();
     let fields = text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -223,7 +223,7 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
     let (expected, found, truth) = (expected_answers(), answers(&rows), truth());
     assert_eq!((rows.len(), found.len(), expected.len(), truth.len()), (200, 200, 200, 200));
     let same = |part: usize| expected.iter().filter(|(key, row)| found[*key][part] == row[part]).count();
-    // Another decoder rounds pixels differently, which may turn a close decision, as 8 bits do.
+    // Another decoder rounds pixels differently, which may change a close decision, as 8 bits do.
     assert!(same(0) >= 199 && same(1) >= 195, "{} texts, {} answers as expected", same(0), same(1));
     let right = expected.iter().filter(|(key, row)| truth[*key] == row[1]).count();
     let accuracy = report["sinks"][0]["accuracy_percent"].as_f64().unwrap();
@@ -274,7 +274,7 @@ fn vqa_runs_the_models_that_are_set() {
         outcome.stderr
     );
     assert!(outcome.stderr.contains("speech: speech-small (as set) on "), "{}", outcome.stderr);
-    // Tables; what a slow machine has to say of a sink is a sentence.
+    // Tables; a slow machine's note about a sink is a sentence.
     for line in outcome.stdout.lines().filter(|line| !line.starts_with("answers: ")) {
         assert!(line.chars().count() <= 100, "{line}");
     }

@@ -1,4 +1,4 @@
-//! What goes wrong is told, with the right code, before anything is read.
+//! Mistakes are reported, with the right code, before anything is read.
 use crate::command::{Place, command, tidemill};
 use std::net::TcpListener;
 
@@ -186,7 +186,7 @@ fn nobody_reading_is_success() {
     }
 }
 
-/// Where stdout belongs to a sink the report goes to stderr: that nobody reads it makes no other end of the run.
+/// If stdout belongs to a sink the report goes to stderr: a closed stderr does not change the run's result.
 #[test]
 fn a_level_is_missed_whoever_reads_the_report() {
     let place = Place::example("quickstart");
@@ -237,7 +237,7 @@ fn what_only_planning_takes_needs_profiles() {
         let told = told.expect(2).stderr;
         assert!(told.contains(option[0]), "{option:?}: {told}");
     }
-    // That nobody looks for another plan needs nothing: what is missing here is the workflow.
+    // `--replan off` needs no profile: only the workflow is missing here.
     tidemill(&["submit", "no-such-workflow.yaml", "--one-worker", "--replan", "off"]).expect(78);
 }
 
@@ -290,7 +290,7 @@ fn an_epoch_log_of_another_workflow_is_refused() {
     assert!(!place.path("out").exists());
 }
 
-/// A terminal must not do what data says, whether it is read by the engine or stands in a file of the user.
+/// A terminal must not execute data, whether the engine reads it or it is in a file of the user.
 #[test]
 fn control_characters_of_data_are_shown_and_not_sent_to_terminals() {
     let place = Place::empty("escapes");

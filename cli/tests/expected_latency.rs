@@ -1,4 +1,4 @@
-//! Plans that keep the level on latency as a simulation expects, beside those that a bound guarantees.
+//! Plans that meet the latency level as expected by a simulation, beside those with a guaranteed bound.
 use crate::command::{Outcome, Place, VQA, command, tidemill};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// A level on the 99th percentile below the least bound that there is.
+/// A level on the 99th percentile below the least possible bound.
 fn level() -> String {
     let refused = plan(&["--slo", "latency=p99:1ms", "--output", "json"]).expect(1).json();
     let relaxations = refused["relaxations"].as_array().unwrap();
@@ -55,10 +55,10 @@ fn a_plan_is_found_that_no_bound_guarantees() {
     );
     assert!(number(&found["bound"]) <= number(&found["cost"]["total"]));
     assert!(number(&found["plans_simulated"]) >= 1.0);
-    // What is said to be possible where the guarantee is refused is what is found.
+    // The alternative offered with the refused guarantee is the one that is found.
     assert!(number(&hint["without_latency_bound"]["cost"]) >= number(&found["cost"]["total"]) * (1.0 - 1e-6));
 
-    // All that reads plans knows what it is.
+    // All readers of plans know it.
     assert!(place.read("plan.yaml").contains("latency_basis: expected"));
     tidemill(&["validate", VQA, &file]).expect(0);
     let simulated = tidemill(&[&["simulate", &file, VQA], &MEASURED[..], &asked].concat()).expect(0).stdout;
@@ -73,7 +73,7 @@ fn a_plan_is_found_that_no_bound_guarantees() {
     assert!(run.contains("as a simulation expects") && run.contains("no bound guarantees it"), "{run}");
 }
 
-/// A level that no plan can keep is refused with what comes nearest.
+/// An infeasible level is refused with the closest feasible one.
 #[test]
 fn what_nothing_is_expected_to_keep_is_refused() {
     let asked = ["--slo", "latency=p99:1ms", "--latency", "expected"];
@@ -86,7 +86,7 @@ fn what_nothing_is_expected_to_keep_is_refused() {
     assert!(answer["bound"].is_number(), "a plan without a level is a bound: {answer}");
 }
 
-/// Nothing can be expected of times of which only percentiles are known.
+/// Percentiles alone allow no expectation.
 #[test]
 fn a_profile_without_distributions_is_refused() {
     let files = [
@@ -105,7 +105,7 @@ fn a_profile_without_distributions_is_refused() {
     assert!(found.stdout.contains("optimal: no plan costs less"), "{}", found.stdout);
 }
 
-/// Two levels out of reach: which together, and how far.
+/// Two unreachable levels: the message has their combination, and the distance.
 #[test]
 fn levels_that_give_way_together_are_named() {
     let wrong = ["--slo", "accuracy=99", "--slo", "rate=100000/s", "--slo", "latency=none"];
@@ -118,7 +118,7 @@ fn levels_that_give_way_together_are_named() {
     plan(&["--slo", &accuracy, "--slo", &rate, "--slo", "latency=none"]).expect(0);
 }
 
-/// Of plans that cost the same the most accurate, whatever was asked for.
+/// Of equally expensive plans the most accurate, for any requested level.
 #[test]
 fn accuracy_for_the_same_money_does_not_depend_on_the_level() {
     let of = |accuracy: &str| plan(&["--slo", accuracy, "--output", "json"]).expect(0).json();

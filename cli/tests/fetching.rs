@@ -1,5 +1,5 @@
-//! Third-party and exported models: absent ones are skipped, fetched ones run; fetching says why it cannot. Nothing here uses
-//! the network.
+//! Third-party and exported models: absent ones are skipped, fetched ones run; a failed fetch reports the reason. Nothing
+//! here uses the network.
 use crate::command::{Outcome, Place, command, root};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +22,7 @@ fn cached(arguments: &[&str], cache: &Path, more: &[(&str, &str)]) -> Outcome {
 /// A recogniser that was fetched, by its manifest: the parrot of the inference crate's tests.
 const PARROT: &[&str] = &["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"];
 
-/// Two variants of which only the parrot can be fetched, and one sound.
+/// Two variants, of which only the parrot can be fetched, and one sound.
 fn speech(place: &Place, variants: &str) {
     let testdata = root().join("inference/testdata");
     let manifest = std::fs::read_to_string(testdata.join("parrot.yaml")).unwrap();
@@ -69,7 +69,7 @@ fn an_absent_model_is_skipped_with_the_command() {
         assert!(!told.contains("warning"), "{told}");
     }
     assert_eq!(place.rows("out/texts.jsonl")[0]["question"], "What is?");
-    // Who names it needs it.
+    // A model named explicitly is required.
     for arguments in [
         vec!["run", &workflow, "--set", "speech=parrot"],
         vec!["run", &workflow, "--set", "speech=parrot.yaml"],
@@ -109,7 +109,7 @@ fn a_fetched_model_runs_from_the_cache() {
         listed.lines().any(|line| line.starts_with("parrot ") && line.contains("audio -> question")),
         "{listed}"
     );
-    // A file of it is lost: it has to be fetched again.
+    // One of its files is lost: it must be fetched again.
     std::fs::remove_file(folder.join("parrot_decoder.onnx")).unwrap();
     let told = cached(&["run", &workflow], cache.path(), &[]).expect(0).stderr;
     assert!(told.contains("parrot: not fetched, skipped"), "{told}");
@@ -140,7 +140,7 @@ fn fetching_says_why_it_cannot() {
         .stderr;
     assert!(told.contains("apt-get install -y python3") && told.contains("ship"), "{told}");
     assert!(!cache.path().join("models").exists());
-    // A python3 that is none: a stub, or a switch between versions that has none to switch to.
+    // A python3 that does not work: a stub, or a version switch without a version.
     let programs = tempfile::tempdir().unwrap();
     for stub in ["exit 1", "read -r job; exit 3"] {
         std::fs::write(programs.path().join("python3"), format!("#!/bin/sh\n{stub}\n")).unwrap();
@@ -160,7 +160,7 @@ fn fetching_says_why_it_cannot() {
     assert!(told.contains("another"), "{told}");
 }
 
-/// An index of packages that has none; gives its address.
+/// An empty package index; returns its address.
 fn empty_index() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -220,7 +220,7 @@ fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
         assert_eq!((&model["status"], &model["reason"]), (&"failed".into(), &"gone".into()), "{model}");
     }
     assert!(!cache.path().join("models").exists());
-    // Without the environment it is the first thing that is missing: told once, not for every model.
+    // The environment is the first missing part: reported once, not for every model.
     std::fs::remove_dir_all(cache.path().join("fetch")).unwrap();
     let outcome = fetch(&[]).expect(69);
     assert_eq!(outcome.stderr.matches("error:").count(), 1, "{}", outcome.stderr);
@@ -240,7 +240,7 @@ fn a_relative_cache_folder_is_not_ignored_silently() {
     assert!(cache["fix"].as_str().unwrap().contains("export TIDEMILL_CACHE=/"), "{cache}");
 }
 
-/// A decoder that does not come to its end within `max_tokens`.
+/// A decoder that does not finish within `max_tokens`.
 #[test]
 fn texts_that_were_cut_off_are_counted() {
     let place = Place::empty("speech");
@@ -272,7 +272,7 @@ fn the_scripts_hold() {
     }
 }
 
-/// A model that a script writes is not there until somebody runs that: then it is found in the cache folder.
+/// An exported model does not exist until its script is run: then it is found in the cache folder.
 #[test]
 fn exported_models_are_named_with_their_script() {
     let cache = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! A disk that is really full: a file system of 64 KiB in memory, which only the commands of a test see (a mount
-//! namespace), so that nothing is left of it. Where a user may not mount, these tests say so and check nothing.
+//! A really full disk: a file system of 64 KiB in memory, visible only to the commands of a test (a mount namespace), so
+//! that nothing is left of it. If the user may not mount, these tests print a note and check nothing.
 use crate::command::{Outcome, Place, rows};
 use std::process::Command;
 
-/// Runs a shell script in the folder of the workflow, in a mount namespace of its own, with the binary as `$TIDEMILL`; none
-/// where mounting is not allowed, which the script says with exit code 250.
+/// Runs a shell script in the folder of the workflow, in its own mount namespace, with the binary as `$TIDEMILL`; `None` if
+/// mounting is not allowed (exit code 250 of the script).
 pub(crate) fn in_own_mounts(place: &Place, script: &str) -> Option<Outcome> {
     for rights in [&["--map-root-user", "--mount"][..], &["--mount"]] {
         let mut command = Command::new("unshare");
@@ -23,8 +23,8 @@ pub(crate) fn in_own_mounts(place: &Place, script: &str) -> Option<Outcome> {
     None
 }
 
-/// Runs the binary with these arguments in the folder of the workflow, where `disk` is the small disk; `before` is a
-/// shell command that prepares it. What is on it afterwards is in `left`.
+/// Runs the binary with these arguments in the folder of the workflow, where `disk` is the small disk; `before` is a shell
+/// command that prepares it. Its final content is in `left`.
 fn run(place: &Place, before: &str, arguments: &str) -> Option<Outcome> {
     let script = format!(
         "mkdir -p disk && mount -t tmpfs -o size=64k small disk || exit 250
@@ -34,10 +34,10 @@ fn run(place: &Place, before: &str, arguments: &str) -> Option<Outcome> {
     in_own_mounts(place, &script)
 }
 
-/// 4000 rows that come in two seconds, and where they go.
+/// 4000 rows in two seconds, and their outputs.
 fn place(operator: &str, sink: &str, dead_letters: &str) -> Place {
     let place = Place::empty("full");
-    // Text that no format makes much smaller.
+    // Incompressible text.
     let mut state: u64 = 1;
     let mut letter = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -129,7 +129,7 @@ fn a_report_leaves_the_old_one_and_the_results() {
         assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
     }
     assert_eq!(place.read("left/report.html"), "old\n");
-    // What found room is whole.
+    // A file that fitted is whole.
     for file in place.files("left").iter().filter(|file| file.ends_with(".json")) {
         let content = place.read(&format!("left/{file}"));
         assert!(serde_json::from_str::<serde_json::Value>(&content).is_ok(), "{file} is cut off");

@@ -1,7 +1,7 @@
-//! Drawings are what they were. `UPDATE_GOLDEN=1` rewrites them.
+//! Drawings match the golden ones. `UPDATE_GOLDEN=1` rewrites them.
 use crate::command::{VQA, root, tidemill};
 
-/// Every SVG is well-formed and asks nobody for anything.
+/// Every SVG is well-formed and loads nothing.
 #[track_caller]
 fn sound_svg(text: &str) {
     let document = roxmltree::Document::parse(text).unwrap();

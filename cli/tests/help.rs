@@ -1,4 +1,4 @@
-//! Help helps.
+//! Help texts are complete.
 use crate::command::tidemill;
 
 #[test]

@@ -38,7 +38,7 @@ pub(crate) fn place(kind: &str, path: &str, journal: &str) -> Place {
 
 const ROWS: usize = 40_000;
 
-/// Lines of irregular length, out of order by less than is allowed, some of which cannot be read.
+/// Lines of irregular length, out of order within the bound, some of them unreadable.
 pub(crate) fn text(kind: &str) -> String {
     let mut random = Random::of_seed(11);
     let mut all = if kind == "csv" { "key,at,value\n".to_owned() } else { String::new() };
@@ -61,7 +61,7 @@ fn start(place: &Place, stdin: Stdio) -> Child {
     command.stdin(stdin).spawn().unwrap()
 }
 
-/// The clock ends epochs of streams, and within each there is an order.
+/// The clock ends epochs of streams, and rows have an order only within each.
 pub(crate) fn sorted_lines(text: &[u8]) -> Vec<u8> {
     let mut lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
     lines.sort_unstable();
@@ -101,7 +101,7 @@ pub(crate) fn succeeds(child: Child) -> String {
     stderr
 }
 
-/// What a run writes that nothing disturbs and that has no journal.
+/// Outputs of an undisturbed run without a journal.
 pub(crate) fn undisturbed(kind: &str, text: &str) -> Vec<(&'static str, Vec<u8>)> {
     let place = place(kind, "'-'", "");
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--quiet"]);
@@ -119,13 +119,13 @@ pub(crate) fn checkpoint(place: &Place) -> u64 {
     manifest["manifest"]["checkpoint"].as_u64().unwrap()
 }
 
-/// Bytes that the journal has on the disk.
+/// Bytes of the journal on disk.
 fn journal_bytes(place: &Place) -> u64 {
     let Ok(entries) = std::fs::read_dir(place.path("state/journals/events")) else { return 0 };
     entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
 }
 
-/// How far the journal goes: its last segment, and the length of that.
+/// End of the journal: its last segment, and the length of that.
 pub(crate) fn journal_end(place: &Place) -> Option<(String, u64)> {
     let entries = std::fs::read_dir(place.path("state/journals/events")).ok()?;
     let segment = |entry: std::fs::DirEntry| {
@@ -136,7 +136,7 @@ pub(crate) fn journal_end(place: &Place) -> Option<(String, u64)> {
     entries.flatten().filter_map(segment).max()
 }
 
-/// Waits until something is so; a process that ended before was not meant to.
+/// Waits for a condition; fails if the process ends before.
 #[track_caller]
 pub(crate) fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
@@ -159,7 +159,7 @@ pub(crate) fn has_open(process: u32, path: &Path) -> bool {
     entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|found| found == path))
 }
 
-/// Gives the run some of the stream bit by bit, at least until it has written a checkpoint or has all of it.
+/// Feeds a part of the stream to the run bit by bit, at least until it has written a checkpoint or has all of it.
 pub(crate) fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
     let before = checkpoint(place);
     for few in part.chunks(997) {
@@ -170,14 +170,14 @@ pub(crate) fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
     }
 }
 
-/// The whole rows that whoever follows the file has seen.
+/// The whole rows that a follower of the file has seen.
 fn seen(place: &Place) -> String {
     let mut rows = std::fs::read_to_string(place.path("out/rows.jsonl")).unwrap_or_default();
     rows.truncate(rows.rfind('\n').map_or(0, |end| end + 1));
     rows
 }
 
-/// Kills the run again and again while `writer` gets the text, in parts that end anywhere. What was seen of the rows by then.
+/// Kills the run repeatedly while `writer` gets the text, in parts that end anywhere. Records the rows seen by then.
 fn killed_again_and_again(
     place: &Place,
     text: &str,
@@ -207,7 +207,7 @@ fn killed_again_and_again(
     all_seen
 }
 
-/// No row goes again that was seen, and none comes in front of it.
+/// No row is removed after it was seen, and none is inserted before it.
 #[track_caller]
 fn stays(place: &Place, all_seen: &[String]) {
     let rows = seen(place);
@@ -218,7 +218,7 @@ fn stays(place: &Place, all_seen: &[String]) {
     }
 }
 
-/// Whoever looks at the outputs cannot tell that the process was killed, again and again.
+/// The process is killed repeatedly; the outputs must not show it.
 #[test]
 fn a_run_of_standard_input_that_is_killed_is_continued() {
     for kind in ["csv", "jsonl"] {
@@ -242,7 +242,7 @@ fn a_run_of_a_pipe_that_is_killed_is_continued() {
     let pipe = place.path("events.pipe");
     mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
     let flags = OFlags::NONBLOCK.bits() as i32;
-    // Held open, so that what is in it stays.
+    // Held open, so that its content stays.
     let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
     let writer = OpenOptions::new().write(true).open(&pipe).unwrap();
     let seen = killed_again_and_again(&place, &text, &writer, Stdio::null);
@@ -258,7 +258,7 @@ fn a_run_of_a_pipe_that_is_killed_is_continued() {
     same(&found, &undisturbed("jsonl", &text));
 }
 
-/// `producer | tidemill run`, both of which are killed, with a producer that goes on with a new line.
+/// `producer | tidemill run`: both are killed, and the next producer starts with a new line.
 #[test]
 fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     let (place, text) = (place("csv", "'-'", "journal: {}"), text("csv"));
@@ -279,7 +279,7 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     assert!(show("table").stdout.contains("the last 9 are half a line"));
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
-    // A producer that goes on where it was told to.
+    // A producer that continues from the reported position.
     child.stdin.take().unwrap().write_all(&text.as_bytes()[half..]).unwrap();
     let told = succeeds(child);
     let line = &text[half..half + 9];
@@ -291,7 +291,7 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     same(&outputs(&place), &undisturbed("csv", &text));
 }
 
-/// The producer dies, and the process before all has come through: that the stream had ended was not for good.
+/// The producer dies, then the process before all rows have passed through: the end of the stream was not final.
 #[test]
 fn a_stream_whose_producer_died_first_is_read_on() {
     let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
@@ -320,14 +320,14 @@ fn a_stream_whose_producer_died_first_is_read_on() {
     let mut child = start();
     let mut stdin = child.stdin.take().unwrap();
     let producer = std::thread::spawn(move || stdin.write_all(first.as_bytes()).unwrap());
-    // Those of the last epoch come when no more can.
+    // The rows of the last epoch come when no more can.
     until(&mut child, "the end of the stream", || {
         take();
         std::fs::read(place.path("out/rows.jsonl"))
             .is_ok_and(|all| all.split(|byte| *byte == b'\n').count() > rows)
     });
     producer.join().unwrap();
-    // What comes through now, and not all of it, makes checkpoints due.
+    // Rows passing through now, but not all, make checkpoints due.
     for _ in 0..3 {
         take();
         std::thread::sleep(Duration::from_millis(20));
@@ -335,11 +335,11 @@ fn a_stream_whose_producer_died_first_is_read_on() {
     child.kill().unwrap();
     child.wait().unwrap();
     if crate::states::checkpoint(&place).1 {
-        // All had come through before it was killed, as on a busy machine: then nothing more is to be read.
+        // All rows had passed through before the kill, as on a busy machine: then nothing more is to be read.
         return a_stream_whose_producer_died_first_is_read_on();
     }
     assert!(checkpoint(&place) > 1);
-    // Taken until the test ends.
+    // Consumed until the test ends.
     std::thread::spawn(move || {
         for _ in 0..1_000_000 {
             if (&taken).read(&mut [0; 1 << 16]).is_err() {
@@ -348,14 +348,14 @@ fn a_stream_whose_producer_died_first_is_read_on() {
         }
     });
     let mut child = start();
-    // One that has ended says why.
+    // An ended process has the reason.
     let written = child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]);
     succeeds(child);
     written.unwrap();
     same(&outputs(&place), &undisturbed("jsonl", &text));
 }
 
-/// A process was killed before it had written all of a record, and there is no space for those that go on.
+/// A process was killed before it had written all of a record, and there is no space for the others.
 #[test]
 fn bytes_that_cannot_be_taken_over_are_not_lost() {
     let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
@@ -372,7 +372,7 @@ fn bytes_that_cannot_be_taken_over_are_not_lost() {
     for _ in 0..2 {
         let [workflow, state] = ["workflow.yaml", "state"].map(|name| place.argument(name));
         let run = command(&["run", &workflow, "--state", &state, "--quiet"]);
-        // Files of a few KiB can be written, and none of more; the system would end the process at once (SIGXFSZ).
+        // Files of a few KiB can be written, and none larger; the system would kill the process at once (SIGXFSZ).
         let limit = "trap '' 25; ulimit -f 16; exec \"$@\"";
         let mut limited = Command::new("sh");
         limited.args(["-c", limit, "sh"]).arg(run.get_program()).args(run.get_args());
@@ -405,14 +405,14 @@ fn journals_are_shown_and_forgotten() {
     child.wait().unwrap();
     let journal = show("json").json()["journals"]["events"].clone();
     assert!(journal["end_byte"].as_u64().unwrap() > 0 && journal["reads"].as_u64().unwrap() > 0, "{journal}");
-    // Another size is another size of the same journal.
+    // Another size keeps the journal.
     let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
     place.write("workflow.yaml", workflow.replace("journal: {}", "journal: {size: 2GiB}"));
     let diff = ["state", "diff", &place.argument("state"), &place.argument("workflow.yaml")];
     tidemill(&diff).expect(0);
     tidemill(&["state", "reset", &place.argument("state")]).expect(0);
     assert!(!place.path("state/journals").exists());
-    // A new run, of a stream that gives all again.
+    // A new run, of a stream that repeats everything.
     drop(writer);
     let (reader, mut writer) = std::io::pipe().unwrap();
     let child = start(&place, Stdio::from(reader));
@@ -491,7 +491,7 @@ fn the_report_says_what_is_promised() {
             "{sink}"
         );
     }
-    // A sink that takes nothing back.
+    // A sink that cannot undo.
     let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
     place.write("workflow.yaml", workflow.replace("path: out/rows.jsonl", "path: '-'"));
     let mut child = start(&place, Stdio::piped());
@@ -507,7 +507,7 @@ fn the_report_says_what_is_promised() {
     assert_eq!(told.matches(line).count(), 2, "when it begins and in the report: {told}");
 }
 
-/// A producer that comes back and sends everything again would have it counted twice.
+/// A producer that restarts and sends everything again would be counted twice.
 #[test]
 fn a_stream_that_begins_again_is_refused() {
     let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
@@ -532,7 +532,7 @@ fn a_stream_that_begins_again_is_refused() {
     let show = ["state", "show", &place.argument("state"), "--output", "json"];
     let end = tidemill(&show).expect(0).json()["journals"]["events"]["end_byte"].as_u64().unwrap();
     assert!(told.contains(&format!("go on behind byte {end}")), "{end}: {told}");
-    // One that does as it was told.
+    // A producer that follows the message.
     let (code, told) = write(start(&place, Stdio::piped()), end as usize);
     assert_eq!(code, Some(0), "{told}");
     same(&outputs(&place), &undisturbed("jsonl", &text));

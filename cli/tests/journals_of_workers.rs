@@ -32,7 +32,7 @@ edges:
   - {from: counted, to: columns}
 ";
 
-/// The process of the worker that reads the stream dies, and the one that started it.
+/// The worker's reading process dies, and the one that started it.
 #[test]
 fn processes_of_workers_read_journals_too() {
     let (place, text) = (place("csv", "events.pipe", "journal: {}"), text("csv"));
@@ -54,7 +54,7 @@ fn processes_of_workers_read_journals_too() {
         let had = journal_end(&place);
         feed(&place, &mut writer, part);
         until(&mut child, "bytes in the journal", || journal_end(&place) > had);
-        // A worker that dies while the run begins ends it: with a checkpoint of its own, all have begun.
+        // A worker that dies during the start ends the run: with a checkpoint of its own, all have started.
         until(&mut child, "a checkpoint", || checkpoint(&place) > begun);
         match (index % 2, children(child.id()).first()) {
             (0, Some(worker)) => {
@@ -83,7 +83,7 @@ fn processes_of_workers_read_journals_too() {
     same(&found, &undisturbed("csv", &text));
 }
 
-/// Each of the two processes would open the pipe and the journal as if it were alone with them.
+/// Each of the two processes would open the pipe and the journal as if it were the only one.
 #[test]
 fn a_stream_is_not_read_by_the_processes_of_two_workers() {
     let place = place("csv", "events.pipe", "journal: {}");

@@ -1,9 +1,9 @@
-//! Verbs whose answer is JSON tell errors as JSON too.
+//! Verbs with JSON answers report errors as JSON too.
 use crate::command::{Place, command, root, tidemill};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A file of any kind that is wrong.
+/// An invalid file of any kind.
 fn wrong() -> Place {
     let place = Place::example("quickstart");
     place.change("workflow.yaml", "    kind: csv\n", "    kind: csv\n    raet: 40/s\n");
@@ -72,7 +72,7 @@ fn warnings_of_validate_are_findings_of_a_file_that_is_right() {
             assert!(outcome.stderr.contains(&format!("warning[{code}]")), "{}", outcome.stderr);
         }
     }
-    // Beside errors that are found afterwards they stand, too.
+    // They are listed beside later errors, too.
     place.change("workflow.yaml", "mean_temperature > 20.0", "mean_temperatur > 20.0");
     let document = tidemill(&["validate", &workflow, "--output", "json"]).expect(78).json();
     let findings = &document["files"][0]["findings"];

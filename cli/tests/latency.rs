@@ -1,4 +1,4 @@
-//! The latency that a run reports is not below what a reader of its sink saw.
+//! The reported latency of a run is at least the one observed by a reader of its sink.
 use crate::command::{Place, command, tidemill};
 use serde_json::Value;
 use std::io::{ErrorKind, Read};
@@ -34,13 +34,13 @@ fn clock() -> impl Fn() -> f64 {
     move || begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// Looks again and again how many rows a reader can see, and says how long each had been due at least when it showed, in
-/// milliseconds: a row that is not there when a look begins shows later. Sorted.
+/// Polls the number of rows visible to a reader, and returns the least delay of each row when it appeared, in milliseconds,
+/// sorted: a row that is absent at the start of a poll appears later.
 ///
-/// The run's own zero is not known; but no row shows before it is due, so it lies before all `seen - due`.
+/// The run's own zero is unknown; but no row appears before it is due, so it is before all `seen - due`.
 fn delays(child: &mut Child, mut rows: impl FnMut(&mut Child) -> usize) -> Vec<f64> {
     let now = clock();
-    // When the last look began at which a row was not there, and when the first one ended at which it was.
+    // Start of the last poll without a row, and end of the first one with it.
     let mut shown: Vec<(f64, f64)> = Vec::new();
     let mut before = 0.0;
     while shown.len() < ROWS {
@@ -62,7 +62,7 @@ fn delays(child: &mut Child, mut rows: impl FnMut(&mut Child) -> usize) -> Vec<f
     delays
 }
 
-/// The reported figures against those of the reader. Times that wait are known to a thousandth of the longest wait.
+/// Compares the reported figures with the reader's. Waiting times are exact to a thousandth of the longest wait.
 #[track_caller]
 fn agree(delays: &[f64], report: &Value) {
     let sink = &report["sinks"][0];
@@ -72,7 +72,7 @@ fn agree(delays: &[f64], report: &Value) {
         let seen = delays[ROWS * percentile / 100 - 1];
         let reported = latency[name].as_f64().unwrap();
         assert!(reported >= seen - 2.0, "{name}: the reader waited {seen} ms or more: {sink:#}");
-        // The reader did wait, so that the assertion above says something.
+        // The reader did wait, so the assertion above is meaningful.
         assert!(seen > 50.0, "{name}: {seen} ms: {sink:#}");
     }
     assert!(arrival["p50_ms"].as_f64() < latency["p50_ms"].as_f64(), "{sink:#}");

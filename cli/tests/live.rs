@@ -1,4 +1,4 @@
-//! A run while it goes on: signals, metrics, progress.
+//! A running job: signals, metrics, progress.
 use crate::command::{Place, command, rows};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Child;
 use std::time::Duration;
 
-/// A run that would take minutes and writes all the time.
+/// A run that would take minutes and writes continuously.
 pub(crate) fn endless() -> Place {
     let place = Place::empty("live");
     let lines: String = (0..20_000).map(|n| format!("{n},{}\n", n % 7)).collect();
@@ -127,7 +127,7 @@ fn batch_sizes_and_missed_levels_are_metrics() {
     ];
     place.change("workflow.yaml", "    rate: 40/s\n", "    rate: 40/s\n    repeat: true\n");
     let (mut child, address) = serving(&place);
-    // Nothing is as fast as the level wants, so that its windows are missed.
+    // The level is infeasible, so its windows are missed.
     let missed = |answer: &str| {
         let line = answer
             .lines()
@@ -143,7 +143,7 @@ fn batch_sizes_and_missed_levels_are_metrics() {
     child.wait().unwrap();
 }
 
-/// A run that serves metrics, and where.
+/// A run that serves metrics, and its address.
 #[expect(
     clippy::zombie_processes,
     reason = "the caller waits for it; where the test fails, its end takes all along"
@@ -158,7 +158,7 @@ pub(crate) fn serving(place: &Place) -> (Child, String) {
         let address = line.trim().strip_prefix("metrics at http://");
         if let Some(address) = address.and_then(|rest| rest.strip_suffix("/metrics")) {
             let address = address.to_owned();
-            // Somebody must take what it says from now on.
+            // Its later output must be consumed.
             std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
             return (child, address);
         }

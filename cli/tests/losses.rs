@@ -1,4 +1,4 @@
-//! Records that cannot be used never stop a run.
+//! Unusable records never stop a run.
 use crate::command::{Place, tidemill};
 
 #[test]
@@ -29,7 +29,7 @@ fn bad_files_become_dead_letters() {
     assert_eq!(place.files("out"), ["answers.jsonl", "dead_letters.jsonl"]);
     let table = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0).stdout;
     assert!(table.contains("dead letter  image_truncated  scene_features"), "{table}");
-    // The other halves of both have no partner, which is told and not counted as lost once more.
+    // The other halves of both have no partner, which is reported and not counted as a second loss.
     assert!(!table.contains("dropped      unmatched"), "{table}");
     assert!(table.contains("pair: records without a partner, which are no loss (unmatched): "), "{table}");
 }
@@ -56,7 +56,7 @@ sinks:
     assert_eq!(tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr, "");
 }
 
-/// 100 rows at 200 a second, of which `operator` loses some, judged by the rate; the source says `more` of itself.
+/// 100 rows at 200 a second, judged by the rate; `operator` loses some of them, and `more` are the source's options.
 fn rated(operator: &str, more: &str) -> Place {
     let place = Place::empty("rated");
     let rows: String = (0..100).map(|n| format!("{n},k{}\n", n % 50)).collect();
@@ -117,7 +117,7 @@ fn what_a_filter_takes_out_is_not_missing() {
     );
 }
 
-/// The same record again says nothing new of accuracy.
+/// A repeated record adds no information on accuracy.
 #[test]
 fn repeated_records_are_judged_once() {
     let place = rated("{id: some, kind: filter, input: rows, options: {where: 'true'}}", ", repeat: true");
@@ -159,7 +159,7 @@ sinks: [{id: out, kind: jsonl, input: both, options: {path: out/both.jsonl}}]
     assert!(!said.contains("matched nothing"), "{said}");
 }
 
-/// A limit of as many records as there are cuts nothing short: texts that never came are missing ones.
+/// A limit equal to the number of records cuts nothing short: missing texts count as missing.
 #[test]
 fn a_limit_at_the_end_of_a_source_leaves_nothing_out() {
     let place = Place::empty("limit");

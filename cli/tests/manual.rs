@@ -1,4 +1,4 @@
-//! Completions and manual pages say what the command line really takes.
+//! Completions and manual pages match the command line.
 use crate::command::tidemill;
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A workflow of so many sources, each with a sink of its own.
+/// A workflow of `pairs` sources, each with its own sink.
 fn workflow(pairs: usize) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("in.csv"), "n\n1\n2\n").unwrap();

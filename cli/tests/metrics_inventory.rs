@@ -1,5 +1,4 @@
-//! The list of metrics in the book is that of the program, and everything that is served stands in it.
-//! `UPDATE_REFERENCE=1` writes it anew.
+//! The list of metrics in the book is that of the program, and complete. `UPDATE_REFERENCE=1` rewrites it.
 use crate::command::root;
 use crate::live::{endless, get, serving, until_committed};
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ fn all() -> impl Iterator<Item = &'static Metric> {
     RUNS.iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS)
 }
 
-/// What a served text has that the inventory has not: names, kinds and labels.
+/// Names, kinds and labels of a served text that the inventory lacks.
 pub(crate) fn unknown(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {

@@ -1,6 +1,6 @@
-//! What people who begin are likely to get wrong, and what they are told. A case is a folder of `tests/mistakes/`
-//! with their files and `session.txt`: what they typed and what came. `UPDATE_MISTAKES=1` writes the sessions anew;
-//! the diff is what to judge: does it say where, what was found, and what to write?
+//! Common mistakes of new users, and the messages for them. A case is a folder of `tests/mistakes/` with their files and
+//! `session.txt`: their commands and the output. `UPDATE_MISTAKES=1` rewrites the sessions; review the diff: does the
+//! message have the position, the finding, and advice?
 use crate::command::root;
 use crate::session;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ fn cases() -> Vec<PathBuf> {
     all
 }
 
-/// Runs a case in a folder of its own; gives the session as it went.
+/// Runs a case in a folder of its own; returns the session.
 fn played(case: &Path) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(case).unwrap().flatten() {

@@ -147,11 +147,11 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     place.write("m.yaml", text);
     place
         .write("speech-small.onnx", std::fs::read(place.path("../../models/vqa/speech-small.onnx")).unwrap());
-    // Only what its maker knows is missing, and the checks say so.
+    // Only facts known to its maker are missing, and the checks report that.
     place.change("m.yaml", "column: COLUMN", "column: x");
     place.change("m.yaml", "SPDX-IDENTIFIER", "Apache-2.0");
     tidemill(&["models", "inspect", &place.argument("m.yaml")]).expect(0);
-    // It runs, and who reads the manifest would still not know what it does.
+    // It runs, but the manifest still lacks its description.
     let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
     assert!(told.stdout.contains("to be filled in"), "{}", told.stdout);
     for blank in ["WHAT IT DOES IN ONE SENTENCE", "FROM WHERE", "m.yaml:"] {

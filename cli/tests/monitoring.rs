@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use tidemill_app::metrics::{MetricKind, PROCESS, RUNS};
 use tidemill_cluster::metrics::{AGENT, CONTROLLER};
 
-/// Names of all metrics, as queries have them; of histograms without their end.
+/// Names of all metrics, as in queries; histograms without their suffix.
 pub(crate) fn names() -> BTreeSet<String> {
     let all = RUNS.iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS);
     all.map(|metric| match metric.kind {
@@ -120,7 +120,7 @@ impl Prometheus {
         Self { process, listen }
     }
 
-    /// What a query, encoded for an address, finds; nothing while it does not answer yet.
+    /// Result of a URL-encoded query; empty while it does not answer yet.
     pub(crate) fn query(&self, query: &str) -> Vec<Value> {
         if std::net::TcpStream::connect(&self.listen).is_err() {
             return Vec::new();
@@ -138,7 +138,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// A text for an address.
+/// URL-encodes a text.
 pub(crate) fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -148,7 +148,7 @@ pub(crate) fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// The body of an answer; HTTP/1.0, so that it is not in parts.
+/// The body of an answer; HTTP/1.0, so that it is not chunked.
 fn get_closing(address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();

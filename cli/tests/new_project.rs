@@ -1,4 +1,4 @@
-//! `tidemill init`, as somebody uses it who has the program and nothing else.
+//! `tidemill init`, for a user who has only the program.
 use crate::command::{Outcome, command, rows};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -53,15 +53,15 @@ fn the_vqa_project_is_valid_and_runs_and_scores_its_answers() {
     assert!(run.stderr.contains(" on rten"), "{}", run.stderr);
     let answers = rows(&std::fs::read_to_string(project.join("out/answers.jsonl")).unwrap());
     assert_eq!(answers.len(), 10);
-    // Five of ten on the machine it was tried on; another processor may round one the other way. A model that
-    // answers at random would have none or one right.
+    // Five of ten on the machine of the first test; another processor may round one differently. A model that answers at
+    // random would have none or one right.
     let truth = std::fs::read_to_string(project.join("data/truth.csv")).unwrap();
     let right = answers.iter().filter(|row| {
         let line = format!("{},{}", row["key"].as_str().unwrap(), row["answer"].as_str().unwrap());
         truth.lines().any(|known| known == line)
     });
     assert!(right.count() >= 4, "{answers:?}\n{truth}");
-    // What editors check the files by is there and is the schema of this program.
+    // The schema for editors exists and is that of this program.
     let schema = std::fs::read_to_string(project.join(".tidemill/workflow.schema.json")).unwrap();
     assert_eq!(schema, elsewhere(&project, &["schema"]).expect(0).stdout);
     for file in files.iter().filter(|file| file.ends_with(".yaml")) {
@@ -113,7 +113,7 @@ fn nothing_is_overwritten_and_nothing_is_left_half() {
     assert!(refused.stderr.contains("in the way"), "{}", refused.stderr);
     assert!(refused.stderr.contains("workflow.yaml") && !refused.stderr.contains("readings.csv"));
     std::fs::remove_file(folder.path().join("workflow.yaml")).unwrap();
-    // `models` is to be a folder: found when its turn comes, and what was written before goes again.
+    // `models` must be a folder: found when its turn comes, and earlier files are removed.
     let refused = elsewhere(folder.path(), &["init", "--template", "vqa"]).expect(69);
     assert!(refused.stderr.contains("cannot write models/"), "{}", refused.stderr);
     assert_eq!(files_below(folder.path()), BTreeSet::from(["models".to_owned()]));

@@ -1,11 +1,11 @@
-//! Where output goes and what happens when it can go no further: pipes, readers that leave, full disks, signals.
+//! Outputs and their obstacles: pipes, readers that leave, full disks, signals.
 use crate::command::{Outcome, Place, command, rows, tidemill};
 use crate::live::{end, interrupt, until};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-/// Rows without a rate, and where they go.
+/// Rows without a rate, and their output.
 fn place(rows: u32, sink: &str) -> Place {
     let place = Place::empty("outputs");
     let lines: String = (0..rows).map(|n| format!("{n},some text of the row\n")).collect();
@@ -28,7 +28,7 @@ fn fifo(place: &Place, name: &str) {
     assert!(Command::new("mkfifo").arg(place.path(name)).status().unwrap().success());
 }
 
-/// One call of every verb that answers, in each of its forms.
+/// One call of every verb with output, in each of its forms.
 fn every_verb(place: &Place) -> Vec<Vec<String>> {
     let workflow = place.argument("workflow.yaml");
     let vqa = "examples/vqa/workflow.yaml";
@@ -118,7 +118,7 @@ fn rows_for_a_reader_that_leaves_are_counted() {
         let (code, _, stderr) = end(child);
         assert_eq!(code, Some(0), "{stderr}");
         let report = match sink.contains("/dev") {
-            // The report is behind the rows on stdout then, where nobody reads any more.
+            // The report follows the rows on stdout then, which has no reader any more.
             true => continue,
             false => serde_json::from_str::<serde_json::Value>(&stderr).unwrap(),
         };
@@ -195,7 +195,7 @@ fn waits_in_poll(process: u32) -> bool {
 
 #[test]
 fn an_interrupt_ends_a_run_that_waits_for_the_other_end_of_a_pipe() {
-    // The writer of the source, the reader of the sink: neither comes.
+    // Neither the writer of the source nor the reader of the sink comes.
     for (from, to) in [("path: rows.csv", "path: pipe"), ("path: out.jsonl", "path: pipe")] {
         let place = place(3, "kind: jsonl, options: {path: out.jsonl}");
         place.change("workflow.yaml", from, to);
@@ -209,7 +209,7 @@ fn an_interrupt_ends_a_run_that_waits_for_the_other_end_of_a_pipe() {
     }
 }
 
-/// Whether the process has its thread for signals, so that it has taken them over.
+/// Whether the process has its thread for signals, so that it handles them.
 fn listens(process: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     threads.flatten().any(|thread| {
@@ -229,7 +229,7 @@ fn a_killed_run_leaves_no_parquet_file_and_a_readable_epoch_log() {
     assert!(!place.path("out.parquet").exists(), "nothing looks like a result");
     let mut text = place.read("epochs.jsonl");
     assert!(text.lines().count() > 20);
-    // Torn in its last line.
+    // Truncated in its last line.
     text.truncate(text.trim_end().len() - 5);
     place.write("epochs.jsonl", text);
     place.change(
@@ -306,7 +306,7 @@ fn too_many_dead_letters_are_a_no() {
 fn a_run_ends_as_soon_as_it_has_too_many_dead_letters() {
     let place = place(10, "kind: jsonl, options: {path: out.jsonl}");
     place.write("rows.csv", format!("n,text\n{}", "bad,x\n".repeat(10)));
-    // For ever, if nothing ended it.
+    // It would run for ever.
     place.change("workflow.yaml", "kind: csv, options", "kind: csv, rate: 100/s, repeat: true, options");
     let child =
         command(&["run", &place.argument("workflow.yaml"), "--max-dead-letters", "20"]).spawn().unwrap();

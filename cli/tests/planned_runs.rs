@@ -1,4 +1,4 @@
-//! Runs by plans of the planner give what a run without a plan gives, with a process for each worker and on a cluster; through the built
+//! Runs by plans of the planner equal runs without a plan, with a process per worker and on a cluster; through the built
 //! binary. Many more, in one process, are in `app/tests/planned_runs.rs`.
 use crate::cluster::Cluster;
 use crate::command::{Place, tidemill};
@@ -26,7 +26,7 @@ fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
-/// Plans, and gives how many workers the plan has; none: there is no plan.
+/// Plans, and returns the number of workers in the plan; `None` without a plan.
 fn planned(place: &Place) -> Option<usize> {
     let [workflow, machines, profile, plan] =
         ["workflow.yaml", "infrastructure.yaml", "profile.yaml", "plan.yaml"]
@@ -103,7 +103,7 @@ fn planned_runs_of_a_cluster_give_what_one_process_gives() {
     }
 }
 
-/// One site with several workers, and two: each group is counted once and whole.
+/// One site with several workers, and two: each group is counted once and as a whole.
 #[test]
 fn a_window_of_groups_counts_every_record_under_the_plan_of_the_planner() {
     let place = Place::empty("spread");
@@ -160,7 +160,7 @@ slo: {{rate: 10000/s}}
     assert_eq!(counted("", &linked), (4_000, 1));
     assert_eq!(counted("", site), (4_000, 1));
     assert_eq!(counted("key: sensor, ", sites), (4_000, 2));
-    // Groups that are at both sites meet nowhere without a link.
+    // Groups that are at both sites cannot meet without a link.
     write("", sites);
     let arguments = ["workflow.yaml", "infrastructure.yaml", "profile.yaml"].map(|file| place.argument(file));
     let [workflow, machines, profile] = &arguments;

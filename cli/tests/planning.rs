@@ -30,7 +30,7 @@ fn answers(rows: &[Value]) -> BTreeMap<String, String> {
 fn a_plan_runs_and_answers_as_without_plan() {
     let place = Place::example("vqa");
     let (workflow, file) = (place.argument("workflow.yaml"), place.argument("plan.yaml"));
-    // A higher rate than two gateways serve alone, so that several workers and classes are in the plan.
+    // A higher rate than two gateways serve alone, so that the plan has several workers and classes.
     let levels = [
         "--slo",
         "latency=none",
@@ -98,7 +98,7 @@ fn answers_for_people() {
     compare("explain.txt", &tidemill(&[&["explain", VQA], &FILES[..]].concat()).expect(0));
 }
 
-/// Of plans that cost the same the more accurate one, unless idle time is wanted more.
+/// Of equally expensive plans the more accurate one, unless idle time is preferred.
 #[test]
 fn idle_time_of_workers_becomes_accuracy_or_stays() {
     let of = |more: &[&str]| plan(&[more, &["--output", "json"]].concat()).expect(0).json();
@@ -142,7 +142,7 @@ fn wrong_files_and_arguments() {
         outcome.stderr = outcome.stderr.replace(&folder, "");
         outcome
     };
-    // Every figure of a gateway is gone, and what was left is given twice.
+    // Every figure of a gateway is missing, and the rest is given twice.
     assert!(files("unlinked.yaml").expect(78).stderr.contains("given twice"));
     let mut services = Vec::new();
     for part in profile.split("  - operator: ").skip(1) {
@@ -221,7 +221,7 @@ fn plans_are_compared() {
         tidemill(&[&["explain", VQA, &new], &FILES[..], &["--output", "json"]].concat()).expect(0).json();
     assert!(given["given"]["cost"].as_f64().unwrap() >= given["cost"].as_f64().unwrap(), "{given}");
     compare("explain-given.txt", &tidemill(&[&["explain", VQA, &new], &FILES[..]].concat()).expect(0));
-    // It is judged by the levels that are asked for now, and named in words.
+    // It is judged by the present levels, and named in words.
     let strict = ["--slo", "accuracy=80", "--slo", "latency=p99:60ms", "--slo", "rate=50/s"];
     let seen = tidemill(&[&["explain", VQA, &new], &FILES[..], &strict].concat()).expect(1).stdout;
     for words in [
@@ -241,7 +241,7 @@ fn plans_are_compared() {
     assert!(drawn.contains("/s"), "{drawn}");
 }
 
-/// A plan names the figures that it rests on and that are weak, and no others.
+/// A plan names the weak figures that it is based on, and no others.
 #[test]
 fn weak_figures_are_told() {
     let place = Place::empty("vqa");
@@ -297,7 +297,7 @@ fn weak_figures_are_told() {
     assert!(explained.contains(expected[0]), "{explained}");
 }
 
-/// Two little machines would be the cheapest, and partners would miss each other there: the run would be refused (`E0417`).
+/// Two small machines would be the cheapest, but partners would miss each other there: the run would be refused (`E0417`).
 #[test]
 fn a_join_on_a_computed_column_is_planned_in_one_stage() {
     let place = Place::empty("pairs");
@@ -398,7 +398,7 @@ fn the_published_case_costs_what_it_must() {
     assert!((7.4850 - 5e-4..=7.5088 + 1e-9).contains(&beam), "{beam}");
 }
 
-/// The machines of a plan may have what this one has not.
+/// The machines of a plan may have libraries that this one lacks.
 #[test]
 fn a_plan_for_other_machines_needs_no_library_here() {
     let files = ["examples/vqa/infrastructure.yaml", "examples/vqa/profile.yaml"];

@@ -1,4 +1,4 @@
-//! Runs whose workers are processes of their own: killed one by one and all at once; through the built binary.
+//! Runs with one process per worker: killed one by one and all at once; through the built binary.
 use crate::command::{Place, command, tidemill};
 use std::path::Path;
 use std::process::Child;
@@ -126,7 +126,7 @@ pub(crate) fn kill(pid: u32) -> bool {
     lives && rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
 }
 
-/// Whether a process is gone, or nobody's child that is left to be reaped.
+/// Whether a process is gone, or a zombie that is to be reaped.
 fn ended(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     status.map_or(true, |text| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
@@ -177,7 +177,7 @@ fn a_plan_in_three_processes_gives_what_one_gives() {
     let pair = stages.iter().find(|stage| stage["stage"] == "pair").unwrap();
     assert_eq!(pair["worker"], "hub");
     assert_eq!(pair["records_out"].as_u64().unwrap(), rows("pairs"));
-    // Processor time is that of the coordinator and what the other processes told.
+    // Processor time is that of the coordinator and that reported by the other processes.
     let threads = stages.iter().chain(report["slots"].as_array().unwrap());
     let told: f64 = threads.map(|thread| thread["processor_seconds"].as_f64().unwrap()).sum();
     let seconds = ["processor_seconds", "coordinator_processor_seconds"];
@@ -185,7 +185,7 @@ fn a_plan_in_three_processes_gives_what_one_gives() {
     assert!(told > 0.0 && (own + told - all).abs() < 1e-6, "{own} and {told}, {all}");
 }
 
-/// Workers, the process that coordinates them, or all: whoever looks at the outputs cannot tell.
+/// Workers, the coordinating process, or all are killed; the outputs must not show it.
 #[test]
 fn processes_that_are_killed_change_nothing() {
     let (place, mut random) = (place(), Random::of_seed(11));
@@ -212,7 +212,7 @@ fn processes_that_are_killed_change_nothing() {
         assert!(found.iter().all(|pid| gone(*pid)), "a worker outlives its run");
         match output.status.code() {
             Some(0) => break,
-            // Killed itself, or a worker before there was a checkpoint to go on from.
+            // Killed itself, or a worker before the first checkpoint.
             None | Some(69) => {}
             other => panic!("{other:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }
@@ -222,7 +222,7 @@ fn processes_that_are_killed_change_nothing() {
     assert_eq!(place.files("out"), ["counted.csv", "dead.jsonl", "pairs.jsonl"]);
 }
 
-/// What comes again counts once at the sinks, and the report says where it counts again.
+/// Repeated rows count once at the sinks, and the report says where they count again.
 #[test]
 fn the_report_says_what_counts_again_after_a_worker_was_lost() {
     let place = place();
@@ -265,14 +265,14 @@ fn a_worker_that_is_killed_without_a_state_ends_the_run() {
     assert!(!Path::new(&place.path("out/.pairs.jsonl.lock")).exists());
 }
 
-/// What the descriptors of a process are of: `socket:[4711]`, `/memfd:tidemill-ring (deleted)`.
+/// Targets of a process's descriptors: `socket:[4711]`, `/memfd:tidemill-ring (deleted)`.
 fn descriptors(pid: u32) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let targets = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     targets.map(|target| target.display().to_string()).collect()
 }
 
-/// The lines of this table of the system that are of sockets of these processes.
+/// The lines of this table of the system for sockets of these processes.
 fn sockets_in(table: &str, pids: &[u32]) -> Vec<String> {
     let text = std::fs::read_to_string(table).unwrap_or_default();
     let own: Vec<String> = pids.iter().flat_map(|pid| descriptors(*pid)).collect();
@@ -281,7 +281,7 @@ fn sockets_in(table: &str, pids: &[u32]) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Sockets without files, and memory that they share; nothing of them is left, although nobody could clear it away.
+/// Sockets without files, and shared memory; nothing of them is left, although no process could clean up.
 #[test]
 fn processes_of_one_machine_share_memory_and_leave_no_sockets() {
     let place = place();
@@ -306,7 +306,7 @@ fn processes_of_one_machine_share_memory_and_leave_no_sockets() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(workers.iter().all(|pid| gone(*pid)), "a worker outlives its run");
-    // The kernel lets go of the sockets of a process a moment after it is gone.
+    // The kernel releases the sockets of a process a moment after its end.
     let is_free = |pid: &u32| {
         (0..1000).any(|_| {
             named(pid) == 0 || {

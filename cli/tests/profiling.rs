@@ -1,4 +1,4 @@
-//! `tidemill profile` measures, goes on after an end of any kind, and leaves nothing behind.
+//! `tidemill profile` measures, resumes after an end of any kind, and leaves nothing.
 use crate::command::{command, root, tidemill};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::os::unix::process::CommandExt;
@@ -94,7 +94,7 @@ fn groups_of(process: u32) -> Vec<PathBuf> {
     found
 }
 
-/// Waits until something holds; a test that waits too long is stopped from outside.
+/// Waits for a condition; the test runner's limit is the timeout.
 fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         std::thread::sleep(Duration::from_millis(20));
@@ -120,7 +120,7 @@ fn a_new_project_is_profiled() {
             assert!(times.samples.unwrap() >= 5 && times.mean.unwrap().0 > 0, "{times:?}");
         }
     }
-    // The file has 201 readings, some of which are not valid.
+    // The file has 201 readings, some of them invalid.
     let ratio = profile.output_per_input("valid", &Default::default());
     assert!(ratio > 0.8 && ratio < 1.0, "{ratio}");
     assert!(profile.output_per_input("per_sensor", &Default::default()) < 0.5);
@@ -133,7 +133,7 @@ fn a_new_project_is_profiled() {
     let shown = tidemill(&["profile", "show", &files[2]]).expect(0).stdout;
     assert!(shown.contains("per_sensor") && shown.contains("half"), "{shown}");
     assert!(!project.path("out").exists(), "sinks write nothing");
-    // Nothing but the workflow's name and its digest has changed: it is the same profile, made more certain.
+    // Only the workflow's name and its digest have changed: it is still that profile, made more certain.
     let again = run(&project.arguments("1ms")).expect(0).json();
     assert_eq!(again["figures"], document["figures"]);
     let difference = tidemill(&["profile", "diff", &files[2], &files[2]]).expect(0).stdout;
@@ -192,7 +192,7 @@ fn a_profile_that_nothing_can_be_compared_with_is_refused() {
         tidemill(&["profile", "fit", &files[0], &files[1], "--infra", &files[2], "--out", &files[3]])
             .expect(78);
     assert!(refused.stderr.contains("no time of it can be measured here"), "{}", refused.stderr);
-    // The profile of another workflow is told as such, once, before anything is computed.
+    // The profile of another workflow is reported as such, once, before any computation.
     let other = root().join("examples/vqa/profile.yaml");
     let text = std::fs::read_to_string(other).unwrap();
     let text = text.replace("workflow: {name: vqa,", "workflow: {name: other,");
@@ -282,7 +282,7 @@ fn profiles_are_shown_and_merged() {
     let other = other.to_str().unwrap();
     let difference = tidemill(&["profile", "diff", golden, other]).expect(0).stdout;
     assert!(difference.contains("+100.0 %") && difference.lines().count() == 2, "{difference}");
-    // A folder stands for its profile; what only one of them has is counted.
+    // A folder stands for its profile; entries of only one of them are counted.
     std::fs::write(folder.path().join("profile.yaml"), &text).unwrap();
     let folder_name = folder.path().to_str().unwrap();
     let shown = tidemill(&["profile", "show", folder_name]).expect(0).stdout;
@@ -330,7 +330,7 @@ fn wrong_arguments_are_told() {
     );
 }
 
-/// Models of which only figures are known: everything is right, but nothing can run.
+/// Models with published figures only: everything is valid, but nothing can run.
 #[test]
 fn published_models_can_be_checked_but_not_run() {
     let file = |name: &str| root().join("examples/published-vqa").join(name).to_str().unwrap().to_owned();
@@ -346,7 +346,7 @@ fn published_models_can_be_checked_but_not_run() {
     assert!(!root().join("examples/published-vqa/out").exists());
 }
 
-/// The example's profile, with the figures of one model and one machine taken out, gets them back as predictions.
+/// The example's profile, without the figures of one model and one machine, gets them back as predictions.
 #[test]
 fn what_was_not_measured_is_predicted_and_marked() {
     let example = |name: &str| root().join("examples/vqa").join(name).to_str().unwrap().to_owned();
@@ -373,7 +373,7 @@ fn what_was_not_measured_is_predicted_and_marked() {
         &file("all.yaml"),
     ];
     let document = tidemill(&[&predict[..], &["--output", "json"]].concat()).expect(0).json();
-    // The models that are fetched are predicted too, on every type of worker.
+    // The fetched models are predicted too, on every worker type.
     assert!(document["added"].as_u64().unwrap() as usize >= missing, "{document}");
     let left_out = document["left_out_models"].as_array().unwrap();
     assert!(
@@ -388,12 +388,12 @@ fn what_was_not_measured_is_predicted_and_marked() {
     assert!(large.within.unwrap() > 1.0 && large.batches[0].p99.is_some());
     let shown = tidemill(&["profile", "show", &file("all.yaml")]).expect(0).stdout;
     assert!(shown.contains("a factor of"), "{shown}");
-    // What was predicted before is not told as new.
+    // Earlier predictions are not reported as new.
     let again =
         ["profile", "predict", &file("all.yaml"), predict[3], "--infra", predict[5], "--output", "json"];
     let again = tidemill(&again).expect(0).json();
     assert_eq!((again["added"].as_u64(), again["predicted"].as_array().map(Vec::len)), (Some(0), Some(0)));
-    // A profile that was corrected for another machine is learnt from; one without figures says so.
+    // A corrected profile is used for fitting; one without figures gives an error.
     for service in &mut profile.services {
         service.how = How::Predicted;
     }

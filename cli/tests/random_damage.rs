@@ -1,8 +1,8 @@
-//! A state with a file that was damaged at random: the run is refused, or it writes what one writes that nothing disturbed.
+//! A state with a randomly damaged file: the run is refused, or its output equals that of an undisturbed one.
 //!
-//! Damages all files of the state and all that the engine keeps beside the outputs. JSONL and CSV files belong to the user: a run that continues
-//! compares their last 4 KiB before the checkpoint, and that they are long enough. What is changed before that is not noticed, so it is
-//! not done here.
+//! Damages all files of the state and all that the engine keeps beside the outputs. JSONL and CSV files belong to the user:
+//! a continuing run compares their last 4 KiB before the checkpoint, and their length. Earlier changes are not noticed, so
+//! they are not tested.
 use crate::command::{Place, command};
 use crate::journals::{checkpoint, journal_end, sorted_lines, until};
 use crate::states::parquet_rows;
@@ -14,7 +14,8 @@ use tidemill_app::journals::look;
 use tidemill_app::state_place::StatePlace;
 use tidemill_random::Random;
 
-/// A stream with a journal and a file; snapshots and calls of a join and of windows; sinks of three kinds, one of which appends.
+/// A stream with a journal and a file; snapshots and calls of a join and of windows; sinks of three kinds, including an
+/// appending one.
 const WORKFLOW: &str = "version: 1
 name: damaged
 sources:
@@ -114,7 +115,7 @@ fn killed(text: &str, has_checkpoints: bool) -> Place {
         let mut child = start(&place);
         let mut stdin = child.stdin.take().unwrap();
         let begun = checkpoint(&place);
-        // Checkpoints come while bytes come.
+        // Checkpoints are written while bytes arrive.
         for part in text.as_bytes()[from..to].chunks(101) {
             let had = journal_end(&place);
             stdin.write_all(part).unwrap();
@@ -126,7 +127,7 @@ fn killed(text: &str, has_checkpoints: bool) -> Place {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        // The first one is written when a process begins.
+        // The first one is written when a process starts.
         let written = checkpoint(&place) - begun;
         assert!(if has_checkpoints { written > 1 } else { written <= 1 }, "{written} of process {process}");
         let had = journal_end(&place);
@@ -138,7 +139,7 @@ fn killed(text: &str, has_checkpoints: bool) -> Place {
     place
 }
 
-/// The files of a folder and those below it, with what is in them.
+/// The files of a folder and those below it, with their content.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -156,7 +157,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Kinds of files, by what their paths have.
+/// Kinds of files, by parts of their paths.
 const KINDS: [(&str, &str); 10] = [
     ("manifest", "manifest.json"),
     ("objects", "/state/objects/"),
@@ -170,7 +171,7 @@ const KINDS: [(&str, &str); 10] = [
     ("dead letters", "/out/dead.jsonl"),
 ];
 
-/// Damages one file; says what was done.
+/// Damages one file; describes the damage.
 fn damage(place: &Place, all: &[(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     let of_kind = |(kind, part): (&'static str, &str)| {
         let found = all.iter().filter(|(path, _)| path.to_str().unwrap().contains(part));
@@ -208,7 +209,7 @@ fn damage(place: &Place, all: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Str
     format!("{kind}: {} of {} bytes {what} at byte {at}", name.display(), content.len())
 }
 
-/// Makes the files what they were, and the same files: a run knows them by their numbers. The names that stay are in `kept`.
+/// Restores the files in place: a run identifies them by inode number. The names to keep are in `kept`.
 fn restore(place: &Place, kept: &[(PathBuf, Vec<u8>)]) {
     for folder in ["state", "out"] {
         for (path, _) in files(&place.path(folder)) {
@@ -241,7 +242,7 @@ fn rounds(seeds: impl Iterator<Item = u64>, has_checkpoints: bool) {
         let mut child = start(&place);
         let mut stdin = child.stdin.take().unwrap();
         let rest = text[from.clone().unwrap_or(0)..].to_owned();
-        // One that is refused does not read it.
+        // A refused run does not read it.
         let producer = std::thread::spawn(move || drop(stdin.write_all(rest.as_bytes())));
         let output = child.wait_with_output().unwrap();
         producer.join().unwrap();
@@ -283,7 +284,7 @@ fn recovery_of_damaged_states_of_odd_seeds() {
     rounds((0..number()).filter(|seed| seed % 2 == 1), true);
 }
 
-/// All that such a state has is in the journal.
+/// All of such a state is in the journal.
 #[test]
 fn recovery_of_damaged_states_with_all_behind_their_checkpoint() {
     rounds(0..number() / 3, false);

@@ -1,4 +1,4 @@
-//! Plans where the models decide how many records follow.
+//! Plans with models that determine the number of later records.
 use crate::command::{FILES, Place, VQA, tidemill};
 use tidemill_spec::plan::Plan;
 
@@ -11,7 +11,7 @@ ratios:
   - {operator: pair, variants: {scene_features: scene-features-large}, output_per_input: 6}
 ";
 
-/// Cost, model of the pictures, and records per second that go to the answerer.
+/// Cost, model of the pictures, and records per second for the answerer.
 fn planned(place: &Place, accuracy: &str) -> (f64, String, f64) {
     let out = place.argument("plan.yaml");
     let level = format!("accuracy={accuracy}");

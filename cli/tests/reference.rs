@@ -1,11 +1,11 @@
-//! The reference pages of the book come from the JSON Schemas, so they say what the program checks.
-//! `UPDATE_REFERENCE=1` writes them anew.
+//! The reference pages of the book are generated from the JSON Schemas, so they match the program. `UPDATE_REFERENCE=1`
+//! rewrites them.
 use crate::command::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Schema, page, title, and what the reader should know before the tables.
+/// Schema, page, title, and the text before the tables.
 const PAGES: &[(&str, &str, &str)] = &[
     (
         "workflow",
@@ -78,14 +78,14 @@ fn page(schema: &Value, title: &str, introduction: &str) -> String {
 struct Writer<'a> {
     defs: &'a Value,
     out: String,
-    /// Sections that are there already.
+    /// Sections already written.
     told: BTreeSet<String>,
     /// Rows of the table of values.
     values: Vec<String>,
 }
 
 impl<'a> Writer<'a> {
-    /// A section with the keys of an object, then the sections of what its values refer to.
+    /// A section with the keys of an object, then the sections of the definitions that its values refer to.
     fn object(&mut self, schema: &'a Value, title: &str, level: usize) {
         let text = sentence(schema);
         let _ = writeln!(self.out, "{} {title}\n\n{text}\n", "#".repeat(level));
@@ -181,7 +181,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A value's type in words; definitions it refers to are put into `next`.
+    /// A value's type in words; adds the definitions that it refers to to `next`.
     fn kind(&mut self, schema: &'a Value, next: &mut Vec<String>) -> String {
         if let Some(name) = schema["$ref"].as_str().and_then(|target| target.strip_prefix("#/$defs/")) {
             return self.reference(name, next);
@@ -244,12 +244,12 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The description, fit for a table.
+/// The description in the form for a table.
 fn sentence(schema: &Value) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|")
 }
 
-/// The default, unless the description says it.
+/// The default, unless the description has it.
 fn default(schema: &Value) -> String {
     let told = sentence(schema);
     match &schema["default"] {
@@ -261,7 +261,7 @@ fn default(schema: &Value) -> String {
     }
 }
 
-/// `Source_csv_TimeSpan` is `TimeSpan`: kinds have definitions of their own, which are the same.
+/// `Source_csv_TimeSpan` is `TimeSpan`: kinds have definitions of their own, which are equal.
 fn short(name: &str) -> &str {
     name.rsplit('_').next().unwrap_or(name)
 }

@@ -1,14 +1,14 @@
-//! `run --report`: pages that are whole, need nothing else and say what happened.
+//! `run --report`: pages that are complete, self-contained and correct.
 use crate::command::{Outcome, Place, command, rows, tidemill};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 
-/// A page that was read.
+/// A parsed page.
 struct Page(String);
 
 impl Page {
-    /// What a run with `--report` wrote.
+    /// Runs with `--report` and parses the page.
     #[track_caller]
     fn of(place: &Place, arguments: &[&str], code: i32) -> Self {
         Self::and_outcome(place, arguments, code).0
@@ -34,7 +34,7 @@ impl Page {
         Document::parse_with_options(&self.0, options).unwrap()
     }
 
-    /// Well-formed, asks nobody for anything, runs nothing, and all its links lead somewhere.
+    /// Well-formed, loads nothing, runs nothing, and all its links have targets.
     #[track_caller]
     fn check(&self) {
         assert!(self.0.starts_with("<!DOCTYPE html>\n<html "));
@@ -98,15 +98,15 @@ fn tables_too_have_pages() {
     let place = Place::example("quickstart");
     let page = Page::of(&place, &[], 0);
     has(&page.text(None), &["quickstart", "No service levels are set", "complete"]);
-    // The workflow is drawn, with what flowed.
+    // The workflow is drawn, with its flow.
     has(&page.text(Some("workflow")), &["per_sensor", "window", "mean_temperature", "records out"]);
     has(&page.text(Some("samples")), &["mean_temperature", "sensor", "At averages"]);
     has(&page.text(Some("run")), &["Processor", "Tidemill", "Workflow digest"]);
-    // Behind a window, nothing of a single source record is told.
+    // After a window, single source records are not shown.
     assert!(!page.text(Some("samples")).contains("readings: "), "{}", page.text(Some("samples")));
 }
 
-/// The pictures and questions, with service levels that hold on any machine, but for that of the latency.
+/// The pictures and questions, with service levels that hold on any machine, except for the latency.
 fn modest(latency: &str) -> Place {
     let place = Place::example("vqa");
     let text = place.read("workflow.yaml");
@@ -169,16 +169,16 @@ slo: {latency: {percentile: p90, below: 1us}}
     let classed = |class| document.descendants().filter(move |node| node.attribute("class") == Some(class));
     let text = |node: Node<'_, '_>| node.descendants().filter_map(|n| n.text()).collect::<String>();
     let tile = classed("tile").map(text).find(|text| text.starts_with("Latency, p90")).unwrap();
-    // The figure that the verdict is about, and whose it is.
+    // The figure of the verdict, and its subject.
     assert!(tile.contains(measured), "{tile} instead of {measured}");
     assert!(tile.ends_with("wanted below 1us"), "{tile}");
     assert!(tile.contains("at quick, ") || tile.contains("at slow, "), "{tile}");
-    // Labels and bars are told together, so that they stay together on a narrow screen.
+    // Labels and bars are one element each, so that they stay together on a narrow screen.
     let rows: Vec<_> = classed("row").collect();
     assert!(rows.len() > 3 && rows.iter().all(|row| row.children().filter(Node::is_element).count() == 3));
 }
 
-/// Rows of which some are refused, with values that would break a careless page.
+/// Rows with some refused ones, and values that would break a careless page.
 fn hostile() -> Place {
     let place = Place::empty("hostile");
     let lines: String = (0..40).map(|n| format!("{n},\"<script>alert({n})</script>&'\"\n")).collect();
@@ -219,7 +219,7 @@ fn values_cannot_break_the_page_and_dead_letters_show_theirs() {
 fn pictures_that_cannot_be_used_are_told_by_size_and_digest() {
     let place = Place::example("vqa");
     place.change("workflow.yaml", "path: data/images", "path: pictures");
-    // Readable by its header, and then nothing.
+    // Readable by its header, and then truncated.
     let whole = std::fs::read(place.path("data/images/000000.jpg")).unwrap();
     place.write("pictures/000000.jpg", &whole[..whole.len() / 2]);
     place.write("pictures/000001.jpg", "no picture");
@@ -289,7 +289,7 @@ fn reports_replace_nothing_that_is_read_or_written() {
     has(&outcome.stderr, &["cannot be written"]);
     assert_eq!(before, (place.read("workflow.yaml"), place.read("rows.csv")));
     assert!(!place.path("out").exists(), "nothing was begun");
-    // One that was there before is replaced as a whole, and nothing is left beside it.
+    // An existing one is replaced as a whole, and nothing is left beside it.
     place.write("report.html", "old");
     Page::of(&place, &[], 0);
     assert!(place.files("").iter().all(|name| !name.starts_with('.')), "{:?}", place.files(""));

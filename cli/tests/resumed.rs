@@ -1,4 +1,4 @@
-//! Runs that go on from a state: with sources that are not what they were, with other limits, and what they tell of all their parts.
+//! Runs that continue from a state: with changed sources, with other limits, and reports over all their parts.
 use crate::command::{Place, command, root, tidemill};
 use crate::states::{checkpoint, outputs, place, same, start, undisturbed, waits};
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-/// A run that was killed behind some checkpoints.
+/// A run that was killed after some checkpoints.
 fn killed() -> Place {
     let place = place();
     kill(&place);
@@ -28,7 +28,7 @@ fn run(place: &Place, more: &[&str]) -> crate::command::Outcome {
     tidemill(&[&["run", &workflow, "--state", &state, "--checkpoint-interval", "50ms"][..], more].concat())
 }
 
-/// Outputs and state, to see that nothing was touched.
+/// Outputs and state, to check that nothing was changed.
 fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for folder in ["out", "state"] {
@@ -69,7 +69,7 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
     let told = run(&place, &[]).expect(0).stderr;
     assert!(told.contains("left.csv` was written since the checkpoint"), "{told}");
     same(&outputs(&place), &undisturbed());
-    // A run that is complete says what it has not read.
+    // A complete run reports unread records.
     let mut file = std::fs::OpenOptions::new().append(true).open(place.path("left.csv")).unwrap();
     file.write_all(b"k00,1700000060000,1\n").unwrap();
     let told = run(&place, &[]).expect(0).stderr;
@@ -100,7 +100,7 @@ fn a_source_file_that_grew_is_read_to_its_end() {
     same(&outputs(&place), &outputs(&whole));
 }
 
-/// A manifest of an earlier version knows no files.
+/// A manifest of an earlier version lists no files.
 #[test]
 fn the_files_of_a_state_are_in_its_manifest() {
     let place = killed();
@@ -146,7 +146,7 @@ run: {tick: 10ms, checkpoint_every: 1}
     assert_eq!(place.rows("out/names.jsonl").len(), 151);
 }
 
-/// What a run writes with this limit and without a state.
+/// Output of a run with this limit and without a state.
 fn limited(limit: &[&str]) -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     tidemill(&[&["run", &place.argument("workflow.yaml"), "--quiet"][..], limit].concat()).expect(0);
@@ -162,7 +162,7 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
         assert!(told.stdout.contains(&format!("stopped at --records {records}")), "{}", told.stdout);
         same(&outputs(&place), &limited(&["--records", records]));
         assert!(show().contains(&format!("stopped at --records {records}")), "{}", show());
-        // There is no more to do up to there.
+        // Nothing is left to do up to there.
         let before = files(&place);
         for fewer in [records, "10"] {
             let told = run(&place, &["--records", fewer]).expect(0).stderr;
@@ -180,7 +180,7 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
     assert_eq!(place.files("state/objects"), Vec::<String>::new());
 }
 
-/// One source has come to the limit, the other has not: killed there, the run goes on with and without the limit.
+/// One source has reached the limit, the other has not: killed there, the run continues with and without the limit.
 #[test]
 fn a_limited_run_that_was_killed_goes_on_under_any_limit() {
     for (limit, expected) in
@@ -218,7 +218,7 @@ fn a_run_that_its_time_ended_goes_on_without_it() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// The limit ends the run; what the pipe and the journal have beyond it is for the next one.
+/// The limit ends the run; later data in the pipe and the journal is for the next one.
 #[test]
 fn a_stream_goes_on_behind_a_limit() {
     let place = Place::empty("stream");
@@ -259,7 +259,7 @@ fn tally(of: &Value, source: &str, sink: &str) -> [u64; 5] {
     .map(|figure| figure.as_u64().unwrap())
 }
 
-/// Each part says what it added and what there is in all, and that is what lies in the files.
+/// Each part reports its own rows and the total, which is that in the files.
 #[test]
 fn parts_of_a_run_add_up() {
     let (place, mut before, mut parts) = (place(), [0; 5], 0);
@@ -269,7 +269,8 @@ fn parts_of_a_run_add_up() {
         let arguments =
             ["run", &workflow, "--state", &state, "--checkpoint-interval", "50ms", "--output", "json"];
         let mut child = command(&arguments).spawn().unwrap();
-        // The last part ends by itself: an interrupt while the end is told leaves at once, whatever is still to be told.
+        // The last part ends by itself: an interrupt during the final report ends the process at once, with the rest
+        // unwritten.
         if parts < 3 && waits(&place, &mut child, 5) {
             kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         }
@@ -294,7 +295,8 @@ fn parts_of_a_run_add_up() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// The account of a run that was interrupted is one story: what is kept is in the files, and where it goes on is said.
+/// The report of an interrupted run is consistent: the kept rows are in the files, and the position to continue from is
+/// given.
 #[test]
 fn an_interrupted_run_says_what_is_kept() {
     let place = place();
@@ -321,7 +323,7 @@ fn an_interrupted_run_says_what_is_kept() {
     assert!(told.contains(&format!("goes on from checkpoint {}", checkpoint(&place).0)), "{told}");
 }
 
-/// A run without a plan chooses its models by the profile beside it; one that continues has those that it had.
+/// A run without a plan chooses its models by the profile beside it; a continued one keeps its models.
 #[test]
 fn a_run_without_a_plan_continues_with_the_models_that_it_had() {
     let place = Place::example("vqa");
@@ -333,7 +335,7 @@ fn a_run_without_a_plan_continues_with_the_models_that_it_had() {
     let profile = place.path("profile.yaml");
     std::fs::rename(&profile, place.path("kept.yaml")).unwrap();
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
-    // With one backend the profile decides the same on each machine.
+    // With one backend the profile gives one decision on each machine.
     let run = |records: &str, more: &[&str]| {
         let run = ["run", &workflow, "--rate", "max", "--records", records];
         let run =

@@ -1,4 +1,4 @@
-//! The committed schemas of workflows and models are those of this program. `UPDATE_SCHEMAS=1` rewrites them.
+//! The committed schemas of workflows and models match this program. `UPDATE_SCHEMAS=1` rewrites them.
 use crate::command::{root, tidemill};
 
 #[test]

@@ -1,5 +1,5 @@
-//! Secrets of a cluster and of a run are where they belong and nowhere else: not in what programs say, not in files, not in arguments
-//! and environments of processes, not in answers; through the built binary.
+//! Secrets of a cluster and of a run are only in their own files: not in output of programs, other files, arguments and
+//! environments of processes, or answers; through the built binary.
 use crate::buckets::{
     self,
     server::{Mood, Server},
@@ -15,14 +15,14 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A secret, and the files where it may stand.
+/// A secret, and the files that may contain it.
 struct Secret {
     name: &'static str,
     text: String,
     at_home: Vec<PathBuf>,
 }
 
-/// Names of secrets that a text has.
+/// Names of secrets in a text.
 fn found(secrets: &[Secret], text: &[u8]) -> Vec<&'static str> {
     let has = |secret: &&Secret| text.windows(secret.text.len()).any(|part| part == secret.text.as_bytes());
     secrets.iter().filter(has).map(|secret| secret.name).collect()
@@ -46,12 +46,12 @@ fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Looks for secrets in files, where they are not at home, and for those who may read what has one; how many files there were.
+/// Searches secrets in other files, and checks the permissions of their own; returns the number of files.
 fn look_at_files(secrets: &[Secret], folder: &Path) -> usize {
     let mut all = Vec::new();
     files(folder, &mut all);
     for path in &all {
-        // A run goes on meanwhile: some are gone.
+        // Some files disappear during the run.
         let Ok(bytes) = fs::read(path) else { continue };
         for name in found(secrets, &bytes) {
             let secret = secrets.iter().find(|secret| secret.name == name).unwrap();
@@ -61,7 +61,7 @@ fn look_at_files(secrets: &[Secret], folder: &Path) -> usize {
     all.len()
 }
 
-/// The arguments of all processes of this machine that can be read, and the environments of some.
+/// Checks the arguments of all readable processes of this machine, and the environments of some.
 fn look_at_processes(secrets: &[Secret], environments: &[u32]) {
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         if entry.file_name().to_string_lossy().parse::<u32>().is_ok() {
@@ -75,7 +75,7 @@ fn look_at_processes(secrets: &[Secret], environments: &[u32]) {
     }
 }
 
-/// The longest line of a private key, and the file where it stands.
+/// The longest line of a private key, and its file.
 fn key_in(folder: &Path) -> (String, PathBuf) {
     let mut all = Vec::new();
     files(folder, &mut all);
@@ -88,7 +88,7 @@ fn key_in(folder: &Path) -> (String, PathBuf) {
     all.iter().find_map(of).unwrap_or_else(|| panic!("no key in {}", folder.display()))
 }
 
-/// Ends a process; what it said that nobody read.
+/// Ends a process; returns its unread output.
 fn said(child: &mut Child) -> String {
     let _ = child.kill();
     let mut text = String::new();
@@ -99,7 +99,7 @@ fn said(child: &mut Child) -> String {
     text
 }
 
-/// Everything that the controller answers to who may ask everything, by path.
+/// All answers of the controller to an admin, by path.
 fn answers(cluster: &Cluster, token: &str) -> BTreeMap<String, String> {
     const ASK: &str = r#"
 import json, ssl, sys, urllib.error, urllib.request as u
@@ -179,7 +179,7 @@ fn secrets_of_a_cluster_stay_where_they_belong() {
     let submitted =
         cluster.ask_as(&person, &["submit", &workflow, "--plan", &plan, "--log-level", "debug"]).expect(0);
     nothing(&secrets, "what submit says", submitted.stdout + &submitted.stderr);
-    // Whoever knows the number of a run may speak in it, where there is no TLS.
+    // The number of a run grants access to it without TLS.
     let facts = ["cluster.json", "cluster.log"].map(|file| at("controller").join(file));
     let document = facts.each_ref().map(|file| fs::read_to_string(file).unwrap()).concat();
     let number = document.split_once("\"secret\":").unwrap().1.split('"').nth(1).unwrap().to_owned();
@@ -193,7 +193,7 @@ fn secrets_of_a_cluster_stay_where_they_belong() {
     assert!(hosts.len() >= 3, "no processes of the run: {hosts:?}");
     look_at_processes(&secrets, &[agents, hosts, vec![controller]].concat());
     assert!(look_at_files(&secrets, &at("")) > 20, "no files");
-    // Only their owner reads what is secret.
+    // Secrets are readable by their owner only.
     for file in secrets.iter().flat_map(|secret| &secret.at_home).filter(|path| !path.ends_with("join.token"))
     {
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(file).unwrap().permissions());
@@ -221,7 +221,7 @@ fn secrets_of_a_cluster_stay_where_they_belong() {
         nothing(&secrets, &arguments.join(" "), stdout + &stderr);
     }
 
-    // What is deployed is copied around.
+    // Deployed files are copied around.
     let out = cluster.place.argument("deployment");
     tidemill(&["deploy", &plan, "--out", &out]).expect(0);
     assert!(look_at_files(&secrets, &at("deployment")) > 5);
@@ -248,7 +248,7 @@ fn processes_of_a_run_do_not_have_the_token_of_who_began_it() {
     let mut looks = 0;
     let hosts = loop {
         let hosts = children(child.id());
-        // A process that was only just begun has the environment of who began it.
+        // A process that has just started has its parent's environment.
         let is_begun = |pid: &u32| {
             fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| !text.is_empty())
                 && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|text| {
@@ -291,7 +291,7 @@ fn the_key_of_a_bucket_stays_in_the_environment() {
     let told =
         buckets::tidemill(&server, &["run", &workflow, "--state", buckets::STATE, "--log-level", "debug"]);
     nothing(&secrets, "what the run says in detail", told.stdout + &told.stderr);
-    // Also where the service refuses it.
+    // Also if the service refuses it.
     server.set(Mood::Denies);
     let told =
         buckets::tidemill(&server, &["run", &workflow, "--state", buckets::STATE, "--log-level", "debug"]);

@@ -1,14 +1,14 @@
-//! Shell sessions as text, `$ command` and what it prints: run them, compare, write them anew.
+//! Shell sessions as text, `$ command` and its output: run, compare and rewrite them.
 //!
-//! A session is one shell, so `cd` and `export` hold for the commands that follow. Standard error stands between
-//! the lines of standard output, as on a terminal.
+//! A session is one shell, so `cd` and `export` affect later commands. Standard error is interleaved with standard output,
+//! as on a terminal.
 use crate::command::root;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// One command and what it printed or should print.
+/// One command and its actual or expected output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) command: String,
@@ -19,8 +19,8 @@ pub(crate) struct Step {
 /// Marks the end of a command's output; no text has it.
 const END: char = '\u{1}';
 
-/// The steps of a session: a command starts with `$ `, goes on in lines that start with `> `, and ends before the
-/// lines that it prints. `[exit code N]` is the last line of a command that does not end with 0.
+/// Parses a session: a command starts with `$ `, continues in lines that start with `> `, and ends before its output.
+/// `[exit code N]` is the last line of a command that does not end with 0.
 pub(crate) fn parse(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in text.lines() {
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Vec<Step> {
     steps
 }
 
-/// The same as text.
+/// Formats a session as text.
 pub(crate) fn print(steps: &[Step]) -> String {
     let text = |step: &Step| {
         let mut text = format!("$ {}\n", step.command.replace('\n', "\n> "));
@@ -57,13 +57,13 @@ pub(crate) fn print(steps: &[Step]) -> String {
     steps.iter().map(text).collect()
 }
 
-/// A folder that looks like the repository to somebody who only uses it: examples, models, nothing built or run.
+/// A folder that resembles the repository for a user: examples, models, nothing built or run.
 pub(crate) struct Checkout {
     folder: TempDir,
 }
 
 impl Checkout {
-    /// Data and models are links; what runs write into lies here.
+    /// Data and models are links; folders for output are real.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for example in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
@@ -93,8 +93,8 @@ impl Checkout {
     }
 }
 
-/// Runs commands one after the other in one shell with these variables; gives what each printed and its exit
-/// code. Folders of this machine are called `<folder>` and `<repository>`.
+/// Runs commands one after the other in one shell with these variables; returns the output and exit code of each. Folders
+/// of this machine are replaced by `<folder>` and `<repository>`.
 pub(crate) fn run(folder: &Path, commands: &[&str], variables: &[(&str, &str)]) -> Vec<(String, i32)> {
     let script: String = commands
         .iter()
@@ -128,7 +128,7 @@ pub(crate) fn run(folder: &Path, commands: &[&str], variables: &[(&str, &str)]) 
     results
 }
 
-/// A shell that may do no more than any user: root may open every file, and then nothing is ever refused.
+/// A shell with the rights of an ordinary user: root may open every file, and then nothing is ever refused.
 fn shell() -> Command {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         return Command::new("sh");

@@ -24,7 +24,7 @@ fn with_percentiles() -> String {
     std::fs::read_to_string(root().join("cli/tests/planning/profile.yaml")).unwrap()
 }
 
-/// The same with distributions: calls take from a half to one and a half of the mean.
+/// The profile with distributions: calls take from half to one and a half of the mean.
 fn with_distributions() -> String {
     let lines = with_percentiles();
     let lines = lines.lines().map(|line| {
@@ -88,7 +88,7 @@ fn a_plan_beyond_its_capacity_is_shown_as_such() {
     }
 }
 
-/// A worker that may be busy all the time is: nobody overlooks that the simulation says so.
+/// A worker that may be busy all the time is: the report states that the simulation contradicts the plan.
 #[test]
 fn a_plan_says_where_its_simulation_denies_it() {
     let place = planned(&with_distributions());
@@ -139,7 +139,7 @@ fn a_trace_with_a_burst_is_simulated_over_its_length() {
     assert!(told.contains("`when,what`: write `time,factor` or `time,rate`"), "{told}");
 }
 
-/// What is due and what comes are counted over the same time: a quiet beginning hides nothing.
+/// Due and arrived records are counted over one time span: a quiet start hides nothing.
 #[test]
 fn a_quiet_beginning_does_not_hide_a_miss() {
     let place = planned(&with_percentiles());
@@ -198,7 +198,7 @@ fn what_is_expected_stands_in_the_plan() {
     assert!(!predicted.contains("p50:") && !predicted.contains("p99:"), "{predicted}");
 }
 
-/// Each time of an engine, in milliseconds.
+/// Each engine cost, in milliseconds.
 fn with_engine(milliseconds: f64) -> String {
     let time = format!(
         "{{mean: {milliseconds}ms, p50: {milliseconds}ms, p90: {milliseconds}ms, p99: {milliseconds}ms}}"
@@ -220,7 +220,8 @@ fn the_engine_itself_takes_time_and_no_worker_is_busy_with_it() {
     let (without, with) = (of(0.0), of(2.0));
     assert_eq!(with["notes"], Value::Array(Vec::new()), "known of all workers");
     let mean = |found: &Value| number(found, "/sinks/0/arrival/mean_ms");
-    // From the source to the first model and around its call, then around the answerer's: 4 times at least; all else apart: 10.
+    // From the source to the first model and around its call, then around the answerer's: at least 4 times; all stages
+    // apart: 10.
     let longer = mean(&with) - mean(&without);
     assert!((7.9..20.1).contains(&longer), "{longer} ms");
     let busy = |found: &Value| number(found, "/workers/0/utilization");
@@ -232,7 +233,7 @@ fn an_interrupted_simulation_tells_what_it_has_seen() {
     let place = planned(&with_percentiles());
     let plan = place.argument("plan.yaml");
     let mut child = command(&["simulate", &plan, "--slo", "latency=none", "--for", "3650d"]).spawn().unwrap();
-    // It says how far it is once it simulates: a signal before that would end it without figures.
+    // It prints progress once it simulates: an earlier signal would end it without figures.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(told.any(|line| line.unwrap().starts_with("simulated ")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

@@ -1,4 +1,4 @@
-//! Streams that give a row now and then: it is seen before the next one comes; through the built binary.
+//! Streams with an occasional row: it is visible before the next one arrives; through the built binary.
 use crate::command::{Place, command};
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use std::fs::OpenOptions;
@@ -59,8 +59,8 @@ fn so_it_is_where_the_stream_has_a_journal() {
     each_row_is_answered("", true);
 }
 
-/// Rows that were seen are seen again though no other comes: who goes on from a checkpoint before them reads them in the journal, and
-/// what ended their epoch is written there.
+/// Rows that were visible are visible again though no other comes: a continued run reads them in the journal, which also
+/// has the end of their epoch.
 #[test]
 fn rows_that_were_seen_are_seen_again_though_no_other_comes() {
     let place = Place::empty("silent");
@@ -74,7 +74,7 @@ fn rows_that_were_seen_are_seen_again_though_no_other_comes() {
     let pipe = place.path("events.pipe");
     mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
     let flags = OFlags::NONBLOCK.bits() as i32;
-    // Held open, so that what is in it stays.
+    // Held open, so that its content stays.
     let mut rows = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
     let start = || command(&["run", &workflow, "--state", &state, "--quiet"]).spawn().unwrap();
@@ -91,7 +91,7 @@ fn rows_that_were_seen_are_seen_again_though_no_other_comes() {
     let mut all = String::new();
     for kill in 0..4 {
         let mut child = start();
-        // Nothing new comes before what was seen is there again.
+        // Nothing new comes before the earlier rows are visible again.
         seen(&all);
         for n in [1, 3, 5] {
             writeln!(rows, "{{\"n\": {}}}", 6 * kill + n).unwrap();

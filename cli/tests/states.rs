@@ -30,7 +30,7 @@ sinks:
 run: {tick: 10ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
 ";
 
-/// Two sources, one of which has records that cannot be read, a filter, a join, a window and sinks of three kinds.
+/// Two sources, one of them with unreadable records, a filter, a join, a window and sinks of three kinds.
 pub(crate) fn place() -> Place {
     let place = Place::empty("durable");
     place.write("workflow.yaml", WORKFLOW);
@@ -53,7 +53,7 @@ pub(crate) fn start(place: &Place) -> Child {
     command(&["run", workflow, state, folder, "--checkpoint-interval", "50ms", "--quiet"]).spawn().unwrap()
 }
 
-/// Number of the last checkpoint, and whether it is the last of all.
+/// Number of the last checkpoint, and whether it is final.
 pub(crate) fn checkpoint(place: &Place) -> (u64, bool) {
     let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return (0, false) };
     let manifest: Value = serde_json::from_str(&text).unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn checkpoint(place: &Place) -> (u64, bool) {
     )
 }
 
-/// Waits for so many further checkpoints; false when the run was complete before.
+/// Waits for `further` checkpoints; false when the run was complete before.
 pub(crate) fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
     let (begun, mut looks) = (checkpoint(place).0, 0);
     while checkpoint(place).0 < begun + further {
@@ -77,7 +77,7 @@ pub(crate) fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
     true
 }
 
-/// What the sinks have; Parquet by its rows, since the file names its run.
+/// Content of the sinks; Parquet by its rows, since the file names its run.
 pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
     let mut all: Vec<_> =
@@ -108,13 +108,13 @@ pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
     }
 }
 
-/// Whoever looks at the outputs cannot tell that the process was killed, again and again.
+/// The process is killed repeatedly; the outputs must not show it.
 #[test]
 fn a_run_that_is_killed_is_continued() {
     let (place, mut random, mut kills) = (place(), Random::of_seed(7), 0);
     loop {
         let mut child = start(&place);
-        // Early, at a checkpoint, or behind it.
+        // Early, at a checkpoint, or after it.
         let is_there = waits(&place, &mut child, random.below(5) as u64);
         std::thread::sleep(Duration::from_millis(random.below(60) as u64));
         if !is_there || child.try_wait().unwrap().is_some() {
@@ -125,7 +125,7 @@ fn a_run_that_is_killed_is_continued() {
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
-        // In the middle of a row that was being shown; one that was complete when it was killed shows none any more.
+        // In the middle of a visible row; a run that was complete at the kill has none.
         let files = [("out/pairs.jsonl", "{\"key\":\"k0"), ("out/counted.csv", "k01,\"1")];
         for (file, tail) in
             files.into_iter().filter(|_| kills % 2 == 0 && matches!(checkpoint(&place), (1.., false)))
@@ -138,7 +138,7 @@ fn a_run_that_is_killed_is_continued() {
     same(&outputs(&place), &undisturbed());
     assert_eq!(place.files("out"), ["counted.csv", "counted.parquet", "dead.jsonl", "pairs.jsonl"]);
     assert_eq!(place.files("state/objects"), Vec::<String>::new());
-    // The same command once more touches nothing.
+    // Repeating the command changes nothing.
     let before = outputs(&place);
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")];
     let told = tidemill(&arguments).expect(0).stderr;
@@ -146,7 +146,7 @@ fn a_run_that_is_killed_is_continued() {
     same(&outputs(&place), &before);
 }
 
-/// What a run is asked for counts also where nothing is left to do.
+/// Requirements on a run also apply if nothing is left to do.
 #[test]
 fn a_run_that_is_complete_is_judged_by_its_state() {
     let place = place();
@@ -156,7 +156,7 @@ fn a_run_that_is_complete_is_judged_by_its_state() {
     let own = ["run", &workflow, "--state", &state, "--rate", "max"];
     let run = |more: &[&str]| tidemill(&[&own[..], more].concat());
     run(&["--require-slo"]).expect(0);
-    // One record in a thousand cannot be read.
+    // One record in a thousand is unreadable.
     let letters = place.rows("out/dead.jsonl").len();
     let (as_many, fewer) = (letters.to_string(), (letters - 1).to_string());
     for (limit, code) in [(as_many.as_str(), 0), ("1%", 0), (fewer.as_str(), 1), ("0.01%", 1)] {
@@ -229,7 +229,7 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
     assert!(told.contains("options.size: 5s -> 4s") && told.contains("begins anew"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
-    // Nobody has given a plan: what follows from the workflow is named.
+    // Without a plan: differences that follow from the workflow are named.
     place.change("workflow.yaml", "size: 4s", "size: 5s");
     place.change("workflow.yaml", "tick: 10ms", "tick: 20ms");
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
@@ -255,7 +255,7 @@ fn an_output_that_lost_rows_is_not_continued() {
     assert_eq!(place.read("out/pairs.jsonl"), "{}\n");
 }
 
-/// What another run writes is told before there is a state.
+/// A busy output is reported before a state is created.
 #[test]
 fn a_run_whose_output_is_busy_makes_no_state() {
     let place = place();
@@ -271,7 +271,7 @@ fn a_run_whose_output_is_busy_makes_no_state() {
     tidemill(&["run", &workflow, "--state", &state, "--records", "50"]).expect(0);
 }
 
-/// A limit that does not hold any more has the state go back to the checkpoint before it, and an operator that was reset gets an empty
+/// A limit that no longer applies makes the state return to the checkpoint before it, and a reset operator gets an empty
 /// snapshot: neither is done for a run that a sink refuses.
 #[test]
 fn a_state_stays_as_it_was_where_a_sink_refuses() {
@@ -314,7 +314,7 @@ fn what_is_read_only_once_has_no_state() {
         refused.stderr
     );
     assert!(!place.path("state").exists() && !place.path("out").exists(), "nothing is left");
-    // Where the workflow itself has the state, looking at it is enough.
+    // If the workflow itself names the state, a check of it suffices.
     tidemill(&["validate", &place.argument("workflow.yaml")]).expect(0);
     place.change("workflow.yaml", "run: {tick", "checkpoint: {state: state}\nrun: {tick");
     let told = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;

@@ -1,5 +1,5 @@
-//! What a run with a state is kept on fails: disks that are full or read-only, objects that are damaged or gone, a bucket that
-//! does not answer. Each has an outcome that is told, and nothing that was committed is lost.
+//! Failures of the storage of a run with a state: full or read-only disks, damaged or missing objects, a bucket that does
+//! not answer. Each has a reported outcome, and no committed data is lost.
 use crate::buckets;
 use crate::buckets::server::{Mood, Server};
 use crate::command::{Outcome, Place, tidemill};
@@ -30,7 +30,7 @@ fn script(place: &Place, steps: &str) -> Option<Outcome> {
     in_own_mounts(place, &format!("{FUNCTIONS}\n{steps}"))
 }
 
-/// A disk of the state that is full for a while fails nothing.
+/// A temporarily full disk of the state fails nothing.
 #[test]
 fn a_state_waits_for_space() {
     let place = place();
@@ -44,8 +44,8 @@ fn a_state_waits_for_space() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// One that is still full when the data ends: the outputs are whole, the run says that it could not write that down, and the same
-/// command does so later.
+/// One that is still full when the data ends: the outputs are whole, the run reports that it could not record that, and
+/// repeating the command does so later.
 #[test]
 fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
     let place = place();
@@ -75,7 +75,7 @@ fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
     assert!(told.contains("no space left") && told.contains("what was committed is kept"), "{told}");
 }
 
-/// A folder that can be read only, first for a while, then for good.
+/// A read-only folder, first for a while, then permanently.
 #[test]
 fn a_state_in_a_folder_that_becomes_read_only_waits_and_says_so() {
     let place = place();
@@ -96,7 +96,7 @@ fn a_state_in_a_folder_that_becomes_read_only_waits_and_says_so() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// Nothing is begun where no state can be kept.
+/// Nothing starts if no state can be kept.
 #[test]
 fn a_state_in_a_folder_that_is_read_only_is_refused_before_anything_is_touched() {
     let place = place();
@@ -106,7 +106,7 @@ fn a_state_in_a_folder_that_is_read_only_is_refused_before_anything_is_touched()
     assert!(told.contains("disk/state") && told.contains("Read-only file system"), "{told}");
 }
 
-/// A sink's disk: what it has is kept, and the same command goes on when there is space.
+/// A sink's disk: its content is kept, and repeating the command continues when there is space.
 #[test]
 fn a_sink_without_space_is_continued() {
     let place = place();
@@ -123,7 +123,7 @@ fn a_sink_without_space_is_continued() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// The same where the sinks are in processes of their own.
+/// Here the sinks are in separate processes.
 #[test]
 fn a_sink_of_a_workers_process_without_space_is_continued() {
     let place = processes::place();
@@ -140,12 +140,12 @@ fn a_sink_of_a_workers_process_without_space_is_continued() {
     processes::same(&processes::outputs(&place), &processes::undisturbed());
 }
 
-/// Outputs and state, to see that nothing was touched.
+/// Outputs and state, to check that nothing was changed.
 fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for folder in ["out", "state", "state/objects"] {
         for entry in std::fs::read_dir(place.path(folder)).unwrap().flatten() {
-            // The lock tells who had it last.
+            // The lock has its last holder.
             if entry.file_type().unwrap().is_file() && entry.file_name() != "lock" {
                 found.insert(entry.path(), std::fs::read(entry.path()).unwrap());
             }
@@ -165,7 +165,8 @@ fn killed() -> Place {
     place
 }
 
-/// Each object, and the manifest: damaged, cut off, empty, gone. The run is refused with the name; brought back, it goes on.
+/// Each object, and the manifest: damaged, truncated, empty, missing. The run is refused with the name; restored, it
+/// continues.
 #[test]
 fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
     let place = killed();
@@ -175,7 +176,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
     let manifest = place.path("state/manifest.json");
     let text = String::from_utf8(before[&manifest].clone()).unwrap();
     let of_state = before.iter().filter(|(path, _)| {
-        // Objects that the kill left behind are nobody's.
+        // Objects left by the kill are unreferenced.
         let name = path.file_name().unwrap().to_str().unwrap();
         path.starts_with(place.path("state")) && (**path == manifest || text.contains(name))
     });
@@ -202,7 +203,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
             );
             let told = refused.stderr;
             assert!(told.contains(name) || *path == manifest && told.contains("manifest"), "{name}: {told}");
-            // What the kill left behind is nobody's, and may be cleared away.
+            // Objects left by the kill are unreferenced, and may be removed.
             let found = files(&place);
             let is_known = |path: &Path| {
                 let name = path.file_name().unwrap().to_str().unwrap();
@@ -218,7 +219,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// The same in a bucket.
+/// The damaged object is in a bucket.
 #[test]
 fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
     let (server, place) = (Server::start(), place());
@@ -250,8 +251,8 @@ fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
     same(&outputs(&place), &undisturbed());
 }
 
-/// An object that is damaged while the run lives: noticed when a worker's process dies and wants it, or, where a newer one has
-/// taken its place, by nobody.
+/// An object that is damaged during the run is noticed when a worker's process dies and needs it, or never if a newer one
+/// has replaced it.
 #[test]
 fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
     let mut noticed = 0;
@@ -276,7 +277,7 @@ fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
         }
         println!("{} objects are damaged", damaged.len());
         let killed = workers.iter().filter(|worker| processes::kill(**worker)).count();
-        // One that waits for workers that never start would never end.
+        // A run that waits for workers that never start would never end.
         let ended = (0..12_000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             child.try_wait().unwrap().is_some()
@@ -293,7 +294,7 @@ fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
         } else {
             println!("not noticed: {:?} {told}", output.status);
         }
-        // Those that are still there come back from a copy.
+        // Existing ones are restored from a copy.
         for (path, content) in damaged.iter().filter(|(path, _)| path.exists()) {
             std::fs::write(path, content).unwrap();
         }

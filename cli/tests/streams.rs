@@ -21,7 +21,7 @@ sinks: [{{id: out, kind: jsonl, input: rows, options: {{path: out.jsonl}}}}]
     place
 }
 
-/// More than any buffer on the way holds.
+/// More than all buffers on the path hold.
 const ROWS: i64 = 100_000;
 
 fn text(kind: &str) -> String {
@@ -78,7 +78,7 @@ fn validate_takes_nothing_from_a_stream() {
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(b"n\n1\n").unwrap();
     let stdin = Stdio::from(reader.try_clone().unwrap());
-    // The writer stays open: whoever waits for the end waits for ever.
+    // The writer stays open: waiting for the end would take for ever.
     let child = command(&["validate", &place.argument("workflow.yaml")]).stdin(stdin).spawn().unwrap();
     let outcome = outcome(child).expect(0);
     assert!(
@@ -105,7 +105,7 @@ fn what_is_wrong_with_a_stream_is_told_by_the_run() {
     }
 }
 
-/// A run that reads the pipe `pipe`, once it says so.
+/// A run that reads the pipe `pipe`, once it reports that.
 fn run_of_pipe(place: &Place) -> Child {
     let pipe = place.path("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

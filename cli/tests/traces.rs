@@ -7,12 +7,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What a collector was sent.
+/// Data sent to a collector.
 #[derive(Clone, Default)]
 struct Received(Arc<Mutex<Vec<(String, Value)>>>);
 
 impl Received {
-    /// Listens; the address.
+    /// Listens; returns the address.
     fn listen(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -122,7 +122,7 @@ fn run(place: &Place, endpoint: &str) -> Outcome {
     }
 }
 
-/// Every span has a parent that is there, from the source on, over the processes of the workers.
+/// Every span has an existing parent, from the source on, over the processes of the workers.
 #[test]
 fn the_way_of_a_record_over_processes_is_one_trace() {
     let received = Received::default();
@@ -143,7 +143,7 @@ fn the_way_of_a_record_over_processes_is_one_trace() {
                     "{trace}: no parent of {span:?} in {spans:?}"
                 );
             }
-            // By one clock, whatever process tells it.
+            // By one clock, for every process.
             assert!(span.begin - roots[0].begin > -1_000_000_000, "{trace}: {span:?} before {:?}", roots[0]);
             names.insert(span.name.clone());
         }
@@ -182,7 +182,7 @@ fn the_way_of_a_record_over_processes_is_one_trace() {
     );
 }
 
-/// All that happened in a run is sent when it ends, also what happened since the collector was sent something last.
+/// All spans of a run are sent when it ends, including those since the last transmission.
 #[test]
 fn a_run_that_is_over_at_once_loses_no_span() {
     let place = Place::empty("spread");
@@ -198,7 +198,7 @@ sinks:
   - {id: rows, kind: jsonl, input: some, options: {path: out/rows.jsonl}}
 ",
     );
-    // Three spans of each are nearly as many as wait for somebody to take them.
+    // Three spans of each are nearly the capacity of the queue.
     let count = 2_600;
     place.write("numbers.jsonl", (0..count).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>());
     let received = Received::default();
@@ -215,7 +215,7 @@ sinks:
     }
 }
 
-/// A collector that is away, or that takes connections and says nothing, holds up nothing and changes nothing.
+/// A collector that is away, or that accepts connections and stays silent, delays nothing and changes nothing.
 #[test]
 fn a_collector_that_is_away_is_no_hindrance() {
     let expected = undisturbed();

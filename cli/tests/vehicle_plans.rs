@@ -25,7 +25,7 @@ fn compare(name: &str, outcome: &Outcome) {
     assert!(golden == *text, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{text}", path.display());
 }
 
-/// With `associate` on one worker, whose share of the work of so many cameras others could have had.
+/// `associate` runs on one worker, although others could share its work for this number of cameras.
 #[test]
 fn published_setups_have_plans() {
     for (setup, rate) in [("medium", "rate=800/s"), ("large", "rate=1100/s")] {
@@ -57,8 +57,8 @@ fn the_example_has_a_proven_plan() {
     assert_eq!(answer["expectation"]["sink"], "identified", "not the one that waits for windows: {answer}");
 }
 
-/// Frames of four cameras are due 25 ms after one another, and the tracker looks at them when the last of a moment is there: they wait
-/// 75, 50, 25 and 0 ms for it, less what detection took, and not 25 and 0 ms for their tick.
+/// Frames of four cameras are due 25 ms after one another, and the tracker processes them when the last of a moment is
+/// there: they wait 75, 50, 25 and 0 ms for it, less the detection time, and not 25 and 0 ms for their tick.
 #[test]
 fn frames_wait_for_the_last_camera_in_simulations() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,13 +72,13 @@ fn frames_wait_for_the_last_camera_in_simulations() {
     let tracks = stages.iter().find(|stage| stage["stage"].as_str().unwrap().starts_with("tracks")).unwrap();
     let waits = tracks["mean_waiting_for_epochs_ms"].as_f64().unwrap();
     assert!((15.0..40.0).contains(&waits), "{tracks}");
-    // What is rare is judged by what was drawn.
+    // Rare events are judged by the drawn ones.
     assert_eq!(answer["rate"]["met"], true, "{}", answer["rate"]);
     let sink = answer["sinks"].as_array().unwrap().iter().find(|sink| sink["sink"] == "identified").unwrap();
     assert!(sink["sampling"].as_f64().unwrap() > 0.05, "some hundred tracks at most: {sink}");
 }
 
-/// Cables lead to the hub, and nothing is passed on there.
+/// Cables lead to the hub, but the hub forwards nothing.
 #[test]
 fn a_planner_without_a_plan_says_what_is_in_its_way() {
     let only = ["--planner", "cloud-only"];
@@ -101,7 +101,8 @@ fn the_published_machines_follow_from_the_profile() {
     assert!(made.stdout == there, "run scripts/aicity_machines.py after a new profile");
 }
 
-/// What `scripts/camera_ways.py` finds in the truth of the shipped minute is among the ways of the example, which are from other minutes.
+/// The result of `scripts/camera_ways.py` for the truth of the shipped minute is among the transitions of the example,
+/// which are from other minutes.
 #[test]
 fn the_example_knows_the_ways_that_its_vehicles_go() {
     let script = Command::new("python3")

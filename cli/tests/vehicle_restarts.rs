@@ -1,11 +1,12 @@
-//! Tracks, objects across cameras and counts of them in runs that are killed and go on: what is sent and taken back in the end is what
-//! an undisturbed run says, byte by byte.
+//! Tracks, objects across cameras and counts of them in runs that are killed and continued: the sum of rows and retractions
+//! equals that of an undisturbed run, byte by byte.
 use crate::command::{Place, command, tidemill};
 use crate::states::{checkpoint, waits};
 use crate::vehicles::small_city;
 use serde_json::Value;
 
-/// The example with its smallest models, one picture a call, so that what they give does not depend on what else was called with it.
+/// The example with its smallest models, one picture per call, so that results do not depend on the other pictures of a
+/// call.
 const WORKFLOW: &str = "version: 1
 name: followed
 sources:
@@ -34,7 +35,7 @@ fn place() -> Place {
     place
 }
 
-/// What the report says of the sink that is judged, and how many of its rows other processes wrote.
+/// The judged sink in the report, and the number of its rows that other processes wrote.
 fn judged(place: &Place) -> (Value, u64) {
     let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
     let rows = |of: &str| report["state"][of]["records_out"]["identified"].as_u64().unwrap_or(0);
@@ -68,7 +69,7 @@ fn what_is_followed_survives_kills() {
     let report = place.argument("report.json");
     let outcome = tidemill(&[&arguments[..], &["--report-json", &report]].concat()).expect(0);
     let (sink, before) = judged(&place);
-    // Whoever has only a part of the rows does not compare it with the whole truth.
+    // A process with only a part of the rows does not compare it with the whole truth.
     match before {
         0 => assert_eq!(sink["accuracy_percent"].as_f64(), Some(idf1), "{sink}"),
         _ => {

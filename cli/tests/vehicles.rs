@@ -11,7 +11,8 @@ fn ffmpeg() -> PathBuf {
     found.unwrap_or_else(|missing| panic!("{missing}: {}", program::HELP))
 }
 
-/// The first seconds of two cameras that see the same vehicles, with their truth, as a city of its own: the largest models take long.
+/// The first seconds of two cameras that see common vehicles, with their truth, as a separate city: the largest models take
+/// a long time.
 pub(crate) fn small_city(place: &Place, seconds: u64) -> PathBuf {
     let (data, city) = (root().join("examples/aicity/data"), place.path("city"));
     std::fs::create_dir(&city).unwrap();
@@ -47,7 +48,7 @@ fn identified(report: &Value) -> Value {
     sinks.iter().find(|sink| sink["sink"] == "identified").unwrap().clone()
 }
 
-/// The worth of larger models, end to end; and what a run of the largest ones leaves for people to look at.
+/// The benefit of larger models, end to end; and the output of a run of the largest ones for inspection.
 #[test]
 fn larger_models_follow_better_and_the_report_shows_what_they_followed() {
     let place = Place::example("aicity");
@@ -94,7 +95,7 @@ fn larger_models_follow_better_and_the_report_shows_what_they_followed() {
     assert!(html.contains("IDF1 over all cameras") && html.contains("MOTA") && html.contains("HOTA"));
 }
 
-/// What stays of revised rows when all of them are added up.
+/// The final rows after all retractions.
 fn standing(rows: &[Value]) -> Vec<Value> {
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
     for row in rows {
@@ -148,11 +149,11 @@ fn vehicles_are_followed_across_cameras_and_judged_by_idf1() {
     let counted: i64 = whole.keys().map(|(_, count)| count).sum();
     let seen: usize = cameras.values().map(BTreeSet::len).sum();
     assert_eq!((whole.len(), counted as usize), (4, seen), "{roads}");
-    // Tracks are put together where they are of different cameras only, so none is counted less than once.
+    // Only tracks of different cameras are linked, so none is counted less than once.
     assert!(seen <= tracks.len(), "{seen} of {}", tracks.len());
 }
 
-/// Lines of an example's file that say something.
+/// Meaningful lines of an example's file.
 fn lines(place: &Place, file: &str) -> Vec<String> {
     let text = place.read(file);
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));

@@ -28,7 +28,7 @@ fn ffmpeg() -> PathBuf {
     found.unwrap_or_else(|missing| panic!("{missing}: {}", program::HELP))
 }
 
-/// Two cameras of `frames` frames at 10 a second; something of the second one is damaged.
+/// Two cameras of `frames` frames at 10 a second; the second one is damaged in part.
 fn place(frames: u32, rate: &str) -> Place {
     let place = Place::empty("videos");
     place.write("workflow.yaml", WORKFLOW.replace("key: camera,", &format!("key: camera{rate},")));
@@ -84,7 +84,7 @@ fn videos_are_read_annotated_and_go_on_behind_damage() {
         let file = place.path(&format!("out/{name}.mp4"));
         let bytes = std::fs::read(&file).unwrap();
         assert_eq!(&bytes[4..8], b"ftyp", "{name} is an MP4");
-        // What could not be decoded is shown by the frame after it: the video is as long as the clip.
+        // The frame after an undecodable one is shown in its place: the video is as long as the clip.
         let frames = |file: &Path| Index::read(&ffmpeg(), file).unwrap().frames.len();
         assert_eq!(frames(&file), frames(&place.path(&format!("clips/{name}.mkv"))), "{name}");
     }
@@ -123,7 +123,7 @@ fn a_run_with_videos_that_is_killed_leaves_no_process_and_is_continued() {
     assert!(killed > 0, "it had come to its end");
     tidemill(&arguments).expect(0);
     for ((file, found), expected) in OUTPUTS.iter().zip(outputs(&place)).zip(expected) {
-        // Dead letters of two sources come in the order in which these are read, and one of the runs has a rate.
+        // Dead letters of two sources come in reading order, and one of the runs has a rate.
         let is_ordered = *file != "out/dead.jsonl";
         let sorted = |bytes: Vec<u8>| if is_ordered { bytes } else { sorted_lines(&bytes) };
         let (found, expected) = (sorted(found), sorted(expected));
@@ -140,7 +140,7 @@ fn without_ffmpeg_validation_says_what_to_do() {
         .unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(78), "{words}");
-    // Whoever needs it, and no more.
+    // The parts that need it, and no others.
     assert!(words.contains("source `cameras`") && words.contains("sink `annotated`"), "{words}");
     assert_eq!(words.matches("error[").count(), 2, "{words}");
     assert!(words.contains("/no/such/ffmpeg") && words.contains("fetch-library.sh ffmpeg"), "{words}");

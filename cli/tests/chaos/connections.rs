@@ -1,9 +1,9 @@
-//! Connections between the processes of a run, and how a test cuts one: it takes a copy of the descriptor out of the process
-//! (`pidfd_getfd`, which a parent may do without further rights) and ends the connection there. Neither end is told
-//! by anybody but the system, as when a cable is pulled and the socket gives up, or a router sends a reset.
+//! Connections between the processes of a run, and the cutting of one: a test copies the descriptor out of the process
+//! (`pidfd_getfd`, which a parent may do without further rights) and closes the connection there. Both ends learn of it
+//! only from the system, as when a cable is pulled and the socket gives up, or a router sends a reset.
 //!
-//! Both kinds are known: TCP, and sockets of one machine that have a name and no file. Of the latter the system lists only the end that
-//! was accepted with its name, and says which process has the other one; what is done to one end happens to both.
+//! Both kinds are supported: TCP, and abstract Unix sockets. Of the latter the system lists only the accepted end with its
+//! name, and the process of the other end; an action on one end affects both.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-/// What the system calls an established connection over TCP.
+/// Code of an established TCP connection.
 const ESTABLISHED: &str = "01";
-/// What it calls a socket that somebody may connect to over TCP.
+/// Code of a listening TCP socket.
 const LISTENING: &str = "0A";
-/// What it calls a connected socket of one machine.
+/// Code of a connected Unix socket.
 const CONNECTED: &str = "03";
-/// What the names of the sockets of runs begin with.
+/// Prefix of the names of a run's sockets.
 const NAMES: &str = "@tidemill-";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct End {
 /// A connection between two processes of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
-    /// Those that can be reached: one or two.
+    /// The reachable ends: one or two.
     pub(super) ends: Vec<End>,
     processes: [u32; 2],
 }
@@ -51,12 +51,12 @@ impl Connection {
     }
 }
 
-/// How a connection is ended.
+/// Kind of cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
-    /// Both ends hear that nothing more comes; what was on its way may be lost.
+    /// Both ends see the end; data in transit may be lost.
     Closed,
-    /// What was on its way is thrown away, and the other end gets a reset.
+    /// Data in transit is dropped, and the other end gets a reset.
     Reset,
 }
 
@@ -82,7 +82,7 @@ fn table() -> Vec<Line> {
     std::fs::read_to_string("/proc/net/tcp").unwrap().lines().skip(1).filter_map(line).collect()
 }
 
-/// All sockets of this machine that are no network's: inode, state, and the name where there is one.
+/// All Unix sockets of this machine: inode, state, and the name if there is one.
 fn local_table() -> Vec<(u64, String, String)> {
     let line = |line: &str| {
         let parts: Vec<&str> = line.split_whitespace().collect();
@@ -92,7 +92,7 @@ fn local_table() -> Vec<(u64, String, String)> {
     std::fs::read_to_string("/proc/net/unix").unwrap().lines().skip(1).filter_map(line).collect()
 }
 
-/// Inodes and descriptors of the sockets of a process; none when it is gone.
+/// Inodes and descriptors of a process's sockets; none when it is gone.
 fn sockets(process: u32) -> Vec<(u64, i32)> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
     let socket = |entry: std::fs::DirEntry| {
@@ -143,7 +143,7 @@ pub(super) fn inodes(processes: &[u32]) -> Vec<u64> {
     processes.iter().flat_map(|process| sockets(*process)).map(|(inode, _)| inode).collect()
 }
 
-/// Those of these sockets that still listen or are connected.
+/// The sockets among these that still listen or are connected.
 pub(super) fn alive(inodes: &[u64]) -> Vec<u64> {
     let lives = |line: &Line| [ESTABLISHED, LISTENING].contains(&line.state.as_str());
     let tcp = table().into_iter().filter(lives).map(|line| line.inode);
@@ -151,14 +151,14 @@ pub(super) fn alive(inodes: &[u64]) -> Vec<u64> {
     tcp.chain(local).filter(|inode| inodes.contains(inode)).collect()
 }
 
-/// Whether the system gives out descriptors at all: old ones do not, and containers may forbid it.
+/// Whether the system allows copying descriptors: old ones do not, and containers may forbid it.
 pub(super) fn can_be_cut() -> bool {
     let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
     let copy = own.and_then(|own| pidfd_getfd(&own, 0, PidfdGetfdFlags::empty()));
     !matches!(copy, Err(Errno::PERM | Errno::NOSYS))
 }
 
-/// A copy of the descriptor, if it still is this end.
+/// A copy of the descriptor, if it still refers to this end.
 fn taken(end: &End) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(end.process).ok()?)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -191,7 +191,7 @@ pub(super) fn cut(end: &End, way: Way) -> bool {
             if is_hung_up() || shutdown(&copy, Shutdown::Both).is_err() {
                 return false;
             }
-            // What its process has not read by now.
+            // Data that its process has not read yet.
             let mut bytes = vec![0; 64 << 10];
             while matches!(way, Way::Reset)
                 && recv(&copy, &mut bytes[..], RecvFlags::DONTWAIT).is_ok_and(|(_, read)| read > 0)

@@ -1,5 +1,5 @@
-//! The workflow that faults happen to: two sources, stages that the routes choose from, a join and a window twice, and
-//! sinks of three kinds on three workers.
+//! The workflow under test: two sources, stages chosen by routes, a join and a window twice, and sinks of three kinds on
+//! three workers.
 use crate::command::{Place, tidemill};
 use crate::states::parquet_rows;
 
@@ -27,7 +27,7 @@ sinks:
 run: {tick: 10ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
 ";
 
-/// Sources and the Parquet file on the edge, a way over the hub and one over the cloud, a sink on each of these.
+/// Sources and the Parquet file on the edge, a route over the hub and one over the cloud, a sink on each of these.
 const PLAN: &str = "version: 1
 workflow: {name: chaos}
 tick: 10ms
@@ -75,7 +75,7 @@ edges:
 /// Workers of the plan.
 pub(super) const WORKERS: usize = 3;
 
-/// Rows of the left source; the right one has half as many. 4000 are a second.
+/// Rows of the left source; the right one has half as many. 4000 per second.
 pub(super) fn place(rows: usize) -> Place {
     let place = Place::empty("chaos");
     place.write("workflow.yaml", WORKFLOW);
@@ -94,7 +94,7 @@ pub(super) fn place(rows: usize) -> Place {
     place
 }
 
-/// What the sinks have; Parquet by its rows, since the file names its run.
+/// Content of the sinks; Parquet by its rows, since the file names its run.
 pub(super) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
     let mut all: Vec<_> =
@@ -103,7 +103,7 @@ pub(super) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// The outputs of the same plan and rows in one process that nothing happens to.
+/// The outputs for this plan and these rows in one undisturbed process.
 pub(super) fn undisturbed(rows: usize) -> Vec<(&'static str, Vec<u8>)> {
     let place = place(rows);
     let (workflow, plan) = (place.argument("workflow.yaml"), place.argument("plan.yaml"));

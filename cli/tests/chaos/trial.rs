@@ -1,4 +1,4 @@
-//! One run that is disturbed until it is complete: its processes, what is done to them, and what came of it.
+//! One run that is disturbed until it is complete: its processes, the faults, and the results.
 use super::connections::{Connection, End, Way, alive, connections, cut, inodes};
 use super::now;
 use super::place::{WORKERS, outputs, place};
@@ -13,26 +13,26 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 use tidemill_random::Random;
 
-/// What is done to a run.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     /// `kill -9` of the process of a worker.
     KillWorker,
     /// `kill -9` of the processes of several workers, one after the other.
     KillWorkers,
-    /// `kill -9` of the process that coordinates; then the same command again.
+    /// `kill -9` of the coordinating process; then the command is repeated.
     KillCoordinator,
-    /// `kill -9` of all processes at once; then the same command again.
+    /// `kill -9` of all processes at once; then the command is repeated.
     KillAll,
     /// One connection between two workers ends.
     CutOne,
     /// All connections of a worker to the others end at once.
     CutWorker,
-    /// The connection between a worker and the process that coordinates ends.
+    /// The connection between a worker and the coordinating process ends.
     CutOrders,
-    /// A worker does not get the processor for a while (SIGSTOP).
+    /// A worker is suspended for a while (SIGSTOP).
     Stop,
-    /// Ctrl-C, every other time just after the process of a worker was killed; then the same command again.
+    /// Ctrl-C, every other time just after the process of a worker was killed; then the command is repeated.
     Interrupt,
 }
 
@@ -72,18 +72,18 @@ impl Fault {
     }
 }
 
-/// What came of the faults.
+/// Results of the faults.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// How often each really happened.
+    /// Number of times that each really happened.
     pub(super) happened: BTreeMap<Fault, usize>,
     /// From each to the first new row after the pause, milliseconds.
     pub(super) times: BTreeMap<Fault, Vec<f64>>,
-    /// Those of them that came when all rows were there and the run was not over.
+    /// Faults after all rows were there and before the run was over.
     pub(super) at_end: usize,
     /// Connections that were cut.
     pub(super) connections: usize,
-    /// What runs said that gave up (exit code 69); they were continued by the same command.
+    /// Messages of runs that gave up (exit code 69); they were continued by repeating the command.
     pub(super) gave_up: Vec<String>,
 }
 
@@ -93,11 +93,11 @@ impl Findings {
     }
 }
 
-/// A wait that never should take so long, on the slowest machine; shorter than what a test may take, so that the log is seen.
+/// Timeout of a wait, above any on the slowest machine; shorter than a test's limit, so that the log is printed.
 const HANG: Duration = Duration::from_secs(45);
-/// Faults at the end of each run, at most.
+/// Most faults at the end of each run.
 const AT_END: usize = 2;
-/// New rows that show that the run goes on.
+/// New rows that prove progress.
 const GOES_ON: u64 = 5;
 
 pub(super) struct Trial<'a> {
@@ -109,10 +109,10 @@ pub(super) struct Trial<'a> {
     child: Child,
     starts: usize,
     watch: Watch,
-    /// All processes and sockets that were seen.
+    /// All processes and sockets seen so far.
     processes: Vec<u32>,
     sockets: Vec<u64>,
-    /// The last fault, which is measured until the next, and whether the run went on after it.
+    /// The last fault, which is measured until the next, and whether the run continued after it.
     open: Option<(Fault, Instant)>,
     recovered: bool,
     complete: bool,
@@ -160,7 +160,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Does these things to it until it is complete, and compares.
+    /// Applies these faults until it is complete, and compares.
     pub(super) fn run(mut self, faults: &[Fault], expected: &[(&'static str, Vec<u8>)]) {
         for fault in faults {
             if !self.goes_on() {
@@ -205,12 +205,12 @@ impl<'a> Trial<'a> {
         format!("interval {}\n{}", self.interval, logs.collect::<Vec<_>>().join("-- again\n"))
     }
 
-    /// Whether the command has ended; it is given again unless the run is complete.
+    /// Whether the command has ended; it is repeated unless the run is complete.
     fn ended(&mut self) -> bool {
         let Some(status) = self.child.try_wait().unwrap() else { return false };
         match status.code() {
             Some(0) => self.complete = true,
-            // Killed here, or without a checkpoint for too many deaths of its workers.
+            // Killed here, or gave up without a checkpoint after too many deaths of its workers.
             None => self.again(),
             Some(69) => {
                 let said = self.place.read(&format!("log-{}", self.starts - 1));
@@ -260,7 +260,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Ends the measurement of the fault before, unless this one comes while the run recovers.
+    /// Ends the measurement of the previous fault, unless this one comes during the recovery.
     fn measured(&mut self) {
         let recovered = std::mem::take(&mut self.recovered);
         let Some((fault, begin)) = self.open.take().filter(|_| recovered) else { return };
@@ -290,7 +290,7 @@ impl<'a> Trial<'a> {
             }
             Fault::KillCoordinator => self.kill_coordinator(),
             Fault::KillAll => {
-                // In no order that anybody promised.
+                // In any order.
                 let first = self.random.below(workers.len());
                 workers[first..].iter().for_each(|worker| _ = kill(*worker));
                 let happened = self.kill_coordinator();
@@ -316,7 +316,7 @@ impl<'a> Trial<'a> {
             Fault::Stop => {
                 let stopped = tell(worker, Signal::STOP);
                 self.pause(50, 600);
-                // It may have been ended meanwhile.
+                // It may have been killed meanwhile.
                 let _ = tell(worker, Signal::CONT);
                 stopped
             }
@@ -359,7 +359,7 @@ impl<'a> Trial<'a> {
         };
         match status.code() {
             Some(0) => self.complete = true,
-            // Or it gave up, because the worker that was killed was lost while the run began.
+            // Or it gave up, because the killed worker was lost while the run started.
             Some(69 | 130) => self.again(),
             other => panic!("{other:?}: {}", self.log()),
         }
@@ -377,7 +377,7 @@ impl<'a> Trial<'a> {
         cuts
     }
 
-    /// Outputs are those of a run that nothing happened to, and nothing else is left.
+    /// Outputs equal those of an undisturbed run, and nothing else is left.
     fn compare(&self, expected: &[(&'static str, Vec<u8>)]) {
         same(&outputs(&self.place), expected);
         let left = |folder| self.place.files(folder);

@@ -1,4 +1,4 @@
-//! Looks at the length of a file all the time: when did readers see new rows?
+//! Watches the length of a file to measure when readers saw new rows.
 use super::now;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Watches one file until it is dropped.
 pub(super) struct Watch {
-    /// When the file became longer than ever before.
+    /// Times at which the file exceeded its previous largest length.
     growths: Arc<Mutex<Vec<Instant>>>,
     count: Arc<AtomicU64>,
     longest: Arc<AtomicU64>,
@@ -36,18 +36,18 @@ impl Watch {
         Self { growths, count, longest, ended, thread: Some(std::thread::spawn(look)) }
     }
 
-    /// How often the file has grown.
+    /// Number of times that the file has grown.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The most bytes that it had.
+    /// The largest length.
     pub(super) fn longest(&self) -> u64 {
         self.longest.load(Ordering::Acquire)
     }
 
-    /// From `begin` to the first new row after the longest pause in this time, milliseconds; none if no row came. The pause may
-    /// have begun before: rows that were on their way when something was killed are not what is asked for.
+    /// Milliseconds from `begin` to the first new row after the longest pause in this time; `None` if no row came. The
+    /// pause may have started before, because rows in transit at a kill do not count.
     pub(super) fn until_new(&self, begin: Instant, end: Instant) -> Option<f64> {
         let growths = self.growths.lock().unwrap();
         let before = growths.iter().rev().find(|at| **at <= begin).copied();

@@ -1,4 +1,4 @@
-//! Limits that follow the load, of containers of the real engine.
+//! Elastic limits of containers of the real engine.
 use super::engine::{Deployed, docker, is_there};
 use crate::command::{command, root};
 use crate::processes::kill;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tidemill_elastic::cgroup::{Hierarchy, Limits};
 
-/// An image with a shell, and containers of it; all of it is removed with this.
+/// An image with a shell, and containers of it; all are removed with this.
 struct Shells {
     name: String,
     containers: Vec<String>,
@@ -24,7 +24,7 @@ impl Drop for Shells {
 }
 
 impl Shells {
-    /// On the base of the images, with the shell of this machine.
+    /// Based on the images, with the shell of this machine.
     fn new() -> Self {
         let name = format!("tidemill-test:shell-{}", std::process::id());
         let made = Command::new(root().join("scripts/base_images.sh")).arg("runtime").output().unwrap();
@@ -59,7 +59,7 @@ impl Shells {
     }
 }
 
-/// The limits that the kernel has of a container; none: its processes are not seen from here, or it has none to see.
+/// The kernel's limits of a container; `None` if its processes are invisible from here, or it has none.
 fn limits(container: &str) -> Option<Limits> {
     let pid: u32 = docker(&["inspect", "--format", "{{.State.Pid}}", container]).parse().unwrap();
     let hierarchy = Hierarchy::find(Path::new(Hierarchy::ROOT)).ok()?;
@@ -70,7 +70,7 @@ fn limits(container: &str) -> Option<Limits> {
 const BUSY: &str = "while :; do :; done";
 const IDLE: &str = "read line";
 
-/// By a label, as a person would: one works, one waits, and one comes later.
+/// By a label, as a user does: one works, one waits, and one comes later.
 #[test]
 fn limits_of_labelled_containers_follow_and_are_put_back() {
     if !is_there() {
@@ -100,8 +100,8 @@ fn limits_of_labelled_containers_follow_and_are_put_back() {
             members.iter().find(is_it).and_then(|one| one["processors"].as_f64())
         };
         let (Some(works), Some(waits)) = (of(&busy), of(&idle)) else { continue };
-        // How much the busy one gets depends on what else the machine does: the tests of the rules look at that. What the idle one does not use is
-        // taken from it, and the kernel holds it to that.
+        // The quota of the busy one depends on the load of the machine: the tests of the rules check that. The idle one
+        // loses its unused quota, and the kernel enforces that.
         if works >= waits && waits < 0.2 && !moved {
             moved = true;
             let held = limits(&idle).unwrap();
@@ -131,8 +131,8 @@ fn limits_of_labelled_containers_follow_and_are_put_back() {
     }
 }
 
-/// A deployed workflow with `resources: {mode: elastic}`: a container of its own moves limits between the workers, which have no way to the engine;
-/// it comes back when it is killed, and ends with the deployment.
+/// A deployed workflow with `resources: {mode: elastic}`: a separate container moves limits between the workers, which
+/// cannot reach the engine. It is restarted when it is killed, and ends with the deployment.
 #[test]
 fn limits_of_a_deployed_workflow_follow_its_load() {
     if !is_there() {
@@ -164,19 +164,19 @@ fn limits_of_a_deployed_workflow_follow_its_load() {
     let Some(first) = limits(&workers[0]) else {
         return eprintln!("skipped: control groups of containers are not seen from here");
     };
-    // Without an infrastructure the engine gives no limits: these are of whom is in charge.
+    // Without an infrastructure the engine sets no limits: these are the elastic container's.
     assert!(first.quota.is_some() && first.memory.is_some(), "{first:?}");
     let sum = |what: fn(&Limits) -> u64| {
         workers.iter().filter_map(|one| limits(one)).map(|one| what(&one)).sum::<u64>()
     };
     let processors = |one: &Limits| one.quota.unwrap_or_default() * 1_000_000 / one.period.max(1);
     deployed.until("limits move", |_| limits(&workers[0]).is_some_and(|now| now != first));
-    // Three workers, of each of which the workflow may have 0.4 processors and 256 MiB.
+    // Three workers; the workflow may have 0.4 processors and 256 MiB of each.
     assert!(sum(processors) <= 1_200_000, "{}", sum(processors));
     assert!(sum(|one| one.memory.unwrap_or_default()) <= 3 * (256 << 20));
     let shown = docker(&["exec", container, "tidemill", "elastic", "show"]);
     assert!(shown.contains("3 containers"), "{shown}");
-    // Killed, it is started again, knows what it had found, and goes on.
+    // After a kill it is restarted, knows the original limits, and continues.
     if kill(u32::try_from(elastic["pid"].as_u64().unwrap()).unwrap()) {
         deployed.until("it is back", |deployed| {
             let now = deployed.service("elastic");

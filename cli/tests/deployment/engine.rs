@@ -1,4 +1,4 @@
-//! A deployment in its folder, which is gone when the test ends.
+//! A deployment in its folder, removed when the test ends.
 use crate::cluster::slow_down;
 use crate::command::{Outcome, Place, command, root};
 use crate::processes::place;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Whether there is an engine and a Compose program; says so where not.
+/// Whether there is an engine and a Compose program; otherwise prints a note.
 pub(crate) fn is_there() -> bool {
     let succeeds = |words: &[&str]| {
         Command::new(words[0]).args(&words[1..]).output().is_ok_and(|told| told.status.success())
@@ -37,7 +37,7 @@ pub(super) fn docker(words: &[&str]) -> String {
     String::from_utf8(stdout).unwrap().trim().to_owned()
 }
 
-/// An image, which is removed with this.
+/// An image, removed with this.
 pub(super) struct Image(pub(super) String);
 
 impl Drop for Image {
@@ -52,7 +52,7 @@ impl Image {
         Self::made(name, &[])
     }
 
-    /// The program under test, and the same with ffmpeg.
+    /// The program under test, without and with ffmpeg.
     pub(super) fn with_ffmpeg(name: &str) -> [Self; 2] {
         let plain = Self::made(name, &["--ffmpeg"]);
         let with = Self(format!("{}-ffmpeg", plain.0));
@@ -75,7 +75,7 @@ impl Image {
         image
     }
 
-    /// This one and a line more.
+    /// This image with a further line.
     pub(super) fn with(&self, name: &str, line: &str) -> Self {
         let image = Self(format!("{}-{name}", self.0));
         let folder = tempfile::tempdir().unwrap();
@@ -92,9 +92,9 @@ impl Image {
 /// A deployment of the workflow with three locations.
 pub(super) struct Deployed {
     pub(super) place: Place,
-    /// Of the workflow and its run.
+    /// Name of the workflow and its run.
     name: String,
-    /// Of everything in the engine.
+    /// Name prefix of everything in the engine.
     pub(super) project: String,
     pub(super) image: Image,
     /// The port of the controller on this machine.
@@ -104,7 +104,7 @@ pub(super) struct Deployed {
 impl Drop for Deployed {
     fn drop(&mut self) {
         let _ = self.call(&["down"]);
-        // What a verb that does not work has left.
+        // Remains of a failed command.
         let filter = format!("name={}", self.project);
         let names = |words: &[&str]| {
             let told = Command::new("docker").args(words).args(["--filter", &filter]).output();
@@ -128,7 +128,7 @@ pub(super) fn free_port() -> u16 {
 }
 
 impl Deployed {
-    /// Its files, written for an image of the program under test. Tests have names of their own for everything in the engine.
+    /// Its files, for an image of the program under test. Each test has its own names in the engine.
     pub(super) fn written(name: &str, more: &[&str]) -> Self {
         Self::written_for(Image::of_program(name), name, more)
     }
@@ -149,7 +149,7 @@ impl Deployed {
         Self::written_at(place, image, name, &["--workflow", &workflow])
     }
 
-    /// The same on one worker at one location.
+    /// A deployment with one worker at one location.
     pub(super) fn small(name: &str) -> Self {
         let place = place();
         slow_down(&place);
@@ -185,14 +185,14 @@ impl Deployed {
         deployed
     }
 
-    /// Has the controller get another port.
+    /// Sets another port of the controller.
     pub(super) fn use_port(&self, port: u16) {
         let document = self.document();
         let location = document["controller"]["location"].as_str().unwrap();
         self.place.write(&format!("deployment/{location}/.env"), format!("TIDEMILL_PORT={port}\n"));
     }
 
-    /// What was deployed, as programs are told.
+    /// The deployment's description for programs.
     pub(super) fn document(&self) -> Value {
         serde_json::from_str(&self.place.read("deployment/deployment.json")).unwrap()
     }
@@ -211,7 +211,7 @@ impl Deployed {
         command_told(&[&["deployment", verb, &self.folder()][..], rest].concat())
     }
 
-    /// A verb that goes on while others are called.
+    /// A verb that runs while others are called.
     pub(super) fn begin(&self, words: &[&str]) -> std::process::Child {
         let (verb, rest) = words.split_first().unwrap();
         command(&[&["deployment", verb, &self.folder()][..], rest].concat()).spawn().unwrap()
@@ -267,19 +267,19 @@ impl Deployed {
         self.until("it is complete", |deployed| deployed.run()["state"] == "complete");
     }
 
-    /// What its sinks wrote, fetched through the controller.
+    /// Content of its sinks, fetched through the controller.
     pub(super) fn results(&self) -> Vec<(&'static str, Vec<u8>)> {
         self.fetched(["pairs.jsonl", "counted.csv"]).into()
     }
 
-    /// Files of these names that its sinks wrote.
+    /// Files of its sinks with these names.
     pub(super) fn fetched<const N: usize>(&self, files: [&'static str; N]) -> [(&'static str, Vec<u8>); N] {
         let out = self.place.argument("results");
         self.ask(&["results", self.name(), "--out", &out]).expect(0);
         files.map(|file| (file, self.found(file)))
     }
 
-    /// The only file of this name beneath the folder of results.
+    /// The only file of this name below the folder of results.
     fn found(&self, name: &str) -> Vec<u8> {
         let mut waiting = vec![self.place.path("results")];
         while let Some(folder) = waiting.pop() {
@@ -294,7 +294,7 @@ impl Deployed {
         panic!("there is no {name} among the results")
     }
 
-    /// What the engine has of it, in words.
+    /// Describes its remains in the engine.
     pub(super) fn left(&self) -> String {
         let filter = format!("name={}", self.project);
         [
@@ -317,7 +317,7 @@ pub(super) fn command_told(words: &[&str]) -> Outcome {
     told(&mut command(words))
 }
 
-/// What one process gives, in the order of [`Deployed::results`].
+/// Outputs of one process, in the order of [`Deployed::results`].
 pub(super) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let all = crate::cluster::undisturbed();
     let name = |file: &'static str| file.trim_start_matches("out/");

@@ -1,4 +1,4 @@
-//! What is in the way is told with what to do, before anything is started.
+//! Problems are reported with advice, before anything is started.
 use super::engine::{Deployed, Image, command_told, docker, is_there};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -111,7 +111,7 @@ fn an_image_for_other_processors_is_told() {
         assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap()
     };
-    // An image without a file, as `docker save` would write it.
+    // An image without a file, in the format of `docker save`.
     run(&["tar", "-cf", "layer.tar", "-T", "/dev/null"]);
     let digest = run(&["sha256sum", "layer.tar"]);
     let digest = digest.split_whitespace().next().unwrap();
@@ -137,7 +137,7 @@ fn an_image_for_other_processors_is_told() {
     assert_eq!(deployed.left(), "", "something was started");
 }
 
-/// A container that ends at once is told with its last words, and `down` removes it.
+/// A container that ends at once is reported with its last words, and `down` removes it.
 #[test]
 fn a_container_that_does_not_stay_up_is_told_with_its_words() {
     if !is_there() {

@@ -2,7 +2,7 @@
 use super::engine::{Deployed, docker, is_there, undisturbed};
 use crate::processes::{kill, same};
 
-/// Three locations; a container is killed from outside its engine, and another one is cut off the network for a while.
+/// Three locations; a container is killed from outside its engine, and another one is disconnected for a while.
 #[test]
 fn a_deployment_comes_up_survives_and_leaves_nothing() {
     if !is_there() {
@@ -14,12 +14,12 @@ fn a_deployment_comes_up_survives_and_leaves_nothing() {
     let joined = up["deployment"]["up"]["workers"].as_array().unwrap();
     assert_eq!(joined.len(), 3, "{up}");
     assert_eq!(up["deployment"]["run"]["state"], "running", "{up}");
-    // Each token lets one worker in and is of no use to another one, and nobody else here reads it.
+    // Each token admits one worker and no other, and other users here cannot read it.
     let secrets = std::fs::metadata(deployed.place.path("deployment/hub/secrets")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&secrets) & 0o777, 0o700);
     deployed.until_arrived(300);
     confined(&deployed);
-    // `docker kill` counts as wanted by somebody, and no restart policy acts; the end of its first process does not.
+    // `docker kill` counts as intended, and no restart policy acts; the end of its first process does not.
     let before = deployed.service("worker-hub");
     let pid = u32::try_from(before["pid"].as_u64().unwrap()).unwrap();
     if !kill(pid) {
@@ -46,7 +46,8 @@ fn a_deployment_comes_up_survives_and_leaves_nothing() {
     assert!(!deployed.place.path("deployment/hub/secrets/join-hub").exists());
 }
 
-/// Containers may do next to nothing beside their work, by the word of the engine and of the kernel, and the engine tells no secrets.
+/// Containers have hardly any rights beyond their work, by the engine's and the kernel's data, and the engine shows no
+/// secrets.
 fn confined(deployed: &Deployed) {
     let mut secrets = vec![deployed.place.read("deployment/admin.token").trim().to_owned()];
     for location in ["edge", "hub", "cloud"] {
@@ -86,7 +87,7 @@ fn confined(deployed: &Deployed) {
         }
         assert_ne!(host["IpcMode"], "host", "{service}");
         assert!(!host["Binds"].to_string().contains("docker.sock"), "{service}");
-        // The kernel's word, of the program itself and not of the one that starts it.
+        // The kernel's data of the program itself and not of its parent.
         let pid = found["pid"].as_u64().unwrap();
         let pid = crate::processes::children(pid as u32).first().map_or(pid, |child| u64::from(*child));
         let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
@@ -103,7 +104,7 @@ fn confined(deployed: &Deployed) {
         assert_eq!(field("NoNewPrivs"), "1", "{service}");
         assert_eq!(field("Uid").split_whitespace().collect::<Vec<_>>(), ["65532"; 4], "{service}");
         assert_eq!(field("Gid").split_whitespace().collect::<Vec<_>>(), ["65532"; 4], "{service}");
-        // A filter of system calls: that of the engine.
+        // The engine's filter of system calls.
         assert_eq!(field("Seccomp"), "2", "{service}: no filter of system calls");
         let root = std::path::PathBuf::from(format!("/proc/{pid}/root"));
         let refused =
@@ -112,7 +113,8 @@ fn confined(deployed: &Deployed) {
     }
 }
 
-/// The volume of the sinks is full for a while: the run says so, and goes on behind its last checkpoint when there is room.
+/// The volume of the sinks is full for a while: the run reports that, and continues after its last checkpoint when there is
+/// room.
 #[test]
 fn a_run_waits_while_its_volume_is_full() {
     if !is_there() {
@@ -120,7 +122,7 @@ fn a_run_waits_while_its_volume_is_full() {
     }
     let expected = std::thread::spawn(undisturbed);
     let deployed = Deployed::small("full");
-    // One that can be full without anybody else noticing.
+    // A separate volume, which can be full without affecting others.
     let volume = "volumes:\n  worker-edge:\n    driver_opts: {type: tmpfs, device: tmpfs, o: \"size=48m,uid=65532,gid=65532,mode=0755\"}\n";
     deployed.place.write("deployment/edge/compose.override.yaml", volume);
     deployed.call(&["up"]).expect(0);
@@ -140,7 +142,7 @@ fn a_run_waits_while_its_volume_is_full() {
     same(&deployed.results(), &expected.join().unwrap());
 }
 
-/// An image that does not start leaves all with the one before, and the run goes on.
+/// An image that does not start leaves all with the previous one, and the run continues.
 #[test]
 fn an_upgrade_that_does_not_come_up_goes_back() {
     if !is_there() {
@@ -163,7 +165,7 @@ fn an_upgrade_that_does_not_come_up_goes_back() {
     same(&deployed.results(), &expected.join().unwrap());
 }
 
-/// What there was before the upgrade is known after an interrupt, also where its image has lost its name to the new one.
+/// The state before the upgrade is known after an interruption, also if its image has lost its name to the new one.
 #[test]
 fn an_upgrade_that_was_interrupted_goes_back_to_what_there_was_before() {
     if !is_there() {
@@ -183,7 +185,7 @@ fn an_upgrade_that_was_interrupted_goes_back_to_what_there_was_before() {
     assert!(ended.code() == Some(130) || ended.code() == Some(1), "{ended}");
     let was_interrupted = ended.code() == Some(130);
     assert_eq!(deployed.place.path("deployment/upgrade.json").exists(), was_interrupted);
-    // The name of the old image is the bad one's now.
+    // The bad image now has the name of the old one.
     docker(&["tag", &bad.0, &deployed.image.0]);
     let again =
         deployed.call(&["upgrade", "--image", &bad.0, "--output", "json", "--wait", "20s"]).expect(1).json();
@@ -198,7 +200,7 @@ fn an_upgrade_that_was_interrupted_goes_back_to_what_there_was_before() {
     drop(super::engine::Image(good));
 }
 
-/// Two deployments of one workflow on one machine have nothing to do with each other.
+/// Two deployments of one workflow on one machine are independent.
 #[test]
 fn another_deployment_of_the_same_workflow_is_left_alone() {
     if !is_there() {
@@ -213,7 +215,7 @@ fn another_deployment_of_the_same_workflow_is_left_alone() {
     let down = super::engine::command_told(&["down", &out]).expect(0).stdout;
     assert!(down.contains("nothing of it was there"), "{down}");
     assert!(deployed.left().contains("worker-edge") && deployed.left().contains("controller"));
-    // A folder that says that it is that deployment, and is none.
+    // A folder that claims to be that deployment.
     let document = deployed.place.read("deployment/deployment.json");
     let id = serde_json::from_str::<serde_json::Value>(&document).unwrap()["id"].as_str().unwrap().to_owned();
     let other = document.replacen(&format!("\"id\": \"{id}\""), "\"id\": \"another\"", 1);
@@ -228,7 +230,7 @@ fn another_deployment_of_the_same_workflow_is_left_alone() {
     assert_eq!(deployed.left(), "");
 }
 
-/// Every container gets a new image while a run goes on; what is kept is enough to go on from.
+/// Every container gets a new image during a run; the kept state suffices to continue.
 #[test]
 fn an_upgrade_goes_on_with_the_run() {
     if !is_there() {
@@ -249,7 +251,7 @@ fn an_upgrade_goes_on_with_the_run() {
     same(&deployed.results(), &expected.join().unwrap());
     deployed.call(&["down", "--keep-state"]).expect(0);
     assert!(deployed.left().contains("controller"), "its volume is gone");
-    // The same submission to the same cluster is the same run.
+    // A repeated submission to the cluster gives that run.
     let again = deployed.call(&["up", "--output", "json"]).expect(0).json();
     assert_eq!(again["deployment"]["run"]["submitted"], first["deployment"]["run"]["submitted"]);
     assert_eq!(deployed.service("worker-edge")["image"], good.0);

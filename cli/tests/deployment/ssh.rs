@@ -1,5 +1,5 @@
-//! Locations on another machine. The program `ssh` of these tests is a script that does on this machine what it is told, in a home
-//! of its own, so that everything but the network is as it is.
+//! Locations on another machine. The program `ssh` of these tests is a script that runs its command on this machine, in a
+//! separate home, so everything but the network is real.
 use super::engine::{Deployed, is_there, told};
 use crate::command::{Outcome, command};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ impl Other {
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::write(bin.join("ssh"), SSH).unwrap();
         std::fs::set_permissions(bin.join("ssh"), std::fs::Permissions::from_mode(0o755)).unwrap();
-        // As the infrastructure's `host` of the edge would have it; containers share a network all the same, because the other
+        // As with `host` of the edge in the infrastructure; containers share a network all the same, because the other
         // machine is this one.
         let path = "deployment/deployment.json";
         let mut document: serde_json::Value = serde_json::from_str(&deployed.place.read(path)).unwrap();
@@ -63,7 +63,7 @@ fn a_location_on_another_machine_is_operated_by_ssh() {
     assert!(machines.contains("ada@gate"), "{machines}");
     let there = other.home.join(".local/share/tidemill").join(&other.deployed.project).join("edge");
     assert!(there.join("secrets/join-edge").exists(), "its files are not there");
-    // Healthchecks come every few seconds.
+    // Health checks run every few seconds.
     other.deployed.until("all are healthy", |_| other.call(&["ps"]).code == Some(0));
     let shown = other.call(&["ps", "--output", "json"]).expect(0).json();
     let edge = shown["deployment"]["services"]

@@ -1,4 +1,4 @@
-//! Videos in containers: frames are read where the cameras are, and drawn over at another location.
+//! Videos in containers: frames are read at the cameras, and drawn on at another location.
 use super::engine::{Deployed, Image, is_there};
 use crate::command::{Place, root, rows};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ edges:
 /// Of each of the two cameras.
 const FRAMES: usize = 20;
 
-/// The program that `scripts/image.sh` puts into images. Where nobody has fetched it there is none, because a test needs no network.
+/// The program that `scripts/image.sh` puts into images; `None` if it was not fetched, because a test needs no network.
 fn ffmpeg() -> Option<PathBuf> {
     let script = root().join("scripts/fetch-library.sh");
     let told = Command::new(script).args(["ffmpeg", "--file"]).output().unwrap();
