@@ -1,1 +1,1 @@
-//! Tests of the workspace as a whole live in `tests/`; this library is empty.
+//! Tests of the whole workspace are in `tests/`; this library is empty.

@@ -1,4 +1,4 @@
-//! The pages of docs/ as mdBook makes a book of them: every page has its place, and no link leads out of it.
+//! The pages of docs/ as mdBook builds them: every page is in the table of contents, and no link leaves the book.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::repository::{files_with_extension, text};
 use crate::repository_text::{resolved, targets};
 
-/// Pages that are no part of the book: (path, why).
+/// Pages that are not part of the book: (path, reason).
 const OUTSIDE: &[(&str, &str)] = &[("docs/SUMMARY.md", "the table of contents itself")];
 
 fn pages() -> Vec<PathBuf> {
@@ -22,7 +22,7 @@ fn lines_outside_of_code(markdown: &str) -> impl Iterator<Item = (usize, &str)> 
     })
 }
 
-/// The names that mdBook gives the headings of a page, to be linked to.
+/// The anchors that mdBook gives the headings of a page.
 fn anchors(markdown: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -63,7 +63,7 @@ fn every_page_is_in_the_table_of_contents() {
     assert!(missing.is_empty(), "docs/SUMMARY.md does not list {missing:?}");
 }
 
-/// Only what lies in docs/ is in the built book, and a part of a page has the name of its heading.
+/// Only files in docs/ are in the built book, and a section is linked by the name of its heading.
 #[test]
 fn links_of_the_book_stay_in_it() {
     let mut faults = Vec::new();

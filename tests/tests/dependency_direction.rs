@@ -1,4 +1,4 @@
-//! Dependencies point down only: who may know whom, read from `cargo metadata`.
+//! Dependencies point down only; read from `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -39,8 +39,8 @@ const ALL: &[&str] = &[
     "tidemill",
 ];
 
-/// Every package of the workspace with those of ours that it may depend on. A new package gets a line here,
-/// and a new edge a reason in docs/decisions/.
+/// Every package of the workspace with those of ours that it may depend on. A new package gets a line here, and a new edge
+/// a reason in docs/decisions/.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-random", &[]),
     ("tidemill-machine", &[]),
@@ -153,9 +153,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-tests", ALL),
 ];
 
-/// Tests may use more than the code that they test: an engine that runs real models, for instance.
+/// Tests may use more than the code under test: an engine that runs real models, for instance.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    // A backend that a program adds is tested in a workflow that runs.
+    // A program's own backend is tested in a running workflow.
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
     ("tidemill-optimizer", &["tidemill-problems"]),
     ("tidemill-simulator", &["tidemill-problems"]),
@@ -169,10 +169,10 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill", &["tidemill-random", "tidemill-problems"]),
 ];
 
-/// What is built upon a wrapped dependency and needs it too: (dependency, package).
+/// Packages built on a wrapped dependency that need it too: (dependency, package).
 const BUILT_UPON: &[(&str, &str)] = &[("timely", "tidemill-incremental")]; // differential dataflow's workers
 
-/// Dependencies that one package wraps, so that nobody else meets their breaking releases.
+/// Dependencies wrapped by one package, so that breaking releases affect no other.
 const WRAPPED: &[(&str, &str)] = &[
     ("timely", "tidemill-engine"),
     ("differential-dataflow", "tidemill-incremental"),
@@ -192,7 +192,7 @@ struct Dependency {
     is_for_tests: bool,
 }
 
-/// The workspace's packages with what they name in their Cargo.toml.
+/// The workspace's packages with the dependencies in their Cargo.toml.
 fn packages() -> BTreeMap<String, Vec<Dependency>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -270,7 +270,7 @@ fn wrapped_dependencies_stay_in_their_package() {
     assert!(faults.is_empty(), "these dependencies belong to one package:\n  {}", faults.join("\n  "));
 }
 
-/// The table itself must not allow a circle: each line may name only lines above it.
+/// The table itself must not allow a cycle: each line may name only lines above it.
 #[test]
 fn the_table_of_allowed_edges_points_down() {
     for (index, (package, below)) in ALLOWED.iter().enumerate() {

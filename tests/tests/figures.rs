@@ -1,9 +1,10 @@
-//! Figures in the pages of the documentation that come from a file of measurements beside them are those of the file.
+//! Figures in the documentation equal those in the files of measurements beside the pages.
 use crate::repository::root;
 use serde_json::Value;
 
-/// A sentence of a page. `{NAME;FIELD;DIGITS}` stands for a figure of the measurement of that name in the file: `median`, `min` or `max`,
-/// with so many digits behind the point. `S ` and `L ` in front of a name are the smallest and the largest models of the loop.
+/// A sentence of a page. `{NAME;FIELD;DIGITS}` stands for a figure of the measurement of that name in the file: `median`,
+/// `min` or `max`, with this number of decimals. `S ` and `L ` before a name are the smallest and the largest models of the
+/// loop.
 struct Sentence {
     page: &'static str,
     file: &'static str,
@@ -98,7 +99,7 @@ fn filled(sentence: &Sentence) -> String {
     text
 }
 
-/// One space wherever lines are broken.
+/// Replaces line breaks by single spaces.
 fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

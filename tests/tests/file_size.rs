@@ -1,4 +1,4 @@
-//! A file beyond 600 lines asks to be split; beyond 1000 it must be.
+//! A file beyond 600 lines should be split; beyond 1000 it must be.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::repository::{files_with_extension, text};
 const ASKS: usize = 600;
 const MUST: usize = 1000;
 
-/// Files between the two limits that are better whole: (path, why).
+/// Files between the two limits that are better whole: (path, reason).
 const BETTER_WHOLE: &[(&str, &str)] = &[];
 
 #[test]

@@ -1,4 +1,4 @@
-//! The image is the same however the program gets into it.
+//! The image is identical for every build method.
 use crate::repository::root;
 
 fn dockerfile(name: &str) -> String {
@@ -6,7 +6,7 @@ fn dockerfile(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// From the last `FROM` on.
+/// The text from the last `FROM` on.
 fn last_stage(text: &str) -> &str {
     let begin = text.rfind("\nFROM ").expect("a stage");
     &text[begin..]
@@ -22,8 +22,8 @@ fn both_dockerfiles_end_with_the_same_stage() {
     assert!(base(&source).is_some());
 }
 
-/// Folders above what is copied to them get the time of the copying, and layers would differ: everything goes to `/`. And no word
-/// that only the newer builder knows.
+/// Parent folders of copied files get the time of the copy, and layers would differ: everything goes to `/`. Instructions
+/// of the newer builder are not used.
 #[test]
 fn layers_can_be_the_same_each_time_and_every_builder_takes_the_files() {
     for name in ["Dockerfile", "prebuilt.Dockerfile", "onnxruntime.Dockerfile", "ffmpeg.Dockerfile"] {
@@ -56,7 +56,7 @@ fn images_and_deployments_agree() {
     }
 }
 
-/// What a second tag adds lies where its variable says, and the program reads this variable.
+/// The addition of a second tag is at the path in its variable, and the program reads this variable.
 #[test]
 fn additions_are_found_in_their_images() {
     let layout = dockerfile("lay_out.sh");
@@ -73,7 +73,7 @@ fn additions_are_found_in_their_images() {
     }
 }
 
-/// Who gives the image with ffmpeg to others gives them its licence with it.
+/// Redistributing the image with ffmpeg includes its licence.
 #[test]
 fn the_licence_of_ffmpeg_is_in_its_image() {
     assert!(dockerfile("lay_out.sh").contains("cp \"$here/deploy/images/GPL-3\" \"$documents/GPL-3\"\n"));

@@ -1,5 +1,5 @@
-//! Rules that hold for the workspace as a whole: who may depend on whom, how long a file may be,
-//! what must not stand in a committed file. One test program, one module a rule.
+//! Rules for the whole workspace: allowed dependencies, length of files, forbidden content of committed files. One test
+//! program, one module per rule.
 
 mod book_pages;
 mod dependency_direction;

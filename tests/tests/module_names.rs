@@ -1,4 +1,4 @@
-//! A module is named after what it holds, not after the fact that others use it.
+//! A module is named after its content, not after the fact that others use it.
 
 use crate::repository::{files_with_extension, text};
 
@@ -22,7 +22,7 @@ fn no_module_has_an_empty_name() {
     assert!(faults.is_empty(), "name these after what they hold:\n  {}", faults.join("\n  "));
 }
 
-/// The name of the module that a line of Rust opens in place: `pub(crate) mod name {`.
+/// The name of the module that a line of Rust opens inline: `pub(crate) mod name {`.
 fn inline_module(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("mod ")?;
     let is_declaration = before.trim().is_empty() || before.trim_start().starts_with("pub");

@@ -13,7 +13,7 @@ pub(crate) fn root() -> &'static Path {
 /// New files count, so that a rule is broken before the commit and not after it.
 pub(crate) fn files() -> Vec<PathBuf> {
     let output = Command::new("git")
-        // A checkout may belong to another user than the one who tests, in a container for instance.
+        // A checkout may belong to another user than the tester, in a container for instance.
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
         .output()

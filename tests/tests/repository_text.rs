@@ -1,10 +1,10 @@
-//! What must and must not stand in the repository's text files.
+//! Required and forbidden content of the repository's text files.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::repository::{files, files_with_extension, root, text};
 
-/// Folders of somebody's machine. Put together here, so that this file does not break its own rule.
+/// Folders of a developer's machine. Assembled here, so that this file does not break its own rule.
 const MACHINE_FOLDERS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Use", "rs/")];
 
@@ -22,7 +22,7 @@ fn no_file_names_a_folder_of_one_machine() {
     assert!(faults.is_empty(), "paths of one machine, of no use on another:\n  {}", faults.join("\n  "));
 }
 
-/// Whether a line holds an absolute path into this folder. `a/work/b` and `$HOME/work/b` are none.
+/// Whether a line has an absolute path into this folder. `a/work/b` and `$HOME/work/b` are none.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -68,7 +68,7 @@ fn every_example_names_its_schema() {
     );
 }
 
-/// A link from one Markdown file to another file of the repository leads somewhere.
+/// The target of every link from one Markdown file to another file of the repository exists.
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut faults = Vec::new();
@@ -90,14 +90,14 @@ pub(crate) fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// Those that mean a file, without `#section`.
+/// The targets that are files, without `#section`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     targets(line)
         .map(|target| target.split('#').next().unwrap_or_default())
         .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// A path that stands in a file, seen from the root, with `..` worked out.
+/// Resolves a path in a file relative to the root, including `..`.
 pub(crate) fn resolved(file: &Path, target: &str) -> PathBuf {
     let mut path = file.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(target).components() {

@@ -1,11 +1,11 @@
-//! What scripts have in common.
+//! Rules for all scripts.
 use crate::repository::root;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Who presses Ctrl-C twice leaves nothing half removed: a script that cleans up goes on, and so does what it called.
+/// A second Ctrl-C leaves nothing half removed: a cleanup continues, and so do the commands that it runs.
 #[test]
 fn what_is_sheltered_ends_by_itself() {
     let script = "cd \"$0\"; . scripts/environment.sh; trap 'echo again' INT

@@ -1,13 +1,13 @@
-//! Videos and models are downloaded by everybody who clones the repository, so they stay small.
+//! Every clone downloads videos and models, so they stay small.
 use crate::repository::{files, root};
 
 const MEBIBYTE: u64 = 1 << 20;
-/// All clips together.
+/// Limit of all clips together.
 const CLIPS: u64 = 6 * MEBIBYTE;
-/// The clips and the models that go with them.
+/// Limit of the clips and their models.
 const CLIPS_AND_MODELS: u64 = 15 * MEBIBYTE;
 
-/// Bytes of the files below a folder with one of these endings, and how many there are.
+/// Number of bytes and of files below a folder with one of these extensions.
 fn size(folder: &str, endings: &[&str]) -> (u64, usize) {
     let has_ending = |file: &std::path::PathBuf| {
         file.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| endings.contains(&ending))

@@ -1,10 +1,10 @@
-//! Changes inputs blindly: bits and bytes, lengths and numbers, what is missing, doubled, put deeper or taken from elsewhere.
+//! Random mutations of inputs: bits and bytes, lengths and numbers; parts removed, doubled, nested or taken from elsewhere.
 use tidemill_random::Random;
 
-/// Bytes that an input may have after it was changed.
+/// Most bytes of a mutated input.
 const LONGEST: usize = 64 << 10;
 
-/// Bytes that parsers of texts and of lengths look at.
+/// Bytes that are significant for parsers of texts and of lengths.
 const BYTES: &[u8] = b"{}[]:,-#&*!|>'\"%@`$?~ \n\r\t0\x00\x01\x7f\x80\xc6\xdb\xdd\xdf\xff";
 /// Numbers at the edges of types, as texts.
 const NUMBERS: &[&str] = &[
@@ -25,13 +25,13 @@ const NUMBERS: &[&str] = &[
     "0.1",
     "1e-9",
 ];
-/// Words of texts that are odd.
+/// Unusual words of texts.
 const ODD: &[&str] = &[
     "null", "true", "é", "\u{FEFF}", "../", "/etc/x", "\\u0000", "%00", "%2e%2e", "&a ", "*a", "<<: ",
     "!!int ", "${X}",
 ];
 
-/// An input changed once or a few times. `other` gives parts, `words` are what this kind of input is made of.
+/// Mutates an input once or a few times. `other` provides parts, `words` are tokens of this kind of input.
 pub fn mutated(input: &[u8], other: &[u8], words: &[&str], random: &mut Random) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=random.below(4) {
@@ -52,7 +52,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random
         5 => bytes.truncate(at),
         6 => drop(bytes.drain(at..until)),
         7 => drop(bytes.splice(at..at, (0..some).map(|_| random.draw() as u8).collect::<Vec<_>>())),
-        // Lengths and numbers of four or eight bytes, at either end of what they can be.
+        // Lengths and numbers of four or eight bytes, at either end of their range.
         8 | 9 if at + 8 <= bytes.len() => {
             let wide = if random.chance(0.5) { 4 } else { 8 };
             let number: u64 = match random.below(4) {
@@ -63,7 +63,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random
             };
             bytes[at..at + wide].copy_from_slice(&number.to_le_bytes()[..wide]);
         }
-        // The number that stands in a text.
+        // A number in a text.
         10 => {
             let Some(begin) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset)
             else {
@@ -81,7 +81,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random
             let replaced = if random.chance(0.5) { at..until } else { at..at };
             drop(bytes.splice(replaced, word));
         }
-        // A line, or a part, once more or elsewhere.
+        // Doubles or moves a line or a part.
         12 => {
             let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
             let line = lines.get(random.below(lines.len())).map(|line| line.to_vec()).unwrap_or_default();
@@ -92,7 +92,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random
             let to = random.below(bytes.len() + 1);
             bytes.splice(to..to, part);
         }
-        // Deep, or long.
+        // Deeply nested, or long.
         14 => {
             let one = [&b"["[..], b"{\"a\":", b"- ", b"a: ", b"\"", b"\xdc\xff", b"("][random.below(7)];
             bytes.splice(at..at, one.repeat(1 << random.below(10)));
@@ -122,7 +122,7 @@ mod tests {
         assert!(one.iter().filter(|bytes| bytes[..] != input[..]).count() > 450);
         assert!(one.iter().any(|bytes| bytes.windows(4).any(|part| part == b"word")));
         assert!(one.iter().all(|bytes| bytes.len() <= LONGEST));
-        // Of nothing something can be made.
+        // An empty input can be mutated, too.
         assert!((0..50).any(|seed| !mutated(b"", b"", &[], &mut Random::of_seed(seed)).is_empty()));
     }
 }

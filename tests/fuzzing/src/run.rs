@@ -1,5 +1,5 @@
-//! The runner that needs no fuzzer: changes a corpus by a seed and has a target read each change. A panic, an execution that takes too
-//! much processor time (not time: the machine may be busy), or too much memory fails, and the input is told.
+//! The runner without a fuzzer: mutates a corpus by a seed and runs a target on each mutation. A panic, or an execution
+//! with too much processor time (not wall time: the machine may be busy) or memory fails, and the input is printed.
 use crate::Target;
 use crate::mutation::mutated;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,17 +10,17 @@ use std::time::Duration;
 use tidemill_machine::thread_time;
 use tidemill_random::Random;
 
-/// What an execution may take.
+/// Limits of an execution.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Processor time of one execution.
     pub time: Duration,
-    /// Bytes of memory that it takes beyond what was taken before.
+    /// Additional bytes of memory of one execution.
     pub memory: usize,
 }
 
 impl Bounds {
-    /// Those of a target: a second, and its memory.
+    /// Returns the limits of a target: a second, and its memory.
     pub fn of(target: &Target) -> Self {
         Self { time: Duration::from_secs(1), memory: target.memory }
     }
@@ -28,28 +28,28 @@ impl Bounds {
 
 /// Counts the memory of this process.
 pub trait Memory {
-    /// Bytes that are taken now; forgets how many it were at most.
+    /// Returns the bytes in use; resets the peak.
     fn begin(&self) -> usize;
-    /// Bytes that were taken at most since then.
+    /// Returns the peak since then, in bytes.
     fn most(&self) -> usize;
 }
 
-/// What became of all executions.
+/// Result of all executions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many there were.
+    /// Number of executions.
     pub executions: u64,
-    /// How many inputs were taken; the others were refused.
+    /// Number of accepted inputs; the others were refused.
     pub accepted: u64,
     /// Bytes of the longest input.
     pub longest: usize,
-    /// Bytes of memory that one took at most.
+    /// Peak memory of one execution.
     pub memory: usize,
-    /// Processor time that one took at most.
+    /// Largest processor time of one execution.
     pub slowest: Duration,
 }
 
-/// Panics that are caught tell nothing: parsers may catch those of libraries, a million times. The text of the last one is kept.
+/// Silences caught panics, since parsers may catch those of libraries, a million times. The text of the last one is kept.
 pub fn quiet() {
     std::panic::set_hook(Box::new(|panic| {
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
@@ -58,10 +58,10 @@ pub fn quiet() {
 
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Has a target read so many changed inputs.
+/// Runs a target on mutated inputs.
 ///
 /// # Panics
-/// An execution panics, or takes more than it may. One that does not end at all ends the process, after it has told its input.
+/// An execution panics, or exceeds a limit. One that does not end at all ends the process, after its input was printed.
 pub fn run(
     target: &Target,
     corpus: &[Vec<u8>],
@@ -92,7 +92,7 @@ pub fn run(
             Err(_) => Some(LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()),
         };
         if let Some(fault) = fault {
-            // This one is to be heard.
+            // This panic must be printed.
             drop(std::panic::take_hook());
             panic!("{fault}\n{}", case());
         }
@@ -102,7 +102,7 @@ pub fn run(
     outcome
 }
 
-/// An input for people; all of it lies in a file.
+/// Formats an input for people; all of it is in a file.
 fn shown(input: &[u8]) -> String {
     let name = format!("tidemill-input-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -114,7 +114,7 @@ fn shown(input: &[u8]) -> String {
     format!("{} bytes, {place}\n{text}", input.len())
 }
 
-/// Looks whether an execution ends.
+/// Watches whether an execution ends.
 struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -166,7 +166,7 @@ impl Drop for Watch {
     }
 }
 
-/// Processor time of a thread of this process, in hundredths of a second; nothing where the system does not tell.
+/// Processor time of a thread of this process, in hundredths of a second; zero if the system does not report it.
 fn time_of(task: &std::path::Path) -> Duration {
     let text =
         std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap_or_default();

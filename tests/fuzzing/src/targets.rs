@@ -1,4 +1,4 @@
-//! The targets, by who owns what is read.
+//! The targets, by the owner of the format.
 mod cluster;
 mod deployment;
 mod files;
@@ -11,13 +11,14 @@ use crate::Target;
 
 /// Many times the longest input.
 const MEMORY: usize = 16 << 20;
-/// Where Arrow reads: it reserves up to 64 MiB on the word of a length (`MAX_PREALLOC_BYTES` of `arrow-ipc`), and no more before bytes come.
+/// For Arrow, which reserves up to 64 MiB for a claimed length (`MAX_PREALLOC_BYTES` of `arrow-ipc`), and no more before
+/// bytes arrive.
 const ARROW: usize = 96 << 20;
 
-/// Where a level of a message that is nested may claim 1 MiB before it comes, and there are 160 at most.
+/// For nested messages, where a level may claim 1 MiB before it arrives, with at most 160 levels.
 const NESTED: usize = 192 << 20;
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "workflow",

@@ -1,7 +1,7 @@
-//! Every target reads its corpus and changes of it. `TIDEMILL_MUTATIONS=1000000` changes it that many times instead of some thousand, and
-//! tells a line of figures for each target, from which `scripts/fuzzing.sh` writes a page.
+//! Every target reads its corpus and mutations of it. `TIDEMILL_MUTATIONS=1000000` sets their number instead of some
+//! thousand, and prints a line of figures for each target, from which `scripts/fuzzing.sh` writes a page.
 //!
-//! `UPDATE_GOLDEN=1` writes what of the corpora is made by the code that writes what is read.
+//! `UPDATE_GOLDEN=1` rewrites the generated part of the corpora.
 use peak_alloc::PeakAlloc;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// Memory is that of the process: one target after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Bytes that all corpora may have together.
+/// Most bytes of all corpora together.
 const CORPORA: usize = 200_000;
 
 struct Counted;
@@ -35,7 +35,7 @@ fn executions() -> u64 {
     wanted.unwrap_or(3_000)
 }
 
-/// The same in every run, another one for each target.
+/// Constant over runs, different for each target.
 fn seed(target: &Target) -> u64 {
     target.name.bytes().fold(21, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte))
 }
@@ -59,7 +59,7 @@ fn fuzzed(name: &str) {
         outcome.memory,
         outcome.slowest.as_micros()
     );
-    // Both happen, or the changes test nothing: the corpus is taken, and most changes hit something.
+    // Otherwise the mutations test nothing: the corpus is accepted, and most mutations have an effect.
     assert!(outcome.accepted > 0 && outcome.accepted < wanted, "{outcome:?}");
 }
 
@@ -111,7 +111,7 @@ targets! {
     mutated_control_groups "control-group"
 }
 
-/// Files of a folder, without their ending.
+/// Files of a folder, without their extension.
 fn names(folder: &Path, ending: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).expect("the folder is committed");
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
@@ -138,7 +138,7 @@ fn every_target_has_a_test_a_corpus_and_a_program() {
     }
 }
 
-/// `made-N` is what the code writes now, `found-*` once showed a mistake, all others were made by hand.
+/// `made-N` is the current output of the code, `found-*` once showed a mistake, all others were made by hand.
 #[test]
 fn the_corpora_are_small_and_what_is_written_now() {
     let (mut size, mut old) = (0, Vec::new());

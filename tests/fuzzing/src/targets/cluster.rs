@@ -1,4 +1,4 @@
-//! What the controller is asked and answers.
+//! Requests and answers of the controller.
 use serde_json::{Value, json};
 use tidemill_cluster::blobs::digest;
 use tidemill_cluster::parcel::{pack, unpack};
@@ -25,7 +25,7 @@ pub(super) const WORDS: &[&str] = &[
     "\"plan\":null",
 ];
 
-/// A plan as it stands in JSON.
+/// A plan in JSON.
 fn plan() -> Value {
     let text = include_str!("../../../../spec/tests/golden/plan-two-workers.yaml");
     let file = PlanFile::parse(text, "plan.yaml").expect("the golden plan");

@@ -1,4 +1,4 @@
-//! What is read of deployments: `deployment.json`, and what the kernel tells of containers.
+//! Inputs about deployments: `deployment.json`, and the kernel's files about containers.
 use std::cell::OnceCell;
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ thread_local! {
     static FOLDER: OnceCell<tempfile::TempDir> = const { OnceCell::new() };
 }
 
-/// A folder of this thread, for what is read from files.
+/// A folder of this thread, for input from files.
 fn in_folder<T>(act: impl FnOnce(&Path) -> T) -> T {
     FOLDER.with(|folder| {
         act(folder.get_or_init(|| tempfile::tempdir().expect("a folder for temporary files")).path())
@@ -44,7 +44,7 @@ pub(super) fn deployments() -> Vec<Vec<u8>> {
     vec![text.trim_end().as_bytes().to_vec()]
 }
 
-/// Files of both versions, each behind a line `==> NAME <==`.
+/// Files of both versions, each after a line `==> NAME <==`.
 pub(super) fn control_group(bytes: &[u8]) -> bool {
     in_folder(|folder| {
         for name in NAMES {

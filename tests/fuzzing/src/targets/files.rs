@@ -1,4 +1,4 @@
-//! Files that people and programs write: errors must have a text and a place, values must be printable.
+//! Files written by people and programs: errors must have a text and a position, values must be printable.
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::manifest::Manifest;

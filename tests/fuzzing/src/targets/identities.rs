@@ -1,4 +1,4 @@
-//! Who is who: texts that people copy, and bytes that anybody shows.
+//! Identities: texts that people copy, and bytes from any peer.
 use serde_json::json;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use tidemill_identity::{
 };
 use tidemill_link::remote::{Address, peer_name};
 
-/// What is read can be told, and that is read as the same.
+/// A parsed value can be formatted, and parsing that gives an equal value.
 fn told<T: FromStr + Display + PartialEq + Debug>(text: &str) -> bool {
     let Ok(value) = text.parse::<T>() else { return false };
     let again = value.to_string();
@@ -35,7 +35,7 @@ pub(super) fn token(bytes: &[u8]) -> bool {
     let (id, again) = match (join, access) {
         (Ok(found), _) | (_, Ok(found)) => found,
         (Err(first), Err(second)) => {
-            // What is told of a wrong token does not repeat it.
+            // The message about a wrong token does not repeat it.
             let whole = text.trim();
             assert!(whole.len() < 30 || !format!("{first} {second}").contains(whole), "{first}");
             return false;
@@ -51,7 +51,7 @@ pub(super) fn token(bytes: &[u8]) -> bool {
     told::<TokenId>(&id.to_string())
 }
 
-/// Tokens are drawn: what stands in the corpus was, once, and lets in nobody.
+/// Tokens are random: those in the corpus were valid once, and admit no one now.
 pub(super) fn tokens() -> Vec<Vec<u8>> {
     Vec::new()
 }
@@ -93,7 +93,7 @@ pub(super) fn request(bytes: &[u8]) -> bool {
     CertificateRequest::from_der(bytes).is_ok() || of_text
 }
 
-/// Keys are drawn, too.
+/// Keys are random, too.
 pub(super) fn requests() -> Vec<Vec<u8>> {
     Vec::new()
 }

@@ -1,4 +1,4 @@
-//! What comes over connections between workers and coordinators.
+//! Messages over connections between workers and coordinators.
 
 fn of(name: &str, samples: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Vec<Vec<u8>> {
     samples.into_iter().filter(|(of, _)| *of == name).map(|(_, bytes)| bytes).collect()

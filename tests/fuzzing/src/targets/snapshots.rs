@@ -1,4 +1,4 @@
-//! What operators kept: snapshots, which whoever writes to the folder or the bucket of states can have changed.
+//! Snapshots of operators, which any writer to the folder or the bucket of states may have changed.
 use arrow_array::{
     ArrayRef, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int64Array,
     RecordBatch, StringArray, UInt32Array, UInt64Array,
@@ -22,7 +22,7 @@ fn stream(columns: &[(&str, ColumnType)]) -> StreamType {
     StreamType::new(columns.iter().map(|(name, of)| Column::new(*name, of.clone())).collect::<Vec<_>>())
 }
 
-/// Every operator that keeps state: kind, what comes in, options.
+/// Every stateful operator: kind, inputs, options.
 fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
     let readings = || stream(&[("k", TEXT), ("n", INT), ("v", FLOAT)]);
     let boxes = stream(&[
@@ -82,7 +82,7 @@ thread_local! {
     static BOUND: OnceCell<Vec<(BoundOperator, Vec<StreamType>)>> = const { OnceCell::new() };
 }
 
-/// By the operator whose tag it has.
+/// Restores by the operator whose tag it has.
 pub(super) fn snapshot(bytes: &[u8]) -> bool {
     BOUND.with(|all| {
         let is_read = |(operator, _): &(BoundOperator, Vec<StreamType>)| {
@@ -92,7 +92,7 @@ pub(super) fn snapshot(bytes: &[u8]) -> bool {
     })
 }
 
-/// What each of them keeps after some rows.
+/// The snapshot of each of them after some rows.
 pub(super) fn snapshots() -> Vec<Vec<u8>> {
     let one = |(operator, inputs): &(BoundOperator, Vec<StreamType>)| {
         let mut instance = made(operator);

@@ -1,4 +1,4 @@
-//! What a run goes on with: manifests and journals.
+//! Inputs of a continued run: manifests and journals.
 use std::collections::BTreeMap;
 use tidemill_state::{Content, Digest, Identity, Manifest, ObjectReference, SinkState, StageState, Token};
 
