@@ -30,7 +30,7 @@ facts = "\n".join(line for line in pathlib.Path(sys.argv[2]).read_text().strip()
 rows = "\n".join(
     f"| `{name}` | {targets[name]} | {one['executions']} | {one['accepted']} | {one['refused']} | {one['longest_bytes']} | {size(one['memory_bytes'])} | {one['slowest_microseconds'] / 1000:.1f} ms | {one.get('commit', 'not noted')} |"
     for name, one in found.items())
-page.write_text(f"""# Parsers, fed with anything
+page.write_text(f"""# Fuzzing of parsers
 
 Written by `scripts/fuzzing.sh`. Everything that reads from outside is a target in `tests/fuzzing`: a function that is given bytes, says whether it
 took them, and panics where a promise is broken (what is read can be told again, a path stays in its folder, a refusal has a text). The inputs are
