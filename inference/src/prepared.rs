@@ -1,22 +1,22 @@
-//! Records as a model reads them: their values behind one another, in the very buffers that are then run.
+//! Prepared records: their values one after another, in the buffers that the model then reads.
 use crate::tensor::TensorData;
 
-/// A record's values as the model reads them, one for each input of the manifest.
+/// A record's values as the model reads them, one entry per input of the manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreparedRow(pub(crate) Vec<TensorData>);
 
-/// Several records. Made by [`crate::model::Model::no_rows`]; what was allocated for a batch serves the next one.
+/// Several records. Made by [`crate::model::Model::no_rows`]; the buffers are reused for the next batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreparedRows {
     /// The values of all records, for each input of the manifest.
     pub(crate) inputs: Vec<TensorData>,
-    /// Where each record ends in each input: all inputs of the first record, then of the second.
+    /// End of each record in each input: all inputs of the first record, then of the second.
     ends: Vec<usize>,
     rows: usize,
 }
 
 impl PreparedRows {
-    /// No records yet, for inputs of these types.
+    /// Creates it without records, for inputs of these types.
     pub(crate) fn new(inputs: Vec<TensorData>) -> Self {
         Self { inputs, ends: Vec::new(), rows: 0 }
     }
@@ -26,24 +26,24 @@ impl PreparedRows {
         self.rows
     }
 
-    /// Whether there is none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Forgets all records and keeps what was allocated.
+    /// Removes all records and keeps the buffers.
     pub fn clear(&mut self) {
         self.ends.clear();
         self.rows = 0;
         self.cut();
     }
 
-    /// Where record `row` begins in input `input`.
+    /// Start of record `row` in input `input`.
     fn start(&self, row: usize, input: usize) -> usize {
         if row == 0 { 0 } else { self.ends[(row - 1) * self.inputs.len() + input] }
     }
 
-    /// One of them, copied.
+    /// Copies a record.
     ///
     /// # Panics
     /// If there is no such record.
@@ -59,18 +59,18 @@ impl PreparedRows {
         )
     }
 
-    /// Values behind the last whole record, of input `input`.
+    /// Number of values after the last whole record, in input `input`.
     pub(crate) fn unfinished(&self, input: usize) -> usize {
         self.inputs[input].len() - self.start(self.rows, input)
     }
 
-    /// What was appended since the last record is a record.
+    /// Makes a record of the values appended since the last one.
     pub(crate) fn finish(&mut self) {
         self.ends.extend(self.inputs.iter().map(TensorData::len));
         self.rows += 1;
     }
 
-    /// Takes away what was appended since the last record.
+    /// Removes the values appended since the last record.
     pub(crate) fn cut(&mut self) {
         for input in 0..self.inputs.len() {
             let end = self.start(self.rows, input);

@@ -1,4 +1,4 @@
-//! The operators of an ONNX file, as far as known faults of backends need them.
+//! The operators of an ONNX file, as far as the checks for known faults of backends need them.
 use crate::wire::{FieldValue, Fields, WireError};
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 pub(super) const INT64: i64 = 7;
 /// See [`INT64`].
 pub(super) const BOOL: i64 = 9;
-/// Deeper graphs within graphs are not looked into.
+/// Largest nesting of graphs that is read.
 const DEEPEST: usize = 16;
 
 /// An operator.
@@ -15,9 +15,9 @@ pub(super) struct Node {
     pub(super) operator: String,
     /// Its name in the file, which may be empty.
     name: String,
-    /// Whether it is of ONNX's own set of operators.
+    /// Whether it belongs to ONNX's standard set of operators.
     pub(super) is_standard: bool,
-    /// Whether it stands in the body of a loop or condition.
+    /// Whether it is in the body of a loop or condition.
     pub(super) is_inner: bool,
     /// Names of the values it reads; empty for one that is left out.
     pub(super) inputs: Vec<String>,
@@ -35,17 +35,17 @@ impl Node {
         self.texts.get(attribute).map(String::as_str)
     }
 
-    /// How messages name it.
+    /// Its name in messages.
     pub(super) fn called(&self) -> String {
         let name = if self.name.is_empty() { self.outputs.first() } else { Some(&self.name) };
         format!("{} `{}`", self.operator, name.map_or("", String::as_str))
     }
 }
 
-/// Numbers that the file holds: weights and `Constant` operators.
+/// Constant numbers in the file: weights and `Constant` operators.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// The least and the largest, of int64 ones that lie in the file itself.
+    /// The least and the largest, for int64 constants in the file itself.
     pub(super) range: Option<(i64, i64)>,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct Held {
 pub(super) struct Graph {
     /// Version of the standard set of operators.
     pub(super) opset: i64,
-    /// In the order of the file, those of bodies too.
+    /// In the order of the file, including those of bodies.
     pub(super) nodes: Vec<Node>,
     pub(super) held: HashMap<String, Held>,
     pub(super) outputs: Vec<String>,
 }
 
-/// The operators of a file.
+/// Reads the operators of a file.
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, WireError> {
     let mut graph = Graph::default();
     for field in Fields::of(bytes) {

@@ -1,4 +1,4 @@
-//! Operators that backends are known to compute otherwise than the ONNX standard says: one list for all of them. A model with such an
+//! Operators that backends are known to compute differently from the ONNX standard, in one list. A model with such an
 //! operator is refused, with the operator and the reason; another backend of its manifest may compute it.
 use super::graph::{BOOL, Graph, Node};
 use super::{ranges, rten};
@@ -9,11 +9,11 @@ struct Fault {
     backend: &'static str,
     /// The operators that have it.
     operators: &'static [&'static str],
-    /// Why this one, in this file, is computed otherwise; `None` where it is not.
+    /// Returns the reason why this operator is affected in this file, if it is.
     why: fn(&Node, &Graph) -> Option<String>,
 }
 
-/// All of them, for the pinned version of rten and any version of ONNX Runtime that is accepted (none is known there).
+/// All known faults, for the pinned version of rten and any accepted version of ONNX Runtime (which has none).
 const FAULTS: &[Fault] = &[
     Fault { backend: rten::NAME, operators: &["Softmax", "LogSoftmax", "Hardmax"], why: old_softmax },
     Fault { backend: rten::NAME, operators: &["Resize"], why: cubic },
@@ -26,7 +26,8 @@ const FAULTS: &[Fault] = &[
     Fault { backend: rten::NAME, operators: &["NonMaxSuppression"], why: suppression },
 ];
 
-/// Why a backend must not run the model. `inputs`: the least and the largest of its integer inputs, at their smallest.
+/// Returns the reason why a backend must not run the model. `inputs`: the least and the largest of its integer inputs, at
+/// their smallest.
 pub(super) fn refused(backend: &str, graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> Option<String> {
     let of = |node: &Node| {
         let known = FAULTS.iter().filter(|fault| fault.backend == backend);
@@ -45,21 +46,20 @@ pub(super) fn refused(backend: &str, graph: &Graph, inputs: &HashMap<String, (i6
     })
 }
 
-/// A Softmax whose axis is the last one, or else the backend computes another function: which it is shows in the rank of
-/// what it gives.
+/// A Softmax that is correct only if its axis is the last one, which the rank of its output shows.
 pub(super) struct Doubtful {
-    /// The value it gives.
+    /// Its output value.
     pub(super) output: String,
-    /// How messages name it.
+    /// Its name in messages.
     called: String,
     opset: i64,
-    /// The axis from which on everything counts together.
+    /// The first of the axes that the standard takes together.
     axis: usize,
     is_explicit: bool,
 }
 
 impl Doubtful {
-    /// Why the operator is computed otherwise, from the shape of what it gives.
+    /// Returns the reason why the operator is affected, given the shape of its output.
     pub(super) fn why(&self, shape: &[usize]) -> Option<String> {
         let together = shape.get(self.axis + 1..).unwrap_or_default();
         let is_same =
@@ -74,7 +74,7 @@ impl Doubtful {
     }
 }
 
-/// The operators whose meaning depends on a rank, which the file need not say.
+/// Returns the operators whose meaning depends on a rank, which the file may omit.
 pub(super) fn doubtful(graph: &Graph) -> Vec<Doubtful> {
     let old = graph.nodes.iter().filter(|node| {
         graph.opset < 13
@@ -95,7 +95,7 @@ pub(super) fn doubtful(graph: &Graph) -> Vec<Doubtful> {
     old.filter_map(doubtful).collect()
 }
 
-/// Negative axes are counted from the end, so that the rank does not matter; within a body no shape is seen.
+/// Negative axes count from the end, so the rank does not matter; within a body shapes are unknown.
 fn old_softmax(node: &Node, graph: &Graph) -> Option<String> {
     let axis = node.integer("axis").unwrap_or(1);
     let is_sure = axis < -1 || node.is_inner && axis != -1;
@@ -117,7 +117,7 @@ fn suppression(_node: &Node, _graph: &Graph) -> Option<String> {
     )
 }
 
-/// Operators that give floats whatever they read.
+/// Operators that return floats for any input.
 const OF_FLOATS: &[&str] = &[
     "AveragePool",
     "BatchNormalization",
@@ -134,7 +134,7 @@ const OF_FLOATS: &[&str] = &[
     "Tanh",
 ];
 
-/// A cast to truth values keeps the whole part of a number, so that 0.5 is false.
+/// A cast to bool truncates first, so 0.5 becomes false.
 fn truth_of_floats(node: &Node, graph: &Graph) -> Option<String> {
     let from = node.inputs.first()?;
     let maker = graph.nodes.iter().find(|other| other.outputs.contains(from))?;

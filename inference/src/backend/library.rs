@@ -1,4 +1,4 @@
-//! Where libraries that are loaded at run time may be.
+//! Search for libraries that are loaded at run time.
 use std::path::{Path, PathBuf};
 use tidemill_machine::places::folders_of_programs_and_libraries;
 pub use tidemill_machine::places::{cache_folder, unheeded_cache_folder};
@@ -6,7 +6,7 @@ pub use tidemill_machine::places::{cache_folder, unheeded_cache_folder};
 /// A library by the names of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Library {
-    /// What its file names begin with: `libhighs` for `libhighs.so.1.15.1`.
+    /// Prefix of its file names: `libhighs` for `libhighs.so.1.15.1`.
     pub stem: &'static str,
     /// Environment variables that name the library file, strongest first.
     pub variables: &'static [&'static str],
@@ -18,7 +18,7 @@ pub const ONNXRUNTIME: Library =
 /// HiGHS, which solves the programs of the exact planner.
 pub const HIGHS: Library = Library { stem: "libhighs", variables: &["TIDEMILL_HIGHS"] };
 
-/// What a search gave.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A variable names this file; nothing else may be used.
@@ -32,15 +32,15 @@ pub enum Found {
     Searched {
         /// The files.
         candidates: Vec<PathBuf>,
-        /// The folders that were looked into.
+        /// The folders searched.
         folders: Vec<PathBuf>,
     },
 }
 
-/// Looks for a library: its variables, `.tidemill/lib` of `directory`, of the current directory and of
-/// the folders above each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`),
-/// the folder of the program and the `lib` and `lib/tidemill` beside it, `LD_LIBRARY_PATH`, and the system's
-/// folders. In a folder, newer versions come first.
+/// Searches a library: its variables, `.tidemill/lib` of `directory`, of the current directory and of the folders above
+/// each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`), the folder of the program and
+/// the `lib` and `lib/tidemill` beside it, `LD_LIBRARY_PATH`, and the system's folders. In a folder, newer versions come
+/// first.
 pub fn find(library: &Library, directory: &Path) -> Found {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     for name in library.variables {

@@ -9,9 +9,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a library that may panic. A panic comes back as text and is not printed: whoever reports the error names the model
-/// and the backend, which the message of the default hook cannot. The values that `call` borrows have to be usable after a
-/// panic.
+/// Calls a library that may panic. A panic is returned as text and not printed: the caller's error names the model and the
+/// backend, which the message of the default hook cannot. Values borrowed by `call` must be usable after a panic.
 ///
 /// # Errors
 /// The text of a panic.
@@ -23,7 +22,7 @@ pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|payload| format!("its library ended in a panic: {}", text(payload.as_ref())))
 }
 
-/// Wraps the hook of the process once; only panics inside of [`caught`] are kept from it.
+/// Wraps the hook of the process once; only panics inside of [`caught`] are hidden from it.
 fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,29 +1,29 @@
-//! Where a backend that computes int64 in 32 bits gives other integers than the standard.
+//! Checks whether a backend that computes int64 in 32 bits would give other integers than the standard.
 //!
-//! Integers are followed from where they begin (inputs, constants, casts) through arithmetic, with the least and the largest
-//! that they can be. Counts (shapes, positions) are taken to fit: a tensor with more elements does not fit into memory. The
-//! bodies of loops and conditions, and operators that are not named here, are not followed: nothing is known of their
-//! integers.
+//! Integers are tracked from their origin (inputs, constants, casts) through arithmetic, with the least and the largest
+//! possible value. Counts (shapes, positions) are assumed to fit: a tensor with more elements does not fit into memory.
+//! Bodies of loops and conditions, and operators not listed here, are not tracked: their integers are unknown.
 use super::graph::{BOOL, Graph, INT64, Node};
 use std::collections::HashMap;
 
 const LEAST: f64 = i32::MIN as f64;
 const MOST: f64 = i32::MAX as f64;
-/// As many values a sum is taken to have.
+/// Assumed number of terms of a sum.
 const TERMS: f64 = 65_536.0;
 
 /// Bounds of the integers in a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Known {
-    /// It follows from shapes and constants alone.
+    /// Derived from shapes and constants alone.
     Count,
-    /// Integers from the first to the second; infinite for a cast of any floats, which stops at the limits.
+    /// Integers in this range; infinite for a cast of any floats, which saturates.
     Between(f64, f64),
-    /// Integers that the standard holds in 32 bits or fewer; they are not followed through arithmetic.
+    /// Integers that the standard stores in 32 bits or fewer; not tracked through arithmetic.
     Narrow,
 }
 
-/// Why the model must not run: it holds integers beyond 32 bits, or may compute some with the smallest inputs, which are given.
+/// Returns the reason why the model must not run: it has integers beyond 32 bits, or may compute some with the given
+/// smallest inputs.
 pub(super) fn refused(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> Option<String> {
     let is_beyond = |(_, held): &(&String, &super::graph::Held)| {
         held.range.is_some_and(|(least, most)| i32::try_from(least).is_err() || i32::try_from(most).is_err())
@@ -39,7 +39,7 @@ pub(super) fn refused(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> Op
     overflow(graph, inputs)
 }
 
-/// Why a run must not begin with integer inputs from the least to the largest, by name.
+/// Returns the reason why a run must not start with integer inputs in these ranges, by name.
 pub(super) fn overflow(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> Option<String> {
     let mut known: HashMap<&str, Known> = HashMap::new();
     for (name, held) in &graph.held {
@@ -66,8 +66,8 @@ pub(super) fn overflow(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> O
     None
 }
 
-/// Whether the numbers are only limits, of which the largest that 32 bits hold means the same: the ends of a Slice, the
-/// bounds of a Clip.
+/// Whether the numbers are only limits, for which the largest 32-bit number is equivalent: the ends of a Slice, the bounds
+/// of a Clip.
 fn is_bound(graph: &Graph, value: &str, depth: usize) -> bool {
     let passes = ["Concat", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Cast", "Gather"];
     depth < 16
@@ -80,7 +80,7 @@ fn is_bound(graph: &Graph, value: &str, depth: usize) -> bool {
         })
 }
 
-/// Bounds of the integers that an operator gives; an error where they are beyond 32 bits.
+/// Returns the bounds of an operator's integers; an error if they exceed 32 bits.
 fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Option<Known>, String> {
     use Known::{Between, Count};
     let read = |place: usize| node.inputs.get(place).and_then(|name| known.get(name.as_str())).copied();
@@ -137,7 +137,7 @@ fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Op
             false => (all.into_iter().fold(f64::MAX, f64::min), all.into_iter().fold(f64::MIN, f64::max)),
         }
     };
-    // A count beside integers of data is not followed further: how large it is is not known here.
+    // A count combined with integers of data is not tracked further: its size is unknown here.
     match (node.operator.as_str(), ends(0), ends(1)) {
         ("Add", Some(a), Some(b)) => within(a.0 + b.0, a.1 + b.1),
         ("Sub", Some(a), Some(b)) => within(a.0 - b.1, a.1 - b.0),
@@ -148,7 +148,7 @@ fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Op
         ("Neg" | "Abs" | "Div" | "Mod", Some(a), _) => {
             let most = a.0.abs().max(a.1.abs());
             let least = if node.operator == "Abs" { 0.0 } else { -most };
-            // The one integer without a counterpart in 32 bits is not worth a refusal where only a limit is known.
+            // If only a limit is known, the one integer without a 32-bit counterpart is no reason for a refusal.
             if most.is_finite() {
                 Ok(Some(Between(least.max(LEAST), most.min(MOST))))
             } else {

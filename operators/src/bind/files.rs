@@ -1,4 +1,4 @@
-//! No two things of a workflow write one file, and nothing writes a file that the workflow reads.
+//! Checks that no two parts of a workflow write one file, and that none writes a file that the workflow reads.
 use crate::api::BoundSink;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -7,10 +7,10 @@ use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
-/// A file and who uses it.
+/// A file and its user.
 struct Use {
     file: PathBuf,
-    /// What the file system calls it; a second name of the same file (a hard link) has the same.
+    /// Device and inode number, which hard links to one file share.
     number: Option<(u64, u64)>,
     who: String,
 }
@@ -22,7 +22,7 @@ impl Use {
     }
 }
 
-/// Files in use; the first use of each is the one that is told.
+/// Files in use; the first use of each is reported.
 #[derive(Default)]
 struct Uses {
     who: Vec<String>,
@@ -44,11 +44,11 @@ impl Uses {
         self.files.entry(used.file).or_insert(place);
     }
 
-    /// Who would find a file changed once `new` is written.
+    /// Returns the user of a file that writing `new` would change.
     fn hit_by(&self, new: &Use) -> Option<&str> {
         let same = self.files.get(&new.file);
         let linked = new.number.and_then(|number| self.numbers.get(&number));
-        // What lies in a folder that a source reads is its input.
+        // Files in a source's folder are its input.
         let around = new.file.parent().and_then(|folder| self.folders.get(folder));
         let first = [same, linked, around].into_iter().flatten().min()?;
         Some(&self.who[*first])
@@ -62,8 +62,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Everything that is read: the workflow itself, what sources name as `path`, manifests and the files beside
-    /// them, ground truth.
+    /// Collects everything that is read: the workflow itself, `path` of sources, manifests and the files beside them,
+    /// ground truth.
     pub(super) fn of(workflow: &Workflow) -> Self {
         let mut read = Uses::default();
         let mut add = |path: &Path, who: String| read.add(Use::of(path, who));
@@ -79,7 +79,7 @@ impl Files {
             for variant in &operator.variants {
                 let manifest = workflow.resolve(&variant.value);
                 add(&manifest, format!("it is a model of `{}`", operator.id));
-                // What is wrong with a manifest is told where the model is loaded.
+                // Mistakes in a manifest are reported when the model is loaded.
                 for file in Manifest::load(&manifest).iter().flat_map(Manifest::files) {
                     let file = manifest.with_file_name(file);
                     add(&file, format!("it belongs to a model of `{}`", operator.id));
@@ -94,10 +94,10 @@ impl Files {
         Self { read, written: Uses::default() }
     }
 
-    /// Takes note that `who` writes a file.
+    /// Records that `who` writes a file.
     pub(super) fn write(&mut self, path: &Path, who: &str, span: &Span, errors: &mut Diagnostics) {
         let new = Use::of(path, who.to_owned());
-        // A device or a pipe is no place where one thing replaces another.
+        // Writing to a device or a pipe replaces nothing.
         if std::fs::metadata(&new.file).is_ok_and(|file| !file.is_file()) {
             return;
         }
@@ -115,11 +115,11 @@ impl Files {
     }
 }
 
-/// Checks that files written beside those of a workflow (a report, a log) are none that it reads or writes, nor one
-/// of those `read` beside (a plan, a log).
+/// Checks that files written beside those of a workflow (a report, a log) differ from those that it reads or writes, and
+/// from the further files in `read` (a plan, a log).
 ///
 /// # Errors
-/// `E0611`, for each that is.
+/// `E0611`, for each conflict.
 pub fn check_written(
     workflow: &Workflow,
     sinks: &BTreeMap<String, BoundSink>,
@@ -145,7 +145,7 @@ pub fn check_written(
     errors.into_result(())
 }
 
-/// Device and number of a file that is there.
+/// Device and inode number of an existing file.
 #[cfg(unix)]
 fn number(file: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -158,7 +158,7 @@ fn number(_: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// The file behind a path, links followed, also where it does not exist yet.
+/// Resolves links in a path, also if the file does not exist yet.
 fn real(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;

@@ -1,9 +1,9 @@
-//! More than one mistake at a time: what else is wrong with options besides keys that do not exist.
+//! Reports several mistakes at once: errors in options beside unknown keys.
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::value::{Node, Value};
 
-/// Binds with these options. If all that is wrong are unknown keys, binds once more without them, only to report what
-/// is wrong with the others too, such as a missing file.
+/// Binds with these options. If the only errors are unknown keys, binds once more without them, to report further errors
+/// such as a missing file.
 pub(super) fn bind<T>(
     options: &Value,
     bind: impl Fn(&Value) -> Result<T, Diagnostics>,

@@ -1,11 +1,11 @@
-//! Sources that can be read only once (standard input, pipes, devices) are asked for no more than that.
+//! Checks that sources that can be read only once (standard input, pipes, devices) are not read again.
 use crate::api::BoundSource;
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::{OnPanic, Source, Workflow};
 
-/// Reports what would read a stream again: `repeat`, another source, a restart.
+/// Reports settings that would read a stream again: `repeat`, another source, a restart.
 pub(super) fn check(workflow: &Workflow, bound: &BTreeMap<String, BoundSource>, errors: &mut Diagnostics) {
     let streams = workflow.sources.iter().filter_map(|source| {
         let stream = bound.get(&source.id.value)?.stream.as_deref()?;
@@ -39,7 +39,7 @@ pub(super) fn check(workflow: &Workflow, bound: &BTreeMap<String, BoundSource>, 
     }
 }
 
-/// Where the workflow says what is read.
+/// Position of the input in the workflow.
 fn place(source: &Source) -> Span {
     source.options.get("path").map_or_else(|| source.id.span.clone(), |path| path.span.clone())
 }

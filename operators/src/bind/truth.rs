@@ -1,4 +1,4 @@
-//! Right answers of a sink: which columns are compared, and what the file says of them.
+//! Ground truth of a sink: the compared columns, and the content of the file.
 use crate::api::GroundTruth;
 use crate::ground_truth;
 use crate::kind::{EndContext, InputPort};
@@ -10,7 +10,7 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::types::ColumnType;
 use tidemill_spec::workflow::{self, Compare, Sink, Workflow};
 
-/// The scoring of a sink's rows. Where it is only checked, the answers are not read.
+/// Returns the scoring of a sink's rows. The answers are read only when it is opened.
 pub(super) fn bind(
     context: &EndContext<'_>,
     sink: &Sink,
@@ -44,7 +44,7 @@ pub(super) fn bind(
     }
 }
 
-/// Checks that the stream has what is compared.
+/// Checks that the stream has the compared columns.
 fn columns(sink: &Sink, truth: &workflow::GroundTruth, port: &InputPort, errors: &mut Diagnostics) {
     let by_characters = truth.compare == Compare::Characters;
     let scored = |t: &ColumnType| match t {
@@ -83,7 +83,7 @@ struct Truth {
     texts: Option<Arc<TextTruth>>,
 }
 
-/// Checks what needs no look at the file; what is wrong with it, and how to fix it.
+/// Checks the settings without the file; an error is a message with advice.
 fn check_options(truth: &workflow::GroundTruth) -> Result<(), (String, &'static str)> {
     let is_by_characters = truth.compare == Compare::Characters;
     if truth.boxes.is_some() && is_by_characters {
@@ -101,7 +101,7 @@ fn check_options(truth: &workflow::GroundTruth) -> Result<(), (String, &'static 
     Ok(())
 }
 
-/// Reads a ground truth; what is wrong with it, and how to fix it.
+/// Reads a ground truth; an error is a message with advice.
 fn read_truth(
     path: &std::path::Path,
     truth: &workflow::GroundTruth,
@@ -128,7 +128,7 @@ fn read_truth(
     }
 }
 
-/// Whether a source that starts again at its end sends to `id`, itself or through operators.
+/// Whether a repeating source sends to `id`, directly or through operators.
 fn repeats(workflow: &Workflow, id: &str) -> bool {
     let mut waiting = vec![id];
     let mut seen = BTreeSet::new();
