@@ -1,12 +1,12 @@
-//! Checkpoints that outlive the process: what another process needs to continue the run.
+//! Checkpoints that outlive the process: the data with which another process continues the run.
 //!
-//! A checkpoint is of one epoch: everything before it is durable in all sinks. It has the past of every stateful stage up to
-//! that epoch (a snapshot and the calls since, of which only the new ones are written), where every source stood, and what every
-//! sink had committed at just that epoch, however far it has come since: whoever continues takes back what is behind, so that
-//! what is repeated from the checkpoint on comes out once. Only of a sink that takes nothing back there is what it has committed by
-//! now, which may be more: it drops the rows of epochs that it knows. Nothing is written on the threads of the slots.
+//! A checkpoint is of one epoch: everything before it is durable in all sinks. It has the history of every stateful stage
+//! up to that epoch (a snapshot and the calls since, only new ones are written), the position of every source, and the
+//! committed state of every sink at exactly that epoch, however far the sink has come since. The continuing process undoes
+//! later commits, so rows repeated from the checkpoint on come out once. A sink that cannot undo has its present commit
+//! there, which may be later: it drops the rows of known epochs. Nothing is written on the threads of the slots.
 //!
-//! Repeating needs sources that can be read again and epochs that depend on the records alone ([`crate::Cut`]).
+//! Repetition needs sources that can be read again and epochs that depend on the records alone ([`crate::Cut`]).
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
 use crate::store::{Call, EpochLog};
@@ -22,44 +22,44 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_operators::api::{OperatorError, Stateful};
 
-/// Keeps checkpoints, one after the other.
+/// Stores checkpoints, one after the other.
 pub trait CheckpointWriter: Send {
-    /// Makes a checkpoint durable; the one before may be forgotten when this returns.
+    /// Makes a checkpoint durable; the previous one may be dropped when this returns.
     ///
     /// # Errors
-    /// Why it cannot be written, and what to do. The one before must still hold; the run tries again for a while.
+    /// The reason why it cannot be written, with advice. The previous one must remain valid; the run retries for a while.
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String>;
-    /// What the last call of [`CheckpointWriter::write`], however it ended, means for the journals of sources that other machines
-    /// read, by source.
+    /// Returns the orders of the last call of [`CheckpointWriter::write`], successful or not, for the journals of sources
+    /// that other machines read, by source.
     fn journals(&mut self) -> BTreeMap<String, JournalOrder> {
         BTreeMap::new()
     }
-    /// Reads the last checkpoint again, for a host that is started again while the others go on.
+    /// Reads the last checkpoint again, for a restarted host while the others continue.
     ///
     /// # Errors
-    /// Why it cannot be read, and what to do.
+    /// The reason why it cannot be read, with advice.
     fn past(&mut self) -> Result<Past, String> {
         Err("what keeps the checkpoints of this run cannot read them".to_owned())
     }
 }
 
-/// What becomes of the journal of a source, on the machine that reads it.
+/// Order for the journal of a source, on the machine that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JournalOrder {
-    /// No checkpoint needs what is before this place in it; the stream is read on.
+    /// No checkpoint needs the journal before this position; the stream is read on.
     Release(u64),
-    /// Nothing more is taken from the stream: for too long no checkpoint could be written.
+    /// Stop reading the stream: no checkpoint could be written for too long.
     Hold,
-    /// Nobody goes back to where it would be needed.
+    /// Drop the journal: no process will need it.
     Forget,
 }
 
-/// Follows such orders, by source.
+/// Carries out such orders, by source.
 pub type FollowJournals = Arc<dyn Fn(&BTreeMap<String, JournalOrder>) + Send + Sync>;
 
 /// A run that another process can continue.
 pub struct Durability {
-    /// Takes the checkpoints.
+    /// Writes the checkpoints.
     pub writer: Box<dyn CheckpointWriter>,
     /// The checkpoint to continue from.
     pub past: Option<Past>,
@@ -67,12 +67,13 @@ pub struct Durability {
     pub interval: Duration,
 }
 
-/// What is new since the checkpoint before.
+/// Changes since the previous checkpoint.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Everything before this epoch is durable; [`crate::frame::CLOSED`]: the run has come to its end, and only its sinks are to be closed.
+    /// Everything before this epoch is durable; [`crate::frame::CLOSED`]: the run has ended, and only its sinks are to be
+    /// closed.
     pub epoch: Epoch,
-    /// Engine time since the run began, the time between two processes left out.
+    /// Engine time since the run started, without the time between two processes.
     pub elapsed: Nanoseconds,
     /// The sinks are closed too: there is nothing to continue.
     pub is_complete: bool,
@@ -88,12 +89,12 @@ pub struct Checkpoint {
     pub restarts: u64,
 }
 
-/// What has become of the state of a stage.
+/// Change of the state of a stage.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StageChange {
-    /// A new state "all of the epochs before this one", in place of all that was written before.
+    /// A new state "all of the epochs before this one", replacing everything written before.
     pub snapshot: Option<(Epoch, Arc<Vec<u8>>)>,
-    /// Calls of the epochs `from..upto`, which follow the snapshot or what was written before; opaque.
+    /// Calls of the epochs `from..upto`, which follow the snapshot or the earlier calls; opaque.
     pub calls: Vec<u8>,
     /// See `calls`.
     pub from: Epoch,
@@ -101,25 +102,25 @@ pub struct StageChange {
     pub upto: Epoch,
 }
 
-/// What a sink has committed.
+/// Committed state of a sink.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkPast {
-    /// All epochs before it.
+    /// All earlier epochs are committed.
     pub committed: Epoch,
-    /// Rows, of all processes.
+    /// Number of rows, of all processes.
     pub rows: u64,
-    /// What the sink continues from; none: it cannot be continued, and repeats what it has given since.
+    /// Token with which the sink continues; `None`: it cannot be continued, and repeats later rows.
     pub token: Option<Vec<u8>>,
 }
 
-/// The dead letters that were written.
+/// Written dead letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LettersPast {
-    /// Those of all epochs before this one.
+    /// Letters of all epochs before this one.
     pub epoch: Epoch,
-    /// What the writer continues from.
+    /// Token with which the writer continues.
     pub token: Option<Vec<u8>>,
-    /// How many those are, of all processes.
+    /// Their number, of all processes.
     #[serde(default)]
     pub count: u64,
 }
@@ -127,9 +128,9 @@ pub struct LettersPast {
 /// A checkpoint to continue from.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Past {
-    /// As in [`Checkpoint`].
+    /// See [`Checkpoint`].
     pub epoch: Epoch,
-    /// As in [`Checkpoint`].
+    /// See [`Checkpoint`].
     pub elapsed: Nanoseconds,
     /// By instance of a stateful stage.
     pub stages: BTreeMap<String, StagePast>,
@@ -137,11 +138,11 @@ pub struct Past {
     pub sources: BTreeMap<String, EpochLog>,
     /// By sink.
     pub sinks: BTreeMap<String, SinkPast>,
-    /// Dead letters; its token is for whoever makes the writer.
+    /// Dead letters; its token is for the caller that makes the writer.
     pub letters: LettersPast,
 }
 
-/// The past of a stage, put together from its changes.
+/// The history of a stage, assembled from its changes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StagePast {
     /// The newest snapshot.
@@ -150,14 +151,14 @@ pub struct StagePast {
     pub calls: Vec<Vec<u8>>,
 }
 
-/// What is written in front of calls.
+/// Header of calls.
 #[derive(Serialize, Deserialize)]
 enum Head {
-    /// Calls in order; their rows follow, in streams of so many bytes.
+    /// Calls in order; their rows follow, in streams of these lengths in bytes.
     Calls { calls: Vec<Called>, streams: Vec<usize> },
-    /// One call, as versions before wrote it; its rows follow.
+    /// One call in the format of earlier versions; its rows follow.
     Apply { epoch: Epoch, port: usize, bytes: usize },
-    /// As above, without rows.
+    /// One call in that format, without rows.
     Advance { epoch: Epoch, watermark: i64 },
 }
 
@@ -175,16 +176,16 @@ enum Called {
     },
 }
 
-/// Replaces the state of an operator by a snapshot. Whoever kept it may have it damaged: where the operator, or what reads columns for it, panics
-/// at it, that is an error too. The operator is of no use afterwards.
+/// Replaces the state of an operator by a snapshot, which may be damaged: a panic of the operator, or of the column reader,
+/// is an error too. The operator is unusable afterwards.
 pub(crate) fn restore(operator: &mut dyn Stateful, snapshot: &[u8]) -> Result<(), OperatorError> {
     catch_unwind(AssertUnwindSafe(|| operator.restore(snapshot))).unwrap_or_else(|_| {
         Err(OperatorError::new("the snapshot is damaged: start the run from the beginning"))
     })
 }
 
-/// Calls as bytes: a line of JSON, then their rows as Arrow IPC streams, one for each schema: a schema takes more bytes than a
-/// few rows. What several calls of this function give may stand one behind the other.
+/// Encodes calls: a line of JSON, then their rows as Arrow IPC streams, one per schema, because a schema takes more bytes
+/// than a few rows. Several results may be concatenated.
 pub(crate) fn encode(calls: &[(Epoch, Call)]) -> Result<Vec<u8>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("a call cannot be written: {error}");
     if calls.is_empty() {
@@ -230,16 +231,16 @@ fn cut_off() -> String {
     damaged(&"they are cut off")
 }
 
-/// The stream of so many bytes that stands in front.
+/// Returns the stream of this length at the front.
 fn rows_of<'a>(left: &mut &'a [u8], bytes: usize) -> Result<StreamReader<Cursor<&'a [u8]>>, String> {
     let (rows, rest) = left.split_at_checked(bytes).ok_or_else(cut_off)?;
     *left = rest;
     StreamReader::try_new(Cursor::new(rows), None).map_err(|error| damaged(&error))
 }
 
-/// The calls that [`encode`] wrote.
+/// Decodes the calls that [`encode`] wrote.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Epoch, Call)>, String> {
-    // Arrow checks what it reads, but not everywhere: what it panics at is damaged too.
+    // Arrow checks its input, but not everywhere: input that makes it panic is damaged too.
     catch_unwind(|| decode_calls(bytes)).unwrap_or_else(|_| Err(damaged(&"their rows are none")))
 }
 
@@ -277,7 +278,7 @@ fn decode_calls(bytes: &[u8]) -> Result<Vec<(Epoch, Call)>, String> {
     Ok(all)
 }
 
-/// Calls as this version writes them, for tests that change them.
+/// Calls encoded by this version, for tests that mutate them.
 pub(crate) fn example() -> Result<Vec<u8>, String> {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "", "three words here"]));
@@ -310,7 +311,7 @@ mod tests {
             let found = decode(&bytes[..cut]).map_or(0, |calls| calls.len());
             assert!(found < calls.len(), "{cut} bytes");
         }
-        // Objects of several checkpoints are put together.
+        // Objects of several checkpoints are concatenated.
         let twice = [bytes.as_slice(), &bytes].concat();
         assert_eq!(decode(&twice).expect("decodes").len(), 2 * calls.len());
     }
@@ -324,7 +325,7 @@ mod tests {
         assert!((bytes(101) - bytes(1)) / 100 * 3 < bytes(1) * 2, "{} and {} bytes", bytes(1), bytes(101));
     }
 
-    /// A state of the version before.
+    /// A state of an earlier version.
     #[test]
     fn calls_that_stand_one_by_one_are_read() {
         let row: ArrayRef = Arc::new(Int64Array::from(vec![7]));

@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 
 pub use crate::frame::Nanoseconds;
 
-/// Where a run takes its time from.
+/// Source of a run's time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Nanoseconds;
-    /// How long to sleep in real time until `deadline`; `None`: only [`Waker`]s end the wait.
+    /// Returns the real time to sleep until `deadline`; `None`: only [`Waker`]s end the wait.
     fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration>;
-    /// How many times slower than real time it runs.
+    /// Factor by which it is slower than real time.
     fn dilation(&self) -> f64 {
         1.0
     }
-    /// Has `waker` woken whenever time jumps; clocks that run by themselves need not.
+    /// Registers `waker` for jumps of time; clocks that run by themselves need not.
     fn on_jump(&self, _waker: &Arc<Waker>) {}
 }
 
@@ -39,13 +39,13 @@ pub struct WallClock {
     wrong: ClockError,
 }
 
-/// By how much a clock is wrong; for tests of what comes of it.
+/// Error of a clock, for tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[doc(hidden)]
 pub struct ClockError {
-    /// At its start it is so much ahead.
+    /// Offset at its start.
     pub ahead: Nanoseconds,
-    /// It runs so much faster than it should: 0.0001 are 100 ppm.
+    /// Relative drift: 0.0001 are 100 ppm.
     pub drift: f64,
 }
 
@@ -56,7 +56,7 @@ impl WallClock {
         Self { zero: Instant::now(), wrong: ClockError::default() }
     }
 
-    /// A clock that is wrong.
+    /// Creates a clock with an error.
     pub(crate) fn wrong(wrong: ClockError) -> Self {
         Self { wrong, ..Self::new() }
     }
@@ -108,7 +108,7 @@ impl Clock for DilatedClock {
     }
 }
 
-/// A clock that can be set to the time of a run that goes on, once, before anything has happened by it.
+/// A clock that can be set to the time of a continued run, once, before its first use.
 #[derive(Debug)]
 pub(crate) struct AdjustedClock {
     inner: Arc<dyn Clock>,
@@ -121,7 +121,7 @@ impl AdjustedClock {
         Self { inner, shift: AtomicI64::new(0) }
     }
 
-    /// It is `now` in the run.
+    /// Sets the run's time to `now`.
     pub(crate) fn set(&self, now: Nanoseconds) {
         self.shift.store(now - self.inner.now(), Ordering::Release);
     }
@@ -145,7 +145,7 @@ impl Clock for AdjustedClock {
     }
 }
 
-/// Time that moves only when told to; for tests.
+/// Time that moves only on command; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now: Mutex<Nanoseconds>,

@@ -1,5 +1,5 @@
-//! What this side makes of messages whose checksums are right and whose content anybody could have written, for tests that write any.
-//! Each function says whether the message is followed; what is not is refused with a reason.
+//! Entry points for fuzzing: messages with valid checksums and arbitrary content. Each function returns whether the message
+//! is accepted; others are refused with a reason.
 use crate::checkpoint;
 use crate::coordinator::Workers;
 use crate::host::Known;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use tidemill_operators::api::Stateful;
 
-/// The message, where it is one: said again, it is the same.
+/// Decodes a message; encoding and decoding it again gives an equal one.
 fn read<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) -> Option<T> {
     let message: T = decode(bytes).ok()?;
     let again: T = decode(&encode(&message).expect("plain data")).expect("what was written");
@@ -19,7 +19,7 @@ fn read<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) -> Option<T> {
     Some(message)
 }
 
-/// What a host says to the coordinator.
+/// A notice of a host to the coordinator.
 pub fn notice(bytes: &[u8]) -> bool {
     read::<Notice>(bytes).is_some_and(|notice| {
         let workers = Workers::example();
@@ -27,15 +27,16 @@ pub fn notice(bytes: &[u8]) -> bool {
     })
 }
 
-/// What the coordinator says to a host.
+/// An order of the coordinator to a host.
 pub fn order(bytes: &[u8]) -> bool {
     read::<Order>(bytes).is_some_and(|order| Known::example().check(&order).is_ok())
 }
 
-/// What an operator kept, from a state: restored as a run does it. What the operator then tells is restored as the same.
+/// An operator's snapshot from a state, restored as in a run. The snapshot of the restored operator must restore to an
+/// equal state.
 ///
 /// # Panics
-/// What it tells is not restored, or as something else.
+/// Its snapshot is not restored, or to another state.
 pub fn snapshot(make: &dyn Fn() -> Box<dyn Stateful>, bytes: &[u8]) -> bool {
     let mut restored = make();
     if let Err(error) = checkpoint::restore(restored.as_mut(), bytes) {
@@ -49,12 +50,12 @@ pub fn snapshot(make: &dyn Fn() -> Box<dyn Stateful>, bytes: &[u8]) -> bool {
     true
 }
 
-/// A record of a sink, as it comes from a host to be shown.
+/// A sink's record from a host.
 pub fn sample(bytes: &[u8]) -> bool {
     samples::is_record(bytes)
 }
 
-/// Calls of an operator since its last snapshot, from a state: what is read is read again as the same.
+/// Calls of an operator since its last snapshot, from a state: decoded calls can be encoded and decoded to equal ones.
 pub fn calls(bytes: &[u8]) -> bool {
     checkpoint::decode(bytes).is_ok_and(|calls| {
         let again = checkpoint::encode(&calls).and_then(|again| checkpoint::decode(&again));
@@ -63,7 +64,7 @@ pub fn calls(bytes: &[u8]) -> bool {
     })
 }
 
-/// What a side of this version sends, by the function that hears it.
+/// Messages of this version, by the function that reads them.
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let notices = examples::notices().iter().map(|notice| ("notice", encode(notice))).collect::<Vec<_>>();
     let orders = examples::orders().iter().map(|order| ("order", encode(order))).collect::<Vec<_>>();

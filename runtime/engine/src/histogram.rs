@@ -1,24 +1,24 @@
-//! Counts of durations with three digits, in as little memory as there are different ones.
+//! Counts of durations with three digits; memory is proportional to the number of different ones.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Up to here, microseconds, every value has a bucket of its own; above, buckets grow so that none is wider than a
-/// thousandth of its values.
+/// Largest value, in microseconds, with a bucket of its own; above, buckets grow so that none is wider than a thousandth of
+/// its values.
 const EXACT: u64 = 2048;
 /// Buckets for each doubling of the value.
 const PER_DOUBLING: u64 = EXACT / 2;
-/// Neighbouring buckets that are kept together.
+/// Neighbouring buckets that are stored together.
 const BLOCK: u64 = 32;
-/// One hour: what is longer counts as so much.
+/// One hour: longer values count as this.
 const LONGEST: u64 = 3_600_000_000;
 
-/// Microseconds from 1 to one hour. Buckets exist from the first value that falls into them or near them, so a stage that
-/// is never timed takes nothing, and one whose times vary by a factor of a hundred takes less than 60 KiB.
+/// Microseconds from 1 to one hour. Buckets are created near the first value that falls into them, so an unused histogram
+/// takes nothing, and one whose values vary by a factor of a hundred takes less than 60 KiB.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     blocks: BTreeMap<u64, Box<[u64; BLOCK as usize]>>,
     count: u64,
-    /// Of 2^64 microseconds and what is left: not every format has larger numbers.
+    /// In units of 2^64 microseconds and the rest: not every format has larger numbers.
     sum: (u64, u64),
     max: u64,
 }
@@ -35,7 +35,7 @@ fn upper_end(bucket: u64) -> u64 {
 }
 
 impl Histogram {
-    /// Adds `n` times the value `micros`.
+    /// Adds the value `micros` `n` times.
     pub(crate) fn add(&mut self, micros: u64, n: u64) {
         if n == 0 {
             return;
@@ -60,40 +60,40 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What of it is not as it was in `earlier`, a former state of this: blocks that have changed, and all that is not in blocks. Of a
-    /// stage that goes on few blocks change between two looks, and all of them may be kilobytes.
+    /// Returns the changes since `earlier`, a former state of this: changed blocks, and everything outside of blocks. Few
+    /// blocks of a running stage change between two looks, and all of them may be kilobytes.
     pub(crate) fn changed_since(mut self, earlier: &Self) -> Self {
         self.blocks.retain(|block, counts| earlier.blocks.get(block) != Some(counts));
         self
     }
 
-    /// Takes what [`Histogram::changed_since`] gave.
+    /// Applies the result of [`Histogram::changed_since`].
     pub(crate) fn take_changed(&mut self, changed: Self) {
         let Self { blocks, count, sum, max } = changed;
         self.blocks.extend(blocks);
         (self.count, self.sum, self.max) = (count, sum, max);
     }
 
-    /// Whether it can have come from [`Histogram::changed_since`]. Whatever comes of several of these, its counts can be added up.
+    /// Whether it may come from [`Histogram::changed_since`]. The counts of several of these can be added without overflow.
     pub(crate) fn is_sound_part(&self) -> bool {
         let last = bucket(LONGEST) / BLOCK;
         let mut counts = self.blocks.values().flat_map(|counts| counts.iter());
         self.blocks.keys().all(|block| *block <= last)
             && counts.all(|n| *n <= self.count)
-            // All buckets there are, each with as much as this, are a number still.
+            // The sum of all buckets at this limit does not overflow.
             && self.count <= u64::MAX >> 24
             && self.sum.0 <= u64::MAX >> 16
             && self.max <= LONGEST
     }
 
-    /// Whether it can have come from [`Histogram::add`]: its buckets are those of durations, and its counts are a sum.
+    /// Whether it may come from [`Histogram::add`]: its buckets are those of durations, and its counts add up.
     pub(crate) fn is_sound(&self) -> bool {
         let last = bucket(LONGEST) / BLOCK;
         let mut counts = self.blocks.values().flat_map(|counts| counts.iter());
         let sum = counts.try_fold(0u64, |sum, n| sum.checked_add(*n));
         self.blocks.keys().all(|block| *block <= last)
             && sum == Some(self.count)
-            // Many of them can be added up.
+            // Many of them can be added without overflow.
             && self.count <= u64::MAX >> 16
             && self.sum.0 <= u64::MAX >> 16
             && self.max <= LONGEST
@@ -108,7 +108,7 @@ impl Histogram {
         self.sum = ((sum >> 64) as u64, sum as u64);
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -118,25 +118,24 @@ impl Histogram {
         self.exact_sum() as f64
     }
 
-    /// Arithmetic mean, exact, microseconds; 0 where there are none.
+    /// Arithmetic mean, exact, microseconds; 0 without values.
     pub(crate) fn mean(&self) -> f64 {
         self.sum() / self.count.max(1) as f64
     }
 
-    /// The largest value, exact, microseconds; 0 where there are none.
+    /// The largest value, exact, microseconds; 0 without values.
     pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Buckets with something in them: the largest value that falls there (at most the largest there is), and how many,
-    /// ascending.
+    /// Non-empty buckets: the largest value of each (at most the overall maximum), and its count, ascending.
     fn recorded(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.blocks.iter().flat_map(|(block, counts)| (block * BLOCK..).zip(counts.iter()));
         counts.filter(|(_, n)| **n > 0).map(|(bucket, n)| (upper_end(bucket).min(self.max), *n))
     }
 
-    /// The value, microseconds, that a share `percentile` (0..100) of all did not exceed; at most a thousandth too
-    /// large. 0 where there are none.
+    /// The value, microseconds, that a share `percentile` (0..100) of all does not exceed; at most a thousandth too large.
+    /// 0 without values.
     pub(crate) fn percentile(&self, percentile: f64) -> u64 {
         let rank = (percentile * self.count as f64 / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -149,14 +148,14 @@ impl Histogram {
         self.max
     }
 
-    /// How many values are at most `micros`, to a thousandth.
+    /// Number of values that are at most `micros`, to a thousandth.
     pub(crate) fn count_to(&self, micros: u64) -> u64 {
         let last = upper_end(bucket(micros));
         self.recorded().take_while(|(value, _)| *value <= last).map(|(_, n)| n).sum()
     }
 
-    /// What was added since `earlier`, a former state of this: the largest value of each bucket, microseconds, and how
-    /// many more it has, ascending.
+    /// Returns the values added since `earlier`, a former state of this: the largest value of each bucket, microseconds,
+    /// and its additional count, ascending.
     pub(crate) fn since(&self, earlier: &Self) -> Vec<(u64, u64)> {
         let before = |block: &u64, place: usize| earlier.blocks.get(block).map_or(0, |block| block[place]);
         let mut added = Vec::new();
@@ -203,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// A library's histogram of the same precision says the same.
+        /// Compares with a library's histogram of this precision.
         #[test]
         fn figures_are_those_of_the_library(
             values in prop::collection::vec((0u64..1 << 33, 0u64..50, 0u32..33), 1..200),
@@ -226,7 +225,7 @@ mod tests {
             }
         }
 
-        /// Told in parts it is what it is, and parts have no more than what has changed.
+        /// Partial updates give the whole, and have no more than the changes.
         #[test]
         fn what_has_changed_is_as_good_as_all(
             looks in prop::collection::vec(prop::collection::vec((1u64..LONGEST, 1u64..9), 0..6), 1..8),
@@ -243,7 +242,7 @@ mod tests {
             }
         }
 
-        /// Nothing is lost between two looks.
+        /// No value is lost between two looks.
         #[test]
         fn what_was_added_is_the_difference(
             first in prop::collection::vec((1u64..LONGEST, 1u64..9), 0..40),

@@ -1,4 +1,4 @@
-//! Dead letters of a run: told once each, whatever is replayed.
+//! Dead letters of a run: delivered once each, for any replay.
 use crate::checkpoint::LettersPast;
 use crate::frame::Epoch;
 use serde::Serialize;
@@ -9,9 +9,9 @@ use tidemill_operators::record::operator_number;
 use tidemill_operators::values::Values;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Where dead letters are kept. The run gives each letter once, also when a restart repeats what it computed.
+/// Storage of dead letters. The run delivers each letter once, also when a restart repeats its computation.
 pub trait LetterWriter: Send {
-    /// Keeps one letter of `operator`.
+    /// Stores one letter of `operator`.
     ///
     /// # Errors
     /// When it cannot be written; the run stops.
@@ -21,14 +21,14 @@ pub trait LetterWriter: Send {
     /// # Errors
     /// When that fails; the run stops.
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
-    /// What another process needs to continue behind the last commit; none: it begins anew.
+    /// Returns the token with which another process continues after the last commit; `None`: it starts from nothing.
     ///
     /// # Errors
-    /// When what is committed cannot be made durable.
+    /// When the committed letters cannot be made durable.
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         Ok(None)
     }
-    /// Last call instead of `close`, where another process will continue.
+    /// Last call instead of `close`, if another process will continue.
     ///
     /// # Errors
     /// When temporaries cannot be removed.
@@ -42,14 +42,14 @@ pub trait LetterWriter: Send {
     fn close(&mut self) -> Result<(), OperatorError>;
 }
 
-/// A dead letter as the report shows it.
+/// A dead letter in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LetterSample {
     /// Operator or source id.
     pub operator: String,
     /// Stable reason.
     pub reason: String,
-    /// What was found.
+    /// The finding.
     pub detail: String,
     /// The record, as far as it is known.
     pub values: Values,
@@ -62,7 +62,7 @@ pub struct LetterGroup {
     pub operator: String,
     /// Stable reason.
     pub reason: String,
-    /// All of them.
+    /// Number of all of them.
     pub count: u64,
     /// The first ones.
     pub samples: Vec<LetterSample>,
@@ -73,7 +73,7 @@ const SAMPLES: usize = 10;
 /// Letters of each operator and reason kept for the report.
 const SAMPLES_OF_A_GROUP: usize = 3;
 
-/// Letters that wait for the writer, at most. Then who has the next one waits for the disk: memory stays bounded.
+/// Most letters that wait for the writer. Then the next sender waits for the disk: memory stays bounded.
 const WAITING: usize = 8192;
 
 /// A letter that the writer does not have yet.
@@ -85,23 +85,23 @@ struct Waiting {
 
 #[derive(Default)]
 struct State {
-    /// Operator and record, by epoch, so that it can be forgotten when no replay can repeat it.
+    /// Operator and record, by epoch, so that it can be dropped when no replay can repeat it.
     told: BTreeMap<Epoch, HashSet<(u64, u128)>>,
-    /// All letters of the epochs before it are told: a restarted slot may still repeat some of them.
+    /// All letters of earlier epochs were delivered: a restarted slot may still repeat some of them.
     durable: Epoch,
     samples: VecDeque<LetterSample>,
     /// By operator and reason. Reasons are few and fixed, so this stays small.
     groups: BTreeMap<String, BTreeMap<Reason, (u64, Vec<LetterSample>)>>,
     waiting: Vec<Waiting>,
     total: u64,
-    /// Those that other processes told before.
+    /// Number of letters of earlier processes.
     total_before: u64,
-    /// Those that hosts could not keep until they were heard, at most.
+    /// Upper bound of the letters that hosts could not keep until they were delivered.
     lost: u64,
 }
 
 impl State {
-    /// Letters of all epochs that are durable: of others some may be told again by the next process.
+    /// Number of letters of durable epochs: the next process may repeat others.
     fn durable_total(&self) -> u64 {
         let open: usize = self.told.values().map(HashSet::len).sum();
         self.total_before + self.total - open as u64
@@ -131,7 +131,7 @@ impl Keeper {
     }
 }
 
-/// The dead letters of a run. No operator waits for the disk while a commit syncs: what it says meanwhile waits here.
+/// The dead letters of a run. No operator waits for the disk during the sync of a commit: its letters wait here meanwhile.
 #[derive(Default)]
 pub(crate) struct Letters {
     /// Locked before the state, never after it.
@@ -149,7 +149,7 @@ impl Letters {
         Self { keeper, state: Mutex::default() }
     }
 
-    /// Adds a letter; `false` if it was told before.
+    /// Adds a letter; `false` if it is a repetition.
     pub(crate) fn add(&self, operator: &str, epoch: Epoch, letter: DeadLetter) -> bool {
         let identity = match letter.id {
             Some(id) => u128::from_le_bytes(id),
@@ -191,7 +191,7 @@ impl Letters {
         true
     }
 
-    /// All epochs before `epoch` are durable everywhere.
+    /// Records that all epochs before `epoch` are durable everywhere.
     pub(crate) fn durable(&self, epoch: Epoch) -> Result<(), OperatorError> {
         let advance = || {
             let mut state = locked(&self.state);
@@ -207,12 +207,12 @@ impl Letters {
         })
     }
 
-    /// Gives the writer what waits for it.
+    /// Passes the waiting letters to the writer.
     pub(crate) fn flush(&self) {
         self.with_keeper(|_| Ok(())).expect("nothing that fails");
     }
 
-    /// What was written, for another process.
+    /// Returns the written letters, for another process.
     pub(crate) fn past(&self) -> Result<LettersPast, OperatorError> {
         let of_state = || {
             let state = locked(&self.state);
@@ -228,13 +228,13 @@ impl Letters {
         Ok(past)
     }
 
-    /// What was told by other processes.
+    /// Starts with the letters of other processes.
     pub(crate) fn begin_with(&self, past: &LettersPast) {
         let mut state = locked(&self.state);
         (state.durable, state.total_before) = (past.epoch, past.count);
     }
 
-    /// Another process will continue: what is not committed is forgotten.
+    /// Drops uncommitted letters, because another process will continue.
     pub(crate) fn suspend(&self) -> Result<(), OperatorError> {
         self.with_keeper(|keeper| keeper.take().map_or(Ok(()), |mut keeper| keeper.writer.suspend()))
     }
@@ -247,7 +247,7 @@ impl Letters {
         })
     }
 
-    /// Gives the writer what waits for it, then does something with it.
+    /// Passes the waiting letters to the writer, then calls a function with it.
     fn with_keeper(
         &self,
         act: impl FnOnce(&mut Option<Keeper>) -> Result<(), OperatorError>,
@@ -282,7 +282,7 @@ impl Letters {
         locked(&self.state).total
     }
 
-    /// So many were there, at most, and nobody will be told of them.
+    /// Records an upper bound of lost letters.
     pub(crate) fn lose(&self, count: u64) {
         let mut state = locked(&self.state);
         state.lost = state.lost.saturating_add(count);
@@ -300,11 +300,11 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    /// What a writer was given, and how far it was committed.
+    /// Letters received by a writer, and its commit.
     #[derive(Clone, Default)]
     struct Record(Arc<Mutex<Given>>);
 
-    /// Letters by epoch, and all epochs before which are committed.
+    /// Letters by epoch, and the first uncommitted epoch.
     type Given = (Vec<(Epoch, u8)>, Epoch);
 
     impl LetterWriter for Record {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// A slot that is restarted repeats letters of epochs that are not durable, and maybe some before.
+        /// A restarted slot repeats letters of epochs that are not durable, and maybe some before.
         #[test]
         fn each_letter_once_whatever_is_replayed(
             steps in prop::collection::vec((0u8..8, 0u64..6, 0u8..4), 1..60),

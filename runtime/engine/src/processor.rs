@@ -1,12 +1,12 @@
-//! Processor time of the threads of a run. Each thread adds what it has used, when it is about to wait or has done a
-//! piece of work, so nobody has to find out from the system which thread does what.
+//! Processor time of the threads of a run. Each thread adds its time when it is about to wait or has done a piece of work,
+//! so the system's list of threads need not be searched.
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_machine::thread_time;
 
-/// What the threads that do one thing have used, all their incarnations together.
+/// Total time of the threads with one task, all their incarnations together.
 #[derive(Debug, Default)]
 pub struct ProcessorTime(AtomicU64);
 
@@ -20,18 +20,18 @@ impl ProcessorTime {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Shows what another process has counted.
+    /// Sets another process's count.
     pub(crate) fn set(&self, time: Duration) {
         self.0.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Adds what a thread or another process has used.
+    /// Adds the time of a thread or another process.
     pub fn add(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
-/// Adds what the calling thread uses, when it looks and at its end. The clock is the thread's own, so this stays on it.
+/// Adds the time of the calling thread, when it looks and at its end. The clock is the thread's own, so this stays on it.
 pub(crate) struct ThreadMeter {
     total: Arc<ProcessorTime>,
     seen: Duration,
@@ -39,19 +39,19 @@ pub(crate) struct ThreadMeter {
 }
 
 impl ThreadMeter {
-    /// For the calling thread, from now on.
+    /// Starts measuring the calling thread.
     pub(crate) fn begin(total: Arc<ProcessorTime>) -> Self {
         Self { total, seen: thread_time(), on_this_thread: PhantomData }
     }
 
-    /// Adds what the thread has used since the last look. A system call: not for every record.
+    /// Adds the thread's time since the last look. A system call: not for every record.
     pub(crate) fn look(&mut self) {
         let now = thread_time();
         self.total.add(now.saturating_sub(self.seen));
         self.seen = now;
     }
 
-    /// Adds what another thread has used for this one.
+    /// Adds another thread's time on behalf of this one.
     pub(crate) fn add_of_others(&self, time: Duration) {
         self.total.add(time);
     }

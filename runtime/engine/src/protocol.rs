@@ -1,11 +1,11 @@
-//! What the coordinator of a run and its hosts tell each other: plain data, in memory or over a socket.
+//! Messages between the coordinator of a run and its hosts: plain data, in memory or over a socket.
 //!
-//! The *coordinator* owns the lives of the slots and decides: who starts, from which epoch, when to stop, what is a checkpoint. A
-//! *host* is a process with the resources of some workers: it starts their slots, connects links, opens sinks and models, and
-//! reports. A run in one process is the very same pair.
+//! The *coordinator* owns the slots' lifecycle and decides: which start, from which epoch, when to stop, and the
+//! checkpoints. A *host* is a process with the resources of some workers: it starts their slots, connects links, opens
+//! sinks and models, and reports. A run in one process is such a pair, too.
 //!
-//! Each side's words arrive in the order in which they were sent, or the connection is lost as a whole: what a host said before
-//! a part of a checkpoint (dead letters, cuts of epochs) is known when the part is.
+//! Each side's messages arrive in order, or the connection is lost as a whole: a host's notices before a part of a
+//! checkpoint (dead letters, cuts of epochs) are known when the part is.
 pub(crate) mod examples;
 #[cfg(test)]
 mod mutations;
@@ -23,39 +23,39 @@ use std::collections::BTreeMap;
 use tidemill_link::remote::Address;
 use tidemill_operators::api::DeadLetter;
 
-/// What the coordinator tells a host.
+/// An order of the coordinator to a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Loads the models of its stages and nothing else: the run of its plan begins later, when another plan of the same run has
-    /// been ended.
+    /// Load the models of its stages and nothing else: the run of its plan starts later, when another plan of this run has
+    /// ended.
     Prepare,
-    /// What the run is, so that the host can open what is its own.
+    /// The description of the run, with which the host opens its own parts.
     Begin(Box<Beginning>),
-    /// Where another host is reached from now on.
+    /// The new address of another host.
     Peer { host: String, address: Address },
-    /// Who the certificate of another host is of from now on; who shows another one is not that host.
+    /// The new identity in another host's certificate; a peer with another one is not that host.
     Identity { host: String, identity: String },
-    /// All hosts are open: the run begins at this engine time. Comes before any slot is started; until then it is what
-    /// [`Beginning`] says.
+    /// All hosts are open: the run starts at this engine time. Comes before any slot is started; until then the values of
+    /// [`Beginning`] apply.
     Started { at: Nanoseconds, elapsed_before: Nanoseconds },
-    /// Starts a slot, or starts it again. `resume_at`, by instance: everything before is durable behind it.
+    /// Start a slot, or restart it. `resume_at`, by instance: everything before is durable downstream.
     Start { slot: usize, incarnation: u32, resume_at: Vec<Epoch>, new_executor: Option<String> },
     /// The receiver of a channel has ended well: everything is durable there.
     ReceiverFinished { channel: usize },
-    /// Asks for what is new of the host's stages, sources and sinks, for a checkpoint of `epoch`.
+    /// Request for the changes of the host's stages, sources and sinks, for a checkpoint of `epoch`.
     Part(PartRequest),
-    /// The checkpoint of this epoch is written: nothing before it is needed by a host that is started again.
+    /// The checkpoint of this epoch is written: a restarted host needs nothing before it.
     KeepFrom(Epoch),
-    /// What becomes of the journals of sources, by source: those of the host are among them.
+    /// Orders for the journals of sources, by source, including those of the host.
     Journals(BTreeMap<String, JournalOrder>),
     /// All letters of the epochs before this one are durable.
     LettersDurable(Epoch),
-    /// Ends the sources; what is under way is finished.
+    /// End the sources; records in transit are processed.
     Stop,
-    /// Ends all slots at once; nothing more is committed.
+    /// End all slots at once; nothing more is committed.
     Abort,
-    /// All slots have ended: closes the sinks. `will_continue`: another process goes on from the last checkpoint; `cut_short`: sources had
-    /// more than the run was to read.
+    /// All slots have ended: close the sinks. `will_continue`: another process continues from the last checkpoint;
+    /// `cut_short`: sources had more records than the run was to read.
     Close {
         complete: bool,
         will_continue: bool,
@@ -64,26 +64,26 @@ pub(crate) enum Order {
     },
     /// Nothing more follows.
     Leave,
-    /// Asks for what the record of a sink came from, among what sources of the host have sent.
+    /// Request for the source records that a sink's record came from, among those sent by the host's sources.
     FindSources { number: u64, sink: String, record: Vec<u8> },
-    /// Somebody looks at the records of sinks: for a while they are told as they are kept.
+    /// The records of sinks are being inspected: for a while they are sent when they are kept.
     ShowSamples,
-    /// The engine time when the ping of this number came.
+    /// The engine time at which the ping of this number arrived.
     Pong { number: u64, now: Nanoseconds },
 }
 
-/// What a run is, for a host.
+/// Description of a run for a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Beginning {
-    /// Engine time at which the run began.
+    /// Engine time at which the run started.
     pub(crate) started: Nanoseconds,
     /// Engine time of the processes that this run continues.
     pub(crate) elapsed_before: Nanoseconds,
-    /// What the host continues from.
+    /// State to continue from.
     pub(crate) past: Option<Past>,
-    /// Each source ends after so many records.
+    /// Limit on the records of each source.
     pub(crate) records: Option<u64>,
-    /// Sources end after so much engine time.
+    /// Limit on the engine time of sources.
     pub(crate) duration: Option<Nanoseconds>,
     /// Copies of one model that may run at once.
     pub(crate) model_copies: usize,
@@ -91,37 +91,37 @@ pub(crate) struct Beginning {
     pub(crate) replay: Option<BTreeMap<String, EpochLog>>,
     /// Any slot may be restarted, not only where an operator asks for it.
     pub(crate) recoverable: bool,
-    /// Keeps what other hosts may ask for again until a checkpoint has it.
+    /// Whether to keep data that other hosts may request again until a checkpoint has it.
     pub(crate) keeps_for_checkpoints: bool,
-    /// The run keeps checkpoints.
+    /// Whether the run keeps checkpoints.
     pub(crate) is_durable: bool,
     /// Rows by sink that earlier processes of the run had committed when it was continued.
     pub(crate) rows_before: BTreeMap<String, u64>,
-    /// How many times slower than real time the run is.
+    /// Factor by which the run is slower than real time.
     pub(crate) dilation: f64,
-    /// Where the other hosts are reached.
+    /// Addresses of the other hosts.
     pub(crate) peers: BTreeMap<String, Address>,
-    /// Who their certificates are of, where they say so.
+    /// Identities in their certificates, if known.
     pub(crate) identities: BTreeMap<String, String>,
-    /// Workers and wires are emulated.
+    /// Emulation of workers and wires, if any.
     pub(crate) emulation: Option<HostEmulation>,
-    /// Records are kept to be looked at.
+    /// Sampling of records, if any.
     pub(crate) samples: Option<SampleOptions>,
-    /// Records are traced.
+    /// Tracing of records, if any.
     #[serde(default)]
     pub(crate) traces: Option<TraceOptions>,
 }
 
-/// Which part of a checkpoint is wanted.
+/// Requested part of a checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PartRequest {
     pub(crate) number: u64,
     pub(crate) epoch: Epoch,
-    /// Of the checkpoint before: calls of earlier epochs are written.
+    /// Epoch of the previous checkpoint: calls of earlier epochs are written.
     pub(crate) from: Epoch,
-    /// By stage instance: the newest snapshot that is written.
+    /// By stage instance: the newest written snapshot.
     pub(crate) snapshots: BTreeMap<String, Epoch>,
-    /// The sinks are closed.
+    /// Whether the sinks are closed.
     pub(crate) is_complete: bool,
 }
 
@@ -133,21 +133,22 @@ pub(crate) struct Part {
     pub(crate) sinks: BTreeMap<String, SinkPast>,
 }
 
-/// What a host tells the coordinator.
+/// A notice of a host to the coordinator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Notice {
-    /// First word of a host in another process.
+    /// First message of a host in another process.
     Hello(Hello),
-    /// What time is it? Answered with the same number. Asked now and then once the run is begun: before, its time may not be known.
+    /// Request for the time, answered with this number. Sent occasionally once the run has started: before, its time may be
+    /// unknown.
     Ping(u64),
-    /// The models are loaded, or why not.
+    /// The models are loaded, or an error.
     Prepared(Result<(), RunError>),
-    /// Everything is opened, or why not.
+    /// Everything is opened, or an error.
     Opened(Result<(), RunError>),
-    /// By instance of the slot: everything before is durable behind it.
+    /// By instance of the slot: everything before is durable downstream.
     Durable { slot: usize, incarnation: u32, epochs: Vec<Epoch> },
-    /// A slot has ended; `durable` as above. `heard`: by channel out of it, the incarnation of the receiver that had said that everything
-    /// is durable behind it: what it tells the coordinator of that may come later.
+    /// A slot has ended; `durable` as in [`Notice::Durable`]. `heard`: by channel out of it, the incarnation of the
+    /// receiver that had reported everything as durable; the receiver's own notice may come later.
     Ended {
         slot: usize,
         incarnation: u32,
@@ -158,25 +159,25 @@ pub(crate) enum Notice {
     },
     /// A dead letter of an operator; only from other processes.
     Letter { operator: String, epoch: Epoch, letter: DeadLetter },
-    /// An epoch of a source begins; only from other processes.
+    /// An epoch of a source starts; only from other processes.
     Epoch { source: String, entry: EpochEntry },
-    /// What was asked for; `None`: not now, the next checkpoint will do.
+    /// The requested part; `None`: not available now, the next checkpoint will have it.
     Part { number: u64, part: Result<Option<Part>, String> },
-    /// A record of a sink is kept; only from other processes.
+    /// A sink's record was kept; only from other processes.
     Sample(Box<SampleMessage>),
-    /// What was asked for, as far as it is there.
+    /// The requested source records, as far as they are there.
     SourcesFound { number: u64, sources: FoundSources },
-    /// What happened to traced records; only from other processes.
+    /// Spans of traced records; only from other processes.
     Spans(Vec<Span>),
-    /// All figures as of now; only from other processes.
+    /// All current figures; only from other processes.
     Figures(Box<Figures>),
-    /// The sinks are closed, or why not.
+    /// The sinks are closed, or an error.
     Closed(Result<(), RunError>),
-    /// What it had no room for, since it said so last; only from other processes.
+    /// Losses for lack of room since the last such notice; only from other processes.
     NotTold(NotTold),
 }
 
-/// What a host had to say and will not: nobody listened, and what it keeps is bounded.
+/// Lost notices of a host: the coordinator was away, and the host's memory is bounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NotTold {
     /// Dead letters.
@@ -185,36 +186,37 @@ pub(crate) struct NotTold {
     pub(crate) spans: u64,
 }
 
-/// Who a host is.
+/// Identification of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Digest of the graph that it has made of the plan: the coordinator's must be the same.
+    /// Digest of the graph that it has made of the plan: the coordinator's must be equal.
     pub(crate) graph: u64,
-    /// Where other hosts reach it; none: it dials.
+    /// Its address for other hosts; `None`: it dials.
     pub(crate) address: Option<Address>,
-    /// It has gone on without its coordinator.
+    /// Present if it has continued without its coordinator.
     pub(crate) standing: Option<Box<Standing>>,
 }
 
-/// What a host has that went on without its coordinator. Letters and cuts of epochs that no checkpoint has come before it.
+/// State of a host that continued without its coordinator. Letters and cuts of epochs that no checkpoint has come before
+/// it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Standing {
-    /// Engine time at which the run began.
+    /// Engine time at which the run started.
     pub(crate) started: Nanoseconds,
-    /// As in [`Beginning`].
+    /// See [`Beginning`].
     pub(crate) elapsed_before: Nanoseconds,
-    /// Engine time when this is said.
+    /// Present engine time.
     pub(crate) now: Nanoseconds,
-    /// Its slots that were started.
+    /// Its started slots.
     pub(crate) slots: BTreeMap<usize, StandingSlot>,
-    /// By channel: newest incarnations that have been met at the other ends.
+    /// By channel: newest known incarnations of the other ends.
     pub(crate) met: BTreeMap<usize, u32>,
-    /// Its sinks are closed, or why not: its work is done, and it cannot go on.
+    /// Its sinks are closed, or an error: its work is done, and it cannot continue.
     pub(crate) closed: Option<Result<(), RunError>>,
 }
 
 impl Standing {
-    /// Brings the slots up to date, and what came of closing the sinks.
+    /// Updates the slots, and the result of closing the sinks.
     pub(crate) fn remember(&mut self, notice: &Notice) {
         remember(&mut self.slots, notice);
         if let Notice::Closed(closed) = notice {
@@ -223,7 +225,7 @@ impl Standing {
     }
 }
 
-/// Brings what is known of slots up to date.
+/// Updates the known slots.
 pub(crate) fn remember(slots: &mut BTreeMap<usize, StandingSlot>, notice: &Notice) {
     let (Notice::Durable { slot, incarnation, epochs: durable }
     | Notice::Ended { slot, incarnation, durable, .. }) = notice
@@ -242,20 +244,20 @@ pub(crate) fn remember(slots: &mut BTreeMap<usize, StandingSlot>, notice: &Notic
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StandingSlot {
     pub(crate) incarnation: u32,
-    /// By instance: everything before is durable behind it.
+    /// By instance: everything before is durable downstream.
     pub(crate) durable: Vec<Epoch>,
-    /// How it ended; none: it runs.
+    /// Its end; `None` while it runs.
     pub(crate) end: Option<End>,
 }
 
-/// How a slot ended.
+/// End of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
     /// All its output is durable.
     Finished,
-    /// As ordered.
+    /// By order.
     Aborted,
-    /// As a test wanted; is restarted.
+    /// Killed by a test; is restarted.
     Killed,
     /// The run must end.
     Failed(RunError),

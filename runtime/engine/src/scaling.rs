@@ -1,27 +1,27 @@
-//! When a model gets a further copy: when it holds up the others and processors are idle.
+//! Adds copies of a model: when it delays the others and processors are idle.
 //!
-//! Everything else runs on as many threads as it has parts; only a model that computes all the time while processors
-//! have nothing to do is worth a second copy, which costs its memory once more and cuts no latency of a light load.
-//! So the load is watched while the run goes on, and a copy is added when in [`WINDOWS`] windows one after another
+//! Everything else runs on as many threads as it has parts. Only a model that computes all the time while processors are
+//! idle deserves a second copy, which needs its memory once more and does not reduce the latency of a light load. So the
+//! load is observed during the run, and a copy is added when in [`WINDOWS`] consecutive windows
 //!
 //! - the model computed for at least [`HELD_UP`] of the time, in all its copies;
 //! - this process left at least [`IDLE`] of a processor unused;
-//! - its threads got the processors while they computed, which is not so where other programs take them.
+//! - its threads got the processors while they computed, which fails if other programs take them.
 //!
-//! The last two say nothing of a model on another device: there only the time counts that its executor says it computed.
+//! The last two do not apply to a model on another device: there only the computing time reported by its executor counts.
 //!
-//! A copy stays to the end. Results leave in the order of the records, however many copies there are.
+//! A copy stays to the end. Results leave in the order of the records, for any number of copies.
 use crate::clock::Nanoseconds;
 
 /// Length of a window, nanoseconds of engine time.
 pub(crate) const WINDOW: Nanoseconds = 100_000_000;
-/// Windows with the same finding before a copy is added.
+/// Windows with one finding before a copy is added.
 const WINDOWS: u32 = 2;
-/// Windows that are not looked at after that: the copy is loaded, and then catches up.
+/// Windows ignored after that: the copy is loaded, and then catches up.
 const PAUSE: u32 = 3;
-/// Share of its time that a model computes which holds up the others.
+/// Share of its time that a bottleneck model computes.
 const HELD_UP: f64 = 0.9;
-/// Processors that are unused where a copy helps.
+/// Unused processors from which a copy helps.
 const IDLE: f64 = 0.25;
 /// Share of the time in which models compute that the process has the processor.
 const GOT: f64 = 0.9;
@@ -29,14 +29,14 @@ const GOT: f64 = 0.9;
 /// The load of one model so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Load {
-    /// Time that all its copies together have computed, nanoseconds.
+    /// Total computing time of all its copies, nanoseconds.
     pub(crate) busy: Nanoseconds,
     pub(crate) copies: usize,
     /// Whether it computes on the processors of this machine.
     pub(crate) on_processors: bool,
 }
 
-/// What was seen at one time.
+/// Observation at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Look {
     /// Engine time.
@@ -53,7 +53,7 @@ pub(crate) struct Scaling {
     /// Copies of one model, at most.
     most: usize,
     last: Option<Look>,
-    /// The model that held up the others in so many windows.
+    /// The model that was the bottleneck, and in how many windows.
     found: Option<(usize, u32)>,
     pause: u32,
 }
@@ -63,7 +63,7 @@ impl Scaling {
         Self { processors: processors as f64, most, last: None, found: None, pause: 0 }
     }
 
-    /// The model that should get a further copy now.
+    /// Returns the model that should get a further copy now.
     pub(crate) fn advance(&mut self, look: Look) -> Option<usize> {
         let Some(last) = &self.last else {
             self.last = Some(look);
@@ -94,7 +94,7 @@ impl Scaling {
 
     fn holds_up(&self, last: &Look, look: &Look, window: f64) -> Option<usize> {
         let used = (look.processor - last.processor) as f64;
-        // An executor that was lost and started again begins with 0.
+        // A restarted executor starts at 0.
         let busy = |(now, before): (&Load, &Load)| (now.busy - before.busy).max(0) as f64;
         let pairs = || look.models.iter().zip(&last.models);
         let computed: f64 = pairs().filter(|(now, _)| now.on_processors).map(busy).sum();
@@ -113,7 +113,7 @@ impl Scaling {
 mod tests {
     use super::*;
 
-    /// Looks a window apart: shares of the time that each model computed, with its copies, and processors in use.
+    /// Observations a window apart: shares of the time that each model computed, with its copies, and processors in use.
     fn run(scaling: &mut Scaling, windows: &[(f64, &[(f64, usize)])]) -> Vec<Option<usize>> {
         run_on(true, scaling, windows)
     }

@@ -1,4 +1,4 @@
-//! A state that was kept by some stages of an operator, and is to be kept by more or fewer: which rows of it each of them has.
+//! Redistribution of an operator's state from some stages to more or fewer: the rows of each of them.
 use crate::checkpoint::{self, StagePast, decode};
 use crate::graph::Program;
 use crate::routing::{class_values, takes};
@@ -11,23 +11,23 @@ use tidemill_spec::routing::ClassTable;
 /// The keys of one instance of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Share {
-    /// All.
+    /// All keys.
     All,
-    /// Those of some route classes, and of these a partition.
+    /// Keys of some route classes, restricted to a partition.
     Classes {
-        /// Where the class of a row is that of its group: the classes of all values.
+        /// Present if the class of a row is that of its group: the classes of all values.
         groups: Option<ClassTable>,
-        /// By class, whether it has it.
+        /// Whether it has a class, by class.
         own: Vec<bool>,
-        /// Which one.
+        /// Index of the partition.
         partition: u32,
-        /// Of so many.
+        /// Number of partitions.
         partitions: u32,
     },
 }
 
 impl Share {
-    /// Which rows of a state are its.
+    /// Selects its rows of a state.
     pub fn takes(&self, keys: &StateKeys<'_>) -> BooleanArray {
         let rows = keys.classes.len();
         match self {
@@ -43,7 +43,7 @@ impl Share {
 }
 
 impl Program {
-    /// The keys of a partition of a stage; the same rows as come to it.
+    /// Returns the keys of a partition of a stage, equal to those of the rows that it receives.
     pub fn share(&self, stage: &Stage, partition: u32) -> Share {
         let stages = || self.plan.stages.iter().filter(|other| other.operator == stage.operator);
         let partitions = stage.partitions.max(1);
@@ -55,10 +55,10 @@ impl Program {
     }
 }
 
-/// The snapshot that an operator would give after what a checkpoint has of a stage.
+/// Returns the snapshot of an operator after a checkpoint's data of a stage.
 ///
 /// # Errors
-/// It cannot be read, or is of another operator; the text says what to do.
+/// It cannot be read, or is of another operator; the text has advice.
 pub fn state_of(make: &MakeInstance, past: &StagePast) -> Result<Vec<u8>, String> {
     let mut operator: Box<dyn Stateful> = match make().map_err(|error| error.message)? {
         Instance::Stateful(operator) => operator,
@@ -67,7 +67,7 @@ pub fn state_of(make: &MakeInstance, past: &StagePast) -> Result<Vec<u8>, String
     checkpoint::restore(operator.as_mut(), &past.snapshot.1).map_err(|error| error.message)?;
     for calls in &past.calls {
         for (epoch, call) in decode(calls)? {
-            // Results have left the stage in the run that made the calls.
+            // The results left the stage in the run that made the calls.
             let mut output = Output::default();
             let done = match call {
                 _ if epoch < past.snapshot.0 => Ok(()),
@@ -86,7 +86,7 @@ mod tests {
     use arrow_array::{ArrayRef, Int64Array};
     use std::sync::Arc;
 
-    /// Each row of a state goes one way, however it is divided.
+    /// Each row of a state has exactly one share, for any division.
     #[test]
     fn shares_are_whole_and_do_not_overlap() {
         let rows = 5_000u32;

@@ -1,15 +1,15 @@
-//! Orders and notices as bytes: MessagePack with named fields, so that one side may know more than the other.
+//! Encoding of orders and notices: MessagePack with named fields, so that one side may know more than the other.
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How deep arrays and maps of a message lie in each other: as deep as JSON may, which dead letters have, and what is around it. Where a
-/// type is not known before its content is, each level may claim up to 1 MiB before a byte of it has come.
+/// Largest nesting of arrays and maps in a message: that of JSON, which dead letters have, and their surroundings. If a
+/// type is unknown before its content, each level may claim up to 1 MiB before a byte of it arrives.
 const DEPTH: usize = 160;
 
-/// As bytes.
+/// Encodes a message.
 ///
 /// # Errors
-/// Never for orders and notices, which are plain data; the text says what is not.
+/// Never for orders and notices, which are plain data; the text names the problem.
 pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut serializer = rmp_serde::Serializer::new(&mut bytes)
@@ -19,10 +19,10 @@ pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// From bytes that another process wrote.
+/// Decodes bytes of another process.
 ///
 /// # Errors
-/// They are not such a message.
+/// They are no such message.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
     deserializer.set_max_depth(DEPTH);

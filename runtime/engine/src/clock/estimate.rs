@@ -1,73 +1,73 @@
-//! What a clock elsewhere says, from questions and answers that take their time.
+//! Estimates another clock from timed questions and answers.
 //!
-//! Somewhere between question and answer the other clock was where its answer says: so far each answer is sure, however unevenly
-//! its way there and back took. The shortest of each window is kept. Both clocks run evenly for a while, so the difference between
-//! them is a line that goes through all of these windows: the least and the largest slope of such lines bound the drift, and what
-//! all of them allow bounds the difference now. Where no line goes through all, a clock has changed its pace, and the
-//! oldest are forgotten.
+//! At some moment between question and answer the other clock had the answered time: this much is certain, for any
+//! asymmetry of the path. The shortest exchange of each window is kept. Both clocks run evenly for a while, so their
+//! difference is a line through all of these intervals: the least and the largest slope of such lines bound the drift, and
+//! all of them together bound the present difference. If no line passes through all, a clock has changed its pace, and the
+//! oldest are dropped.
 use super::Nanoseconds;
 use std::collections::VecDeque;
 
-/// A window is so long.
+/// Length of a window.
 const WINDOW: Nanoseconds = 1_000_000_000;
-/// So many windows count.
+/// Number of windows kept.
 const WINDOWS: usize = 32;
-/// Two clocks never drift faster, per second: what crystals and those who set them do is less than half.
+/// Largest drift of two clocks per second: that of crystals and clock adjustment is less than half.
 const LARGEST_DRIFT: f64 = 2e-3;
 
 /// A question and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// When it was asked and when the answer came, by the own clock.
+    /// Time of the question, by the own clock; that of the answer follows.
     pub(crate) asked: Nanoseconds,
     pub(crate) came: Nanoseconds,
-    /// By the other clock, some time between.
+    /// Time of the other clock in between.
     pub(crate) theirs: Nanoseconds,
 }
 
 impl Answer {
-    /// How long it took.
+    /// Duration of the exchange.
     pub(crate) fn round_trip(&self) -> Nanoseconds {
         self.came - self.asked
     }
 
-    /// In the middle, by the own clock.
+    /// Middle of the exchange, by the own clock.
     pub(crate) fn middle(&self) -> Nanoseconds {
         self.asked + self.round_trip() / 2
     }
 
-    /// How much the other clock was ahead, give or take [`Answer::half`].
+    /// Offset of the other clock, within [`Answer::half`].
     fn offset(&self) -> f64 {
         (self.theirs - self.middle()) as f64
     }
 
-    /// With half a nanosecond for each time that was cut off to whole ones.
+    /// Includes half a nanosecond for each time that was rounded down.
     fn half(&self) -> f64 {
         self.round_trip() as f64 / 2.0 + 1.5
     }
 }
 
-/// What is known of the other clock.
+/// Estimate of the other clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
-    /// Nanoseconds that the other clock is ahead.
+    /// Nanoseconds by which the other clock is ahead.
     pub(crate) offset: f64,
-    /// Give or take so many.
+    /// Bound of its error.
     pub(crate) plus_minus: f64,
-    /// How much faster it runs than the own clock: 0.0001 are 100 ppm.
+    /// Drift relative to the own clock: 0.0001 are 100 ppm.
     pub(crate) drift: f64,
 }
 
 /// Collects answers. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Estimator {
-    /// The shortest of each window, the last one still open; and when it began.
+    /// The shortest of each window, the last one still open; and its start.
     best: VecDeque<Answer>,
     began: Nanoseconds,
 }
 
 impl Estimator {
-    /// An answer has come, after those before. The shortest of a window that is over, if one is.
+    /// Adds an answer, later than those before. Returns the shortest of a window that has ended, if one has.
     pub(crate) fn heard(&mut self, answer: Answer) -> Option<Answer> {
         if answer.round_trip() < 0 {
             return None; // no clock that goes back is asked
@@ -93,7 +93,7 @@ impl Estimator {
         closed
     }
 
-    /// What is known at a time of the own clock that is not before the last answer; none: nothing was heard yet.
+    /// Estimates at a time of the own clock not before the last answer; `None` before the first answer.
     pub(crate) fn estimate(&self, now: Nanoseconds) -> Option<Estimate> {
         self.line(now)
     }
@@ -103,7 +103,7 @@ impl Estimator {
         for (position, early) in self.best.iter().enumerate() {
             for late in self.best.iter().skip(position + 1) {
                 let between = (late.middle() - early.middle()) as f64;
-                // The clock of the answer is that of its middle give or take the half; so are the times between two of them.
+                // The time of the answer is that of its middle within the half; so are the times between two of them.
                 if between <= 0.0 {
                     continue;
                 }
@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
     use tidemill_random::Random;
 
-    /// A clock that is ahead and drifts.
+    /// A clock with offset and drift.
     struct Other {
         ahead: i64,
         drift: f64,
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// An answer over a way that takes 20 us in each direction at least, and now and then long, in one direction only.
+    /// An exchange over a path of at least 20 us in each direction, and occasionally long in one direction only.
     fn ask(other: &Other, own: Nanoseconds, random: &mut Random) -> Answer {
         let mut way = || {
             let jitter = random.below(100_000) as i64 * random.below(2) as i64;
@@ -176,13 +176,13 @@ mod tests {
                 prop_assert!((estimate.offset - truth).abs() <= estimate.plus_minus + 2.0, "{estimate:?} {truth}");
             }
             let estimate = estimator.estimate(own).expect("something was heard");
-            // Half of the shortest way there and back, the jitter of a window, and what is not known of the drift.
+            // Half of the shortest round trip, the jitter of a window, and the uncertainty of the drift.
             prop_assert!(estimate.plus_minus < 100_000.0, "{estimate:?}");
             let wrong = (estimate.drift - other.drift).abs();
             prop_assert!(wrong < 10e-6, "{estimate:?} instead of {}", other.drift);
         }
 
-        /// Answers that took longer never make it worse.
+        /// Slower answers never worsen the estimate.
         #[test]
         fn long_ways_do_no_harm(seed in 0u64..1000) {
             let other = Other { ahead: 7_000_000, drift: 50e-6 };
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// A clock that is set to another pace, and later put elsewhere at once: what was known before does not count any more.
+    /// A clock that changes its pace, and later jumps: earlier answers no longer count.
     #[test]
     fn a_clock_that_changes_is_followed() {
         let mut estimator = Estimator::default();

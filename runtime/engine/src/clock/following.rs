@@ -1,36 +1,36 @@
-//! The clock of a run in a process that is not the one where the run began: follows that one's, as far as it is known.
+//! The clock of a run in another process than the one where the run started: it follows that process's clock.
 //!
-//! It is put right by running a little faster or slower for a while, so it never goes back and never jumps.
+//! Errors are corrected by running slightly faster or slower for a while, so it never goes back and never jumps.
 use super::estimate::{Answer, Estimate, Estimator};
 use super::{Clock, Nanoseconds, WallClock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-/// What is wrong is put right in so long.
+/// Time in which an error is corrected.
 const SLEW: Nanoseconds = 2_000_000_000;
-/// By running faster or slower by no more than this.
+/// Largest change of its speed for that.
 const LARGEST_SLEW: f64 = 0.05;
-/// Questions without an answer that are remembered.
+/// Most unanswered questions that are remembered.
 const OPEN: usize = 64;
 
-/// How a host's clock runs beside that of the coordinator.
+/// State of a host's clock relative to the coordinator's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClockFigures {
-    /// Nanoseconds that engine time here differed from the coordinator's at most, when it was asked last, since the host joined.
+    /// Largest difference, in nanoseconds, of engine time here from the coordinator's at any query since the host joined.
     pub(crate) plus_minus: Nanoseconds,
-    /// How much faster the coordinator's clock runs than the host's own: 0.0001 are 100 ppm.
+    /// Drift of the coordinator's clock relative to the host's own: 0.0001 are 100 ppm.
     pub(crate) drift: f64,
-    /// The shortest time of an answer, nanoseconds.
+    /// Shortest round trip, nanoseconds.
     pub(crate) round_trip: Nanoseconds,
 }
 
-/// Engine time as a line over the time of the own clock, with a bend where what was wrong is right.
+/// Engine time as a line over the time of the own clock, with a bend where the error is corrected.
 #[derive(Debug, Clone, Copy)]
 struct Line {
-    /// The same moment by the own clock and in the run.
+    /// One moment by the own clock and in the run.
     from: (Nanoseconds, Nanoseconds),
-    /// How fast engine time runs until the bend, where that is, and how fast after it.
+    /// Speed of engine time until the bend, its position, and the speed after it.
     slope: f64,
     bend: Nanoseconds,
     steady: f64,
@@ -43,7 +43,7 @@ impl Line {
         self.from.1 + (before as f64 * self.slope + after as f64 * self.steady) as Nanoseconds
     }
 
-    /// From here on, so that it will be where the estimate says.
+    /// Returns the line from here on that reaches the estimate.
     fn towards(&self, own: Nanoseconds, estimate: &Estimate) -> Self {
         let now = self.at(own);
         let wrong = (own - now) as f64 + estimate.offset;
@@ -56,7 +56,7 @@ impl Line {
 #[derive(Debug, Default)]
 struct Questions {
     next: u64,
-    /// When each was asked.
+    /// Time of each question.
     open: BTreeMap<u64, Nanoseconds>,
     estimator: Estimator,
     figures: ClockFigures,
@@ -72,13 +72,13 @@ pub(crate) struct SharedClock {
 }
 
 impl SharedClock {
-    /// Runs `factor` times slower than real time. Engine time is not known before [`SharedClock::set`].
+    /// Creates a clock `factor` times slower than real time. Engine time is unknown before [`SharedClock::set`].
     pub(crate) fn new(wall: WallClock, factor: f64) -> Self {
         let line = Line { from: (0, 0), slope: 1.0, bend: 0, steady: 1.0 };
         Self { wall, factor, line: RwLock::new(line), questions: Mutex::default() }
     }
 
-    /// Time of the own clock, as slow as the run.
+    /// Time of the own clock, slowed down as the run.
     fn own(&self) -> Nanoseconds {
         (self.wall.now() as f64 / self.factor) as Nanoseconds
     }
@@ -87,7 +87,7 @@ impl SharedClock {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of a question that is asked now.
+    /// Returns the number of a question that is sent now.
     pub(crate) fn ask(&self) -> u64 {
         let own = self.own();
         let mut questions = self.questions();
@@ -100,7 +100,7 @@ impl SharedClock {
         number
     }
 
-    /// The coordinator answered a question with its time.
+    /// Records the coordinator's answer to a question.
     pub(crate) fn heard(&self, number: u64, theirs: Nanoseconds) {
         let came = self.own();
         let mut questions = self.questions();
@@ -117,23 +117,23 @@ impl SharedClock {
         }
     }
 
-    /// Begins with what was heard, before anything has happened by this clock.
+    /// Starts from the answers so far, before the first use of this clock.
     pub(crate) fn set(&self) {
         let mut questions = self.questions();
         let own = self.own();
         let Some(estimate) = questions.estimator.estimate(own) else { return };
         questions.figures.plus_minus = estimate.plus_minus as Nanoseconds;
-        // What is known of the drift after so short a time is nothing.
+        // The drift is unknown after this short time.
         let now = own + estimate.offset as Nanoseconds;
         let line = Line { from: (own, now), slope: 1.0, bend: own, steady: 1.0 };
         *self.line.write().unwrap_or_else(PoisonError::into_inner) = line;
     }
 
-    /// Goes after what was heard.
+    /// Follows the answers so far.
     pub(crate) fn follow(&self) {
         let mut questions = self.questions();
         let mut line = self.line.write().unwrap_or_else(PoisonError::into_inner);
-        // While nobody reads: what was read before is not later than what is read after.
+        // Under the lock: earlier reads are not later than later ones.
         let own = self.own();
         if let Some(estimate) = questions.estimator.estimate(own) {
             *line = line.towards(own, &estimate);
@@ -141,7 +141,7 @@ impl SharedClock {
         }
     }
 
-    /// Another coordinator answers from now on.
+    /// Resets the answers for a new coordinator.
     pub(crate) fn forget(&self) {
         let mut questions = self.questions();
         questions.open.clear();
@@ -187,7 +187,7 @@ mod tests {
         assert!((5_000_000_000..5_100_000_000).contains(&now), "{now}");
     }
 
-    /// Against a clock that says what it wants: never back, however wrong it is.
+    /// Never back, for any error of the other clock.
     #[test]
     fn it_never_goes_back() {
         let clock = SharedClock::new(WallClock::new(), 1.0);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each step is asked for what is true; it comes near without a step back.
+        /// Each step has the true time; it converges without a step back.
         #[test]
         fn it_comes_near_the_truth(ahead in -50_000_000i64..50_000_000, parts_per_million in -1000.0f64..1000.0) {
             let drift = parts_per_million * 1e-6;
@@ -222,7 +222,7 @@ mod tests {
             }
             let own = 10_000_000_000;
             prop_assert!((line.at(own) - truth(own)).abs() < 500_000, "{} {}", line.at(own), truth(own));
-            // Left alone it goes on as fast as it should, and does not go on correcting.
+            // Without further answers it runs at the right speed, and does not continue correcting.
             let later = own + 100_000_000_000;
             prop_assert!((line.at(later) - truth(later)).abs() < 500_000, "{} {}", line.at(later), truth(later));
         }

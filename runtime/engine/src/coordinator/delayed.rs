@@ -1,29 +1,29 @@
-//! Starts that wait while a checkpoint is being written.
+//! Delays starts while a checkpoint is being written.
 //!
-//! Until it is written, nobody knows whether what begins again does so with this checkpoint or with the one before. Slots that were
-//! started from the one before would ask those in front of them for what these do not give again: a host that is lost meanwhile
-//! begins with the newest. So all that begins again does so with the same checkpoint: none is being written when a slot is started.
+//! Until it is written, it is unknown whether a restart uses this checkpoint or the previous one. Slots started from the
+//! previous one would request data that upstream slots no longer send, since a host lost meanwhile restarts from the
+//! newest. So all restarts use one checkpoint: none is being written when a slot is started.
 use super::{Checkpoints, Coordinator};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What waits.
+/// Delayed starts.
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
-    /// Hosts that were lost: slots in front of theirs that have come to their end are needed again.
+    /// Lost hosts: finished upstream slots are needed again.
     lost: BTreeSet<usize>,
-    /// Slots, with the instance whose executor is to be started anew.
+    /// Slots, with the instance whose executor is to be replaced.
     restarts: BTreeMap<usize, Option<String>>,
-    /// Slots that have come to their end and are needed again.
+    /// Finished slots that are needed again.
     needed: BTreeSet<usize>,
 }
 
 impl Coordinator {
-    /// Whether nothing may be started now. Within one process nobody begins again with a checkpoint.
+    /// Whether starts must be delayed. Within one process no restart uses a checkpoint.
     fn is_delayed(&self) -> bool {
         self.remote.is_some() && self.checkpoints.as_ref().is_some_and(Checkpoints::is_writing)
     }
 
-    /// Whether the restart of a slot has to wait, and is done later.
+    /// Delays the restart of a slot if necessary; returns whether it is delayed.
     pub(super) fn delays_restart(&mut self, slot: usize, new_executor: Option<&String>) -> bool {
         let is_delayed = self.is_delayed();
         if is_delayed {
@@ -32,7 +32,7 @@ impl Coordinator {
         is_delayed
     }
 
-    /// Whether a slot that is needed again has to wait, and is started later.
+    /// Delays the start of a needed slot if necessary; returns whether it is delayed.
     pub(super) fn delays_needed(&mut self, slot: usize) -> bool {
         let is_delayed = self.is_delayed();
         if is_delayed {
@@ -41,7 +41,8 @@ impl Coordinator {
         is_delayed
     }
 
-    /// Starts again what those slots of a host that is lost need again, now or later. Its own begin when it has joined again.
+    /// Restarts the finished slots that a lost host's slots need again, now or later. Its own start when it has joined
+    /// again.
     pub(super) fn start_in_front_of(&mut self, host: usize) {
         let is_there = |slot: &usize| self.slots[*slot].host != host;
         self.delayed.restarts.retain(|slot, _| is_there(slot));
@@ -55,7 +56,7 @@ impl Coordinator {
         self.start_from_checkpoint(again);
     }
 
-    /// Starts what has waited for a checkpoint.
+    /// Starts the delayed slots.
     pub(super) fn start_delayed(&mut self) {
         if self.is_delayed() {
             return;
@@ -66,7 +67,7 @@ impl Coordinator {
             self.restart(slot, new_executor);
         }
         for slot in needed {
-            // One of them may have ended the run, by beginning again too often.
+            // One of them may have ended the run, by too many restarts.
             match self.aborting {
                 true => self.slots[slot].alive = false,
                 false => self.needed_again(slot),
@@ -74,7 +75,7 @@ impl Coordinator {
         }
     }
 
-    /// The run is being ended: what waits is not started any more.
+    /// Drops the delayed starts, because the run is ending.
     pub(super) fn forget_delayed(&mut self) {
         let Delayed { restarts, needed, .. } = std::mem::take(&mut self.delayed);
         restarts.into_keys().chain(needed).for_each(|slot| self.slots[slot].alive = false);

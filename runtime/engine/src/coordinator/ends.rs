@@ -1,13 +1,13 @@
-//! Which checkpoints are not to be kept because of how streams have ended.
+//! Decides which checkpoints must not be kept because of how streams have ended.
 //!
-//! A stream that is read through a journal may have ended because its producer was killed with the run. Whoever continues reads
-//! on, from a producer that goes on where that one was. So nothing is kept that is so only because such a stream has ended: that
-//! windows were closed, that a sink has committed all epochs, that the last epoch has no more rows. A checkpoint knows of
-//! that as soon as one of its parts was made after the end; then the one before it holds. What is done again from there ends
-//! with the run: all sources have ended, and what was read is all that there is.
+//! A stream with a journal may have ended because its producer was killed with the run. A continued run reads on, from a
+//! producer that continues there. So no state may be kept that depends on the end of such a stream: closed windows, a sink
+//! with all epochs, a last epoch without more rows. A checkpoint depends on it as soon as one of its parts was made after
+//! the end; then the previous one remains. The work repeated from there ends with the run: all sources have ended, and
+//! everything was read.
 //!
-//! Where another source goes on, the run may go on for any time, and cannot do without checkpoints. Then the end
-//! counts, unless the run is ended early.
+//! If another source continues, the run may last for any time, and needs checkpoints. Then the end counts, unless the run
+//! is ended early.
 use crate::checkpoint::Checkpoint;
 use crate::frame::CLOSED;
 use crate::graph::Program;
@@ -21,9 +21,9 @@ struct OneSource {
     is_journalled: bool,
 }
 
-/// What is known of the ends of sources.
+/// Known ends of sources.
 pub(super) struct Ends {
-    /// Newer than what is in a checkpoint.
+    /// Newer than those in a checkpoint.
     epochs: Arc<EpochLogs>,
     sources: Vec<OneSource>,
     is_early: AtomicBool,
@@ -42,13 +42,13 @@ impl Ends {
         Self { epochs: Arc::clone(epochs), sources: sources.collect(), is_early: AtomicBool::new(false) }
     }
 
-    /// The run is told to end, or fails, before its sources have ended or what they gave has come through.
+    /// Records that the run is told to end, or fails, before its sources have ended or all records have passed through.
     pub(super) fn end_early(&self) {
         self.is_early.store(true, Ordering::Release);
     }
 
-    /// Whether a checkpoint is not to be kept. To be asked when all of it has been gathered: what it has of sinks and dead letters
-    /// is then of before, or the end of the source is known.
+    /// Whether a checkpoint must not be kept. Call it when all parts are gathered: those of sinks and dead letters are then
+    /// older, or the end of the source is known.
     pub(super) fn forbid(&self, checkpoint: &Checkpoint) -> bool {
         let is_early = self.is_early.load(Ordering::Acquire);
         let is_through = checkpoint.epoch == CLOSED && !is_early;
@@ -58,14 +58,14 @@ impl Ends {
         let is_told = |stage: &String| checkpoint.sources.get(stage).is_some_and(|log| log.end.is_some());
         let is_known = |stage: &String| is_told(stage) || self.epochs.known_end(stage).is_some();
         let has_ended = |source: &OneSource| source.stages.iter().any(is_known);
-        // Its sinks may have what came behind an end that it does not tell: a file that has grown when another process reads it has
-        // more records in the last epoch, and a larger limit too.
+        // Its sinks may have rows after an end that it lacks: a file that has grown before another process reads it has
+        // more records in the last epoch, and so does a larger limit.
         let is_between =
             |source: &OneSource| source.stages.iter().any(|stage| is_known(stage) && !is_told(stage));
         if checkpoint.epoch != CLOSED && self.sources.iter().any(is_between) {
             return true;
         }
-        // Not where its end came while the parts were made, or only to some of its stages.
+        // Not if its end came while the parts were made, or only to some of its stages.
         let is_kept = |source: &OneSource| source.stages.iter().all(is_told);
         let mut ended =
             self.sources.iter().filter(|source| source.is_journalled && has_ended(source)).peekable();
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// With these sources at their end.
+    /// A checkpoint with these sources at their end.
     fn checkpoint(epoch: Epoch, ended: &[&str]) -> Checkpoint {
         let log =
             |stage: &str| EpochLog { end: ended.contains(&stage).then_some(END), ..EpochLog::default() };

@@ -1,11 +1,11 @@
-//! One address for the coordinators of many runs: who dials says which plan of which run it means.
+//! One address for the coordinators of many runs: a connecting host names the plan and the run.
 use super::reception::{PlanOfRun, Reception, admit};
 use crate::failure::RunError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidemill_link::remote::{Address, Greeting, Incoming, Listener, Security, Serving};
 
-/// Whether somebody may be the host that it says it is: its greeting, and who its certificate is of. An error is the reason why not.
+/// Checks a host by its greeting and the identity in its certificate; an error is the reason for a rejection.
 type Admission = Box<dyn Fn(&Greeting, Option<&str>) -> Result<(), String> + Send + Sync>;
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ impl Routes {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on who has dialled.
+    /// Passes on a connection.
     fn take(&self, incoming: Incoming) {
         let Greeting { run, plan_version, .. } = incoming.greeting;
         let Some(reception) = self.lock().get(&PlanOfRun { run, plan_version }).cloned() else {
@@ -51,10 +51,10 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Listens there. Hosts are told `announce`, where that is another address.
+    /// Listens at an address. Hosts get `announce`, if that is another one.
     ///
     /// # Errors
-    /// When the address is taken or not of this host.
+    /// When the address is in use or not of this host.
     pub fn listen(
         address: &Address,
         announce: Option<Address>,
@@ -71,8 +71,8 @@ impl Exchange {
         Ok(Self { address: announce.unwrap_or(bound), routes, _serving: serving })
     }
 
-    /// Asks this of everybody who dials and knows a run that is coordinated here: whether it may be the host that it says it is, by its
-    /// greeting and who its certificate is of. Asked once; a second one is not asked.
+    /// Sets a check of every connecting host of a run that is coordinated here, by its greeting and the identity in its
+    /// certificate. Only the first call counts.
     pub fn admit_only(
         &self,
         may: impl Fn(&Greeting, Option<&str>) -> Result<(), String> + Send + Sync + 'static,
@@ -80,19 +80,20 @@ impl Exchange {
         let _ = self.routes.admission.set(Box::new(may));
     }
 
-    /// Where hosts dial.
+    /// The address for hosts.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Ends the connections of all hosts whose certificate is of `identity`: it belongs to nothing any more. For their coordinators these
-    /// hosts are lost. Whoever calls it has seen to it that they are refused when they dial again. How many connections there were.
+    /// Closes the connections of all hosts with a certificate of `identity`, which no longer belongs to the cluster. Their
+    /// coordinators count these hosts as lost. The caller must make sure that they are rejected when they connect again.
+    /// Returns the number of connections.
     pub fn expel(&self, identity: &str) -> usize {
         let receptions: Vec<Arc<Reception>> = self.routes.lock().values().cloned().collect();
         receptions.iter().map(|reception| reception.expel(identity)).sum()
     }
 
-    /// Hands on who means this plan of this run, until what is returned is dropped.
+    /// Routes hosts of this plan of this run, until the result is dropped.
     pub(super) fn route(&self, of: PlanOfRun, to: Arc<Reception>) -> Result<Routed, RunError> {
         let mut routes = self.routes.lock();
         if routes.contains_key(&of) {
@@ -103,7 +104,7 @@ impl Exchange {
     }
 }
 
-/// Hosts of a run are handed on while this lives.
+/// Routes hosts of a run while it lives.
 pub(super) struct Routed {
     routes: Arc<Routes>,
     of: PlanOfRun,

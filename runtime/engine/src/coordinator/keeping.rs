@@ -1,4 +1,4 @@
-//! When the run is kept: its first checkpoint, those in between and the last one, and what hosts may forget then.
+//! Writing of checkpoints: the first, those in between and the last one; and the data that hosts may drop then.
 use super::checkpoints::Step;
 use super::lives::{Phase, SlotLife};
 use super::{Checkpoints, Coordinator};
@@ -8,7 +8,7 @@ use crate::protocol::{Order, Part};
 use std::time::Duration;
 
 impl Coordinator {
-    /// Writes the first checkpoint of a run that begins, so that its outputs are known to be its own from now on.
+    /// Writes the first checkpoint of a new run, so that its outputs are known to be its own from now on.
     pub(super) fn first_checkpoint(&mut self) -> Result<(), RunError> {
         let Some(checkpoints) = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.is_first()) else {
             return Ok(());
@@ -38,7 +38,7 @@ impl Coordinator {
             while self.hosts.iter().any(|host| host.missing_since.is_some()) {
                 self.next_event()?;
             }
-            // A host was lost meanwhile, and what it had goes on.
+            // A host was lost meanwhile, and its work continues.
             if epoch == CLOSED && self.slots.iter().any(|slot| slot.alive) {
                 return Ok(());
             }
@@ -56,7 +56,7 @@ impl Coordinator {
             self.order_all(&Order::Part(request));
             self.wait_for_checkpoint()?;
             let checkpoints = self.checkpoints.as_ref();
-            // A host was silent meanwhile: once more.
+            // A host was silent meanwhile: try again.
             if checkpoints.is_some_and(Checkpoints::was_cancelled) {
                 continue;
             }
@@ -78,8 +78,8 @@ impl Coordinator {
         self.hosts.iter().all(|host| host.phase == Phase::Open)
     }
 
-    /// How long to wait for the next checkpoint where nothing else happens: what a source gave that has become silent is to be
-    /// in one, too.
+    /// Time to wait for the next checkpoint if nothing else happens: records of a source that has become silent must be in
+    /// one, too.
     pub(super) fn next_checkpoint_in(&self) -> Option<Duration> {
         let checkpoints = self.checkpoints.as_ref().filter(|_| self.is_running && !self.is_closing)?;
         if !self.is_everybody_there() {
@@ -88,7 +88,7 @@ impl Coordinator {
         checkpoints.due_in(self.durable())
     }
 
-    /// Begins a checkpoint if it is time for one.
+    /// Starts a checkpoint if it is due.
     pub(super) fn begin_checkpoint(&mut self) {
         let durable = self.durable();
         let hosts = self.hosts.len();
@@ -100,14 +100,14 @@ impl Coordinator {
         }
     }
 
-    /// Has hosts forget what the last checkpoint has, once nobody asks for it any more.
+    /// Lets hosts drop the data in the last checkpoint, once it is no longer requested.
     pub(super) fn keep_from_checkpoint(&mut self) {
         let (told, epoch) = self.kept_from;
         let slowest = self.slots.iter().map(SlotLife::durable).min().unwrap_or(CLOSED);
         if epoch > told && slowest >= epoch {
             self.kept_from.0 = epoch;
             self.order_all(&Order::KeepFrom(epoch));
-            // What hosts tell of the epochs of their sources would grow with the run.
+            // The reported epochs of sources would grow with the run.
             self.epochs.forget_before(epoch);
         }
     }

@@ -1,5 +1,5 @@
-//! Records that hosts keep to be looked at: the coordinator keeps those that one process would, and asks the hosts of the sources
-//! for what they came from.
+//! Sampled records of hosts: the coordinator keeps those that one process would, and asks the hosts of the sources for
+//! their origins.
 use crate::graph::Program;
 use crate::protocol::Order;
 use crate::samples::{FoundSources, SampleMessage, Sampler};
@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// So long a run that is over waits for what was asked.
+/// Time for which an ended run waits for answers.
 const WAITING: Duration = Duration::from_secs(5);
-/// Questions under way, at most; what would be one more is not asked.
+/// Most pending questions; further ones are dropped.
 const MOST: usize = 1024;
 
-/// What was asked.
+/// A pending question.
 struct Asked {
     host: usize,
     sink: String,
-    /// Of the record.
+    /// Hash of the record.
     hash: u64,
 }
 
@@ -32,7 +32,7 @@ impl Questions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A host has a record. Which hosts are to be asked what it came from; `hosts`: the names of all.
+    /// Handles a host's record. Returns the hosts to ask for its origins; `hosts`: the names of all.
     pub(super) fn heard(
         &self,
         sampler: &Sampler,
@@ -43,7 +43,7 @@ impl Questions {
         let Some((hash, missing)) = sampler.heard(&message) else { return Vec::new() };
         let stages = program.plan.stages.iter().filter(|stage| missing.contains(&stage.operator));
         let workers: BTreeSet<&str> = stages.map(|stage| stage.worker.as_str()).collect();
-        // It has looked itself.
+        // It has searched already.
         let others = hosts.iter().enumerate().filter(|(number, _)| *number != host);
         let asked = others.filter(|(_, name)| workers.contains(name.as_str())).map(|(number, _)| number);
         let mut open = self.lock();
@@ -60,7 +60,7 @@ impl Questions {
         orders
     }
 
-    /// A host has answered.
+    /// Handles a host's answer.
     pub(super) fn found(&self, sampler: &Sampler, host: usize, number: u64, sources: &FoundSources) {
         let asked = self.lock().1.remove(&number);
         if let Some(asked) = asked.filter(|asked| asked.host == host) {
@@ -69,13 +69,13 @@ impl Questions {
         self.answered.notify_all();
     }
 
-    /// A host does not answer any more.
+    /// Drops the questions to a lost host.
     pub(super) fn lost(&self, host: usize) {
         self.lock().1.retain(|_, asked| asked.host != host);
         self.answered.notify_all();
     }
 
-    /// Waits until all questions are answered, but not for long.
+    /// Waits for all answers, but not for long.
     pub(super) fn wait(&self) {
         let open = self.lock();
         let waited = self.answered.wait_timeout_while(open, WAITING, |open| !open.1.is_empty());

@@ -1,5 +1,5 @@
-//! Hosts that go on without a coordinator: a new one takes them over as they stand, and one that was silent for a while comes
-//! back, without a slot being started again.
+//! Hosts that continue without a coordinator: a new one takes them over as they are, and one that was silent for a while
+//! returns, without a restart of a slot.
 use super::lives::Phase;
 use super::{Coordinator, stepped_down};
 use crate::cut::{Alone, FENCE};
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Coordinator {
-    /// Whether a host that went on by itself is wanted: one that is waited for, or that dialled again before its silence was
-    /// noticed. Not one that was given up: others have been told to begin again where it was lost.
+    /// Whether a host that continued by itself is accepted: one that is awaited, or that reconnected before its silence was
+    /// noticed. Not one that was given up: others have been told to restart from where it was lost.
     pub(super) fn may_stand(&self, host: usize) -> bool {
         let life = &self.hosts[host];
         match life.phase {
@@ -21,7 +21,7 @@ impl Coordinator {
         }
     }
 
-    /// A host that went on by itself is there again.
+    /// Handles the return of a host that continued by itself.
     pub(super) fn comes_back(&mut self, host: usize, standing: Box<Standing>) {
         if self.is_running {
             self.hosts[host].phase = Phase::Open;
@@ -51,13 +51,13 @@ impl Coordinator {
             }
         }
         self.hosts[host].standing = Some(standing);
-        // It was lost again before the run went on.
+        // It was lost again before the run continued.
         if self.hosts[host].has_stood {
             self.stand();
         }
     }
 
-    /// Takes over the hosts that have gone on.
+    /// Takes over the hosts that have continued.
     pub(super) fn stand(&mut self) {
         let addresses = self.hosts.iter().filter(|life| life.standing.is_some());
         let addresses = addresses.filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
@@ -69,7 +69,7 @@ impl Coordinator {
                     life.stand(of);
                 }
             }
-            // A slot that is lost begins with a number that nobody has met.
+            // A lost slot restarts with an unused number.
             for (channel, incarnation) in &standing.met {
                 let Some((from, to)) = self.channels.get(*channel).copied() else { continue };
                 let peer = if self.slots[from].host == host { to } else { from };
@@ -94,7 +94,7 @@ impl Coordinator {
         }
     }
 
-    /// Starts all slots but those that run already.
+    /// Starts all slots except the running ones.
     pub(super) fn start_all(&mut self) {
         let somebody_is_new = self.hosts.iter().any(|life| !life.has_stood);
         let somebody_stands = self.hosts.iter().any(|life| life.has_stood);
@@ -102,14 +102,14 @@ impl Coordinator {
         for slot in 0..self.slots.len() {
             let standing = self.hosts[self.slots[slot].host].standing.as_ref();
             match standing.and_then(|standing| standing.slots.get(&slot)) {
-                // What a slot gave that has finished is nowhere but in the slots behind it, which may be lost.
+                // Output of a finished slot is only in downstream slots, which may be lost.
                 Some(of) if of.end != Some(End::Finished) || !somebody_is_new => {
                     ends.extend(of.end.clone().map(|end| (slot, end)));
                 }
                 _ => {
                     let resume_at = vec![self.begin_at; self.slots[slot].durable.len()];
                     if somebody_stands {
-                        // What it had acknowledged is gone: who stands in front of it is needed, or needed again.
+                        // Its acknowledged data is gone: upstream slots are needed, or needed again.
                         self.moment += 1;
                         self.slots[slot].lost_at = self.moment;
                     }
@@ -129,7 +129,7 @@ impl Coordinator {
         self.hosts.iter_mut().for_each(|life| life.standing = None);
     }
 
-    /// The end of a slot that nobody has heard. One that was aborted had been told so by a coordinator that is gone.
+    /// Handles an end of a slot that was not received. An aborted one had its order from a coordinator that is gone.
     fn ended_unheard(&mut self, slot: usize, end: End) {
         match end {
             End::Aborted if !self.aborting => self.restart(slot, None),
@@ -137,7 +137,7 @@ impl Coordinator {
         }
     }
 
-    /// Brings a host up to date that was silent: orders to it were lost, and so was what it said.
+    /// Brings a silent host up to date: orders to it were lost, and so were its notices.
     fn resume(&mut self, host: usize, standing: &Standing) {
         self.cancel_checkpoint();
         for slot in 0..self.slots.len() {
@@ -179,7 +179,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether a host whose connection is lost may come back as it stands; it is waited for then.
+    /// Whether a host whose connection is lost may return as it is; it is then awaited.
     pub(super) fn may_return(&mut self, host: usize) -> bool {
         let Some((remote, _)) = &self.remote else { return false };
         let may = self.is_running && self.checkpoints.is_some() && remote.grace() > Duration::ZERO;
@@ -190,14 +190,14 @@ impl Coordinator {
         may
     }
 
-    /// Takes hosts for dead that have been silent for too long.
+    /// Declares hosts dead that have been silent for too long.
     pub(super) fn give_up_silent_hosts(&mut self) {
         let Some((remote, _)) = &self.remote else { return };
         let (now, grace) = (self.facts.clock.now(), remote.grace());
         for host in 0..self.hosts.len() {
             let Some(since) = self.hosts[host].missing_since else { continue };
             let silent = Duration::from_nanos(u64::try_from(now - since).unwrap_or(0));
-            // Nobody waits for what a run has that is being ended.
+            // A run that is ending does not wait.
             let alone = match self.aborting {
                 true => None,
                 false => self.facts.program.alone(&self.hosts[host].name),

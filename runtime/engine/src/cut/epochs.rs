@@ -1,17 +1,17 @@
-//! Epochs as ranges: which of them are answered by a stand-in.
+//! Ranges of epochs that a stand-in answers.
 use crate::frame::{CLOSED, Epoch};
 
-/// Ranges of epochs that neither overlap nor touch, ascending; the end of each is not in it.
+/// Disjoint, non-adjacent, ascending ranges of epochs; ends are exclusive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct EpochRanges(Vec<(Epoch, Epoch)>);
 
 impl EpochRanges {
-    /// Adds `from..until`; `true` if something of it is new.
+    /// Adds `from..until`; `true` if a part of it is new.
     pub(crate) fn insert(&mut self, from: Epoch, until: Epoch) -> bool {
         if from >= until {
             return false;
         }
-        // Those that it overlaps or touches become one with it.
+        // Merges with overlapping or adjacent ranges.
         let first = self.0.partition_point(|(_, end)| *end < from);
         let end = self.0.partition_point(|(begin, _)| *begin <= until);
         let joined = &self.0[first..end];
@@ -32,7 +32,7 @@ impl EpochRanges {
         self.stretch(epoch).0
     }
 
-    /// Whether an epoch is in one of them, and the next epoch with which that is not so; [`CLOSED`]: it stays so.
+    /// Returns whether an epoch is in one of them, and the next epoch where that changes; [`CLOSED`] if it never does.
     pub(crate) fn stretch(&self, epoch: Epoch) -> (bool, Epoch) {
         let next = self.0.partition_point(|(_, end)| *end <= epoch);
         match self.0.get(next) {
@@ -42,14 +42,14 @@ impl EpochRanges {
         }
     }
 
-    /// What of them lies in `from..until`.
+    /// Returns their parts within `from..until`.
     pub(crate) fn within(&self, from: Epoch, until: Epoch) -> impl Iterator<Item = (Epoch, Epoch)> {
         let begin = self.0.partition_point(move |(_, end)| *end <= from);
         let cut = self.0[begin..].iter().map(move |(a, b)| ((*a).max(from), (*b).min(until)));
         cut.take_while(|(a, b)| a < b)
     }
 
-    /// Forgets what lies before an epoch.
+    /// Removes everything before an epoch.
     pub(crate) fn prune(&mut self, before: Epoch) {
         self.0.retain(|(_, end)| *end > before);
     }

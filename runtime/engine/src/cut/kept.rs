@@ -1,6 +1,8 @@
-//! What a channel keeps for its receiver: in memory, and while an edge of the host is cut on its disk, beyond what memory is to hold.
+//! Data that a channel keeps for its receiver: in memory, and beyond the memory limit on disk while an edge of the host is
+//! cut.
 //!
-//! The file has no name: it is gone with the process, whose slots begin again with the last checkpoint then. So nothing of it is synced.
+//! The file has no name: it vanishes with the process, whose slots then restart from the last checkpoint. So it is never
+//! synced.
 use super::Cuts;
 use crate::frame::Epoch;
 use arrow_array::RecordBatch;
@@ -28,8 +30,8 @@ struct Item {
 }
 
 impl Item {
-    /// Bytes that its host keeps for it, and those of them in memory. Small batches take several times as much on the disk, with their
-    /// schema, as in memory.
+    /// Bytes that its host keeps for it, and those of them in memory. Small batches take several times as much on disk,
+    /// with their schema, as in memory.
     fn kept(&self) -> (i64, i64) {
         match &self.held {
             Held::Memory(_) => (self.bytes as i64, self.bytes as i64),
@@ -38,16 +40,16 @@ impl Item {
     }
 }
 
-/// A batch that is to be sent.
+/// A batch to send.
 pub(crate) struct Next {
     pub(crate) epoch: Epoch,
     pub(crate) batch: RecordBatch,
     pub(crate) bytes: usize,
-    /// When it came to the channel.
+    /// Time of its arrival at the channel.
     pub(crate) since: i64,
 }
 
-/// Batches that were sent or are about to be, until nobody asks for them again.
+/// Batches that were sent or are to be sent, until they are no longer requested.
 pub(crate) struct KeptRecords {
     items: VecDeque<Item>,
     /// Next to send; the number of `items` when all are sent.
@@ -62,7 +64,7 @@ pub(crate) struct KeptRecords {
 }
 
 impl KeptRecords {
-    /// `cuts`: of a host that keeps more than usual while an edge is cut.
+    /// `cuts`: of a host that keeps more while an edge is cut.
     pub(crate) fn new(cuts: Option<Arc<Cuts>>) -> Self {
         Self {
             items: VecDeque::new(),
@@ -75,12 +77,12 @@ impl KeptRecords {
         }
     }
 
-    /// Bytes that are kept.
+    /// Number of bytes kept.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keeps a batch, to be sent when it is its turn.
+    /// Keeps a batch for sending in order.
     pub(crate) fn push(&mut self, epoch: Epoch, batch: RecordBatch, bytes: usize, since: i64) {
         let held = self.spill(&batch, bytes).unwrap_or(Held::Memory(batch));
         let item = Item { epoch, bytes, since, held };
@@ -100,7 +102,7 @@ impl KeptRecords {
         }
     }
 
-    /// Writes a batch to the disk, where that is its place and where it can be written.
+    /// Writes a batch to disk, if it belongs there and the write succeeds.
     fn spill(&mut self, batch: &RecordBatch, bytes: usize) -> Option<Held> {
         let cuts = self.cuts.as_ref().filter(|cuts| cuts.spills(bytes))?;
         let written = match &mut self.file {
@@ -108,25 +110,25 @@ impl KeptRecords {
             None => Spilled::create(&cuts.folder).and_then(|file| self.file.insert(file).write(batch)),
         };
         let written = written.inspect_err(|error| cuts.disk_failed(error)).ok();
-        // A file that has nothing is of no use, and with it goes what the write that failed has taken.
+        // An empty file is dropped, with the space used by the failed write.
         self.file.take_if(|file| file.left == 0);
         written
     }
 
-    /// Whether something is to be sent, and of which epoch.
+    /// Epoch of the next batch to send, if any.
     pub(crate) fn next_epoch(&self) -> Option<Epoch> {
         self.items.get(self.cursor).map(|item| item.epoch)
     }
 
-    /// The lowest epoch of what is to be sent.
+    /// The lowest epoch to send.
     pub(crate) fn first_unsent(&self) -> Option<Epoch> {
         self.unsent.keys().next().copied()
     }
 
-    /// The next to send; it stays kept.
+    /// Returns the next to send, which stays kept.
     ///
     /// # Errors
-    /// It was on the disk and cannot be read.
+    /// It was on disk and cannot be read.
     pub(crate) fn take_next(&mut self) -> Result<Option<Next>, String> {
         let Some(item) = self.items.get(self.cursor) else { return Ok(None) };
         let batch = match &item.held {
@@ -141,7 +143,7 @@ impl KeptRecords {
         Ok(Some(next))
     }
 
-    /// Leaves out the next to send: its receiver has it.
+    /// Skips the next to send: its receiver has it.
     pub(crate) fn passed(&mut self) {
         let Some(item) = self.items.get(self.cursor) else { return };
         let epoch = item.epoch;
@@ -158,7 +160,7 @@ impl KeptRecords {
         }
     }
 
-    /// Everything is to be sent again.
+    /// Marks everything as to be sent again.
     pub(crate) fn rewind(&mut self) {
         for item in self.items.range(..self.cursor) {
             *self.unsent.entry(item.epoch).or_default() += 1;
@@ -166,7 +168,7 @@ impl KeptRecords {
         self.cursor = 0;
     }
 
-    /// Drops what is of these epochs: it is not to be sent, now or again.
+    /// Drops the data of these epochs, which is not to be sent, now or again.
     pub(crate) fn leave_out(&mut self, is_left_out: impl Fn(Epoch) -> bool) {
         let (mut stays, mut cursor) = (VecDeque::with_capacity(self.items.len()), 0);
         for (position, item) in std::mem::take(&mut self.items).into_iter().enumerate() {
@@ -184,7 +186,7 @@ impl KeptRecords {
         (self.items, self.cursor) = (stays, cursor);
     }
 
-    /// Nobody asks for anything of an earlier epoch again.
+    /// Drops earlier epochs, which are no longer requested.
     pub(crate) fn forget_before(&mut self, epoch: Epoch) {
         if epoch <= self.forgotten {
             return;
@@ -222,19 +224,19 @@ impl Drop for KeptRecords {
     }
 }
 
-/// Numbers the files of this process: their names live for a moment.
+/// Numbers the files of this process: their names exist only for a moment.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// So much of a file that nobody wants any more is given back at once.
+/// Unneeded bytes of a file that are freed at once.
 const GIVE_BACK: u64 = 1 << 20;
 
-/// Batches on the disk.
+/// Batches on disk.
 struct Spilled {
     file: File,
     end: u64,
-    /// Nothing before it takes place on the disk.
+    /// Everything before it was freed.
     given_back: u64,
-    /// Batches that are still wanted.
+    /// Number of needed batches.
     left: usize,
 }
 
@@ -259,14 +261,14 @@ impl Spilled {
         Ok(held)
     }
 
-    /// Gives what lies before `first` back to the disk: while a link goes up and down, the file is never empty and would grow on and on.
+    /// Frees the disk space before `first`: while a link goes up and down, the file is never empty and would grow for ever.
     fn give_back(&mut self, first: u64) {
         let to = first - first % GIVE_BACK;
         if to <= self.given_back {
             return;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // Where the file system cannot, it stays until all is delivered.
+        // Without support of the file system, it stays until all is delivered.
         let _ = fallocate(&self.file, flags, self.given_back, to - self.given_back);
         self.given_back = to;
     }
@@ -373,7 +375,7 @@ mod tests {
         assert!(cuts.goes_on(cut, false), "with its slot it keeps nothing");
     }
 
-    /// A link that goes up and down: there is always something that is not delivered.
+    /// A link that goes up and down always has undelivered data.
     #[test]
     fn what_was_delivered_takes_no_place_on_the_disk() {
         use std::os::unix::fs::MetadataExt;
@@ -392,7 +394,7 @@ mod tests {
             if n > 6 {
                 kept.forget_before(n - 3);
             }
-            // What memory held is forgotten by and by, and is filled again.
+            // Memory is freed step by step, and filled again.
             let file = kept.file.as_ref().expect("is spilled");
             most = most.max(file.file.metadata().expect("is open").blocks() * 512);
         }
@@ -400,7 +402,7 @@ mod tests {
         assert!(written > 20 << 20 && most < written / 2, "{most} of {written} bytes");
     }
 
-    /// What was full is tried again with the next cut.
+    /// A full disk is tried again at the next cut.
     #[test]
     fn a_disk_that_was_full_is_tried_again() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -419,7 +421,7 @@ mod tests {
         assert_eq!(all(&mut kept), [0, 1, 2, 3, 4]);
     }
 
-    /// A disk that takes nothing: what was given is kept in memory, and sources wait.
+    /// A disk that accepts nothing: data is kept in memory, and sources wait.
     #[test]
     fn a_disk_that_is_full_loses_nothing() {
         let cuts = Arc::new(Cuts::new("/dev/null/none".into(), true));

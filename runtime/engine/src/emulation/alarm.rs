@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A time, and whom to wake then.
+/// A time, and the waker for it.
 struct Due {
     at: Nanoseconds,
     waker: Arc<Waker>,
@@ -36,7 +36,7 @@ impl Ord for Due {
 struct Shared {
     clock: Arc<dyn Clock>,
     due: Mutex<BinaryHeap<Reverse<Due>>>,
-    /// Wakes the thread: there is something earlier, time jumped, or it is over.
+    /// Wakes the thread: there is an earlier time, time jumped, or it is over.
     waker: Arc<Waker>,
     closed: AtomicBool,
 }
@@ -66,13 +66,13 @@ impl Alarm {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Ends the thread: nobody is woken any more.
+    /// Ends the thread: no receiver is woken any more.
     pub(super) fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.waker.wake();
     }
 
-    /// Wakes `waker` at `at`: now, if that is over.
+    /// Wakes `waker` at `at`, or now if that is past.
     pub(super) fn set(&self, at: Nanoseconds, waker: &Arc<Waker>) {
         if at <= self.shared.clock.now() {
             waker.wake();
@@ -93,7 +93,7 @@ impl Alarm {
 impl Shared {
     fn ring(&self) {
         loop {
-            // Before the look at what there is to do: what comes after it wakes again.
+            // Before the check for work: later changes wake it again.
             self.waker.clear();
             if self.closed.load(Ordering::Acquire) {
                 return;

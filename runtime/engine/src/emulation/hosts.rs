@@ -1,5 +1,5 @@
-//! Emulation where the workers of a run are processes of their own: each has the server of its worker and what its worker
-//! receives over wires, which all of them share; the coordinator puts together what they did.
+//! Emulation with one process per worker: each has the server of its worker and the data that its worker receives over
+//! wires, which all of them share; the coordinator combines their reports.
 use super::times::SharedTimes;
 use super::wire::Wire;
 use super::{Emulation, EmulationReport, Emulator, PacedStageReport, WireReport, WorkerReport};
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a host is told of the emulation.
+/// The emulation's data for a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HostEmulation {
     spec: Emulation,
-    /// Where the times of the wires are.
+    /// Path of the shared times of the wires.
     times: PathBuf,
 }
 
 impl HostEmulation {
-    /// What a worker's process has of it.
+    /// Creates the emulator of a worker's process.
     ///
     /// # Errors
     /// The process that made the times is gone or on another machine; no descriptor or thread is left.
@@ -39,11 +39,11 @@ impl HostEmulation {
     }
 }
 
-/// What a run shows of its emulation.
+/// The emulation of a run.
 pub(crate) enum Emulated {
-    /// Everything is in this process.
+    /// In this process.
     Here(Arc<Emulator>),
-    /// Each worker is a process of its own.
+    /// One process per worker.
     ByHosts(EmulatedByHosts),
 }
 
@@ -51,15 +51,15 @@ pub(crate) enum Emulated {
 pub(crate) struct EmulatedByHosts {
     spec: Emulation,
     times: SharedTimes,
-    /// What each host did, by number.
+    /// Report of each host, by number.
     reports: Mutex<BTreeMap<usize, EmulationReport>>,
 }
 
 impl Emulated {
-    /// For a run in this process, or for one with hosts.
+    /// Creates the emulation of a run in this process, or of one with hosts.
     ///
     /// # Errors
-    /// As with [`Emulator::new`].
+    /// See [`Emulator::new`].
     pub(crate) fn new(spec: Emulation, clock: &Arc<dyn Clock>, has_hosts: bool) -> Result<Self, RunError> {
         if !has_hosts {
             return Ok(Self::Here(Arc::new(Emulator::new(&spec, clock)?)));
@@ -78,7 +78,7 @@ impl Emulated {
         }
     }
 
-    /// What hosts are told.
+    /// Returns the data for hosts.
     pub(crate) fn of_hosts(&self) -> Option<HostEmulation> {
         match self {
             Self::Here(_) => None,
@@ -88,14 +88,14 @@ impl Emulated {
         }
     }
 
-    /// What a host has done so far.
+    /// Records a host's report.
     pub(crate) fn show(&self, host: usize, report: EmulationReport) {
         if let Self::ByHosts(EmulatedByHosts { reports, .. }) = self {
             reports.lock().unwrap_or_else(PoisonError::into_inner).insert(host, report);
         }
     }
 
-    /// What all did.
+    /// Returns the combined report.
     pub(crate) fn report(&self, program: &Program) -> EmulationReport {
         match self {
             Self::Here(emulator) => emulator.report_of(program),
@@ -110,7 +110,7 @@ impl Emulated {
 }
 
 impl EmulationReport {
-    /// Of an emulation in which nothing has happened.
+    /// Creates an empty report of an emulation.
     fn nothing(spec: &Emulation) -> Self {
         let worker = |id: &String| WorkerReport { worker: id.clone(), busy_seconds: 0.0, stages: Vec::new() };
         let wire = |wire: &super::WireSpec| WireReport {
@@ -126,7 +126,7 @@ impl EmulationReport {
         }
     }
 
-    /// Adds what another process did under the same emulation.
+    /// Adds another process's report of this emulation.
     pub(crate) fn add(&mut self, more: &Self) {
         for worker in &more.workers {
             match self.workers.iter_mut().find(|own| own.worker == worker.worker) {

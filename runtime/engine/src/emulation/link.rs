@@ -1,7 +1,7 @@
 //! A link whose frames arrive when the wire between the two places has carried them.
 //!
-//! The frames lie in another link meanwhile, so nothing but what the credits of the edge allow is under way. Control
-//! words go back without delay: credits are larger than what a wire of common bandwidth and delay holds.
+//! Meanwhile the frames are in another link, so the data in transit is limited by the credits of the edge. Control words
+//! return without delay: credits are larger than the content of a wire of common bandwidth and delay.
 use super::WireSpec;
 use super::alarm::Alarm;
 use super::wire::Wire;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::record::batch_bytes;
 
-/// What one edge sent.
+/// Data sent by one edge.
 #[derive(Debug, Default)]
 pub(crate) struct EdgeMeter {
     pub(super) records: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) struct EdgeMeter {
     pub(super) data_bytes: AtomicU64,
 }
 
-/// What of a frame is counted.
+/// The counted part of a frame.
 pub(super) enum Counted {
     Data { records: u64, record_bytes: u64 },
     Progress,
@@ -42,7 +42,7 @@ impl Counted {
 }
 
 impl EdgeMeter {
-    /// Counts a frame that travelled as so many bytes.
+    /// Counts a frame of `bytes` bytes.
     pub(super) fn count(&self, counted: Counted, bytes: u64, wire: &Wire) {
         let add = |counter: &AtomicU64, more: u64| {
             counter.fetch_add(more, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub struct EmulatedLink {
 }
 
 impl EmulatedLink {
-    /// Over a wire of its own.
+    /// Connects over a separate wire.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -78,7 +78,7 @@ impl EmulatedLink {
         Ok(Self::new(inner, Arc::new(Wire::new(wire)), Arc::default(), alarm, clock))
     }
 
-    /// Over a wire that others use too.
+    /// Connects over a shared wire.
     pub(crate) fn new(
         inner: Arc<dyn Link>,
         wire: Arc<Wire>,
@@ -90,10 +90,10 @@ impl EmulatedLink {
     }
 }
 
-/// What is under way.
+/// Frames in transit.
 #[derive(Default)]
 struct UnderWay {
-    /// When each frame in the inner link arrives, the first one first.
+    /// Arrival time of each frame in the inner link, in order.
     arrivals: VecDeque<Nanoseconds>,
     sender_gone: bool,
 }
@@ -112,7 +112,7 @@ impl Between {
 }
 
 struct Sender {
-    /// None only while it is dropped.
+    /// `None` only while it is dropped.
     inner: Option<Box<dyn LinkSender>>,
     between: Arc<Between>,
     wire: Arc<Wire>,
@@ -191,7 +191,7 @@ impl LinkReceiver for Receiver {
             match under_way.arrivals.front() {
                 Some(arrival) if *arrival > self.clock.now() => return Ok(None),
                 Some(_) => drop(under_way.arrivals.pop_front()),
-                // A frame may be in the inner link, but its time of arrival is not known yet.
+                // A frame may be in the inner link, without a known time of arrival yet.
                 None if !under_way.sender_gone => return Ok(None),
                 None => {}
             }

@@ -1,8 +1,8 @@
-//! The receiving end of an emulated wire whose sender is on another host: what comes over the connection is held back until the
-//! wire has carried it.
+//! The receiving end of an emulated wire whose sender is on another host: data from the connection is held until the wire
+//! has carried it.
 //!
-//! Everything is taken from the connection as it comes, so that frames of all edges are on the wire in the order in which they
-//! came; no more than the credit of the edge allows.
+//! Everything is taken from the connection at once, so that frames of all edges are on the wire in the order of arrival;
+//! the credit of the edge limits them.
 use super::link::{Counted, EdgeMeter};
 use super::wire::Wire;
 use crate::clock::{Clock, Nanoseconds};
@@ -11,7 +11,7 @@ use crate::link::{AroundReceiver, LinkError, LinkReceiver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Where an edge leaves its wire.
+/// The end of an edge's wire.
 #[derive(Clone)]
 pub(crate) struct WireEnd {
     wire: Arc<Wire>,
@@ -24,7 +24,7 @@ impl WireEnd {
         Self { wire, meter, clock }
     }
 
-    /// Has the frames of a connection come when the wire has carried them.
+    /// Delays the frames of a connection until the wire has carried them.
     pub(crate) fn held_back(&self, inner: Box<dyn LinkReceiver>) -> Box<dyn LinkReceiver> {
         Box::new(Receiver { inner, end: self.clone(), under_way: VecDeque::new(), ended: None, received: 0 })
     }
@@ -41,13 +41,13 @@ struct Receiver {
     inner: Box<dyn LinkReceiver>,
     end: WireEnd,
     under_way: VecDeque<UnderWay>,
-    /// Why nothing more comes; told when everything that came has been taken.
+    /// Reason why nothing more comes; returned after the last frame.
     ended: Option<LinkError>,
     received: u64,
 }
 
 impl Receiver {
-    /// Gives the wire what has come.
+    /// Puts received frames on the wire.
     fn give(&mut self) -> Result<(), LinkError> {
         while let Some(frame) = self.inner.receive()? {
             let bytes = self.inner.received_bytes();
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_comes_waits_for_its_wire_and_the_end_for_what_came() {
         let clock = Arc::new(ManualClock::new());
-        // 8 Mbit/s: a byte is a microsecond. A frame without records is its header and how many went before.
+        // 8 Mbit/s: a byte is a microsecond. A frame without records is its header and the number of records before it.
         let spec = WireSpec {
             from: "edge".into(),
             to: "cloud".into(),

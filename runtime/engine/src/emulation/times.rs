@@ -1,7 +1,8 @@
-//! Until when wires are busy, for all processes of a run that receive over them: a file in memory that each opens by itself.
+//! Times until which wires are busy, for all processes of a run that receive over them: a file in memory that each opens by
+//! itself.
 //!
-//! Who takes a wire has the lock of the file meanwhile; a process that is killed gives its lock back. The file has no name, so
-//! nothing is left of it when the process that made it has ended and nobody else has it open.
+//! Using a wire takes the lock of the file; a killed process releases its lock. The file has no name, so it vanishes when
+//! its creator has ended and no other process has it open.
 use crate::clock::Nanoseconds;
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
@@ -13,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BYTES: usize = size_of::<Nanoseconds>();
 
-/// A time for each wire.
+/// A time per wire.
 #[derive(Debug)]
 pub(super) struct SharedTimes(Mutex<File>);
 
 impl SharedTimes {
-    /// For so many wires, none of which has carried anything.
+    /// Creates the times of idle wires.
     ///
     /// # Errors
     /// When the system has no descriptor or memory left.
@@ -30,13 +31,13 @@ impl SharedTimes {
         Ok(Self(Mutex::new(file.into())))
     }
 
-    /// Where other processes of this machine open it while this one lives.
+    /// Path for other processes of this machine, valid while this one lives.
     pub(super) fn path(&self) -> PathBuf {
         let descriptor = self.lock().as_raw_fd();
         PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id()))
     }
 
-    /// The times that another process, or this one, has made.
+    /// Opens the times that another process, or this one, has made.
     ///
     /// # Errors
     /// That process is gone, is another user's, or on another machine.
@@ -48,7 +49,7 @@ impl SharedTimes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the time of a wire; nobody else changes one meanwhile.
+    /// Changes the time of a wire exclusively.
     ///
     /// # Errors
     /// There is no such wire.
@@ -57,7 +58,7 @@ impl SharedTimes {
         wire: usize,
         change: impl FnOnce(Nanoseconds) -> Nanoseconds,
     ) -> io::Result<Nanoseconds> {
-        // Between the threads of this process, which have the lock of the file together.
+        // Between the threads of this process, which share the lock of the file.
         let file = self.lock();
         flock_again(&file, FlockOperation::LockExclusive)?;
         let changed = read(&file, wire).and_then(|time| {

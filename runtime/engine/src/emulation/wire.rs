@@ -1,5 +1,5 @@
 //! One direction between two places: a server that sends one frame after the other, first come, first served, at its
-//! bandwidth, and a delay that every frame then has. All edges between the two places share it.
+//! bandwidth, and a delay that applies to every frame. All edges between the two places share it.
 use super::WireSpec;
 use super::times::SharedTimes;
 use crate::clock::{Clock, Nanoseconds};
@@ -7,12 +7,12 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When a wire has sent everything that was given to it.
+/// Time at which a wire has sent all its frames.
 #[derive(Debug)]
 enum FreeAt {
-    /// Only this process uses it.
+    /// Used by this process only.
     Own(Mutex<Nanoseconds>),
-    /// Others use it too; its number among all.
+    /// Shared with other processes; its number among all.
     Shared(Arc<SharedTimes>, usize),
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Wire {
     free_at: FreeAt,
     pub(super) data_bytes: AtomicU64,
     pub(super) progress_bytes: AtomicU64,
-    /// Nanoseconds in which it sent.
+    /// Nanoseconds spent sending.
     pub(super) busy: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Wire {
         Self::with(spec, FreeAt::Own(Mutex::new(Nanoseconds::MIN)))
     }
 
-    /// The wire of this number, which other processes use too.
+    /// Opens the shared wire of this number.
     pub(super) fn shared(spec: WireSpec, times: &Arc<SharedTimes>, number: usize) -> Self {
         Self::with(spec, FreeAt::Shared(Arc::clone(times), number))
     }
@@ -51,10 +51,10 @@ impl Wire {
         &self.spec
     }
 
-    /// Takes a frame of so many bytes now; when it arrives. Frames arrive in the order in which they were taken.
+    /// Sends a frame of `bytes` bytes now; returns its arrival. Frames arrive in the order of the calls.
     ///
     /// # Errors
-    /// What all processes share of it cannot be read or written.
+    /// The shared times cannot be read or written.
     pub(super) fn take(&self, bytes: u64, clock: &dyn Clock) -> io::Result<Nanoseconds> {
         let sending = self.sending(bytes);
         // Called inside the lock: the order of the times is that of the frames.
@@ -71,7 +71,7 @@ impl Wire {
         Ok(sent.saturating_add(Nanoseconds::try_from(self.spec.delay).unwrap_or(Nanoseconds::MAX)))
     }
 
-    /// How long so many bytes take to send, rounded up to a nanosecond.
+    /// Returns the time to send `bytes` bytes, rounded up to a nanosecond.
     fn sending(&self, bytes: u64) -> Nanoseconds {
         let Some(bandwidth) = self.spec.bandwidth.filter(|bandwidth| *bandwidth > 0) else { return 0 };
         let nanoseconds = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(bandwidth));

@@ -1,21 +1,22 @@
-//! What comes over a channel from another host must be what this side's own ends would say: anything else is damage, and the channel
-//! is cut and dialled again. Nothing that a peer says is counted with before it was looked at.
+//! Checks data from another host on a channel: anything that this side's own ends would not send is damage, and the channel
+//! is cut and dialled again. Values of a peer are never used before the check.
 use crate::frame::{Content, Control, Epoch, Frame};
 use crate::link::LinkError;
 use std::ops::RangeInclusive;
 
-/// Credit that one frame may cost: the largest payload and what is counted beside it, with much to spare.
+/// Most credit of one frame: the largest payload and its overhead, with much to spare.
 const MOST_COST: u64 = 4 << 30;
-/// Engine times that can be: some 146 years before and after the beginning of a run. Sums and differences of a few of them are numbers.
+/// Valid engine times: some 146 years before and after the start of a run. Sums and differences of a few of them do not
+/// overflow.
 pub(crate) const TIMES: RangeInclusive<i64> = i64::MIN / 4..=i64::MAX / 4;
 
 fn damaged<T>(text: String) -> Result<T, LinkError> {
     Err(LinkError::Damaged(text))
 }
 
-/// Looks at the frames of one connection.
+/// Checks the frames of one connection.
 pub(super) struct Frames {
-    /// The peer's, by its greeting.
+    /// The peer's, from its greeting.
     incarnation: u32,
     next: u64,
 }
@@ -53,17 +54,17 @@ impl Frames {
     }
 }
 
-/// Looks at the control words of one connection.
+/// Checks the control words of one connection.
 #[derive(Default)]
 pub(super) struct Controls {
     has_resumed: bool,
-    /// Credit that sent frames cost and that was not given back.
+    /// Credit of sent frames that was not returned.
     owed: u64,
     durable: Epoch,
 }
 
 impl Controls {
-    /// A frame was sent.
+    /// Records a sent frame.
     pub(super) fn sent(&mut self, cost: u64) {
         self.owed = self.owed.saturating_add(cost);
     }
@@ -94,7 +95,7 @@ impl Controls {
                 self.durable = epoch;
                 Ok(())
             }
-            // Bytes that this side compares with what it has, and no more.
+            // Only compared with the bytes on this side.
             Control::Ahead(_) | Control::Delivers(_) => Ok(()),
         }
     }

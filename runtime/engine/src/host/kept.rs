@@ -1,21 +1,21 @@
-//! What a host keeps for a coordinator that is to come: what was said since the last checkpoint, and what nobody but the host has.
+//! Data that a host keeps for a future coordinator: its notices since the last checkpoint, and data that only the host has.
 //!
-//! It is bounded, however long nobody comes and however long no checkpoint can be written.
+//! It is bounded, however long the coordinator is away and however long no checkpoint can be written.
 //!
-//! | what | most | beyond |
+//! | data | limit | beyond |
 //! |---|---|---|
-//! | dead letters | 16,384, and 16 MiB | they are lost, and their number is told |
-//! | where epochs of sources began | 65,536, and 16 MiB | of each source the oldest and the newest stay |
-//! | where sources ended | one for each source | |
+//! | dead letters | 16,384, and 16 MiB | they are lost, and their number is reported |
+//! | starts of sources' epochs | 65,536, and 16 MiB | of each source the oldest and the newest stay |
+//! | ends of sources | one per source | |
 //!
-//! A run that begins again after its last checkpoint needs no more of the epochs than that: hosts have what they need themselves, and a
+//! A run that restarts from its last checkpoint needs no more of the epochs: hosts have the data for themselves, and a
 //! checkpoint takes it from them. A log of epochs (`run --epoch-log`) lacks those that were left out.
 use crate::frame::Epoch;
 use crate::store::EpochEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How much is kept of one kind.
+/// Amount of one kind of data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) count: usize,
@@ -35,17 +35,17 @@ impl Amount {
 const MOST_LETTERS: Amount = Amount { count: 16_384, bytes: 16 << 20 };
 const MOST_CUTS: Amount = Amount { count: 65_536, bytes: 16 << 20 };
 
-/// What a message is of.
+/// Content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Of {
     Letter(Epoch),
     Cut(Epoch, String),
-    /// Needed to the end.
+    /// Needed until the end.
     Rest,
 }
 
 impl Of {
-    /// None: needed to the end.
+    /// `None`: needed until the end.
     fn epoch(&self) -> Option<Epoch> {
         match self {
             Self::Letter(epoch) | Self::Cut(epoch, _) => Some(*epoch),
@@ -61,17 +61,17 @@ struct Message {
 
 /// See the module.
 pub(super) struct Kept {
-    /// In the order in which it was said.
+    /// In the order of the notices.
     messages: BTreeMap<u64, Message>,
-    /// Numbers what is kept.
+    /// Number of the last entry.
     last: u64,
     letters: Amount,
     cuts: Amount,
-    /// Cuts are thinned out when there are so many.
+    /// Limit above which cuts are thinned out.
     most_cuts: Amount,
-    /// Letters that nobody was told and nobody will be.
+    /// Letters that were never delivered.
     lost: u64,
-    /// Letters that were told to who listens now and that nobody else will be told, with the newest epoch of them.
+    /// Letters delivered to the present coordinator only, with their newest epoch.
     told_only: (u64, Epoch),
 }
 
@@ -90,7 +90,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// A dead letter, which somebody hears or not.
+    /// Adds a dead letter, delivered or not.
     pub(super) fn letter(&mut self, epoch: Epoch, bytes: &Arc<Vec<u8>>, is_heard: bool) {
         if self.letters.is_below(MOST_LETTERS) {
             return self.keep(Of::Letter(epoch), bytes);
@@ -101,7 +101,7 @@ impl Kept {
         }
     }
 
-    /// What happened to the epochs of a source.
+    /// Adds an entry about the epochs of a source.
     pub(super) fn epoch(&mut self, source: &str, entry: &EpochEntry, bytes: &Arc<Vec<u8>>) {
         let EpochEntry::Cut { epoch, .. } = entry else { return self.keep(Of::Rest, bytes) };
         self.keep(Of::Cut(*epoch, source.to_owned()), bytes);
@@ -120,7 +120,7 @@ impl Kept {
         self.messages.insert(self.last, Message { of, bytes: Arc::clone(bytes) });
     }
 
-    /// Leaves of each source the oldest and the newest cut: an epoch without one begins with the one before it.
+    /// Keeps of each source the oldest and the newest cut: an epoch without one starts with the one before it.
     fn thin_out(&mut self) {
         let mut ends: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (number, message) in &self.messages {
@@ -132,7 +132,7 @@ impl Kept {
             ends.into_values().flat_map(|(first, last)| [first, last]).collect();
         self.messages.retain(|number, message| !matches!(message.of, Of::Cut(..)) || stay.contains(number));
         self.count();
-        // Of very many sources more than the bound may stay: they are not looked through for each one that is said.
+        // With very many sources more than the limit may stay: they are not scanned for each new one.
         let Amount { count, bytes } = self.cuts;
         self.most_cuts =
             Amount { count: MOST_CUTS.count.max(2 * count), bytes: MOST_CUTS.bytes.max(2 * bytes) };
@@ -149,7 +149,7 @@ impl Kept {
         }
     }
 
-    /// A checkpoint has all before this epoch.
+    /// Drops data before this epoch, which a checkpoint has.
     pub(super) fn forget_before(&mut self, epoch: Epoch) {
         self.messages.retain(|_, message| message.of.epoch().is_none_or(|of| of >= epoch));
         self.count();
@@ -158,13 +158,13 @@ impl Kept {
         }
     }
 
-    /// What was said after so many, with its number.
+    /// Returns the notices after number `told`, with their numbers.
     pub(super) fn after(&self, told: u64) -> Vec<(u64, Arc<Vec<u8>>)> {
         let after = self.messages.range(told + 1..);
         after.map(|(number, message)| (*number, Arc::clone(&message.bytes))).collect()
     }
 
-    /// Letters that somebody who begins to listen is not told, and nobody is told again that they are missing.
+    /// Returns the number of letters missing for a new coordinator, and resets it.
     pub(super) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost) + std::mem::take(&mut self.told_only).0
     }
@@ -194,7 +194,7 @@ mod tests {
         cuts.collect()
     }
 
-    /// As many as there are, whatever their size: they are lost, and counted.
+    /// Letters above the limits of number or size are lost, and counted.
     #[test]
     fn letters_are_bounded_and_those_that_are_lost_are_counted() {
         let mut kept = Kept::default();
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!((kept.len(), kept.take_lost()), (16, 84));
     }
 
-    /// Who listens has them; only somebody else would not be told, and nobody has to be once a checkpoint has them.
+    /// The present coordinator has them; they are missing only for another one, and only until a checkpoint has them.
     #[test]
     fn letters_that_somebody_was_told_are_lost_to_the_next_one_only() {
         let mut kept = Kept::default();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(kept.take_lost(), 0, "a checkpoint has them");
     }
 
-    /// Of each source the oldest and the newest: no epoch is without a cut before it, and the run goes on from the newest.
+    /// Of each source the oldest and the newest: no epoch is without an earlier cut, and the run continues from the newest.
     #[test]
     fn cuts_are_bounded_and_the_oldest_and_the_newest_of_each_source_stay() {
         let mut kept = Kept::default();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(kept.len(), 1, "where a source ended is needed to the end");
     }
 
-    /// Very many sources are told of in full, and not looked through for each.
+    /// All of very many sources are reported, without a scan for each.
     #[test]
     fn very_many_sources_have_one_cut_each_at_least() {
         let mut kept = Kept::default();

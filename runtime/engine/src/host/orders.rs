@@ -1,12 +1,12 @@
-//! Which orders a host follows: those about what it has. An order about anything else is of a coordinator with another plan, or of
-//! somebody who wants it to fail, and is refused with the connection that it came over.
+//! Checks orders: a host follows only those about its own parts. Any other order comes from a coordinator with another
+//! plan, or from an attacker, and is refused with its connection.
 use super::TIMES;
 use crate::graph::Graph;
 use crate::protocol::Order;
 
-/// What a host has of the plan.
+/// The host's part of the plan.
 pub(crate) struct Known {
-    /// Instances by slot; none: it is on another host.
+    /// Number of instances by slot; `None`: it is on another host.
     slots: Vec<Option<usize>>,
     channels: usize,
 }
@@ -18,12 +18,12 @@ impl Known {
         Self { slots: instances.collect(), channels: graph.channels.len() }
     }
 
-    /// A host with one of two slots: what tests compare with.
+    /// A host with one of two slots, for tests.
     pub(crate) fn example() -> Self {
         Self { slots: vec![Some(2), None], channels: 3 }
     }
 
-    /// Why an order cannot be followed, if it cannot.
+    /// Checks an order; an error is the reason for a refusal.
     pub(crate) fn check(&self, order: &Order) -> Result<(), String> {
         let times: &[i64] = match order {
             Order::Start { slot, resume_at, .. } => {

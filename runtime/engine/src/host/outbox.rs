@@ -1,32 +1,31 @@
-//! What waits until the coordinator takes it.
+//! Messages that wait for the coordinator.
 //!
-//! Whoever has something to say puts it here and goes on: a coordinator that reads slowly, or that is given a large part of a
-//! checkpoint, holds up no source. What waits is bounded: of what only the newest counts there is one, and where all else takes
-//! too much memory, whoever says more waits until some of it is gone. A coordinator that reads nothing at all meanwhile is taken for
-//! gone.
+//! Senders put them here and continue: a coordinator that reads slowly, or that receives a large part of a checkpoint,
+//! delays no source. The queue is bounded: of kinds where only the newest counts there is one message, and if the others
+//! take too much memory, senders wait for room. A coordinator that reads nothing meanwhile counts as lost.
 use crate::failure::RunError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_link::remote::{MessageWriter, PEER_TIMEOUT};
 
-/// What is said once, and where more is known, not at all.
+/// Kinds of messages of which only the newest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Newest {
     Ping,
     Figures,
-    /// Of a checkpoint: the coordinator wants one at a time.
+    /// Part of a checkpoint: the coordinator requests one at a time.
     Part,
-    /// What is durable behind a slot.
+    /// The durable epochs of a slot.
     Durable(usize),
 }
 
-/// How much waits, and for how long.
+/// Limits of the queue and of waiting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Bytes of all that is not [`Newest`]; one message more may come to it.
+    /// Bytes of all messages that are not [`Newest`]; one further message may exceed it.
     pub(super) bytes: usize,
-    /// A connection that has taken no byte for so long, while somebody waits for room, is given up.
+    /// Time without progress after which a connection is given up, while a sender waits for room.
     pub(super) patience: Duration,
 }
 
@@ -43,15 +42,15 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// In the order in which they were said.
+    /// In the order of sending.
     waiting: BTreeMap<u64, Waiting>,
     newest: BTreeMap<Newest, u64>,
-    /// Numbers what is said.
+    /// Number of the last message.
     last: u64,
-    /// Bytes of what is not [`Newest`], with what is being sent.
+    /// Bytes of messages that are not [`Newest`], including the one being sent.
     bytes: usize,
     is_sending: bool,
-    /// Nothing can be sent any more.
+    /// Sending is no longer possible.
     is_gone: bool,
 }
 
@@ -59,7 +58,7 @@ impl Queue {
     fn add(&mut self, newest: Option<Newest>, message: Arc<Vec<u8>>) {
         self.last += 1;
         match newest {
-            // Behind what was said since: it is never heard before that.
+            // After later messages: it must not overtake them.
             Some(which) => {
                 if let Some(older) = self.newest.insert(which, self.last) {
                     self.waiting.remove(&older);
@@ -92,7 +91,7 @@ struct Shared {
     writer: MessageWriter,
     bounds: Bounds,
     queue: Mutex<Queue>,
-    /// Something was said or sent, or nothing can be sent any more.
+    /// A message was added or sent, or sending is no longer possible.
     changed: Condvar,
 }
 
@@ -100,7 +99,7 @@ struct Shared {
 pub(super) struct Outbox(Arc<Shared>);
 
 impl Outbox {
-    /// Sends on a thread of its own over this connection.
+    /// Sends over this connection on a thread of its own.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -108,10 +107,10 @@ impl Outbox {
         Self::beginning_with(writer, bounds, Vec::new())
     }
 
-    /// The same; says these first, however many they are.
+    /// Creates an outbox that sends any number of messages first.
     ///
     /// # Errors
-    /// As above.
+    /// See [`Outbox::new`].
     pub(super) fn beginning_with(
         writer: MessageWriter,
         bounds: Bounds,
@@ -127,13 +126,13 @@ impl Outbox {
         Ok(Self(shared))
     }
 
-    /// Whether a word of which only the newest counts still waits.
+    /// Whether a message of this kind is waiting.
     pub(super) fn waits(&self, which: Newest) -> bool {
         self.0.lock().newest.contains_key(&which)
     }
 
-    /// Says something, after all that was said before. Where only the newest counts, an older word that still waits is forgotten. False:
-    /// nobody listens any more.
+    /// Adds a message after all others. If only the newest counts, an older one that still waits is dropped. False if the
+    /// coordinator is gone.
     pub(super) fn push(&self, newest: Option<Newest>, message: Arc<Vec<u8>>) -> bool {
         let shared = &self.0;
         let mut queue = shared.lock();
@@ -153,12 +152,12 @@ impl Outbox {
         drop(self.0.wait_while(self.0.lock(), |queue| !queue.waiting.is_empty() || queue.is_sending));
     }
 
-    /// Forgets what waits and closes the connection.
+    /// Drops the waiting messages and closes the connection.
     pub(super) fn close(&self) {
         self.0.give_up(self.0.lock());
     }
 
-    /// Messages that nobody has begun to send.
+    /// Number of messages whose transmission has not started.
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.0.lock().waiting.len()
@@ -180,11 +179,11 @@ impl Shared {
         queue.give_up();
         drop(queue);
         self.changed.notify_all();
-        // Whoever sends or hears is woken.
+        // Wakes senders and the reader.
         self.writer.close();
     }
 
-    /// Waits while it is so and the connection takes bytes.
+    /// Waits for a condition while the connection takes bytes.
     fn wait_while<'a>(
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
@@ -251,7 +250,7 @@ mod tests {
         u64::from_le_bytes(message[..8].try_into().expect("nothing fails here"))
     }
 
-    /// More than the system keeps for a peer that reads nothing.
+    /// More than the system buffers for a peer that reads nothing.
     const LARGE: usize = 64 << 20;
 
     #[test]
@@ -261,11 +260,11 @@ mod tests {
         outbox.push(Some(Newest::Part), message(0, LARGE));
         for number in 1..=10_000 {
             outbox.push(None, message(number, 100));
-            // Each is behind the one before of its slot, and in front of nothing that was said before it.
+            // Each is after the previous one of its slot, and before no earlier message.
             outbox.push(Some(Newest::Durable(3)), message(number + 1_000_000, 30));
             outbox.push(Some(Newest::Ping), message(number + 2_000_000, 30));
         }
-        // The fault: nobody has read, so nothing but the first can have begun to leave.
+        // The fault: the peer has not read, so at most the first can have been sent.
         assert!(outbox.waiting() >= 10_002, "{}", outbox.waiting());
         let heard: Vec<u64> =
             (0..10_003).map(|_| number_of(&reader.receive().expect("nothing fails here"))).collect();
@@ -287,13 +286,13 @@ mod tests {
         }
         assert!(most <= (1 << 20) + (100 << 10), "{most} bytes wait");
         assert!(outbox.0.lock().is_gone, "10 MB had room in 1 MiB");
-        // What was begun is torn, and nothing follows it.
+        // A started message is torn, and nothing follows it.
         assert!(reader.receive().is_err());
         outbox.flush();
         outbox.push(None, message(0, 8));
     }
 
-    /// One that reads, but slowly, is waited for.
+    /// A slow reader is waited for.
     #[test]
     fn a_coordinator_that_reads_slowly_gets_everything() {
         let (writer, mut reader) = connection();

@@ -1,4 +1,4 @@
-//! A host's parts of checkpoints, put together on a thread of their own: nothing is encoded or written to disk on the threads
+//! A host's parts of checkpoints, assembled on a thread of their own: nothing is encoded or written to disk on the threads
 //! of the slots.
 use super::{Notices, SlotPlan, Work};
 use crate::checkpoint::{StageChange, encode};
@@ -19,10 +19,10 @@ struct Job {
     sources: BTreeMap<String, EpochLog>,
 }
 
-/// Puts parts together, one after the other.
+/// Assembles parts, one after the other.
 struct Maker {
     jobs: Sender<Job>,
-    /// What it has not begun.
+    /// Jobs not started yet.
     waiting: Receiver<Job>,
     thread: JoinHandle<()>,
 }
@@ -30,9 +30,9 @@ struct Maker {
 pub(super) struct Parts {
     shared: Arc<SlotShared>,
     sinks: BTreeMap<String, SharedSink>,
-    /// Source stages that are read side by side: a checkpoint needs their places in just its epoch.
+    /// Source stages that are read together: a checkpoint needs their positions in exactly its epoch.
     seated: BTreeSet<String>,
-    /// The thread, once there was something to do for it.
+    /// The thread, started with the first job.
     maker: Option<Maker>,
     notices: Notices,
 }
@@ -55,7 +55,7 @@ impl Parts {
         }
     }
 
-    /// Begins the part that is asked for.
+    /// Starts the requested part.
     pub(super) fn begin(&mut self, request: PartRequest) {
         let number = request.number;
         let part = match self.job(request).map(|job| self.send(job)) {
@@ -84,7 +84,7 @@ impl Parts {
         if maker.thread.is_finished() {
             return Err("the thread for checkpoints is gone".to_owned());
         }
-        // The coordinator wants one at a time: one that waits and was not begun is of a checkpoint that was given up.
+        // The coordinator requests one at a time: a waiting one belongs to an abandoned checkpoint.
         while let Err(TrySendError::Full(again)) = maker.jobs.try_send(job) {
             let _ = maker.waiting.try_recv();
             job = again;
@@ -95,7 +95,7 @@ impl Parts {
     fn job(&self, request: PartRequest) -> Option<Job> {
         let epoch = request.epoch;
         let sources = self.shared.epochs.since(epoch);
-        // Sources that are read side by side cut their epochs together, which a new process begins from one place of each.
+        // Sources that are read together cut their epochs together; a new process starts from one position of each.
         let is_placed = |log: &EpochLog| {
             log.cuts.contains_key(&epoch) || log.end.is_some_and(|end| end.epoch < epoch) || epoch == CLOSED
         };
@@ -106,7 +106,7 @@ impl Parts {
         if epoch != CLOSED {
             for stage in self.shared.snapshots.stages() {
                 let base = request.snapshots.get(&stage).copied();
-                // Not known up to here: the next checkpoint will do.
+                // Unknown up to here: the next checkpoint will have it.
                 let delta = self.shared.snapshots.since(&stage, base, request.from, epoch)?;
                 stages.insert(stage, delta);
             }

@@ -1,14 +1,14 @@
-//! Where the coordinator of a run is. It may begin anew on another machine while its hosts go on.
+//! Address of a run's coordinator, which may be replaced on another machine while its hosts continue.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_link::remote::{Address, MessageWriter};
 
-/// See the module. Copies are of the same.
+/// See the module. Copies share the address.
 #[derive(Clone)]
 pub struct Whereabouts(Arc<Mutex<Known>>);
 
 struct Known {
     address: Address,
-    /// The connection to it, and where that goes.
+    /// The connection to it, and its address.
     connection: Option<(Address, MessageWriter)>,
 }
 
@@ -29,12 +29,12 @@ impl Whereabouts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is to be looked for.
+    /// The present address.
     pub fn address(&self) -> Address {
         self.known().address.clone()
     }
 
-    /// It is there from now on. A connection to where it was is ended: the machine that it was on may stand still and say nothing.
+    /// Sets a new address. A connection to the old one is closed: that machine may be suspended and silent.
     pub fn moved(&self, address: Address) {
         let mut known = self.known();
         if let Some((_, writer)) = known.connection.take_if(|(to, _)| *to != address) {
@@ -43,7 +43,7 @@ impl Whereabouts {
         known.address = address;
     }
 
-    /// A connection to it was made, at this address; false: it is elsewhere meanwhile, and the connection is ended.
+    /// Records a connection to this address; false if it has moved meanwhile, and the connection is closed.
     pub(super) fn connected(&self, to: &Address, writer: &MessageWriter) -> bool {
         let mut known = self.known();
         if known.address != *to {

@@ -1,4 +1,4 @@
-//! One of each kind of notice and order, with something in it: what tests begin with that change what is said.
+//! One non-empty example of each kind of notice and order, for tests that mutate them.
 use super::{Beginning, End, Hello, NotTold, Notice, Order, Part, PartRequest, Standing, StandingSlot};
 use crate::checkpoint::{JournalOrder, Past, StageChange, StagePast};
 use crate::failure::RunError;
@@ -30,7 +30,7 @@ fn span() -> Span {
     }
 }
 
-/// What a host says.
+/// Notices of a host.
 pub(crate) fn notices() -> Vec<Notice> {
     let mut part = Part::default();
     let change =
@@ -63,7 +63,7 @@ pub(crate) fn notices() -> Vec<Notice> {
     ]
 }
 
-/// What a host is told.
+/// Orders to a host.
 pub(crate) fn orders() -> Vec<Order> {
     let mut past = Past { epoch: 3, ..Past::default() };
     past.stages.insert("join".into(), StagePast { snapshot: (2, vec![9; 70]), calls: vec![vec![1], vec![]] });

@@ -1,6 +1,5 @@
-//! What comes over a connection is whole: its checksum was compared. Here somebody knows the checksum and says anything: it is refused,
-//! or it is a message that can be checked and said again. `TIDEMILL_MUTATIONS=1000000` changes that many messages instead of ten
-//! thousand.
+//! Messages with valid checksums and mutated content: each is refused, or it is a message that can be checked and encoded
+//! again. `TIDEMILL_MUTATIONS=1000000` sets their number instead of ten thousand.
 use super::*;
 use crate::wire::{decode, encode};
 use serde::de::DeserializeOwned;
@@ -18,7 +17,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).expect("nothing fails here").parse::<u64>().expect("works") * 4096
 }
 
-/// Changes bytes once or a few times; they differ afterwards.
+/// Mutates bytes once or a few times; the result differs.
 fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     loop {
         let mut changed = bytes.to_vec();
@@ -31,7 +30,7 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
             match random.below(8) {
                 0..=2 => changed[at] ^= 1 << random.below(8),
                 3 => changed[at] = random.draw() as u8,
-                // Lengths of texts, arrays and maps that are claimed.
+                // Claimed lengths of texts, arrays and maps.
                 4 => changed[at] = [0xdd, 0xdf, 0xdb, 0xc6, 0xcf, 0xff][random.below(6)],
                 5 => changed.truncate(at),
                 6 => drop(changed.splice(at..at, (0..some).map(|_| random.draw() as u8).collect::<Vec<_>>())),

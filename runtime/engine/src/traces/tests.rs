@@ -1,4 +1,4 @@
-//! Which records are traced, and that nothing grows where nobody takes what is told of them.
+//! Selection of traced records, and bounded memory without a receiver.
 use super::*;
 use tidemill_spec::plan::{Plan, PlanWorkflow};
 
@@ -62,7 +62,7 @@ fn what_nobody_takes_is_bounded_and_counted() {
     assert!(span.is_small() && !Span { stage: "s".repeat(LONGEST + 1), ..span }.is_small());
 }
 
-/// A thread has taken spans and has not told them yet: whoever says the last word of a host waits for it.
+/// A thread has taken spans and not sent them yet: the last message of a host waits for it.
 #[test]
 fn what_another_thread_has_taken_is_told_before_the_last_word() {
     use std::sync::mpsc::channel;
