@@ -1,11 +1,11 @@
-//! Which objects with calls of a stage are put together with new calls.
+//! Decides which objects with calls of a stage are merged with new calls.
 //!
-//! Each checkpoint adds an object, and a process that goes on reads all since the snapshot, so there must not be too many. They
-//! are put together by tiers of size, as a log-structured merge tree does with its runs: the tier of an object is the power of
-//! [`AT_ONCE`] that its length has. New calls take in the objects before them that are of a lower tier, and, where so many of one
-//! tier stand at the end, all of these. So whatever is written again ends up in a higher tier than it came from:
+//! Each checkpoint adds an object, and a continuing process reads all since the snapshot, so there must not be too many.
+//! They are merged by tiers of size, as runs of a log-structured merge tree: the tier of an object is the power of
+//! [`AT_ONCE`] of its length. New calls absorb the objects before them of a lower tier, and, if a full set of one tier is
+//! at the end, all of these. So data that is written again moves to a higher tier:
 //!
-//! - a byte is written again at most once for each tier between that of the object it came in and that of all calls since the
+//! - a byte is written again at most once for each tier between that of its first object and that of all calls since the
 //!   snapshot together, and
 //! - there are at most seven objects of each tier.
 use tidemill_state::{Content, ObjectReference};
@@ -13,13 +13,13 @@ use tidemill_state::{Content, ObjectReference};
 /// Objects of one tier that become one of the next.
 const AT_ONCE: u64 = 8;
 
-/// How often an object of so many bytes can be divided by [`AT_ONCE`].
+/// Number of times that a length can be divided by [`AT_ONCE`].
 fn tier(bytes: u64) -> u32 {
     bytes.max(1).ilog(AT_ONCE)
 }
 
-/// How many objects at the end are put together with calls of so many bytes. The objects are those since the snapshot, by their
-/// bytes, the oldest first.
+/// Number of objects at the end that are merged with calls of `new` bytes. The objects are those since the snapshot, by
+/// their bytes, the oldest first.
 fn taken_in(objects: &[u64], new: u64) -> usize {
     let (mut taken, mut bytes) = (0, new);
     loop {
@@ -42,7 +42,7 @@ fn taken_in(objects: &[u64], new: u64) -> usize {
     }
 }
 
-/// Takes those objects out that are put together with new calls of so many bytes.
+/// Removes the objects that are merged with new calls of `new` bytes.
 pub(crate) fn take_in(objects: &mut Vec<ObjectReference>, new: u64) -> Vec<ObjectReference> {
     let is_calls = |object: &&ObjectReference| matches!(object.content, Content::Calls { .. });
     let since = objects.iter().rev().take_while(is_calls).count();
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An object: what came at once, with how often it was written again and the tier that it first had.
+    /// An object: its parts, each with the number of rewrites and its first tier.
     type Object = Vec<(u64, u32, u32)>;
 
     fn bytes(object: &Object) -> u64 {
         object.iter().map(|(bytes, ..)| bytes).sum()
     }
 
-    /// What is there after all of these came, one at each checkpoint.
+    /// The objects after all of these sizes, one per checkpoint.
     fn after(sizes: &[u64]) -> Vec<Object> {
         let mut objects: Vec<Object> = Vec::new();
         for new in sizes {
@@ -106,7 +106,7 @@ mod tests {
             check(&sizes)?;
         }
 
-        /// Sizes as they are: nearly the same at all checkpoints.
+        /// Realistic sizes: nearly equal at all checkpoints.
         #[test]
         fn so_it_is_where_all_are_alike(sizes in prop::collection::vec(900u64..1100, 1..1000)) {
             check(&sizes)?;

@@ -1,5 +1,5 @@
-//! Which of its models an operator runs when no plan says so: the most accurate that this machine can run, or the smallest of
-//! those that are as accurate as far as can be told.
+//! Chooses an operator's model without a plan: the most accurate that this machine can run, or the smallest of those that
+//! are statistically as accurate.
 use crate::failure::{Failure, Kind};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tidemill_spec::diagnostic::{Diagnostics, suggestion};
 use tidemill_spec::manifest::{Manifest, Metric, OriginKind};
 use tidemill_spec::workflow::{Operator, Workflow};
 
-/// A variant that somebody chose for an operator.
+/// A user's choice of a variant for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Operator id.
@@ -20,24 +20,24 @@ pub struct Setting {
 /// A model that an operator may run.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The manifest's path as the workflow writes it.
+    /// The manifest's path as written in the workflow.
     pub written: String,
     /// The manifest.
     pub manifest: Manifest,
-    /// Bytes of its files, where they are here.
+    /// Bytes of its files, if they are here.
     pub bytes: Option<u64>,
-    /// Why this machine cannot run it, and how to fix that.
+    /// Reason why this machine cannot run it, with advice.
     pub obstacle: Option<String>,
-    /// Whether that is only because it was not fetched or exported.
+    /// Whether the only reason is that it was not fetched or exported.
     pub absent: bool,
 }
 
-/// A variant that is left out, to be told.
+/// A variant that is left out, for a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
     /// It was not fetched or exported; most users never do.
     Note(String),
-    /// Something is probably not as it should be.
+    /// Something is probably wrong.
     Warning(String),
 }
 
@@ -49,23 +49,23 @@ pub type Candidates = BTreeMap<String, Vec<Candidate>>;
 pub struct Chosen {
     /// The manifest's id.
     pub id: String,
-    /// Why this one.
+    /// Reason.
     pub why: String,
 }
 
-/// Reads the manifests of all operators and looks at what this machine has.
+/// Reads the manifests of all operators and checks them against this machine.
 ///
 /// # Errors
-/// Whatever is wrong with a manifest. A missing model file or backend is no error here.
+/// Mistakes in a manifest. A missing model file or backend is no error here.
 pub fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics> {
     candidates_of(workflow, &workflow.directory.0, |_, _| Ok(true))
 }
 
-/// The same where libraries of backends are looked for from the folder `libraries` on, and `may_look` says of each manifest whether the
-/// files of its model are looked at here.
+/// Reads candidates with a folder `libraries`, where the search for backends starts, and `may_look`, which decides per
+/// manifest whether its model's files are checked here.
 ///
 /// # Errors
-/// As [`candidates`], and what `may_look` refuses.
+/// See [`candidates`], and the refusals of `may_look`.
 pub(crate) fn candidates_of(
     workflow: &Workflow,
     libraries: &Path,
@@ -83,7 +83,7 @@ pub(crate) fn candidates_of(
             match manifest {
                 Ok((is_looked_at, manifest)) => {
                     let bytes = if is_looked_at { location::bytes(&manifest, &path) } else { None };
-                    // Of files of a worker nothing is known here: the worker tells where they are not.
+                    // Files of a worker are unknown here: the worker reports missing ones.
                     let absent = is_looked_at && location::command(&manifest).is_some() && bytes.is_none();
                     let obstacle =
                         is_looked_at.then(|| backends.obstacle(operator, &path, &manifest)).flatten();
@@ -95,7 +95,7 @@ pub(crate) fn candidates_of(
                         absent,
                     });
                 }
-                // A manifest that cannot be opened has no place of its own.
+                // A manifest that cannot be opened has no position of its own.
                 Err(found) => errors.extend(found.into_iter().map(|finding| match finding.span.source() {
                     None => finding.at(written.span.clone()),
                     Some(_) => finding,
@@ -107,9 +107,9 @@ pub(crate) fn candidates_of(
     errors.into_result(all)
 }
 
-/// The backends that were asked for so far, each with why it cannot be used.
+/// The backends checked so far, each with the reason why it cannot be used.
 struct Backends<'a> {
-    /// Where the search for libraries starts.
+    /// Start of the search for libraries.
     libraries: &'a Path,
     known: BTreeMap<String, Option<String>>,
 }
@@ -149,10 +149,10 @@ impl Backends<'_> {
     }
 }
 
-/// The variant of every operator with models.
+/// Chooses the variant of every operator with models.
 ///
 /// # Errors
-/// When a setting names an operator or variant that is not there.
+/// When a setting names an unknown operator or variant.
 pub fn choose(
     workflow: &Workflow,
     candidates: &Candidates,
@@ -204,7 +204,7 @@ fn chosen(candidate: &Candidate, why: String) -> Chosen {
 
 fn most_accurate(list: &[Candidate]) -> Chosen {
     let usable: Vec<&Candidate> = list.iter().filter(|candidate| candidate.obstacle.is_none()).collect();
-    // When none can run, binding the first one says what is wrong with it.
+    // When none can run, binding the first one gives the error.
     let Some(first) = usable.first().copied().or(list.first()) else {
         return Chosen { id: String::new(), why: String::new() };
     };
@@ -244,7 +244,7 @@ fn better(a: &Candidate, b: &Candidate) -> bool {
     }
 }
 
-/// Whether the samples do not tell it from the best: its value lies within the best one's interval.
+/// Whether the samples do not distinguish it from the best: its value is within the best one's interval.
 fn as_good(candidate: &Candidate, best: &Candidate) -> bool {
     match (&candidate.manifest.metric, &best.manifest.metric) {
         (Some(own), Some(best)) => {
@@ -255,14 +255,14 @@ fn as_good(candidate: &Candidate, best: &Candidate) -> bool {
     }
 }
 
-/// `answer_accuracy 0.982 (0.975 to 0.987)`.
+/// Formats a metric: `answer_accuracy 0.982 (0.975 to 0.987)`.
 pub fn metric_text(metric: &Metric) -> String {
     let (low, high) = metric.interval.value;
     format!("{} {:.3} ({low:.3} to {high:.3})", metric.name, metric.value.value)
 }
 
-/// The workflow without the variants that cannot run here, so that the others can be bound; the reasons go to
-/// `tell`. An operator none of whose variants can run keeps them all: binding then says what is wrong.
+/// Returns the workflow without the variants that cannot run here, so that the others can be bound; passes the reasons to
+/// `tell`. An operator without any usable variant keeps them all: binding then gives the error.
 pub fn without_obstacles(
     workflow: &Workflow,
     candidates: &Candidates,

@@ -1,5 +1,5 @@
-//! The plan of a workflow that comes without one: one worker, one stage for everything, one thread for all that is
-//! not inference (models compute on threads of their own).
+//! The plan of a workflow without one: one worker, one stage per operator, one thread for everything but inference (models
+//! compute on threads of their own).
 use crate::choice::Chosen;
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{Plan, PlanEdge, PlanWorker, PlanWorkflow, RouteClass, Stage};
@@ -8,7 +8,7 @@ use tidemill_spec::workflow::{Batching, Input, Workflow};
 
 const WORKER: &str = "local";
 
-/// The plan; each operator with models gets the chosen one.
+/// Returns the plan; each operator with models gets the chosen one.
 pub fn default_plan(workflow: &Workflow, chosen: &BTreeMap<String, Chosen>) -> Plan {
     let mut stages: Vec<Stage> =
         workflow.sources.iter().map(|source| stage(&source.id.value, None, None)).collect();

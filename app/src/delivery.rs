@@ -1,13 +1,13 @@
-//! Which part of what the sources gave came through to the sinks.
+//! Computes the share of the sources' records that reached the sinks.
 //!
-//! An operator, and the way between two slots, keeps the part of what came to it that it did not lose: dead letters,
-//! rows that came too late (`late`) and what did not wait (`freshness`). Of the records of a run, that part came through
-//! to a sink which all operators and ways before it kept one after the other, each counted once, also where paths part
-//! and meet again in a join. Where a run has several sinks, the one that least came through to counts.
+//! An operator, and a channel between two slots, keeps the share of its records that it did not lose: dead letters, late
+//! rows (`late`) and rows dropped by `freshness`. The share that reached a sink is the product over all operators and
+//! channels before it, each counted once, also if paths part and meet again in a join. With several sinks, the smallest
+//! share counts.
 //!
-//! Shares, not numbers, so that it holds whatever operators do with records on purpose: filters take some out, windows
-//! make one of many, joins one of two, models as many as they find. What a filter takes out is not lost, nor is a row
-//! that has no partner in the data (`unmatched`); one whose partner was lost before the join counts by that loss.
+//! Shares, not numbers, are used, so that intended changes do not matter: filters drop records, windows and joins combine
+//! them, models emit any number. A filtered record is not lost, nor is a row without a partner in the data (`unmatched`);
+//! one whose partner was lost before the join counts by that loss.
 use crate::figures::grouped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use tidemill_engine::{Observer, Program, Promise, RunReport};
 /// Reasons of drops that are no loss.
 pub const ON_PURPOSE: [&str; 2] = ["filtered", "unmatched"];
 
-/// Records at one place.
+/// Records at one point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Place {
     came: u64,
@@ -25,12 +25,12 @@ struct Place {
 
 impl Place {
     fn kept(self) -> f64 {
-        // Results of many records (of a window) may be lost, so it can seem to be more than came.
+        // Results of many records (of a window) may be lost, so the loss can seem to exceed the input.
         1.0 - self.lost.min(self.came) as f64 / self.came.max(1) as f64
     }
 }
 
-/// What came and what was lost, by place: all stages of an operator together, and all ways between two operators.
+/// Input and losses by point: all stages of an operator together, and all channels between two operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delivery {
     operators: BTreeMap<String, Place>,
@@ -38,7 +38,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Of a run that has ended.
+    /// Computes the delivery of an ended run.
     pub fn of(report: &RunReport, program: &Program) -> Self {
         let mut delivery = Self::default();
         for stage in &report.stages {
@@ -51,7 +51,7 @@ impl Delivery {
         delivery
     }
 
-    /// Of a run until now.
+    /// Computes the delivery of a run until now.
     pub fn so_far(observer: &Observer, program: &Program) -> Self {
         let mut delivery = Self::default();
         for stage in &program.plan.stages {
@@ -81,7 +81,7 @@ impl Delivery {
         (place.came, place.lost) = (place.came + sent + lost, place.lost + lost);
     }
 
-    /// What came and was lost since `before`.
+    /// Returns input and losses since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: &Place, before: Option<&Place>| {
             let before = before.copied().unwrap_or_default();
@@ -97,8 +97,8 @@ impl Delivery {
         }
     }
 
-    /// The part of what the sources gave that came through to the sink that least came through to; 1: nothing was lost.
-    /// What a source could not read is not in it: the source has not given it.
+    /// Returns the share of the sources' records that reached the worst sink; 1 without losses. Unreadable records are
+    /// excluded: the source did not emit them.
     pub fn share<'a>(&self, sinks: impl IntoIterator<Item = &'a String>) -> f64 {
         sinks.into_iter().map(|sink| self.share_of(sink)).fold(1.0, f64::min)
     }
@@ -129,7 +129,7 @@ fn lost(drops: &BTreeMap<String, u64>) -> u64 {
     drops.iter().filter(|(reason, _)| !ON_PURPOSE.contains(&reason.as_str())).map(|(_, n)| n).sum()
 }
 
-/// How often the rows of each sink come, and why; sinks of which the same holds in one line.
+/// Describes the guarantee of each sink, with reasons; sinks with equal ones share a line.
 pub fn promise_lines<'a>(promises: impl IntoIterator<Item = (&'a str, &'a Promise)>) -> Vec<String> {
     let mut lines: Vec<(&Promise, Vec<&str>)> = Vec::new();
     for (sink, promise) in promises {
@@ -141,7 +141,7 @@ pub fn promise_lines<'a>(promises: impl IntoIterator<Item = (&'a str, &'a Promis
     lines.iter().map(|(promise, sinks)| format!("{}: {promise}", sinks.join(", "))).collect()
 }
 
-/// What was lost, by reason, with `unmatched`: `9 800 dead letters, 12 late`. None where nothing was.
+/// Describes the losses by reason, including `unmatched`: `9 800 dead letters, 12 late`. `None` without losses.
 pub fn losses_text(report: &RunReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     let stages = report.stages.iter().map(|stage| &stage.drops);
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
     use tidemill_engine::{Guarantee, Scope};
 
-    /// `operators` with what came and was lost, `ways` with what was lost of 100.
+    /// `operators` with input and losses, `ways` with losses per 100.
     fn delivery(operators: &[(&str, u64, u64)], ways: &[(&str, &str, u64)]) -> Delivery {
         let mut delivery = Delivery::default();
         operators.iter().for_each(|(id, came, lost)| delivery.operator(id, *came, *lost));
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn what_is_lost_on_the_way_does_not_come_through() {
-        // 98 of 100 are dead letters; a filter behind it and a window change nothing of that.
+        // 98 of 100 are dead letters; a later filter and a window do not change that.
         let line = [("s", "m", 0), ("m", "f", 0), ("f", "w", 0), ("w", "out", 0)];
         let counts = [("s", 0, 7), ("m", 1000, 980), ("f", 20, 0), ("w", 10, 0), ("out", 1, 0)];
         assert_eq!(share(&delivery(&counts, &line), &["out"]), 0.02);
-        // On the way between slots.
+        // On the channel between slots.
         assert_eq!(share(&delivery(&[], &[("s", "m", 99), ("m", "out", 0)]), &["out"]), 0.01);
         // Everything.
         assert_eq!(share(&delivery(&[("m", 5, 5)], &[("s", "m", 0), ("m", "out", 0)]), &["out"]), 0.0);

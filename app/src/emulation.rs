@@ -1,13 +1,13 @@
-//! `tidemill run --emulate`: every worker of a plan on this machine, at its own speed, behind its own links.
+//! `tidemill run --emulate`: every worker of a plan on this machine, at its own speed, with its own links.
 //!
 //! | step | module |
 //! |---|---|
-//! | how fast each worker is, from the profile | `speeds` |
-//! | times on this machine that no profile has | `calibration` |
-//! | models compute before the run begins | `warm_up` |
+//! | speed of each worker, from the profile | `speeds` |
+//! | missing times on this machine | `calibration` |
+//! | models compute before the run starts | `warm_up` |
 //! | bandwidth, delay and price between places | `wires` |
-//! | by how much the run is stretched | `dilation` |
-//! | what was predicted beside what was measured | `comparison` |
+//! | dilation factor of the run | `dilation` |
+//! | predictions compared with measurements | `comparison` |
 mod calibration;
 pub mod comparison;
 pub mod dilation;
@@ -32,34 +32,34 @@ use tidemill_spec::profile::{Profile, ProfileFile};
 use tidemill_spec::workflow::Workflow;
 use wires::Way;
 
-/// How a plan is emulated.
+/// Options of an emulation.
 #[derive(Debug, Clone, Default)]
 pub struct EmulationOptions {
-    /// Machines, links and prices; without it, what the plan says of them.
+    /// Machines, links and prices; without it, those of the plan.
     pub infrastructure: Option<PathBuf>,
-    /// Profiles, or folders with a `profile.yaml`, that the speeds of the workers come from.
+    /// Profiles, or folders with a `profile.yaml`, for the speeds of the workers.
     pub profiles: Vec<PathBuf>,
-    /// By how much the run is stretched.
+    /// Requested dilation.
     pub dilation: Wanted,
-    /// The workers are processes of their own, so models do not run in this one.
+    /// Whether the workers are separate processes, so that models do not run in this one.
     pub by_processes: bool,
 }
 
-/// A plan that can be emulated, with what is known of it.
+/// A plan that can be emulated, with its data.
 pub struct Emulated {
-    /// What the engine is told.
+    /// Settings for the engine.
     pub emulation: Emulation,
-    /// By how much the run is stretched.
+    /// Dilation of the run.
     pub dilation: Dilation,
-    /// Workers of the plan that are no source devices.
+    /// Workers of the plan, without source devices.
     pub workers: Vec<Worker>,
     /// In the order of the wires of the emulation.
     pub ways: Vec<Way>,
-    /// How fast each stage with a model is.
+    /// Speed of each stage with a model.
     pub speeds: Vec<StageSpeed>,
-    /// Samples of this workflow's sources, the first ones, that the profile's accuracy is of.
+    /// Number of samples of the profile's accuracy, the first ones of this workflow's sources.
     pub scored_on: Option<u64>,
-    /// What the processes of the workers warm their models up with, by stage.
+    /// Data for the workers' processes to warm their models up, by stage.
     pub warm_ups: WarmUps,
 }
 
@@ -74,18 +74,17 @@ pub struct Worker {
     pub place: String,
     /// Price in $/h.
     pub dollars_per_hour: f64,
-    /// Where its speed comes from; none: it has no models, so nothing of it is enforced.
+    /// Origin of its speed; `None` if it has no models, so that nothing is enforced.
     pub basis: Option<Basis>,
-    /// The part of a processor that it has, where it has less than one.
+    /// Its share of a processor, if it has less than one.
     pub share: Option<f64>,
 }
 
 impl Emulated {
-    /// Reads what is needed beside the plan, warms the models up, measures what no profile has, and tells on the terminal
-    /// what is emulated.
+    /// Reads the files beside the plan, warms the models up, measures missing times, and prints the emulated settings.
     ///
     /// # Errors
-    /// Files that are wrong; what is missing for the emulation, with what to do.
+    /// Invalid files; missing data for the emulation, with advice.
     pub fn prepare(
         options: &EmulationOptions,
         prepared: &mut Prepared,
@@ -135,7 +134,7 @@ impl Emulated {
     }
 }
 
-/// Where a worker is.
+/// Location of a worker.
 fn place(worker: &PlanWorker) -> String {
     match &worker.location {
         Some(location) => format!("{}/{location}", worker.tier),
@@ -180,15 +179,15 @@ fn workers(
     workers.map(make).collect()
 }
 
-/// Samples that the accuracy of a profile is of, where it was made of the same workflow: the first ones of its sources,
-/// which a run judges too.
+/// Number of samples of a profile's accuracy, if it was made of this workflow: the first ones of its sources, which a run
+/// judges too.
 fn scored_on(profile: &Profile, workflow: &Workflow) -> Option<u64> {
     let same = profile.workflow.digest.as_deref() == Some(workflow.digest().as_str());
     let accuracy = profile.accuracy.as_ref().filter(|accuracy| same && accuracy.scored_on.is_none())?;
     accuracy.end_to_end.iter().filter_map(|row| row.samples).max().or(accuracy.samples)
 }
 
-/// All profiles as one; empty without any.
+/// Merges all profiles; empty without any.
 fn profile(
     paths: &[std::path::PathBuf],
     workflow: &Workflow,

@@ -1,4 +1,4 @@
-//! Errors of the engine as failures: their kind, the place in the workflow that they are about, and what of the results is kept.
+//! Converts errors of the engine to failures: kind, position in the workflow, and the kept results.
 use crate::failure::{Failure, Kind};
 use tidemill_engine::RunError;
 use tidemill_operators::journal::{is_of_again, is_of_loss};
@@ -8,7 +8,7 @@ use tidemill_operators::sinks::parquet::Parquet;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
-/// Before the first record was read: the files or the plan are wrong.
+/// A failure before the first record: the files or the plan are wrong.
 pub fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
     match error {
         RunError::System(_) => Failure::new(Kind::Unavailable, error.to_string()),
@@ -19,7 +19,7 @@ pub fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
     }
 }
 
-/// Where the workflow says what failed: the path of a sink, else its id.
+/// Position of the failed part in the workflow: the path of a sink, else its id.
 fn place(error: &RunError, workflow: &Workflow) -> Span {
     let (RunError::Operator { operator, .. } | RunError::Panic { operator, .. }) = error else {
         return Span::nowhere();
@@ -34,7 +34,7 @@ fn place(error: &RunError, workflow: &Workflow) -> Span {
     })
 }
 
-/// While records were read: what the sinks committed is kept.
+/// A failure during the run: committed rows are kept.
 pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     let kept = match error {
         RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
@@ -60,7 +60,7 @@ pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     failure.at(place(error, workflow))
 }
 
-/// Whether this is a sink whose file is there whole or not at all.
+/// Whether this is a sink whose file is complete or absent.
 fn has_no_part(sink: &str, workflow: &Workflow) -> bool {
     workflow.sinks.iter().any(|found| *found.id.value == *sink && found.kind.value == Parquet::KIND)
 }

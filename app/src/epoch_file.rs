@@ -1,7 +1,7 @@
-//! The epoch log of a run as a file: a line of JSON for its sources, then one for each epoch as it begins.
+//! The epoch log of a run as a file: a line of JSON for its sources, then one per epoch when it starts.
 //!
-//! A line is written at once, so that the log of a process that is killed is there as far as it came. Its last line may
-//! be torn; whoever reads leaves that out.
+//! A line is written at once, so that the log of a killed process is there as far as it came. Its last line may be torn;
+//! readers skip it.
 use crate::failure::{Failure, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,14 +38,14 @@ struct Writing {
     path: PathBuf,
     /// The first line.
     header: Vec<u8>,
-    /// None: nothing was written yet.
+    /// `None` until something is written.
     file: Option<LogFile>,
-    /// Why nothing more is written.
+    /// Reason why nothing more is written.
     failure: Option<OperatorError>,
 }
 
 impl Writing {
-    /// Begins the log: what an earlier run left there is gone from now on.
+    /// Starts the log, replacing that of an earlier run.
     fn begin(&mut self) -> Result<&mut LogFile, OperatorError> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -60,7 +60,8 @@ impl Writing {
 }
 
 impl EpochFile {
-    /// Makes the log of a run; one of an earlier run stays until the first epoch begins, so that a run that does not start leaves it.
+    /// Prepares the log of a run; one of an earlier run stays until the first epoch starts, so that a run that does not
+    /// start leaves it.
     ///
     /// # Errors
     /// When nothing can be written there, or another run is writing it.
@@ -85,7 +86,7 @@ impl EpochFile {
         }
     }
 
-    /// The run is over: why the log is not whole. One without an epoch has its first line from now on.
+    /// Finishes the log; returns the reason if it is incomplete. One without an epoch gets its first line now.
     pub fn finish(&self) -> Option<Failure> {
         let mut writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if writing.failure.is_none() {
@@ -110,8 +111,8 @@ fn line(of: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// Whether there is a file that can be written, and that nobody writes: then there is time until the first line. Where it is otherwise,
-/// beginning it tells what is in the way. A pipe has nothing to lose, and who reads it would take a second opening for the end.
+/// Whether there is a writable file without a writer: then the first line can wait. Otherwise starting it gives the error.
+/// A pipe has nothing to lose, and its reader would take a second opening for the end.
 fn can_wait(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file())
         && OpenOptions::new()
@@ -126,7 +127,7 @@ fn sources(program: &Program) -> Vec<String> {
     stages.map(|stage| stage.id.clone()).collect()
 }
 
-/// Reads the log of a run of this program, also if that did not come to its end.
+/// Reads the log of a run of this program, also of an incomplete one.
 ///
 /// # Errors
 /// The file is no epoch log, or one of another workflow or plan.
@@ -151,7 +152,7 @@ pub fn read(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, EpochLog>, String> {
-    // What comes after the last line break was being written when the process was killed.
+    // The rest after the last line break was being written when the process was killed.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().enumerate();
     let at = |number: usize, error: serde_json::Error| format!("line {}: {error}", number + 1);
@@ -217,7 +218,7 @@ mod tests {
         let of = || EpochFile::of_sources(&path, vec!["a".into()]);
         let read = || std::fs::read_to_string(&path).unwrap();
         let header = "{\"epoch_log\":1,\"sources\":[\"a\"]}\n";
-        // One that is not there yet is begun at once: nothing is lost.
+        // A missing one is started at once: nothing is lost.
         drop(of().unwrap());
         assert_eq!(read(), header);
         std::fs::write(&path, "of an earlier run\n").unwrap();

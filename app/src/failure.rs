@@ -1,28 +1,28 @@
-//! Why something could not be done, with what to do about it.
+//! Failures with advice.
 use std::fmt;
 use tidemill_spec::diagnostic::Diagnostic;
 use tidemill_spec::span::Span;
 
-/// What kind of failure it is; a command turns it into its exit code.
+/// Kind of a failure; a command turns it into its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The answer is "no": no plan keeps the service levels.
     No,
-    /// Options that do not fit together or name what is not there.
+    /// Options that contradict each other or name unknown parts.
     Usage,
-    /// Something outside fails: a port in use, a full disk, a missing library.
+    /// An external failure: a port in use, a full disk, a missing library.
     Unavailable,
     /// A defect of Tidemill, or the panic of an operator.
     Defect,
-    /// A file does not say what it should.
+    /// A file with invalid content.
     Configuration,
-    /// What is read is not what was written: a state that is damaged, a source or an output that was replaced.
+    /// Data differs from what was written: a damaged state, a replaced source or output.
     Data,
-    /// What is named is not there: a state, a checkpoint, a run.
+    /// A named object is missing: a state, a checkpoint, a run.
     Missing,
 }
 
-/// An error with its kind, and often the place in a file that it is about and how to fix it.
+/// An error with its kind, and often its position in a file and advice.
 ///
 /// ```
 /// use tidemill_app::failure::{Failure, Kind};
@@ -39,36 +39,36 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error of this kind with this text.
+    /// Creates an error of this kind with this text.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), help: None, place: Span::nowhere() }
     }
 
-    /// Sets the place in a file that it is about.
+    /// Sets its position in a file.
     #[must_use]
     pub fn at(mut self, place: Span) -> Self {
         self.place = place;
         self
     }
 
-    /// Adds how to fix it.
+    /// Adds advice.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// What kind of failure it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How to fix it, if that is known.
+    /// Its advice, if any.
     pub fn help(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// As a finding, if it is about a place in a file.
+    /// Converts to a finding, if it has a position in a file.
     pub fn placed(&self) -> Option<Diagnostic> {
         self.place.source()?;
         let mut finding = Diagnostic::error("E0701", &self.message).at(self.place.clone());

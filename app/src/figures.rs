@@ -1,4 +1,4 @@
-//! Numbers as people read them, with units.
+//! Formats numbers for people, with units.
 pub use tidemill_profiler::statistics::{wilson_percent, wilson_percent_of};
 
 /// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
@@ -12,7 +12,7 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
-/// Records per second; below one with two digits: what comes once a minute does come.
+/// Formats records per second; below one with two digits, because even one record per minute counts.
 pub fn rate(value: f64) -> String {
     match value {
         v if v >= 1000.0 => format!("{} /s", grouped(v.round() as u64)),

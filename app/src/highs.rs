@@ -5,10 +5,10 @@ use std::path::Path;
 use tidemill_inference::backend::library::{self, Found, HIGHS};
 use tidemill_optimizer::planner::{Highs, Solver};
 
-/// Loads the first library that can be used, looked for from `directory` on; see [`library::find`].
+/// Loads the first usable library, searched from `directory` on; see [`library::find`].
 ///
 /// # Errors
-/// Where none is found or none can be loaded: what was tried, and what to do.
+/// If none is found or none can be loaded: the attempts, and advice.
 pub fn open(directory: &Path) -> Result<Highs, Failure> {
     find(directory).map_err(|reason| {
         Failure::new(Kind::Unavailable, format!("HiGHS cannot be used: {reason}")).with_help(
@@ -18,7 +18,7 @@ pub fn open(directory: &Path) -> Result<Highs, Failure> {
     })
 }
 
-/// HiGHS where it is found, otherwise the solver that is built in. That a library was named and does not serve is told.
+/// Returns HiGHS if it is found, otherwise the built-in solver. An unusable named library gives a message.
 pub fn unless_missing(directory: &Path, listener: &dyn Listener) -> Solver {
     match find(directory) {
         Ok(highs) => Solver::Highs(highs),
@@ -31,7 +31,7 @@ pub fn unless_missing(directory: &Path, listener: &dyn Listener) -> Solver {
     }
 }
 
-/// [`open`] with the reason alone.
+/// Loads the library as [`open`], with the reason alone as error.
 pub fn find(directory: &Path) -> Result<Highs, String> {
     match library::find(&HIGHS, directory) {
         Found::Named { variable, path } => Highs::open(&path)

@@ -1,11 +1,11 @@
-//! Whether what the sources of a run read is still what they read when its checkpoint was written.
+//! Checks whether the sources' inputs are unchanged since a checkpoint.
 //!
-//! A run goes on at a place in a file. If the file is another one by then, rows are lost or doubled, and nothing in the results
-//! shows it. So a checkpoint has of each file its length and digests of its first and last 64 KiB, and of each folder one of the
-//! names and lengths of its files. What lies between the ends of a file is not read again: that would cost more than the
-//! checkpoint. A checkpoint costs a look at the time of the last write, and 128 KiB of reading where that has changed.
+//! A run continues at a position in a file. If the file was replaced, rows are lost or doubled, and the results do not show
+//! it. So a checkpoint has of each file its length and digests of its first and last 64 KiB, and of each folder a digest of
+//! the names and lengths of its files. The middle of a file is not read again, which would cost more than the checkpoint. A
+//! checkpoint reads the time of the last write, and 128 KiB if that has changed.
 //!
-//! A file that only grew at its end still has all its places; so has a folder whose new files come last by name.
+//! A file that only grew at its end still has all its positions; so has a folder whose new files are last by name.
 use crate::failure::{Failure, Kind};
 use crate::figures::{bytes, grouped};
 use std::collections::BTreeMap;
@@ -19,43 +19,43 @@ use tidemill_engine::{EpochLog, Program};
 use tidemill_operators::api::SourceInput;
 use tidemill_state::{Digest, InputState};
 
-/// How an input differs from what it was.
+/// Difference of an input from an earlier state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
-    /// In nothing that is looked at.
+    /// No observable difference.
     None,
-    /// It was written, and what is looked at is the same.
+    /// It was written, but is equal as far as checked.
     Touched,
-    /// Something was added behind its end.
+    /// Data was added at its end.
     Grown(String),
-    /// It is another one; in words.
+    /// It was replaced; described in words.
     Other(String),
 }
 
-/// What a source reads, and how it was last.
+/// An input of a source, and its last state.
 struct Watched {
     input: SourceInput,
     state: InputState,
-    /// What comes from here on is not read by this process.
+    /// Whether later additions are not read by this process.
     is_settled: bool,
     is_told: bool,
 }
 
-/// The inputs of a run, looked at for each of its checkpoints.
+/// The inputs of a run, checked at each of its checkpoints.
 pub(crate) struct Inputs {
     watched: BTreeMap<String, Watched>,
     /// Stages by source.
     stages: BTreeMap<String, Vec<String>>,
 }
 
-/// What is to be told of inputs that a run can go on with.
+/// Messages about inputs with which a run can continue.
 pub(crate) type Notes = Vec<String>;
 
 impl Inputs {
-    /// As they are now, where a run begins; of those that `before` knows, as far as they can be gone on with.
+    /// Reads the present state of the inputs; those in `before` must allow to continue.
     ///
     /// # Errors
-    /// One is not what it was, or can no longer be read.
+    /// One was replaced, or cannot be read any more.
     pub(crate) fn check(
         program: &Program,
         before: &BTreeMap<String, InputState>,
@@ -70,7 +70,7 @@ impl Inputs {
                     .with_help(format!("put it back as it was, or begin anew: {advice}"))
             };
             let Some(before) = before.get(id) else {
-                // What cannot be read now fails where it is read.
+                // An unreadable input fails where it is read.
                 if let Ok(state) = look(input) {
                     watched.insert(id.clone(), Watched::new(input, state));
                 }
@@ -107,7 +107,7 @@ impl Inputs {
         Ok((Self { stages: stages.collect(), watched }, notes))
     }
 
-    /// What differs from what a run had read that is complete, in words.
+    /// Describes the differences from the inputs of a complete run.
     pub(crate) fn changes(program: &Program, before: &BTreeMap<String, InputState>) -> Notes {
         let mut notes = Vec::new();
         for (id, before) in before {
@@ -127,14 +127,14 @@ impl Inputs {
         notes
     }
 
-    /// How they are now, for a checkpoint with these logs. One that was replaced while it is read stays as it was, so that whoever goes
-    /// on notices it.
+    /// Returns the present state of the inputs, for a checkpoint with these logs. One that was replaced while it is read
+    /// keeps its old state, so that a continued run notices it.
     pub(crate) fn look(&mut self, logs: &BTreeMap<String, EpochLog>) -> BTreeMap<String, InputState> {
         for (id, watched) in &mut self.watched {
             let has_ended = |stage: &String| logs.get(stage).is_some_and(|log| log.end.is_some());
             let has_ended = self.stages.get(id).is_some_and(|stages| stages.iter().all(has_ended));
             let change = watched.look(has_ended);
-            // Nothing is read behind the end that was found.
+            // Nothing is read after the end that was found.
             watched.is_settled |= has_ended;
             if let Some(text) = change.filter(|_| !watched.is_told) {
                 watched.is_told = true;
@@ -155,10 +155,10 @@ impl Watched {
         Self { input: input.clone(), state, is_settled, is_told: false }
     }
 
-    /// Follows what is still read; gives how it differs where it is another one.
+    /// Updates the state of an input that is still read; returns the difference if it was replaced.
     ///
-    /// What came since the last look is not taken for read once the end was found: nobody knows on which side of the end it
-    /// is, and whoever goes on had better be told of it than lose it.
+    /// Growth since the last look does not count as read once the end was found: it may be on either side of the end, and a
+    /// message is better than a loss.
     fn look(&mut self, has_ended: bool) -> Option<String> {
         if self.is_settled || self.is_unwritten() {
             return None;
@@ -175,7 +175,7 @@ impl Watched {
         }
     }
 
-    /// Whether a file has the length and the time that it had when it was looked at last.
+    /// Whether a file has the length and the time of the last check.
     fn is_unwritten(&self) -> bool {
         let (SourceInput::File { path, .. }, InputState::File { bytes, modified, .. }) =
             (&self.input, &self.state)
@@ -191,7 +191,7 @@ fn may_grow(input: &SourceInput) -> bool {
     *may_grow
 }
 
-/// A path as messages call it.
+/// The form of a path in messages.
 fn shown(path: &str) -> String {
     match path {
         "/dev/stdin" => "the file on standard input".to_owned(),
@@ -210,7 +210,7 @@ fn look(input: &SourceInput) -> io::Result<InputState> {
     }
 }
 
-/// How it is now, beside how it was.
+/// Compares the present state with an earlier one.
 fn compare(input: &SourceInput, before: &InputState) -> io::Result<(InputState, Change)> {
     match (input, before) {
         (SourceInput::File { path, .. }, InputState::File { bytes, first, last, modified, .. }) => {
@@ -277,7 +277,7 @@ fn exact(bytes: u64) -> String {
     format!("{} bytes", grouped(bytes))
 }
 
-/// When a file was last written, nanoseconds since 1970.
+/// Time of a file's last write, nanoseconds since 1970.
 fn written(file: &Metadata) -> i64 {
     file.mtime().saturating_mul(1_000_000_000).saturating_add(file.mtime_nsec())
 }
@@ -293,7 +293,7 @@ fn file_state(path: &Path, file: &File, found: &Metadata) -> io::Result<InputSta
     })
 }
 
-/// Digests of the first and the last bytes of the first `length` bytes of a file.
+/// Digests of the start and the end of the first `length` bytes of a file.
 fn ends(file: &File, length: u64) -> io::Result<(Digest, Digest)> {
     let window = length.min(InputState::WINDOW);
     let mut bytes = vec![0; usize::try_from(window).unwrap_or(0)];
@@ -323,7 +323,7 @@ impl Listing {
         self.files.iter().map(|(_, bytes, _)| bytes).sum()
     }
 
-    /// Of the first files, `most` at most.
+    /// State of the first files, at most `most`.
     fn state(&self, path: &Path, most: usize) -> InputState {
         let files = &self.files[..self.files.len().min(most)];
         let mut text = Vec::new();
@@ -353,7 +353,7 @@ mod tests {
         SourceInput::File { path, may_grow: true }
     }
 
-    /// Writes it with a time of its own, so that two writes within a tick of the clock are two.
+    /// Writes it with a distinct time, so that two writes within a tick of the clock are distinguished.
     fn write(path: &Path, bytes: &[u8], second: u64) {
         std::fs::write(path, bytes).unwrap();
         let file = File::options().write(true).open(path).unwrap();
@@ -391,12 +391,12 @@ mod tests {
                     matches!(&found, Change::Other(text) if text.contains("replaced or edited")),
                     "{found:?}"
                 );
-                // It grew, but is another one.
+                // It grew, but was replaced.
                 edited.extend([7; 100]);
                 write(&path, &edited, 6);
                 assert!(matches!(change(&input, &before), Change::Other(_)), "{length} at {at}");
             }
-            // A line in front moves everything behind it.
+            // A line at the front moves everything after it.
             write(&path, &[b"x\n", content.as_slice()].concat(), 7);
             assert!(matches!(change(&input, &before), Change::Other(_)));
         }
@@ -434,7 +434,7 @@ mod tests {
         assert!(matches!(change(&input, &before), Change::Other(text) if text.contains("has 1 file with")));
     }
 
-    /// What is read is still the file that was opened.
+    /// The run still reads the file that was opened.
     #[test]
     fn a_file_that_is_replaced_while_it_is_read_stays_what_it_was() {
         let folder = tempfile::tempdir().unwrap();
@@ -450,7 +450,7 @@ mod tests {
         write(&path, b"1\n2\n", 3);
         assert_eq!(inputs.look(&BTreeMap::new()), grown);
         assert!(inputs.watched["s"].is_told);
-        // Behind the end that was found nothing is read.
+        // Nothing is read after the end that was found.
         write(&path, b"one\ntwo\nthree\n", 4);
         let end = tidemill_engine::End { sequence: 3, epoch: 1, limit: false };
         let ended = BTreeMap::from([("s".to_owned(), EpochLog { end: Some(end), ..EpochLog::default() })]);
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(inputs.look(&ended), at_the_end);
     }
 
-    /// It may have come behind the end or before it; whoever goes on is told.
+    /// It may be on either side of the end; a continued run reports it.
     #[test]
     fn what_a_file_grows_by_when_its_end_is_found_is_not_taken_for_read() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is judged of a run that has ended: service levels, dead letters, prediction beside measurement.
+//! Verdicts on an ended run: service levels, dead letters, predictions against measurements.
 use crate::emulation::Emulated;
 use crate::emulation::comparison::Comparison;
 use crate::letters::{LetterLimit, LetterVerdict};
@@ -9,28 +9,28 @@ use crate::slo_watch::{Violations, add_windows};
 use tidemill_engine::{Observer, RunReport};
 use tidemill_spec::workflow::Slo;
 
-/// The levels that count, and who set that of rate: see [`crate::levels::settle`].
+/// The effective levels, and the origin of the rate: see [`crate::levels::settle`].
 #[derive(Debug)]
 pub struct Levels {
-    /// As the workflow has them, with the rate that counts.
+    /// As in the workflow, with the effective rate.
     pub slo: Slo,
-    /// Who set the rate.
+    /// Origin of the rate.
     pub rate_of: Origin,
 }
 
-/// Everything that is judged of a run.
+/// All verdicts on a run.
 #[derive(Debug)]
 pub struct Judgement {
-    /// One for each service level.
+    /// One per service level.
     pub verdicts: Vec<Verdict>,
-    /// Whether there were more dead letters than were allowed, where a limit is given.
+    /// Whether there were too many dead letters, if a limit is given.
     pub letters: Option<LetterVerdict>,
-    /// Of an emulated run.
+    /// Comparison of an emulated run.
     pub comparison: Option<Comparison>,
 }
 
 impl Judgement {
-    /// Judges. `violations` are those that were seen while it ran, see [`crate::slo_watch::SloWatch`].
+    /// Judges a run. `violations` were observed during it, see [`crate::slo_watch::SloWatch`].
     pub fn of(
         report: &RunReport,
         observer: &Observer,
@@ -60,12 +60,12 @@ impl Judgement {
         Self { verdicts, letters, comparison }
     }
 
-    /// Whether a level is missed; one without evidence is not shown to be kept.
+    /// Whether a level is missed; one without evidence is not proven to be met.
     pub fn is_missed(&self) -> bool {
         self.verdicts.iter().any(|verdict| verdict.met != Some(true))
     }
 
-    /// Whether there are more dead letters than were allowed.
+    /// Whether there are too many dead letters.
     pub fn has_too_many_letters(&self) -> bool {
         self.letters.is_some_and(|letters| letters.is_passed)
     }

@@ -1,4 +1,4 @@
-//! Dead letters of a run: in the file that the workflow names, and how many there may be.
+//! Dead letters of a run: the file named in the workflow, and their limit.
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use tidemill_operators::dead_letters::DeadLetterWriter;
 use tidemill_operators::sinks::has_lost_rows;
 use tidemill_spec::workflow::Workflow;
 
-/// The writer of the workflow's dead letters, if it names a file; with a token it goes on where another process was.
+/// Opens the writer of the workflow's dead letters, if it names a file; with a token it continues another process's file.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -29,10 +29,10 @@ pub fn letter_writer(
     Ok(Some(Box::new(FileLetters { writer: writer.map_err(failure)?, named })))
 }
 
-/// Whether there could be such a writer; nothing is touched.
+/// Checks whether the writer could be opened; changes nothing.
 ///
 /// # Errors
-/// Another run writes the file, it has lost letters, or it is not the one that the token is of.
+/// Another run writes the file, it has lost letters, or it is not the one of the token.
 pub(crate) fn check(workflow: &Workflow, token: Option<&[u8]>) -> Result<(), Failure> {
     let Some(File { path, token, .. }) = File::of(workflow, token)? else { return Ok(()) };
     DeadLetterWriter::check(&path, token.as_deref()).map_err(failure)
@@ -44,12 +44,12 @@ fn failure(error: OperatorError) -> Failure {
     Failure::new(kind, format!("dead letters: {error}"))
 }
 
-/// Where the dead letters of a workflow go.
+/// The file of a workflow's dead letters.
 struct File {
-    /// As the workflow says it.
+    /// Its name in the workflow.
     named: String,
     path: PathBuf,
-    /// How much is committed, in the words of the writer.
+    /// The committed part, as a token of the writer.
     token: Option<Vec<u8>>,
 }
 
@@ -62,24 +62,24 @@ impl File {
         }
         let Some(named) = named else { return Ok(None) };
         let path = workflow.resolve(&named);
-        // Versions before this one did not say which file it is.
+        // Earlier versions did not store the name of the file.
         let committed = kept.map(|kept| kept.committed.to_string().into_bytes());
         let token = committed.or_else(|| token.map(<[u8]>::to_vec));
         Ok(Some(Self { named, path, token }))
     }
 }
 
-/// What a state knows of the file.
+/// Data of a state about the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
-    /// As the workflow names it.
+    /// Its name in the workflow.
     path: String,
-    /// How much of it is committed, in the words of the writer.
+    /// The committed part, as a token of the writer.
     committed: Value,
 }
 
-/// What a token of a state says of the file itself, in the words of its writer.
+/// Extracts the writer's token from a token of a state.
 pub(crate) fn of_file(token: &[u8]) -> Vec<u8> {
     match serde_json::from_slice::<Kept>(token) {
         Ok(kept) => kept.committed.to_string().into_bytes(),
@@ -87,10 +87,11 @@ pub(crate) fn of_file(token: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Called when the letters before a checkpoint are in the file: an error is one of the letters.
+/// Called when the letters before a checkpoint are in the file; its error becomes one of the letters.
 pub type Share = Box<dyn FnMut() -> Result<(), String> + Send>;
 
-/// Writes as `inner` does, and has what is committed shared with whoever may go on elsewhere, before the checkpoint that counts on it.
+/// Writes as `inner` does, and shares the committed letters with processes elsewhere, before the checkpoint that depends on
+/// it.
 pub fn shared(inner: Box<dyn LetterWriter>, share: Share) -> Box<dyn LetterWriter> {
     Box::new(SharedLetters { inner, share })
 }
@@ -124,8 +125,8 @@ impl LetterWriter for SharedLetters {
     }
 }
 
-/// The dead letters of a state are in another file than those of the workflow would be: going on would leave some in the one and cut
-/// the other.
+/// The error if the dead letters of a state are in another file than the workflow's: continuing would leave some in the one
+/// and cut the other.
 fn elsewhere(kept: &str, named: Option<&str>) -> Failure {
     let now = named.map_or_else(|| "names none".to_owned(), |named| format!("names `{named}`"));
     let text = format!(
@@ -167,12 +168,12 @@ impl LetterWriter for FileLetters {
     }
 }
 
-/// How many dead letters a run may have.
+/// Limit on a run's dead letters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LetterLimit {
-    /// So many.
+    /// This number.
     Count(u64),
-    /// Percent of the records that the sources read.
+    /// Percent of the records read by the sources.
     Share(f64),
 }
 
@@ -203,7 +204,7 @@ impl fmt::Display for LetterLimit {
 }
 
 impl LetterLimit {
-    /// Whether so many are too many, however the run goes on.
+    /// Whether this number exceeds the limit for any further course of the run.
     pub fn is_passed_for_good(self, dead_letters: u64) -> bool {
         matches!(self, LetterLimit::Count(count) if dead_letters > count)
     }
@@ -216,19 +217,19 @@ impl LetterLimit {
     }
 }
 
-/// The dead letters of a run beside their limit.
+/// Dead letters of a run, compared with their limit.
 #[derive(Debug, Clone, Copy)]
 pub struct LetterVerdict {
     limit: LetterLimit,
     dead_letters: u64,
-    /// Records that the sources read, those that could not be used included.
+    /// Records read by the sources, including unusable ones.
     read: u64,
-    /// Too many.
+    /// Whether there are too many.
     pub is_passed: bool,
 }
 
 impl LetterVerdict {
-    /// What a run has, beside what it may have.
+    /// Compares a run with its limit.
     pub fn of(limit: LetterLimit, report: &RunReport, program: &Program) -> Self {
         let stages = report.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
         let read = stages.map(|stage| stage.records_out + stage.dead_letters.values().sum::<u64>()).sum();
@@ -236,8 +237,8 @@ impl LetterVerdict {
         Self { limit, dead_letters, read, is_passed: limit.is_passed(dead_letters, read) }
     }
 
-    /// What a run has by its checkpoint, beside what it may have; `records`: that its sources gave. A checkpoint does not say which letters
-    /// are records that a source could not give; none: that decides it.
+    /// Compares a run with its limit by its checkpoint; `records`: those emitted by its sources. A checkpoint does not say
+    /// which letters are unreadable records of a source; `None` if that decides it.
     pub fn of_totals(limit: LetterLimit, dead_letters: u64, records: u64) -> Option<Self> {
         let read = records + dead_letters;
         let is_passed = limit.is_passed(dead_letters, read);
@@ -245,7 +246,7 @@ impl LetterVerdict {
         is_certain.then_some(Self { limit, dead_letters, read, is_passed })
     }
 
-    /// For programs.
+    /// Formats for programs.
     pub fn json(&self) -> Value {
         json!({
             "limit": self.limit.to_string(), "dead_letters": self.dead_letters, "records_read": self.read,
@@ -253,7 +254,7 @@ impl LetterVerdict {
         })
     }
 
-    /// In a sentence.
+    /// Formats as a sentence.
     pub fn text(&self) -> String {
         let found = match self.limit {
             LetterLimit::Count(_) => grouped(self.dead_letters),
@@ -268,7 +269,7 @@ impl LetterVerdict {
     }
 }
 
-/// Where the dead letters come from and why, with the first of each kind: `rows: bad_value: 12, such as ...`.
+/// Describes origins and reasons of the dead letters, with the first of each kind: `rows: bad_value: 12, such as ...`.
 pub fn causes(report: &RunReport) -> String {
     let groups = report.dead_letter_groups.iter().map(|group| {
         let sample = group.samples.first().map_or_else(String::new, |s| format!(", such as: {}", s.detail));
@@ -281,9 +282,9 @@ pub fn causes(report: &RunReport) -> String {
 pub struct Spoilt<'a> {
     /// The source.
     pub id: &'a str,
-    /// How many.
+    /// Number of its letters.
     pub letters: u64,
-    /// Why, the most frequent reason first; at least one.
+    /// Reasons, the most frequent first; at least one.
     pub reasons: Vec<&'a str>,
 }
 
@@ -343,7 +344,7 @@ mod tests {
         };
         assert_eq!(passed(LetterLimit::Count(10), 10, 0), Some(false));
         assert_eq!(passed(LetterLimit::Count(9), 10, 990), Some(true));
-        // Of 100 or of 110 records: 10 % of the one is more than that, of the other less.
+        // Of 100 or of 110 records: 10 % of the former is exceeded, of the latter not.
         assert_eq!(passed(LetterLimit::Share(9.5), 10, 100), None);
         assert_eq!(passed(LetterLimit::Share(10.0), 10, 100), Some(false));
         assert_eq!(passed(LetterLimit::Share(9.0), 10, 100), Some(true));

@@ -1,7 +1,7 @@
-//! Which service levels a run is judged by, and which rate it has: those of the workflow, or those of the plan.
+//! The effective service levels and rate of a run: those of the workflow, or those of the plan.
 //!
-//! A plan file says the rate that it was made for. It does not say the levels of accuracy and latency, so a run of it is
-//! judged by the workflow's.
+//! A plan file has the rate that it was made for, but no levels of accuracy and latency, so its run is judged by the
+//! workflow's.
 use crate::listener::Listener;
 use crate::preparation::Prepared;
 use serde::Serialize;
@@ -9,11 +9,10 @@ use tidemill_spec::plan::{LatencyBasis, Predicted};
 use tidemill_spec::units::Rate;
 use tidemill_spec::workflow::Slo;
 
-/// The rate of a run shorter than so many ticks is no evidence: records come by ticks, so where it begins and ends
-/// decides.
+/// Ticks below which a run's rate is no evidence: records come by ticks, so its start and end decide.
 pub const SHORT_TICKS: u32 = 4;
 
-/// The rate that somebody asked for.
+/// A requested rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RateChoice {
     /// As fast as downstream takes it.
@@ -22,7 +21,7 @@ pub enum RateChoice {
     PerSecond(f64),
 }
 
-/// Who set a service level.
+/// Origin of a service level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -35,7 +34,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// In words.
+    /// Returns its name.
     pub fn text(self) -> &'static str {
         match self {
             Origin::Workflow => "workflow",
@@ -45,8 +44,8 @@ impl Origin {
     }
 }
 
-/// Gives the sources their rate, and tells where a plan was made for other levels than the workflow's; says the levels
-/// that count and who set that of rate. The workflow stays as its file says it: profiles and plans know its digest.
+/// Sets the rate of the sources, and reports if a plan was made for other levels than the workflow's; returns the effective
+/// levels and the origin of the rate. The workflow itself is unchanged: profiles and plans know its digest.
 pub fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, listener: &dyn Listener) -> (Slo, Origin) {
     let predicted = prepared.program.plan.predicted.clone().filter(|_| prepared.is_planned);
     let planned = predicted.as_ref().and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
@@ -59,7 +58,7 @@ pub fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, listener: &dyn
         (Some(RateChoice::PerSecond(rate)), _) => {
             sources.values_mut().for_each(|source| source.rate_per_second = Some(rate));
         }
-        // As the planner has it: sources keep their ratios, those without a rate have the plan's.
+        // As in the planner: sources keep their ratios, those without a rate get the plan's.
         (None, Some(planned)) => {
             let factor = slowest.map_or(1.0, |slowest| planned / slowest);
             for source in sources.values_mut().filter(|source| !source.live && !source.gives_what_comes()) {
@@ -85,14 +84,14 @@ pub fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, listener: &dyn
     (slo, origin)
 }
 
-/// A rate times a factor that is often exactly 1, without a remainder from dividing.
+/// Multiplies a rate by a factor that is often exactly 1, without a rounding error.
 fn scaled(own: f64, factor: f64) -> f64 {
     let product = own * factor;
     let whole = product.round();
     if (product - whole).abs() < 1e-9 * whole.abs() { whole } else { product }
 }
 
-/// Where what a plan was made for is not what the workflow wants, a line each.
+/// Describes differences between the plan's levels and the workflow's, a line each.
 fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<RateChoice>) -> Vec<String> {
     let mut lines = Vec::new();
     let planned = predicted.rate.as_ref().map(|rate| rate.value.0);

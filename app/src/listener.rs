@@ -1,19 +1,19 @@
-//! Who is told what happens while files become a running program.
+//! Receivers of messages while files become a running program.
 use crate::choice::Skipped;
 use tidemill_spec::diagnostic::Diagnostics;
 
-/// Takes what a user should know although it is no error: a terminal shows it, a server logs it, [`Silent`] drops it.
+/// Receives messages for users that are no errors: a terminal shows them, a server logs them, [`Silent`] drops them.
 pub trait Listener {
-    /// A line about what is going on.
+    /// Reports progress.
     fn note(&self, text: &str);
 
-    /// A line about something that is probably not intended.
+    /// Reports something that is probably not intended.
     fn warning(&self, text: &str);
 
     /// Warnings that point into files.
     fn warnings(&self, findings: &Diagnostics);
 
-    /// A variant that is left out.
+    /// Reports a variant that is left out.
     fn skipped(&self, skipped: &Skipped) {
         match skipped {
             Skipped::Note(text) => self.note(text),

@@ -1,10 +1,10 @@
-//! What this machine and this process are and use.
+//! Facts about this machine and this process.
 use std::fs;
 use std::path::Path;
 use tidemill_inference::backend;
 use tidemill_machine::Process;
 
-/// Facts that do not change while a run goes on; empty where the system does not tell.
+/// Constant facts; empty if the system does not report them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Its name.
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-/// What this process has used so far.
+/// Resources used by this process so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// Seconds of processor time of all its threads.
@@ -60,7 +60,7 @@ impl Usage {
     }
 }
 
-/// The inference backends of this program, in the order in which they are tried, each with whether models can run on it here. The search for
+/// The inference backends of this program, in the order of preference, each with whether it is usable here. The search for
 /// libraries starts at the folder.
 pub fn backends(directory: &Path) -> Vec<(&'static str, bool)> {
     backend::usable(directory)
@@ -72,7 +72,7 @@ pub fn now() -> String {
     date(std::time::SystemTime::now())
 }
 
-/// An event time in microseconds since 1970 as a date, as [`now`] writes it.
+/// Formats an event time in microseconds since 1970 as a date, as [`now`] does.
 pub fn event_date(microseconds: i64) -> String {
     match chrono::DateTime::from_timestamp_micros(microseconds) {
         Some(time) => time.format("%Y-%m-%d %H:%M:%S UTC").to_string(),

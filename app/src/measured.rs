@@ -1,5 +1,5 @@
-//! What a run did in some seconds, and by which part its service levels are missed by that: the one place that says so, for windows of
-//! a second and for what `status`, metrics and re-planning are told of.
+//! Measurements of a run over some seconds, and the degree to which they miss its service levels. The only implementation,
+//! for windows of a second and for `status`, metrics and re-planning.
 use crate::delivery::Delivery;
 use crate::figures::{milliseconds, rate, wilson_percent_of};
 use crate::slo::{RATE_TOLERANCE, accuracy_text};
@@ -18,7 +18,7 @@ struct Given {
     has_ended: bool,
 }
 
-/// Counters at one time, as far as levels are judged by them.
+/// Counters at one time, as needed for levels.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Counters {
     /// Engine seconds.
@@ -28,7 +28,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// As they are now.
+    /// Reads the present counters.
     pub(crate) fn now(observer: &Observer, program: &Program) -> Self {
         let sources = program.sources.keys().map(|source| {
             let stages = program.plan.stages.iter().filter(|stage| stage.operator == *source);
@@ -44,7 +44,7 @@ impl Counters {
         }
     }
 
-    /// Whether they count less than before: another process of the run counts anew.
+    /// Whether they are below the earlier ones: a new process of the run counts from 0.
     pub(crate) fn has_begun_again(&self, before: &Self) -> bool {
         let fewer = |(id, given): (&String, &Given)| {
             self.sources.get(id).is_some_and(|now| now.records < given.records)
@@ -53,27 +53,27 @@ impl Counters {
     }
 }
 
-/// What a source gave.
+/// Rate of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SourceRate {
-    /// Records per second that it is to give; none: as many as are taken, or as come.
+    /// Required records per second; `None`: as many as possible, or as many as come.
     pub asked: Option<f64>,
-    /// Records per second that it gave.
+    /// Emitted records per second.
     pub given: f64,
-    /// Whether it has given anything at all.
+    /// Whether it has emitted anything.
     pub has_begun: bool,
-    /// Whether it gives what comes, when it comes: what it gave is the load then.
+    /// Whether its records come at any time: they are the load then.
     pub is_live: bool,
 }
 
-/// Answers that were judged.
+/// Judged answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scored {
     /// Right ones.
     pub correct: u64,
     /// All with truth.
     pub all: u64,
-    /// How many independent samples are as uncertain as the share of the right ones: fewer than all where these are boxes of tracks or
+    /// Number of independent samples with the uncertainty of this share: fewer than all if these are boxes of tracks or
     /// characters of texts, which depend on each other.
     pub independent: u64,
 }
@@ -84,24 +84,24 @@ impl Scored {
         100.0 * self.correct as f64 / self.all.max(1) as f64
     }
 
-    /// Its 95 % interval; none without answers.
+    /// Its 95 % interval; `None` without answers.
     pub fn interval_percent(&self) -> Option<(f64, f64)> {
         wilson_percent_of(self.correct, self.all, self.independent)
     }
 }
 
-/// What was measured of a run in some seconds.
+/// Measurements of a run over some seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// Engine seconds.
     pub seconds: f64,
-    /// Sources that go on.
+    /// Sources that have not ended.
     pub sources: BTreeMap<String, SourceRate>,
-    /// Part of what sources gave that was not lost on its way.
+    /// Share of the sources' records that was not lost.
     pub delivered: f64,
-    /// Milliseconds at the percentile of the level on latency, at the slowest sink.
+    /// Milliseconds at the percentile of the latency level, at the slowest sink.
     pub latency_ms: Option<f64>,
-    /// Answers of the whole run that were judged, at the sink with the least share of right ones.
+    /// Judged answers of the whole run, at the sink with the smallest share of right ones.
     pub scored: Option<Scored>,
 }
 
@@ -111,28 +111,28 @@ impl Default for Measured {
     }
 }
 
-/// A service level beside what was measured.
+/// A service level with its measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredLevel {
     /// `rate`, `accuracy` or `latency`.
     pub level: &'static str,
-    /// What is asked for, with its unit.
+    /// The required value, with its unit.
     pub wanted: String,
-    /// The same: at least so many records per second or percent, below so many milliseconds.
+    /// The required value: a minimum in records per second or percent, a maximum in milliseconds.
     pub wanted_value: f64,
-    /// What was measured: records per second, percent or milliseconds; none: nothing could be.
+    /// The measured value: records per second, percent or milliseconds; `None` if it could not be measured.
     pub value: Option<f64>,
-    /// The same with its unit.
+    /// The measured value with its unit.
     pub text: Option<String>,
-    /// The part of what is asked for by which it is missed; 0 or less: it is kept. None: nothing is known.
+    /// Relative amount by which the level is missed; 0 or less: it is met. `None`: unknown.
     pub missed_by: Option<f64>,
-    /// What the plan expects of it, with its unit, where that is less than what is asked for: the level is missed then, whether anybody
-    /// can measure it or not.
+    /// The plan's expectation with its unit, if it is below the requirement: the level is missed then, whether it can be
+    /// measured or not.
     pub planned: Option<String>,
 }
 
 impl MeasuredLevel {
-    /// Of a plan that was made to keep less, because a level gave way.
+    /// Adds the expectations of a plan that was made for less, because a level gave way.
     pub fn beside(self, predicted: &Predicted) -> Self {
         let expected = match self.level {
             "accuracy" => {
@@ -152,7 +152,8 @@ impl MeasuredLevel {
 }
 
 impl Measured {
-    /// Between two looks; `latencies` are what came to each sink meanwhile: milliseconds and how many records, ascending.
+    /// Measures between two looks; `latencies` are the new ones at each sink: milliseconds and number of records,
+    /// ascending.
     pub(crate) fn between(
         before: &Counters,
         now: &Counters,
@@ -198,8 +199,9 @@ impl Measured {
         }
     }
 
-    /// Records per second as the level on the rate counts them, that came through: those of the slowest source. Sources keep their
-    /// proportions: one that is to give twice as much as the slowest counts with half of what it gave. None: no source goes on.
+    /// Delivered records per second in the sense of the rate level: those of the slowest source. Sources keep their
+    /// proportions: one with twice the slowest's required rate counts with half of its records. `None` without a running
+    /// source.
     pub fn rate(&self) -> Option<f64> {
         let slowest = self.sources.values().filter_map(|source| source.asked).reduce(f64::min);
         let of = |source: &SourceRate| match (source.asked, slowest) {
@@ -214,7 +216,7 @@ impl Measured {
         self.scored.map(|scored| scored.percent())
     }
 
-    /// The service levels beside this.
+    /// Returns the service levels with these measurements.
     pub fn levels(&self, slo: &Slo) -> Vec<MeasuredLevel> {
         let mut all = Vec::new();
         if let Some(wanted) = &slo.rate {
@@ -250,7 +252,7 @@ impl Measured {
                 wanted_value: below,
                 value: self.latency_ms,
                 text: self.latency_ms.map(text),
-                // As long as the level is not below it.
+                // The level is met only below this value.
                 missed_by: self.latency_ms.map(|found| match found >= below {
                     true => (found / below - 1.0).max(1e-9),
                     false => found / below - 1.0,
@@ -342,7 +344,7 @@ mod tests {
         };
         assert_eq!(of(&[], 1.0), None);
         assert_eq!(of(&[source(None, 30.0), source(None, 20.0)], 1.0), Some(20.0));
-        // One that gives more than the level asks for may give less than it wants.
+        // One whose own rate exceeds the level may emit less than its own rate.
         assert_eq!(of(&[source(Some(100.0), 50.0)], 1.0), Some(50.0));
         assert_eq!(of(&[source(Some(100.0), 50.0)], 0.5), Some(25.0));
     }

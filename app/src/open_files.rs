@@ -1,17 +1,17 @@
-//! Open files: a run that needs more than the process may have takes what it may, or says so before it starts.
+//! Open files: a run that needs more than the process may open raises the limit, or reports the problem before it starts.
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use tidemill_engine::Program;
 
-/// Open files that no run does without: standard streams, event loops.
+/// Open files that every run needs: standard streams, event loops.
 const LEAST_BESIDE: u64 = 8;
-/// Files that a process has open anyway, with room for those of libraries.
+/// Files that a process has open anyway, including those of libraries.
 const FILES_BESIDE: u64 = 24;
 
-/// Files that a run may have open at once, about: two of each source (it is looked into before it is read), three of each
-/// sink, one or two of each slot and of each end of a link.
+/// Approximate number of files that a run opens at once: two per source (it is inspected before it is read), three per
+/// sink, one or two per slot and per end of a link.
 fn files_needed(program: &Program) -> u64 {
     let slot = |id: &str| {
         let stage = program.plan.stages.iter().find(|stage| stage.id == id);
@@ -24,8 +24,7 @@ fn files_needed(program: &Program) -> u64 {
     FILES_BESIDE + 2 * program.sources.len() as u64 + 3 * program.sinks.len() as u64 + 2 * slots + 4 * links
 }
 
-/// Raises the limit of open files to what the run may need, as far as the system allows that, and warns where that may
-/// be too little.
+/// Raises the limit of open files to the need of the run, as far as the system allows, and warns if that may be too little.
 ///
 /// # Errors
 /// When its sources and sinks alone need more than the system allows.
@@ -41,7 +40,7 @@ pub fn reserve(program: &Program, listener: &dyn Listener) -> Result<(), Failure
         return Ok(());
     }
     let current = Some(limits.maximum.map_or(most, |maximum| maximum.min(most)));
-    // Where it is refused, what is allowed now counts.
+    // If it is refused, the present limit counts.
     let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: limits.maximum });
     if let Some(now) = getrlimit(Resource::Nofile).current.filter(|now| *now < most) {
         listener.warning(&format!(

@@ -1,7 +1,8 @@
 //! Sends traces of records to an OpenTelemetry collector: OTLP over HTTP, as JSON.
 //!
-//! A thread of its own takes what runs tell of their traced records and posts it. A collector that is away or slow holds up no run:
-//! what waits for it is bounded, the oldest goes first, and is counted. Specification: OTLP 1.x, "OTLP/HTTP, JSON-encoded payloads".
+//! A separate thread collects the spans of runs and posts them. A collector that is away or slow delays no run: the queue
+//! is bounded, the oldest spans are dropped first, and counted. Specification: OTLP 1.x, "OTLP/HTTP, JSON-encoded
+//! payloads".
 mod document;
 #[cfg(feature = "otlp")]
 mod post;
@@ -16,31 +17,31 @@ use std::time::Duration;
 use tidemill_engine::clock::{Clock, Nanoseconds, WallClock};
 use tidemill_engine::{Span, Traces};
 
-/// How often runs are asked.
+/// Interval of collecting spans.
 const EVERY: Duration = Duration::from_millis(300);
 /// Spans in one request.
 const MOST_SENT: usize = 1024;
-/// Spans that wait for the collector, at most.
+/// Most spans that wait for the collector.
 const MOST_WAITING: usize = 16_384;
-/// A request may take so long.
+/// Timeout of a request.
 #[cfg(feature = "otlp")]
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pauses after requests that failed, the first and the longest.
+/// Shortest and longest pause after failed requests.
 const PAUSES: [Nanoseconds; 2] = [1_000_000_000, 60_000_000_000];
-/// How long the last spans are sent when the program ends.
+/// Time for sending the last spans when the program ends.
 const ENDING: Nanoseconds = 3_000_000_000;
 
-/// Where traces are sent to.
+/// Settings of the collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpOptions {
     /// The collector: `http://127.0.0.1:4318`. Without a path, `/v1/traces` is added.
     pub endpoint: String,
-    /// Headers of each request, name and value: what the collector knows its clients by.
+    /// Headers of each request, name and value, which authenticate the client.
     pub headers: Vec<(String, String)>,
 }
 
 impl OtlpOptions {
-    /// With headers as in the variable `OTEL_EXPORTER_OTLP_HEADERS` (`name=value,name=value`).
+    /// Creates settings with headers as in the variable `OTEL_EXPORTER_OTLP_HEADERS` (`name=value,name=value`).
     ///
     /// # Errors
     /// The endpoint is no address of a web server, or a header has no value.
@@ -70,15 +71,15 @@ impl OtlpOptions {
     }
 }
 
-/// What came of a request.
+/// Result of a request.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "what is built without it is tested as well"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Posted {
     /// The collector has it.
     Taken,
-    /// It does not want it, whatever is tried.
+    /// The collector refuses it permanently.
     Refused(String),
-    /// It may want it later.
+    /// The collector may accept it later.
     Away(String),
 }
 
@@ -92,7 +93,7 @@ struct Followed {
     run: String,
     workflow: String,
     traces: Traces,
-    /// Of its spans for which there was no room.
+    /// Number of its spans without room.
     dropped: u64,
 }
 
@@ -113,14 +114,14 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module. Dropping it sends what there is, for a few seconds at most.
+/// See the module. Dropping it sends the remaining spans, for a few seconds at most.
 pub struct Exporter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Exporter {
-    /// Begins to send; nothing is followed yet.
+    /// Starts to send; no run is followed yet.
     ///
     /// # Errors
     /// This program was built without it, the endpoint cannot be used, or the system has no thread left.
@@ -129,7 +130,7 @@ impl Exporter {
         Self::with(Box::new(post::Http::new(options)?))
     }
 
-    /// Begins to send; nothing is followed yet.
+    /// Starts to send; no run is followed yet.
     ///
     /// # Errors
     /// This program was built without it.
@@ -155,7 +156,7 @@ impl Exporter {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sends the traces of a run, until nobody else has it any more.
+    /// Sends the traces of a run, until this is their only owner.
     pub fn follow(&self, run: &str, workflow: &str, traces: Traces) {
         let (run, workflow) = (run.to_owned(), workflow.to_owned());
         locked(&self.shared.followed).push(Followed { run, workflow, traces, dropped: 0 });
@@ -175,7 +176,7 @@ impl Drop for Exporter {
 struct Sender {
     post: Box<dyn Post>,
     waiting: VecDeque<Waiting>,
-    /// Spans that nobody will see.
+    /// Number of lost spans.
     lost: u64,
     pause: Nanoseconds,
     again_at: Nanoseconds,
@@ -202,7 +203,7 @@ impl Sender {
     fn take(&mut self, shared: &Shared) {
         let mut followed = locked(&shared.followed);
         for of in followed.iter_mut() {
-            // All that are there: who takes the last ones takes them once.
+            // All present ones: the last ones must be taken together.
             let spans = of.traces.take(usize::MAX);
             let dropped = of.traces.dropped();
             self.lost += dropped - std::mem::replace(&mut of.dropped, dropped);
@@ -222,7 +223,7 @@ impl Sender {
         }
     }
 
-    /// Sends what waits, and what comes meanwhile, unless the collector was away just now; false: it is away.
+    /// Sends waiting spans, and those that arrive meanwhile, unless the collector was away just now; false if it is away.
     fn send(&mut self, shared: &Shared, now: Nanoseconds, is_last: bool) -> bool {
         if now < self.again_at && !is_last {
             return false;
@@ -254,7 +255,7 @@ impl Sender {
                 }
             }
             self.waiting.drain(..count);
-            // A request may take seconds: what runs tell meanwhile has more room here than there.
+            // A request may take seconds: new spans of runs have more room here than there.
             self.take(shared);
         }
         true

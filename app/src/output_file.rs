@@ -1,12 +1,12 @@
-//! What a run leaves beside its results: reports. A file is there whole or not at all, an older one
-//! stays until then; a device or a pipe is written as it is.
+//! Reports beside the results of a run. A file is complete or absent, an older one stays until then; a device or a pipe is
+//! written directly.
 use crate::failure::{Failure, Kind};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tidemill_operators::sinks::whole_file::WholeFile;
 
-/// Taken before the run begins, so that nobody waits for a report that cannot be written.
+/// Opened before the run starts, so that an unwritable report is noticed early.
 pub struct OutputFile {
     path: PathBuf,
     target: Target,
@@ -18,7 +18,7 @@ enum Target {
 }
 
 impl OutputFile {
-    /// Makes missing folders and takes the path.
+    /// Creates missing folders and takes the path.
     ///
     /// # Errors
     /// When nothing can be written there, or another run is writing it.
@@ -40,7 +40,7 @@ impl OutputFile {
     /// Writes all of it.
     ///
     /// # Errors
-    /// When it cannot be written; then the file is as it was before the run.
+    /// When it cannot be written; then the file is unchanged.
     pub fn write(self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let Self { path, target } = self;
         let unwritten = |message: String| {

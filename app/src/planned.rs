@@ -1,5 +1,4 @@
-//! From a planning problem to the plan that is guaranteed, with all that is said of it: what `tidemill plan` and a controller
-//! ask for.
+//! From a planning problem to a guaranteed plan with its figures, for `tidemill plan` and a controller.
 use crate::expectation::{Expectation, FIRST_SEED, expectation};
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
@@ -13,9 +12,9 @@ use tidemill_optimizer::waits::with_least_waits;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 
-/// A plan with all that is said of it.
+/// A plan with its figures.
 pub struct Planned {
-    /// What the planner found.
+    /// The planner's solution.
     pub solution: Solution,
     /// The plan.
     pub plan: Plan,
@@ -26,7 +25,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Of a solution.
+    /// Creates it from a solution.
     ///
     /// # Errors
     /// A solution that is no plan is a defect.
@@ -39,19 +38,19 @@ impl Planned {
     }
 }
 
-/// A plan with what is expected of it.
+/// A plan with its expected behaviour.
 pub struct Found {
     /// The plan.
     pub planned: Planned,
-    /// What it would do.
+    /// Its expected behaviour.
     pub expectation: Expectation,
 }
 
-/// The plan that is guaranteed; where there is none, that of the problem with a checkpoint every tick, which then takes the
-/// place of `assembly`.
+/// Returns the guaranteed plan; if there is none, that of the problem with a checkpoint every tick, which then replaces
+/// `assembly`.
 ///
 /// # Errors
-/// Those of the planner.
+/// Errors of the planner.
 pub fn planned(
     case: &Case,
     assembly: &mut Assembly,
@@ -64,7 +63,7 @@ pub fn planned(
     }
     let Some(sooner) = with_most_checkpoints(case, assembly)? else { return Ok(outcome) };
     let asked = std::mem::replace(assembly, sooner).checkpoint_every;
-    // A plan of the first problem is one of this: what is proven here, or not, is what counts.
+    // A plan of the first problem is one of this: the proof here, or its failure, counts.
     let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
     if outcome.solution.is_some() {
         listener.note(&format!(
@@ -74,7 +73,7 @@ pub fn planned(
     Ok(outcome)
 }
 
-/// The problem with a checkpoint every tick, where that leaves paths more of the latency that is allowed.
+/// Returns the problem with a checkpoint every tick, if that leaves paths more of the permitted latency.
 fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Assembly>, Diagnostics> {
     if assembly.problem.limits.latency.is_empty() || assembly.checkpoint_every <= 1 {
         return Ok(None);
@@ -85,13 +84,13 @@ fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Asse
     Ok((seconds(&sooner) < seconds(assembly)).then_some(sooner))
 }
 
-/// The plan of an outcome, with what is expected of it.
+/// Returns the plan of an outcome, with its expected behaviour.
 ///
 /// # Errors
 /// A solution that is no plan is a defect.
 pub fn guaranteed(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Found>, Failure> {
     let Some(solution) = &outcome.solution else { return Ok(None) };
-    // A plan file does not say which waits were chosen from; what its workers keep, it can be held to.
+    // A plan file does not have the alternatives for waits; it is judged by those that its workers keep.
     let solution = with_least_waits(&assembly.problem, solution);
     let mut planned = Planned::new(case, assembly, &solution)?;
     let expectation = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);

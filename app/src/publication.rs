@@ -1,4 +1,4 @@
-//! What a reader of a sink waits for after a record has come to it, and which setting shortens that.
+//! Delay between the arrival of a record at a sink and its visibility to readers, and the setting that shortens it.
 use crate::figures::milliseconds;
 use crate::levels::SHORT_TICKS;
 use tidemill_engine::{LatencySummary, SinkReport};
@@ -6,13 +6,13 @@ use tidemill_spec::plan::Plan;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 
-/// Nobody needs to be told of a wait shorter than this share of a tick.
+/// Share of a tick below which a wait is not reported.
 const LEAST: f64 = 0.5;
-/// What the settings are part of.
+/// Place of the settings.
 const WHERE: &str = "under `run:` of the workflow, or in the plan";
 
-/// That readers see the records of a sink later than they came, where the figures differ; `seconds`: of the run. What a short
-/// run wrote is visible when it ends, whatever the settings are.
+/// Reports that readers see the records of a sink later than they came, if the figures differ; `seconds`: of the run. Rows
+/// of a short run become visible when it ends, for any settings.
 pub fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
     let LatencySummary { count, p50_ms, p95_ms, p99_ms, .. } = sink.arrival;
     let least = LEAST * plan.tick.0 as f64 / 1e6;
@@ -28,12 +28,12 @@ pub fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
     Some(format!("{}: at the sink after p50 {p50}, p95 {p95}, p99 {p99}; {visible}", sink.sink))
 }
 
-/// When records of the sink are visible, and what makes them visible sooner. They waited for that `wait` milliseconds.
+/// Describes when records of the sink become visible, and how to make that earlier. They waited for `wait` milliseconds.
 fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
     let (tick, every) = (plan.tick, plan.checkpoint_every.max(1));
     match sink.publication {
         Publication::AtEnd => "readers see the file when the run ends".to_owned(),
-        // What comes as fast as it can is cut into epochs by its records, and they last as long as these take.
+        // Sources at full speed have epochs by number of records, which last as long as these take.
         Publication::EachEpoch if wait > 2.0 * tick.0 as f64 / 1e6 => {
             "readers see it at the end of its epoch, which lasts longer than a tick here: where sources have no rate it is a number of \
              records, else operators are behind"
@@ -49,8 +49,8 @@ fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
     }
 }
 
-/// What to write instead, where a level is missed at a sink although the records came to it in time: `arrival` and `below`
-/// in milliseconds, at the percentile of the level.
+/// Returns advice if a level is missed at a sink although the records came to it in time: `arrival` and `below` in
+/// milliseconds, at the percentile of the level.
 pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Option<String> {
     if below - arrival < 1.0 {
         return None;
@@ -58,7 +58,7 @@ pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Optio
     let came = format!("records came to {} in {}, but readers see them", sink.sink, milliseconds(arrival));
     let tick = plan.tick.0 as f64 / 1e6;
     let ticks = ((below - arrival) / tick) as u64;
-    // A group of epochs is visible when it is over: no record waits longer than that.
+    // A group of epochs becomes visible at its end: no record waits longer than that.
     let shorter = TimeSpan((below - arrival) as u64 * 1_000_000);
     let (is_shorter, every) = (shorter < plan.tick, plan.checkpoint_every.max(1));
     let helps = match sink.publication {
@@ -151,7 +151,7 @@ mod tests {
         assert!(told(&end, &plan(20), 0.1).unwrap().contains("when the run ends"));
     }
 
-    /// What is written instead would be enough: the records' own time and the longest wait are within the level.
+    /// The advice suffices: the records' own time and the longest wait are within the level.
     #[test]
     fn the_setting_that_is_proposed_keeps_the_level() {
         let of = |publication, every| remedy(&sink(publication, 46.8, 979.0), 46.8, 800.0, &plan(every));

@@ -1,10 +1,10 @@
-//! What has to give way where there is no plan, in words.
+//! Describes the levels that have to give up something if there is no plan.
 use crate::figures::{dollars, milliseconds};
 use crate::planning::Case;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{Relaxation, Relaxed};
 
-/// A line for people: what gives way, and what to write instead.
+/// Returns a line for people: the relaxed level, and the text to write instead.
 pub fn in_words(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> String {
     let problem = &assembly.problem;
     match &relaxation.relaxed {
@@ -48,12 +48,12 @@ pub fn in_words(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> St
     }
 }
 
-/// Two places, not above the value.
+/// Rounds down to two decimals.
 fn down(value: f64) -> f64 {
     (value * 100.0 + 1e-9).floor() / 100.0
 }
 
-/// Three places, not below the value.
+/// Rounds up to three decimals.
 fn up(value: f64) -> f64 {
     (value * 1000.0 - 1e-9).ceil() / 1000.0
 }

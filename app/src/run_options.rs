@@ -1,4 +1,4 @@
-//! How the engine runs a prepared workflow: the options that follow from its files.
+//! Options of the engine that follow from a prepared workflow's files.
 use crate::emulation::Emulated;
 use crate::failure::Failure;
 use crate::letters::letter_writer;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tidemill_engine::RunOptions;
 use tidemill_engine::clock::DilatedClock;
 
-/// The options of a run: its file for dead letters is opened, models have as many copies as it should have, and an emulated
-/// run has its speeds, links and clock. A run with a state goes on from it.
+/// Returns the options of a run: opens its file for dead letters, sets the number of copies of models, and the speeds,
+/// links and clock of an emulated run. A run with a state continues from it.
 ///
 /// # Errors
 /// The file for dead letters cannot be opened.
@@ -18,7 +18,7 @@ pub fn run_options(
     emulated: Option<&Emulated>,
     state: Option<Continued>,
 ) -> Result<RunOptions, Failure> {
-    // A plan says what runs; without one, models get as many copies as there are processors.
+    // A plan fixes the copies; without one, models get as many as there are processors.
     let model_copies = match prepared.is_planned {
         true => 1,
         false => std::thread::available_parallelism().map_or(1, usize::from),

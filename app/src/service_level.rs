@@ -1,12 +1,12 @@
-//! A service level instead of the workflow's, as people write it: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none`
-//! drops it.
+//! A service level on the command line, which replaces the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`;
+//! `=none` drops it.
 use std::fmt;
 use std::str::FromStr;
 use tidemill_optimizer::assemble::{Level, Options};
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan, UnitError};
 use tidemill_spec::workflow::{LatencySlo, Slo};
 
-/// A service level that takes the place of the workflow's; none: it does not count.
+/// A service level that replaces the workflow's; `None`: it does not count.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LevelSetting {
     /// Records per second of the slowest source.
@@ -17,7 +17,7 @@ pub enum LevelSetting {
     Latency(Option<LatencySlo>),
 }
 
-/// A text that is no service level: what is wrong, and what to write.
+/// Error of parsing a service level, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelError(String);
 
@@ -80,7 +80,7 @@ impl FromStr for LevelSetting {
 }
 
 impl LevelSetting {
-    /// Plans with it.
+    /// Sets it for planning.
     pub fn set(&self, options: &mut Options) {
         let (level, dropped) = match self {
             Self::Rate(rate) => {
@@ -102,7 +102,7 @@ impl LevelSetting {
         }
     }
 
-    /// Judges by it.
+    /// Sets it for judging.
     pub fn apply(&self, slo: &mut Slo) {
         match self {
             Self::Rate(rate) => slo.rate = rate.map(Into::into),

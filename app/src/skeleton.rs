@@ -1,5 +1,5 @@
-//! A manifest to start from: everything that a model file knows of itself, and what its shapes suggest. What only its
-//! maker knows is in capitals; guesses say so in a comment.
+//! Drafts a manifest: all facts from a model file, and guesses from its shapes. Values known only to the maker are in
+//! capitals; guesses have a comment.
 use std::fmt::Write;
 use std::path::Path;
 use tidemill_inference::alphabet;
@@ -9,14 +9,14 @@ use tidemill_inference::tensor::Tensor;
 use tidemill_spec::manifest::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
 use tidemill_spec::types::ElementType;
 
-/// Size of pictures where the file takes any.
+/// Size of pictures if the file accepts any.
 const PICTURE: usize = 224;
-/// Height and width of lines of text where the file takes any.
+/// Height and width of lines of text if the file accepts any.
 const LINE: (usize, usize) = (48, 640);
 /// Models with more input values than this are not tried.
 const MOST_VALUES: usize = 64 << 20;
 
-/// What an input probably is.
+/// Guess about an input.
 enum Guess {
     /// A picture of height and width; whether the file leaves them free.
     Picture {
@@ -35,11 +35,11 @@ enum Guess {
 /// An alphabet in the file's metadata.
 struct Alphabet<'a> {
     key: &'a str,
-    /// Whether the classes have one more for the space.
+    /// Whether the classes have an additional one for the space.
     space: bool,
 }
 
-/// The manifest's text. `directory`: where the search for libraries starts.
+/// Returns the manifest's text. `directory`: start of the search for libraries.
 pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     let stem = facts.path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let file = facts.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -73,7 +73,7 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     text
 }
 
-/// The blank for a port's column; of several ports each has its own, as columns have names of their own.
+/// Returns the placeholder for a port's column; each of several ports has its own, because names of columns are unique.
 fn column(port: &Port, all: &[Port]) -> String {
     if all.len() == 1 {
         BLANK_COLUMN.to_owned()
@@ -82,7 +82,7 @@ fn column(port: &Port, all: &[Port]) -> String {
     }
 }
 
-/// As ids are written: it starts with a letter.
+/// Converts to the form of ids, which starts with a letter.
 fn identifier(stem: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
     let id: String = stem.to_ascii_lowercase().chars().map(fits).collect();
@@ -106,18 +106,18 @@ fn guess(port: &Port, reads_text: bool, notes: &Notes) -> Guess {
     Guess::Picture { height: size(height, tall), width: size(width, wide), free }
 }
 
-/// A text as YAML takes it for a text: numbers, truth values and the like are quoted.
+/// Formats a text for YAML: numbers, booleans and the like are quoted.
 fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
         && text.parse::<f64>().is_err()
         && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
             .contains(&text.to_ascii_lowercase().as_str());
-    // Texts of JSON are texts of YAML.
+    // JSON strings are valid YAML.
     if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// Size, classes and task that an exporter wrote into a file's metadata (`imgsz`, `names`, `task` of Ultralytics).
+/// Size, classes and task from an exporter's metadata (`imgsz`, `names`, `task` of Ultralytics).
 #[derive(Default)]
 struct Notes {
     /// Height and width of pictures.
@@ -152,7 +152,7 @@ impl Notes {
             && self.task.as_deref().is_none_or(|task| task == "classify")
     }
 
-    /// Gives the task and the classes of the file as a comment, for the steps of an output that are still to be written.
+    /// Returns the task and the classes of the file as a comment, for steps of an output to be written by hand.
     fn comment(&self) -> String {
         let task = self.task.as_ref().map(|task| format!("its task is {}", scalar(task)));
         let labels = (!self.labels.is_empty())
@@ -162,7 +162,7 @@ impl Notes {
     }
 }
 
-/// The values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, where its keys count from 0.
+/// Parses the values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, if its keys count from 0.
 fn labels(names: &str) -> Option<Vec<String>> {
     let mut rest = names.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     let mut labels = Vec::new();
@@ -203,7 +203,7 @@ fn input_shape(port: &Port, guess: &Guess) -> Option<Vec<usize>> {
     }
 }
 
-/// The shapes of the outputs for zeros, from the first backend that runs the model.
+/// Returns the shapes of the outputs for zeros, from the first backend that runs the model.
 fn tried(facts: &ModelFacts, shapes: &[Vec<usize>], directory: &Path) -> Option<Vec<Vec<usize>>> {
     let values = |shape: &Vec<usize>| shape.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
     if shapes.iter().any(|shape| values(shape).is_none_or(|values| values > MOST_VALUES)) {
@@ -222,7 +222,7 @@ fn tried(facts: &ModelFacts, shapes: &[Vec<usize>], directory: &Path) -> Option<
     })
 }
 
-/// An entry of the metadata with as many lines as the output has classes: with the blank, or with blank and space.
+/// Returns an entry of the metadata with as many lines as the output has classes: with the blank, or with blank and space.
 fn alphabet_of<'a>(port: &Port, facts: &'a ModelFacts) -> Option<Alphabet<'a>> {
     let [_, _, Dimension::Fixed(classes)] = port.shape.as_deref()? else { return None };
     facts.metadata.iter().find_map(|(key, text)| {
@@ -284,7 +284,7 @@ fn output(
             let all = rest.iter().map(|size| format!(", {size}"));
             format!("[batch{}]", all.collect::<String>())
         }
-        // A model that takes one record at a time gives one: `batch` of 1.
+        // A model with a batch size of 1 has one in its output, too.
         _ => format!(
             "{}{}",
             shape_text(port).replacen("[1,", "[batch,", 1).replacen("[1]", "[batch]", 1),
@@ -339,7 +339,7 @@ fn counts_records(port: &Port) -> bool {
     }
 }
 
-/// What a person has to know of a shape, as a comment behind it.
+/// Returns a trailing comment about a shape for people.
 fn note(port: &Port) -> &'static str {
     let open = |(at, size): (usize, &Dimension)| at > 0 && matches!(size, Dimension::Free(_));
     if !counts_records(port) {

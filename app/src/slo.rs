@@ -1,4 +1,4 @@
-//! Service levels: what was asked for, what was measured.
+//! Service levels: requirements and measurements.
 use crate::delivery::{Delivery, losses_text};
 use crate::figures::{grouped, milliseconds, rate, wilson_percent_of};
 use crate::levels::{Origin, SHORT_TICKS};
@@ -8,7 +8,7 @@ use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::workflow::Slo;
 
-/// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
+/// Tolerance of a rate: start and end of a short run limit its precision.
 pub const RATE_TOLERANCE: f64 = 0.02;
 
 /// One service level.
@@ -16,32 +16,32 @@ pub const RATE_TOLERANCE: f64 = 0.02;
 pub struct Verdict {
     /// `rate`, `accuracy` or `latency`.
     pub slo: &'static str,
-    /// Whether it was kept; none: the run is no evidence for either.
+    /// Whether it was met; `None`: the run is no evidence for either.
     pub met: Option<bool>,
-    /// What was asked for, with its unit.
+    /// The required value, with its unit.
     pub wanted: String,
-    /// Who set it, where a plan is run.
+    /// Its origin, if a plan is run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<Origin>,
-    /// What was measured, with its unit; none if nothing could be measured.
+    /// The measured value, with its unit; `None` if it could not be measured.
     pub measured: Option<String>,
-    /// Of a latency that is missed only because readers see records later than they come: why, and what to write instead.
+    /// For a latency that is missed only because rows become visible late: the reason, and advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Windows (of a second, or of ten records of a slow rate) of the run that were looked at.
+    /// Number of windows of the run (of a second, or of ten records of a slow rate).
     pub windows: u64,
-    /// Those of them in which it was missed.
+    /// Number of windows in which it was missed.
     pub windows_missed: u64,
 }
 
 impl Verdict {
-    /// The run says nothing about this level, for a reason.
+    /// Marks this level as undecided, for a reason.
     pub fn doubt(&mut self, reason: &str) {
         self.met = None;
         self.measured = self.measured.take().map(|measured| format!("{measured} ({reason})"));
     }
 
-    /// In one word or two.
+    /// Returns one word or two.
     pub fn word(&self) -> &'static str {
         match self.met {
             Some(true) => "met",
@@ -120,15 +120,15 @@ pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Obs
     all
 }
 
-/// `98.2 % (93.3 to 99.4, n = 120)`: with the 95 % interval. Of tracks and texts, n is the number of independent samples that are as
-/// uncertain as their boxes and characters.
+/// Formats an accuracy with its 95 % interval: `98.2 % (93.3 to 99.4, n = 120)`. For tracks and texts, n is the number of
+/// independent samples with the uncertainty of their boxes and characters.
 pub fn accuracy_text(correct: u64, scored: u64, independent: u64) -> String {
     let (low, high) = wilson_percent_of(correct, scored, independent).unwrap_or_default();
     let share = correct as f64 * 100.0 / scored.max(1) as f64;
     format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(independent.min(scored)))
 }
 
-/// The same of a sink.
+/// Formats the accuracy of a sink.
 pub fn sink_accuracy_text(sink: &SinkReport) -> String {
     accuracy_text(sink.correct, sink.scored, sink.independent)
 }
@@ -147,22 +147,22 @@ pub fn measures_text(measures: &TrackMeasures) -> String {
     )
 }
 
-/// Records per second of the slowest source that came through to the sinks: what it gave, by when the results arrived,
-/// less the part that was lost on the way ([`crate::delivery`]). None where the source gave nothing.
+/// Records per second of the slowest source that reached the sinks: its emitted records, by the arrival of the results,
+/// less the lost share ([`crate::delivery`]). `None` if the source emitted nothing.
 pub fn delivered_rate(report: &RunReport, program: &Program) -> Option<f64> {
     let share = Delivery::of(report, program).share(program.sinks.keys());
     Some(given_rate(report, program)? * share)
 }
 
-/// Records per second that the slowest source gave. It alone may run ahead into the buffers, so what counts is when the
-/// results arrived.
+/// Records per second emitted by the slowest source. It may run ahead into the buffers, so the arrival of the results
+/// counts.
 pub fn given_rate(report: &RunReport, program: &Program) -> Option<f64> {
     let slowest = slowest(report, program).filter(|records| *records > 0)?;
     let span = report.sinks.iter().map(arrival_seconds).max_by(f64::total_cmp)?;
     Some(rate_over(slowest, span, report, program))
 }
 
-/// Records that the slowest source gave.
+/// Records emitted by the slowest source.
 fn slowest(report: &RunReport, program: &Program) -> Option<u64> {
     let records = program.sources.keys().map(|source| {
         let stages = report.stages.iter().filter(|stage| stage.operator == *source);
@@ -171,7 +171,7 @@ fn slowest(report: &RunReport, program: &Program) -> Option<u64> {
     records.min()
 }
 
-/// Records per second at a sink, of a short run those of all its time; none of fewer than two records.
+/// Records per second at a sink, for a short run over all its time; `None` for fewer than two records.
 pub fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> Option<f64> {
     (sink.records > 1).then(|| match is_short(report, program) {
         true => sink.records as f64 / report.seconds.max(1e-6),
@@ -179,7 +179,8 @@ pub fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> Op
     })
 }
 
-/// Too short for a rate that says something: results come by ticks, so of a few ticks the first or the last one decides.
+/// Whether a run is too short for a meaningful rate: results come by ticks, so of a few ticks the first or the last one
+/// decides.
 pub fn is_short(report: &RunReport, program: &Program) -> bool {
     report.seconds < f64::from(SHORT_TICKS) * program.plan.tick.0 as f64 / 1e9
 }
@@ -193,9 +194,9 @@ fn arrival_seconds(sink: &SinkReport) -> f64 {
     }
 }
 
-/// Results arrive by ticks, so the time of the arrivals is only known to a tick. Where they all came in a small
-/// part of the run, that part says nothing about the rate, and the whole run counts. Results of an open loop may come in
-/// fewer, later bursts, but it never ran faster than it was asked to: its records took the time of its schedule at least.
+/// Results arrive by ticks, so the time of the arrivals is only known to a tick. If they all came in a small part of the
+/// run, the whole run counts instead. Results of an open loop may come in fewer, later bursts, but its records took at
+/// least the time of its schedule.
 fn rate_over(records: u64, arrivals: f64, report: &RunReport, program: &Program) -> f64 {
     let span = arrivals + program.plan.tick.0 as f64 / 1e9;
     let span = if span >= report.seconds / 2.0 { span } else { report.seconds };

@@ -1,4 +1,4 @@
-//! Service levels while a run goes on: how many windows of it missed them.
+//! Service levels during a run: the number of windows that missed them.
 use crate::measured::{Counters, Measured};
 use crate::slo::{RATE_TOLERANCE, Verdict};
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_engine::{LatencyWindow, Observer, Program};
 use tidemill_spec::workflow::Slo;
 
-/// Windows looked at and missed, of one service level.
+/// Numbers of observed and missed windows of one service level.
 #[derive(Debug, Default)]
 pub struct Windows {
     all: AtomicU64,
@@ -20,24 +20,24 @@ impl Windows {
         self.missed.fetch_add(u64::from(missed), Ordering::Relaxed);
     }
 
-    /// All and those that missed it.
+    /// Returns all windows and the missed ones.
     pub fn counts(&self) -> (u64, u64) {
         (self.all.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed))
     }
 }
 
-/// The windows by service level: `rate`, `accuracy`, `latency`, where the workflow has them.
+/// The windows by service level: `rate`, `accuracy`, `latency`, if the workflow has them.
 pub type Violations = Arc<BTreeMap<&'static str, Windows>>;
 
 /// Seconds that [`SloWatch::late`] covers.
 const LATE: f64 = 10.0;
-/// Fewer seconds say nothing of a rate: records come by ticks, and a run that begins is slower.
+/// Least seconds for a meaningful rate: records come by ticks, and a starting run is slower.
 const SHORTEST: f64 = 4.0;
 
-/// By sink: milliseconds and how many records, ascending.
+/// By sink: milliseconds and number of records, ascending.
 type Arrived = BTreeMap<String, Vec<(f64, u64)>>;
 
-/// Looks at a run, once a window.
+/// Observes a run, once per window.
 pub struct SloWatch {
     slo: Slo,
     violations: Violations,
@@ -46,14 +46,14 @@ pub struct SloWatch {
     tick: f64,
     /// At the end of the last window.
     last: Counters,
-    /// Counters at the begin of the last windows, and what arrived in each.
+    /// Counters at the start of the last windows, and the arrivals in each.
     windows: VecDeque<(Counters, Arrived)>,
     latencies: BTreeMap<String, LatencyWindow>,
     late: Measured,
 }
 
 impl SloWatch {
-    /// A watch of a run that begins now.
+    /// Starts to observe a run.
     pub fn new(slo: &Slo, program: &Program) -> Self {
         let names = [
             ("rate", slo.rate.is_some()),
@@ -61,7 +61,7 @@ impl SloWatch {
             ("latency", slo.latency.is_some()),
         ];
         let wanted = names.into_iter().filter(|(_, wanted)| *wanted);
-        // Ten records at least, or a rate says nothing.
+        // At least ten records, or a rate is meaningless.
         let window = slo.rate.as_ref().map_or(1.0, |rate| (10.0 / rate.0.max(1e-6)).max(1.0));
         Self {
             slo: slo.clone(),
@@ -75,22 +75,22 @@ impl SloWatch {
         }
     }
 
-    /// The levels that are looked at.
+    /// The observed levels.
     pub fn levels(&self) -> &Slo {
         &self.slo
     }
 
-    /// The counts, which go on changing.
+    /// The counts, which are updated.
     pub fn violations(&self) -> Violations {
         Arc::clone(&self.violations)
     }
 
-    /// What was measured in the windows of about the last ten seconds; nothing of a run that has just begun.
+    /// Measurements of about the last ten seconds; empty for a run that has just started.
     pub fn late(&self) -> &Measured {
         &self.late
     }
 
-    /// Judges a window if one is over.
+    /// Judges a window if one has ended.
     pub fn look(&mut self, observer: &Observer, program: &Program) {
         let length = observer.progress().seconds - self.last.seconds;
         if !(0.0..self.window).contains(&length) {
@@ -98,13 +98,14 @@ impl SloWatch {
         }
     }
 
-    /// Looks once more, at the end of the run: what came since the last window is no window, and belongs to what was measured of late.
+    /// Looks once more at the end of the run: records since the last window form no window, but belong to the latest
+    /// measurements.
     pub fn look_at_last(&mut self, observer: &Observer, program: &Program) {
         let length = observer.progress().seconds - self.last.seconds;
         self.advance(observer, program, !(0.0..self.window).contains(&length));
     }
 
-    /// `is_whole`: a window is over.
+    /// `is_whole`: a window has ended.
     fn advance(&mut self, observer: &Observer, program: &Program, is_whole: bool) {
         let now = Counters::now(observer, program);
         if now.has_begun_again(&self.last) {
@@ -127,7 +128,7 @@ impl SloWatch {
         self.late = self.since_a_while(observer, program);
     }
 
-    /// Counts a window; of a part of one only the accuracy, which is that of the whole run.
+    /// Counts a window; for a part of one only the accuracy, which is that of the whole run.
     fn judge(&self, measured: &Measured, is_whole: bool) {
         let levels = measured.levels(&self.slo);
         for level in levels.iter().filter(|level| is_whole || level.level == "accuracy") {
@@ -168,7 +169,7 @@ pub fn percentile_of(counted: &[(f64, u64)], percentile: f64) -> Option<f64> {
     })
 }
 
-/// Tells each verdict how many windows missed it.
+/// Adds the number of missed windows to each verdict.
 pub fn add_windows(verdicts: &mut [Verdict], violations: &Violations) {
     for verdict in verdicts {
         let (all, missed) = violations.get(verdict.slo).map_or((0, 0), Windows::counts);

@@ -1,11 +1,11 @@
-//! Variants that answer in place of others while an edge is cut: that they are there, and where a plan has them.
+//! Variants that answer in place of others while an edge is cut: checks that they exist, and places them in a plan.
 use crate::choice::Candidates;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::{CutDegrade, WhenCut, Workflow};
 
-/// Operators with `when_cut: degrade` at their input, and where that is written.
+/// Returns operators with `when_cut: degrade` at their input, with its position.
 fn degrades(workflow: &Workflow) -> impl Iterator<Item = (&str, &CutDegrade, &Span)> {
     workflow.operators.iter().flat_map(|operator| {
         operator.inputs.iter().filter_map(|input| {
@@ -18,7 +18,7 @@ fn degrades(workflow: &Workflow) -> impl Iterator<Item = (&str, &CutDegrade, &Sp
     })
 }
 
-/// Whether the variants are those of their operators.
+/// Checks that the variants are those of their operators.
 ///
 /// # Errors
 /// All that are not.
@@ -41,10 +41,10 @@ pub(crate) fn check(workflow: &Workflow, candidates: &Candidates) -> Result<(), 
     errors.into_result(())
 }
 
-/// Gives a plan the stages that answer in place of others.
+/// Adds the stages that answer in place of others to a plan.
 ///
 /// # Errors
-/// A variant is not there, or the plan has its stages so that none can answer.
+/// A variant does not exist, or the placement of the plan's stages allows none to answer.
 pub(crate) fn place(
     plan: &mut Plan,
     workflow: &Workflow,

@@ -1,5 +1,5 @@
-//! What the parts of a run are defined by, as it stands in the manifest of its state: what of a workflow or plan has changed since
-//! can be told by it, field by field.
+//! Definition of the parts of a run in the manifest of its state, from which later changes of a workflow or plan are found,
+//! field by field.
 use crate::preparation::Prepared;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,22 +10,22 @@ use tidemill_spec::plan::Plan;
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Input;
 
-/// What a part of a workflow is.
+/// Role of a workflow's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Where records come from.
+    /// A source of records.
     Source,
-    /// What is done with them.
+    /// An operator.
     Operator,
-    /// Where results go.
+    /// A sink of results.
     Sink,
-    /// What is said of the run as a whole.
+    /// The run as a whole.
     Run,
 }
 
 impl Role {
-    /// In words.
+    /// Returns its name.
     pub fn text(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -40,9 +40,9 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) role: Role,
-    /// What the workflow says of it.
+    /// Its text in the workflow.
     pub(crate) written: Value,
-    /// Columns with their types: of a source those that it gives, else those that come, input by input.
+    /// Columns with their types: the output of a source, else the inputs, one by one.
     pub(crate) columns: Vec<Vec<String>>,
     /// Of a source: records per second of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,21 +50,21 @@ pub(crate) struct Part {
     /// Of a source: whether its records have event times of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_event_times: bool,
-    /// Of an operator: whether it keeps something from one epoch to the next.
+    /// Of an operator: whether it keeps state between epochs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keeps: bool,
 }
 
-/// All that makes the state of a run what it is.
+/// The definition of a run's state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Definition {
     /// By id.
     pub(crate) parts: BTreeMap<String, Part>,
     pub(crate) plan: Plan,
-    /// The file for dead letters, as the workflow says it.
+    /// The file for dead letters, as named in the workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letters: Option<String>,
-    /// Sources that are read side by side.
+    /// Sources that are read together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) read_together: Vec<Vec<String>>,
 }
@@ -77,7 +77,7 @@ fn written(of: &impl Serialize) -> Value {
     serde_json::to_value(of).expect("parts of workflows are JSON")
 }
 
-/// The same without what happens while an input is cut, which changes no row.
+/// Serialises it without the policy for cut inputs, which changes no row.
 fn written_with_inputs(of: &impl Serialize) -> Value {
     let mut written = written(of);
     let single = |input: &mut Value| {
@@ -97,7 +97,7 @@ fn written_with_inputs(of: &impl Serialize) -> Value {
     written
 }
 
-/// What a source or operator gives.
+/// Output type of a source or operator.
 fn output<'a>(program: &'a Program, id: &str) -> Option<&'a StreamType> {
     let source = program.sources.get(id).map(|source| &source.output);
     source.or_else(|| program.operators.values().find(|bound| bound.id == id).map(|bound| &bound.output))
@@ -109,7 +109,7 @@ fn came(program: &Program, inputs: &[&Input]) -> Vec<Vec<String>> {
 }
 
 impl Definition {
-    /// That of a run.
+    /// Returns the definition of a run.
     pub(crate) fn of(prepared: &Prepared) -> Self {
         let (workflow, program) = (&prepared.workflow, &prepared.program);
         let mut parts = BTreeMap::new();
@@ -157,7 +157,7 @@ impl Definition {
         }
     }
 
-    /// As it stands in a manifest; none in one of an older version.
+    /// Parses it from a manifest; `None` for one of an older version.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         Self::deserialize(value).ok()
     }

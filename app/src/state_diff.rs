@@ -1,16 +1,15 @@
-//! What a workflow or plan that has changed means for the state of its run: which parts go on, which begin anew, and what
-//! cannot be.
+//! Effects of a changed workflow or plan on the state of its run: parts that continue, restart, or cannot change.
 //!
-//! A checkpoint is of one epoch. A run that takes the state over begins there: every record before it was treated as the workflow
-//! said then, every record from there on is treated as it says now, and each is in the outputs once. So what changes downstream
-//! of a part is no reason for that part to begin anew; only its own definition is, and the columns that come to it.
+//! A checkpoint is of one epoch. A run that takes the state over starts there: every record before it was processed by the
+//! old workflow, every record from there on is processed by the new one, and each is in the outputs once. So changes
+//! downstream of a part do not restart it; only its own definition does, and the columns of its input.
 //!
-//! | part | same | changed |
+//! | part | unchanged | changed |
 //! |---|---|---|
-//! | source | goes on | its rate: goes on; anything else: refused, its place would mean nothing |
-//! | operator without a state | goes on | is another one from the checkpoint on |
-//! | operator with a state | goes on with it | other inputs with the same columns: goes on with it; else begins anew |
-//! | sink | goes on | another file: begins anew there; the same file in another form: refused |
+//! | source | continues | its rate: continues; anything else: refused, its position would be meaningless |
+//! | operator without a state | continues | is replaced from the checkpoint on |
+//! | operator with a state | continues with it | other inputs with equal columns: continues with it; else starts empty |
+//! | sink | continues | another file: starts there; the same file in another form: refused |
 mod operators;
 pub(crate) mod sinks;
 mod sources;
@@ -24,26 +23,26 @@ use tidemill_engine::{EpochLog, Program, instance_name};
 use tidemill_spec::plan::{Plan, Stage};
 use tidemill_state::Manifest;
 
-/// What becomes of a part.
+/// Effect on a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it was.
+    /// Unchanged.
     GoesOn,
-    /// It keeps what it has, and is another one from the checkpoint on.
+    /// It keeps its state, and is replaced from the checkpoint on.
     Changed,
-    /// What it keeps is forgotten.
+    /// Its state is dropped.
     BeginsAnew,
-    /// It was not there.
+    /// It did not exist.
     New,
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
     /// The state cannot be taken over.
     Refused,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns its name.
     pub fn text(self) -> &'static str {
         match self {
             Self::GoesOn => "goes on",
@@ -56,20 +55,20 @@ impl Verdict {
     }
 }
 
-/// A part of a workflow beside what the state has of it.
+/// A part of a workflow, compared with the state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartChange {
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Its id; of the run as a whole, what is meant.
+    /// Its id; for the run as a whole, the setting.
     pub id: String,
-    /// What becomes of it.
+    /// Effect on it.
     pub verdict: Verdict,
-    /// What is not as it was.
+    /// Differences.
     pub changes: Vec<FieldChange>,
-    /// What that means, or why it is refused and what to do.
+    /// Consequence, or the reason for a refusal with advice.
     pub why: String,
-    /// Bytes of what it keeps.
+    /// Bytes of its state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_bytes: Option<u64>,
 }
@@ -85,14 +84,14 @@ impl PartChange {
     }
 }
 
-/// What a workflow and plan mean for a state.
+/// Effects of a workflow and plan on a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Changes {
-    /// The checkpoint that the run would go on from.
+    /// The checkpoint to continue from.
     pub checkpoint: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// Sources, operators, sinks, and what is said of the run.
+    /// Sources, operators, sinks, and settings of the run.
     pub parts: Vec<PartChange>,
 }
 
@@ -106,23 +105,23 @@ impl Changes {
         self.any(&[Verdict::Refused])
     }
 
-    /// Whether the outputs become others than those of either workflow alone, which somebody has to accept.
+    /// Whether the outputs will differ from those of either workflow alone, which a user has to accept.
     pub fn wants_acceptance(&self) -> bool {
         self.any(&[Verdict::Changed, Verdict::BeginsAnew, Verdict::New, Verdict::Gone])
     }
 
-    /// Whether rows from the checkpoint on are other ones, or in other epochs.
+    /// Whether rows from the checkpoint on differ, or are in other epochs.
     pub(crate) fn is_of_rows(&self) -> bool {
         let is_rate = |part: &PartChange| part.changes.iter().any(|change| change.field == "rate");
         self.wants_acceptance() || self.parts.iter().any(is_rate)
     }
 
-    /// Parts that this becomes of.
+    /// Parts with this effect.
     pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &PartChange> {
         self.parts.iter().filter(move |part| part.verdict == verdict)
     }
 
-    /// What a part becomes.
+    /// Effect on a part.
     pub(crate) fn verdict(&self, role: Role, id: &str) -> Option<Verdict> {
         self.parts.iter().find(|part| part.role == role && part.id == id).map(|part| part.verdict)
     }
@@ -156,7 +155,7 @@ fn of_stages(plan: &Plan, operator: &str, value: impl Fn(&Stage) -> Option<Strin
 }
 
 impl Case<'_> {
-    /// What of a part's stages is elsewhere or otherwise in the plan.
+    /// Differences in the placement or settings of a part's stages in the plan.
     fn plan_changes(&self, id: &str) -> Vec<FieldChange> {
         let mut changes = Vec::new();
         let mut told = |field: &str, value: &dyn Fn(&Stage) -> Option<String>| {
@@ -175,14 +174,14 @@ impl Case<'_> {
         changes
     }
 
-    /// What stages of the state keep of an operator, in bytes.
+    /// Bytes of an operator's state in all stages.
     fn bytes(&self, operator: &str) -> u64 {
         let states = instances(&self.old.plan, operator);
         let states = states.iter().filter_map(|name| self.manifest.stages.get(name));
         states.flat_map(|state| &state.objects).map(|object| object.bytes).sum()
     }
 
-    /// A part that is gone and says the same.
+    /// A removed part with an equal definition.
     fn renamed_from(&self, role: Role, id: &str) -> Option<&str> {
         let without_id = |written: &serde_json::Value| {
             let mut written = written.clone();
@@ -194,7 +193,7 @@ impl Case<'_> {
         self.old.of_role(role).filter(gone).find(|other| without_id(&self.old.parts[*other].written) == new)
     }
 
-    /// Whether its keys would be divided among stages in another way.
+    /// Whether its keys would be divided differently among stages.
     fn is_divided(&self, id: &str) -> bool {
         divided(&self.old.plan, &self.new.plan, id).is_none()
     }
@@ -246,7 +245,7 @@ impl Case<'_> {
     }
 }
 
-/// What a run would make of a state.
+/// Compares a run with a state.
 pub(crate) fn compare(manifest: &Manifest, old: &Definition, new: &Definition, program: &Program) -> Changes {
     let case = Case { manifest, old, new, program };
     let mut parts = case.sources();

@@ -1,28 +1,28 @@
-//! Which fields of two parts of workflows differ, and their values.
+//! Finds the fields in which two parts of workflows differ, with their values.
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use tidemill_spec::plan::Plan;
 
-/// A field that is not what it was.
+/// A changed field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldChange {
-    /// Where it stands, such as `options.size`.
+    /// Its path, such as `options.size`.
     pub field: String,
-    /// What the state was made with; none: it was not there.
+    /// Its old value; `None`: it did not exist.
     pub old: Option<String>,
-    /// What it is now; none: it is gone.
+    /// Its new value; `None`: it was removed.
     pub new: Option<String>,
 }
 
 impl FieldChange {
-    /// A change of a field that both have.
+    /// Creates a change of an existing field.
     pub(crate) fn new(field: &str, old: impl fmt::Display, new: impl fmt::Display) -> Self {
         Self { field: field.to_owned(), old: Some(old.to_string()), new: Some(new.to_string()) }
     }
 
-    /// Whether the field is this one or in it.
+    /// Whether the field is this one or below it.
     pub(crate) fn is_in(&self, field: &str) -> bool {
         self.field.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
@@ -35,10 +35,10 @@ impl fmt::Display for FieldChange {
     }
 }
 
-/// Characters of a value that are shown.
+/// Most characters of a printed value.
 const SHOWN: usize = 80;
 
-/// The value as people write it, on one line.
+/// Formats the value on one line.
 fn shown(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -50,7 +50,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Every value that is no map, by the way to it. Lists are taken as a whole unless they hold maps.
+/// Collects every value that is no map, by its path. Lists are taken as a whole unless they contain maps.
 fn leaves(way: &str, value: &Value, all: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(map) => {
@@ -84,7 +84,7 @@ pub(crate) fn differences(old: &Value, new: &Value) -> Vec<FieldChange> {
         .collect()
 }
 
-/// What of a plan makes its state, by names. Not where its stages run: they go on elsewhere.
+/// The part of a plan that determines its state, by names. The placement of its stages does not: they continue elsewhere.
 fn of_state(plan: &Plan) -> Value {
     let stages = plan.stages.iter().map(|stage| {
         let of = json!({
@@ -103,7 +103,7 @@ fn of_state(plan: &Plan) -> Value {
     })
 }
 
-/// What makes that the state of one plan is none of the other, field by field.
+/// Returns the reasons why the state of one plan does not fit the other, field by field.
 pub(crate) fn of_plans(old: &Plan, new: &Plan) -> Vec<FieldChange> {
     differences(&of_state(old), &of_state(new))
 }

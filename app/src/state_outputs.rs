@@ -1,5 +1,5 @@
-//! Whether a run could write its outputs: asked before its state is made or changed, so that a run that is refused leaves everything as it
-//! was. What opens them afterwards says the same.
+//! Checks whether a run could write its outputs before its state is created or changed, so that a refused run leaves
+//! everything unchanged. Opening them later gives the same errors.
 use crate::engine_failure::not_started;
 use crate::failure::{Failure, Kind};
 use crate::letters;
@@ -14,7 +14,7 @@ use tidemill_operators::api::OperatorError;
 use tidemill_operators::sinks::checking::{check, check_cut_back, check_ended};
 use tidemill_state::Manifest;
 
-/// Looks at the outputs of a run that begins.
+/// Checks the outputs of a new run.
 ///
 /// # Errors
 /// Another run writes one.
@@ -25,11 +25,11 @@ pub(crate) fn check_new(prepared: &Prepared) -> Result<(), Failure> {
     letters::check(&prepared.workflow, None)
 }
 
-/// Looks at the outputs of a run that goes on from a checkpoint; `ended`: the last one of that run, if it had come to its end behind the
-/// other; `taken`: what they were made by, and what has changed since.
+/// Checks the outputs of a run that continues from a checkpoint; `ended`: the last one of that run, if it had ended after
+/// the other; `taken`: their old definitions, and the changes since.
 ///
 /// # Errors
-/// Another run writes one, it has lost rows, or another run has gone on behind the end of this one.
+/// Another run writes one, it has lost rows, or another run has continued after the end of this one.
 pub(crate) fn check_continued(
     prepared: &Prepared,
     (from, ended): (&Manifest, Option<&Manifest>),
@@ -67,7 +67,7 @@ pub(crate) fn check_continued(
     letters::check(&prepared.workflow, token.as_deref())
 }
 
-/// Whether only the run itself has written the file of a sink behind the checkpoint that it goes on from.
+/// Checks that only the run itself has written a sink's file after the checkpoint that it continues from.
 fn check_behind(
     (from, ended): (&Manifest, Option<&Manifest>),
     sink: &str,

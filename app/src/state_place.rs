@@ -1,4 +1,4 @@
-//! Where the state of a run is: in a folder, in a bucket, or where whoever uses this library keeps it.
+//! Location of a run's state: a folder, a bucket, or a service of the program that uses this library.
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -7,23 +7,23 @@ use tidemill_bucket::{Address, AddressError, Bucket, Settings};
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::{Folder, State, StateError, Store, StoreError};
 
-/// Keeps states where whoever uses this library says.
+/// Stores states for the program that uses this library.
 pub trait StateService: Send + Sync {
-    /// What people call the place.
+    /// Name of the location for people.
     fn place(&self) -> String;
-    /// What keeps the state, which nobody else has then.
+    /// Opens the storage exclusively.
     ///
     /// # Errors
-    /// Somebody has it, or it cannot be reached.
+    /// Another process has it, or it cannot be reached.
     fn store(&self) -> Result<Box<dyn Store>, StoreError>;
-    /// The same, to be looked at while somebody else may have it.
+    /// Opens the storage for reading, while another process may have it.
     ///
     /// # Errors
     /// There is none, or it cannot be reached.
     fn look(&self) -> Result<Box<dyn Store>, StoreError>;
 }
 
-/// See [`StateService`]; two of one place are equal.
+/// See [`StateService`]; two with one location are equal.
 #[derive(Clone)]
 pub struct Service(pub Arc<dyn StateService>);
 
@@ -46,17 +46,17 @@ impl Eq for Service {}
 pub enum StatePlace {
     /// A folder.
     Folder(PathBuf),
-    /// A part of a bucket; how to reach the service is in the environment (`AWS_*`).
+    /// A part of a bucket; the access settings are in the environment (`AWS_*`).
     Bucket(Address),
-    /// Where whoever uses this library keeps it.
+    /// A service of the program that uses this library.
     Service(Service),
 }
 
 impl StatePlace {
-    /// What a text of a user names: a bucket if it begins with `s3://`, else a folder.
+    /// Parses a user's text: a bucket if it starts with `s3://`, else a folder.
     ///
     /// # Errors
-    /// It is no right address of a bucket.
+    /// It is no valid address of a bucket.
     pub fn new(text: OsString) -> Result<Self, AddressError> {
         match text.to_str().filter(|text| Address::is_meant(text)) {
             Some(address) => Ok(Self::Bucket(address.parse()?)),
@@ -64,10 +64,10 @@ impl StatePlace {
         }
     }
 
-    /// What a workflow names; folders are relative to its file.
+    /// Returns the location named in a workflow; folders are relative to its file.
     ///
     /// # Errors
-    /// It is no right address of a bucket, which the workflow's own check has told.
+    /// It is no valid address of a bucket, which the workflow's own check has reported.
     pub fn of_workflow(workflow: &Workflow) -> Option<Result<Self, AddressError>> {
         let text = workflow.checkpoint.state.as_ref()?;
         Some(Self::new(text.value.clone().into()).map(|place| match place {
@@ -76,20 +76,20 @@ impl StatePlace {
         }))
     }
 
-    /// The state there, to be gone on with; a new one where there is none.
+    /// Opens the state to continue it; creates one if there is none.
     ///
     /// # Errors
-    /// Somebody has it, or it cannot be used.
+    /// Another process has it, or it cannot be used.
     pub fn open(&self) -> Result<State, StateError> {
         State::open(self.store()?)
     }
 
-    /// Whether there is no state yet, as far as can be seen without making one.
+    /// Whether there is no state yet, as far as can be seen without creating one.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.look_at_store(), Err(StateError::Store(StoreError::NoState { .. })))
     }
 
-    /// What keeps the state, which nobody else has then.
+    /// Opens the storage exclusively.
     pub(crate) fn store(&self) -> Result<Box<dyn Store>, StateError> {
         Ok(match self {
             Self::Folder(path) => Box::new(Folder::open(path)?),
@@ -98,7 +98,7 @@ impl StatePlace {
         })
     }
 
-    /// The state there, to be looked at while somebody else may have it.
+    /// Opens the state for reading, while another process may have it.
     ///
     /// # Errors
     /// There is none, or it cannot be read.

@@ -1,4 +1,4 @@
-//! The state of an operator that other stages keep from now on: divided and put together anew by its keys.
+//! Redistributes the state of an operator to other stages, by its keys.
 use crate::state::stage_past;
 use crate::state_diff::instances;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use tidemill_operators::api::{BoundOperator, Computation, Instance, Spread, Stat
 use tidemill_spec::plan::Plan;
 use tidemill_state::{Manifest, State};
 
-/// Shares that differ by less are the same.
+/// Shares that differ by less count as equal.
 const TOLERANCE: f64 = 1e-9;
 
 fn fresh(bound: &BoundOperator) -> Option<Box<dyn Stateful>> {
@@ -17,13 +17,13 @@ fn fresh(bound: &BoundOperator) -> Option<Box<dyn Stateful>> {
     }
 }
 
-/// Whether the state of an operator can be kept by other stages of a plan: it can be divided, and what its rows are divided by means
-/// the same in both plans.
+/// Whether the state of an operator can be redistributed to other stages of a plan: it can be divided, and the key of the
+/// division has one meaning in both plans.
 pub(crate) fn can_be_shared(old: &Plan, program: &Program, operator: &str) -> bool {
     let Some(bound) = program.operators.values().find(|bound| bound.id == operator) else { return false };
     let near = |a: f64, b: f64| (a - b).abs() < TOLERANCE;
     let [before, now] = [&old.classes, &program.plan.classes];
-    // The class of a row was given to it at its source.
+    // A record got its class at its source.
     let same_classes = before.len() == now.len()
         && before.iter().zip(now).all(|(before, now)| near(before.share, now.share));
     bound.computation == Computation::Stateful
@@ -31,10 +31,10 @@ pub(crate) fn can_be_shared(old: &Plan, program: &Program, operator: &str) -> bo
         && fresh(bound).is_some_and(|instance| instance.is_divisible())
 }
 
-/// By instance of an operator in the new plan, its snapshot at the checkpoint.
+/// Returns the snapshots at the checkpoint, by instance of an operator in the new plan.
 ///
 /// # Errors
-/// The state cannot be read or divided; the text says what to do.
+/// The state cannot be read or divided; the text has advice.
 pub(crate) fn shared(
     state: &State,
     manifest: &Manifest,

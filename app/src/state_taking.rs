@@ -1,5 +1,5 @@
-//! The state of a run under another workflow or plan: one further checkpoint, of the same epoch, as that one would have written it.
-//! And operators that are to begin anew.
+//! Transfers the state of a run to another workflow or plan: one further checkpoint, of the present epoch, as that one
+//! would have written it. Also resets operators.
 use crate::failure::{Failure, Kind};
 use crate::letters::of_file;
 use crate::machine;
@@ -23,11 +23,11 @@ use tidemill_state::{
     Content, Identity, Manifest, ObjectReference, StageState, State, StateError, StoreError,
 };
 
-/// Has a state go on under what a run is now. Nothing is changed but one manifest, at once; files of sinks that the run leaves are
-/// cut back before, to what the checkpoint says of them.
+/// Transfers a state to the present definition of a run. Only one manifest is changed, atomically; files of removed sinks
+/// are cut back before, to the checkpoint's position.
 ///
 /// # Errors
-/// A file is not what the checkpoint says, an operator cannot be made, or the state cannot be read or written.
+/// A file differs from the checkpoint, an operator cannot be made, or the state cannot be read or written.
 pub(crate) fn take_over(
     state: &mut State,
     (old, new): (&Definition, &Definition),
@@ -80,7 +80,7 @@ pub(crate) fn take_over(
     next.sinks.retain(|id, _| goes_on(id));
     next.inputs.retain(|id, _| prepared.program.sources.contains_key(id));
     if changes.is_of_rows() {
-        // What cannot be taken back comes again from the checkpoint on, as it is computed now.
+        // Rows that cannot be undone are repeated from the checkpoint on, by the new definition.
         next.sinks.values_mut().for_each(|sink| sink.committed = sink.committed.min(manifest.epoch));
     }
     if old.dead_letters != new.dead_letters {
@@ -94,7 +94,7 @@ pub(crate) fn take_over(
     state.commit(next, objects).map_err(|error| failure(&error))
 }
 
-/// Gives a stage this snapshot, of the manifest's epoch; the object for it.
+/// Sets a stage's snapshot of the manifest's epoch; returns its object.
 fn keep(manifest: &mut Manifest, stage: String, snapshot: Vec<u8>) -> (String, Vec<u8>) {
     let content = Content::Snapshot { epoch: manifest.epoch };
     let reference = ObjectReference::new(manifest.checkpoint, &stage, content, &snapshot);
@@ -103,7 +103,7 @@ fn keep(manifest: &mut Manifest, stage: String, snapshot: Vec<u8>) -> (String, V
     (name, snapshot)
 }
 
-/// Files of sinks that the run does not go on with, each with the id of the sink and what a checkpoint says of it.
+/// Files of sinks with which the run does not continue, each with the id of the sink and its data in a checkpoint.
 pub(crate) fn left_of_sinks<'a>(
     manifest: &'a Manifest,
     old: &'a Definition,
@@ -118,7 +118,7 @@ pub(crate) fn left_of_sinks<'a>(
     })
 }
 
-/// Files that the run does not go on with, each with what a checkpoint says of it.
+/// Files with which the run does not continue, each with its data in a checkpoint.
 pub(crate) fn left(
     manifest: &Manifest,
     old: &Definition,
@@ -134,7 +134,7 @@ pub(crate) fn left(
     of_sinks.chain(letters).collect()
 }
 
-/// What an operator keeps that has seen nothing.
+/// The snapshot of an operator without input.
 fn nothing(program: &Program, stage: &str) -> Result<Option<Vec<u8>>, OperatorError> {
     let Some(bound) = program.operators.get(stage) else { return Ok(None) };
     match (bound.make)()? {
@@ -143,10 +143,10 @@ fn nothing(program: &Program, stage: &str) -> Result<Option<Vec<u8>>, OperatorEr
     }
 }
 
-/// Gives every stage with a state that has none in the manifest an empty one; the objects for it.
+/// Sets an empty state for every stateful stage that has none in the manifest; returns the objects.
 fn fill(manifest: &mut Manifest, program: &Program) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut objects = Vec::new();
-    // Before the first epoch stages begin by themselves, and behind the last one nothing is left for them.
+    // Before the first epoch stages start by themselves, and after the last one they have no work.
     if matches!(manifest.epoch, 0 | u64::MAX) {
         return Ok(objects);
     }
@@ -170,7 +170,7 @@ fn fill(manifest: &mut Manifest, program: &Program) -> Result<Vec<(String, Vec<u
     Ok(objects)
 }
 
-/// Has operators begin anew of which the manifest says that they have nothing.
+/// Resets operators without a state in the manifest.
 ///
 /// # Errors
 /// An operator cannot be made, or the state cannot be written.
@@ -185,28 +185,28 @@ pub(crate) fn begin_anew(state: &mut State, program: &Program) -> Result<(), Fai
     state.commit(next, objects).map_err(|error| failure(&error))
 }
 
-/// What an operator forgot.
+/// The dropped state of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Forgotten {
     /// The operator.
     pub operator: String,
-    /// Bytes of what each of its stages kept.
+    /// Bytes of the state of each of its stages.
     pub stages: BTreeMap<String, u64>,
-    /// The checkpoint that says so.
+    /// The checkpoint that records it.
     pub checkpoint: u64,
-    /// It begins anew with this epoch.
+    /// The first epoch of the new state.
     pub epoch: u64,
-    /// The limits that had ended the run, or a source of it: it goes on from the checkpoint before that.
+    /// The limits that had ended the run, or a source of it: it continues from the checkpoint before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<String>,
 }
 
-/// Empties the state of one operator: it begins anew at the last checkpoint, all others go on. Where a limit has ended a source, that is
-/// the checkpoint before the limit, from which the run goes on. One manifest is replaced, all or nothing.
+/// Empties the state of one operator: it restarts at the last checkpoint, all others continue. If a limit has ended a
+/// source, that is the checkpoint before the limit, from which the run continues. One manifest is replaced atomically.
 ///
 /// # Errors
-/// There is no state, a process has it, it has no such operator or that keeps nothing, its run has ended, or it cannot be written.
-/// Nothing is changed then.
+/// There is no state, a process has it, it has no such operator or a stateless one, its run has ended, or it cannot be
+/// written. Nothing is changed then.
 pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, Failure> {
     drop(place.look_at_store().map_err(|error| failure(&error))?);
     let mut state = place.open().map_err(|error| failure(&error))?;

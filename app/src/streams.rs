@@ -1,27 +1,28 @@
-//! Sources that read streams of a cluster's machines: what a workflow must say of them, since a controller cannot look.
+//! Sources that read streams of a cluster's machines: required settings in the workflow, since a controller cannot inspect
+//! them.
 //!
-//! The stream is on the worker that reads it, and so is its journal: the role stays on that worker, and a plan that takes the source
-//! elsewhere is refused.
+//! The stream is on the worker that reads it, and so is its journal: the role stays on that worker, and a plan that moves
+//! the source is refused.
 use crate::preparation::Prepared;
 use std::path::Path;
 use tidemill_engine::Program;
 use tidemill_operators::api::{BoundSource, SourcePromise};
 use tidemill_spec::plan::Plan;
 
-/// Whether a source is read through a journal, which is where it is read.
+/// Whether a source is read through a journal, which is on the reading machine.
 pub fn is_kept(source: &BoundSource) -> bool {
     source.promise() == SourcePromise::Journalled
 }
 
-/// The sources that are.
+/// Returns the sources with journals.
 pub fn kept(program: &Program) -> impl Iterator<Item = &BoundSource> {
     program.sources.values().filter(|source| is_kept(source))
 }
 
-/// Refuses streams that a run of a cluster could not go on with, or of which only this machine knows that they are some.
+/// Refuses streams that a run of a cluster could not continue, or that only this machine recognises as streams.
 ///
 /// # Errors
-/// What is wrong with a source, and what to write.
+/// The problem of a source, and advice.
 pub fn check(prepared: &Prepared) -> Result<(), String> {
     let program = &prepared.program;
     for source in program.sources.values() {
@@ -59,10 +60,11 @@ pub fn check(prepared: &Prepared) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses plans that read a stream on several workers, each of which would take a part of it, and keep a journal of its own.
+/// Refuses plans that read a stream on several workers, each of which would take a part of it, and keep a journal of its
+/// own.
 ///
 /// # Errors
-/// Which source that is, and what to write.
+/// The source, and advice.
 pub fn check_workers(program: &Program) -> Result<(), String> {
     let mut of_streams =
         program.sources.values().filter_map(|source| Some((source, source.stream.as_deref()?)));

@@ -1,9 +1,9 @@
-//! What a plan that is there already keeps: which limits it breaks.
+//! Checks which limits an existing plan breaks.
 use crate::planned::Planned;
 use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::problem::Problem;
 
-/// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
+/// Returns the violations of a plan. An unbounded wait is left out beside the load that causes it.
 pub fn violations(problem: &Problem, planned: &Planned) -> Vec<Violation> {
     let mut found = check(problem, &planned.solution);
     if let Some(worker) = planned.solution.workers.iter().enumerate().position(|(worker, _)| {
@@ -18,7 +18,7 @@ pub fn violations(problem: &Problem, planned: &Planned) -> Vec<Violation> {
     found
 }
 
-/// Whether a bound on latency is not kept, or there is none.
+/// Whether a bound on latency is violated, or missing.
 pub fn is_of_latency(violation: &Violation) -> bool {
     match violation {
         Violation::Latency { .. } | Violation::Wait { .. } => true,

@@ -1,36 +1,36 @@
-//! Figures that a plan rests on and that are weak: of few calls, of wide intervals, of a busy machine, of calls without pause.
+//! Weak figures behind a plan: of few calls, of wide intervals, of a busy machine, of calls without pause.
 use crate::planning::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::{BatchTime, How};
 
-/// Fewer calls than this are few.
+/// Number of calls below which a figure is weak.
 const FEW: u64 = 20;
-/// Half of the 95 % interval of a mean beyond which it is wide, in percent of the mean.
+/// Half-width of the 95 % interval of a mean above which it is wide, in percent of the mean.
 const WIDE: f64 = 20.0;
-/// How the source of a machine's figures says that it was busy.
+/// Text in the source of a machine's figures if it was busy.
 const BUSY: &str = "it was busy, ";
 
-/// A figure that a plan rests on.
+/// A weak figure behind a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeakFigure {
-    /// The model, else the operator; of a machine that was busy, none.
+    /// The model, else the operator; `None` for a busy machine.
     pub what: Option<String>,
     /// Type of worker.
     pub worker_type: String,
-    /// What is weak about it.
+    /// Its weakness.
     pub why: Weakness,
 }
 
-/// What is weak about a figure.
+/// Weakness of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weakness {
-    /// So few calls were measured.
+    /// Only this number of calls was measured.
     Few(u64),
     /// Half of the 95 % interval of the mean, in percent of it.
     Wide(f64),
-    /// The machine was busy when it was measured: in words.
+    /// The machine was busy during the measurement: in words.
     Busy(String),
     /// Calls after a pause were not measured.
     NoPause,
@@ -43,7 +43,7 @@ pub fn weak_figures(case: &Case, plan: &Plan) -> Vec<WeakFigure> {
         let Some(worker) = plan.workers.iter().find(|worker| worker.id == stage.worker) else { continue };
         let (variant, worker_type) = (stage.variant.as_deref(), worker.worker_type.as_str());
         let service = case.profile.service(&stage.operator, variant, stage.backend.as_deref(), worker_type);
-        // Of what was published or predicted, nobody here knows how it was measured.
+        // Published and predicted figures have no known measurement.
         let Some(service) = service.filter(|service| matches!(service.how, How::Measured | How::Limited))
         else {
             continue;
@@ -55,7 +55,7 @@ pub fn weak_figures(case: &Case, plan: &Plan) -> Vec<WeakFigure> {
             }
         };
         let name = || Some(variant.unwrap_or(&stage.operator).to_owned());
-        // What the stage may form: a batch, or the largest below it.
+        // The largest batch of the profile that the stage may form.
         let times = service.batches.iter().rfind(|times| times.batch <= stage.max_batch);
         if let Some(times) = times {
             if let Some(samples) = times.samples.filter(|samples| *samples < FEW) {
@@ -130,7 +130,7 @@ pub fn weak_lines(figures: &[WeakFigure]) -> Vec<String> {
     told.map(|(what, names)| format!("weak figures: {what}: {names}")).collect()
 }
 
-/// The same for programs.
+/// Formats the figures for programs.
 pub fn weak_value(figures: &[WeakFigure]) -> Value {
     let all = figures.iter().map(|figure| {
         let (why, value) = match &figure.why {
@@ -160,7 +160,7 @@ pub struct AccuracyInterval {
 }
 
 impl AccuracyInterval {
-    /// Of a plan, where the profile has it.
+    /// Returns the interval of a plan, if the profile has it.
     pub fn of(case: &Case, plan: &Plan) -> Option<Self> {
         let accuracy = case.profile.accuracy.as_ref()?;
         let chosen =
@@ -177,7 +177,7 @@ impl AccuracyInterval {
         format!(" ({:.1} to {:.1}{samples})", self.ends.0, self.ends.1)
     }
 
-    /// For programs.
+    /// Formats for programs.
     pub fn value(&self) -> Value {
         json!({"from": self.ends.0, "to": self.ends.1, "samples": self.samples})
     }

@@ -1,4 +1,4 @@
-//! What the plan and the profile predict, beside what an emulated run measured.
+//! Compares predictions of the plan and the profile with measurements of an emulated run.
 use super::dilation::{stage_rate, up};
 use super::speeds::{Basis, StageSpeed};
 use super::{Emulated, Worker};
@@ -11,45 +11,45 @@ use tidemill_engine::{EmulationReport, Program, RunReport, SinkReport, WireRepor
 use tidemill_spec::plan::{Predicted, PredictedValue};
 use tidemill_spec::units::TimeSpan;
 
-/// A quantity is as predicted within these shares.
+/// Tolerated relative difference.
 const TOLERANCE: f64 = 0.1;
-/// Of a 99th percentile with fewer than so many records: chance alone moves it by more than the other share.
+/// Tolerated difference of a 99th percentile of few records, which varies more by chance.
 const TOLERANCE_P99: f64 = 0.2;
 const MANY: u64 = 2000;
-/// Percentage points of utilisation: shares of little are not told by shares of them.
+/// Tolerated percentage points of utilisation, because relative differences of small shares mean nothing.
 const TOLERANCE_POINTS: f64 = 5.0;
-/// Share of the calls that may overrun: the first ones of a model do.
+/// Tolerated share of calls that overrun: the first ones of a model do.
 const OVERRUNS: f64 = 0.01;
-/// Real seconds that calls overran by are multiplied by this for the factor that is proposed.
+/// Factor on the real seconds of overruns for the proposed dilation.
 const PROPOSED_HEADROOM: f64 = 1.1;
 
-/// Records that a mean or median, a 90th and a 99th percentile need: some must lie beyond.
+/// Least records for a mean or median, a 90th and a 99th percentile: some must be beyond.
 const LEAST_P50: u64 = 20;
 const LEAST_P90: u64 = 100;
 const LEAST_P99: u64 = 200;
 /// Percentage points of a 95 % interval of accuracy, above which nearly everything agrees with it.
 const WIDEST: f64 = 20.0;
-/// Why most of a run says nothing that had too small a dilation.
+/// Reason why a run with a too small dilation proves little.
 pub const BEHIND: &str = "this machine did not keep up";
 
-/// Why a run at another rate says nothing of how fast the plan is.
+/// Reason why a run at another rate does not show the plan's speed.
 const OTHER_RATE: &str = "the run had another rate than the plan was made for";
 
-/// Why a median differs although nothing else does.
+/// Reason why a median differs although nothing else does.
 const BETWEEN: &str = "the latencies have two peaks and the median lies between them: a few records more in one or the other \
                        move it from one end of its predicted range to the other";
 
-/// What becomes of a prediction.
+/// Verdict on a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Measured as predicted.
     Confirmed,
-    /// Measured otherwise.
+    /// Measured differently.
     Differs,
-    /// As predicted, but the emulator enforces it, or what it follows from: it is no evidence.
+    /// As predicted, but enforced by the emulator, so it proves nothing.
     Enforced,
-    /// The run says nothing about it, whatever was measured.
+    /// The run proves nothing about it, for any measurement.
     NoEvidence,
     /// Nothing was predicted.
     NoPrediction,
@@ -63,36 +63,36 @@ pub struct Row {
     /// `rate`, `latency_mean`, `latency_p50`, `latency_p90`, `latency_p99`, `accuracy`, `cost`, `cost_compute`, `cost_network`, `utilization`,
     /// `traffic`.
     pub quantity: &'static str,
-    /// Sink, worker or way that it is of; empty: of all.
+    /// Sink, worker or link; empty: all.
     pub of: String,
     /// Unit of the figures.
     pub unit: &'static str,
-    /// By the plan, or computed from plan and profile.
+    /// Given by the plan, or computed from plan and profile.
     pub predicted: Option<f64>,
-    /// Where it may as well lie by the prediction: a median between two peaks, the confidence interval of an accuracy.
+    /// Range compatible with the prediction: a median between two peaks, the confidence interval of an accuracy.
     pub predicted_range: Option<(f64, f64)>,
     /// In plan time.
     pub measured: Option<f64>,
     /// The 95 % confidence interval of an accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_range: Option<(f64, f64)>,
-    /// What of it the emulator enforces.
+    /// Parts that the emulator enforces.
     pub enforced_by: Vec<String>,
-    /// What becomes of the prediction.
+    /// Verdict on the prediction.
     pub verdict: Verdict,
-    /// Why the run says nothing about it, or why it differs.
+    /// Reason why the run proves nothing about it, or why it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Row {
-    /// Measured less predicted, in percent of predicted.
+    /// Measured minus predicted, in percent of predicted.
     pub fn difference_percent(&self) -> Option<f64> {
         let (predicted, measured) = (self.predicted?, self.measured?);
         (predicted != 0.0).then(|| (measured - predicted) * 100.0 / predicted)
     }
 
-    /// A median that differs, but lies where it may as well lie by the prediction, says why.
+    /// Explains a median that differs but is within the range of the prediction.
     fn explain_two_peaks(&mut self) {
         if let (Verdict::Differs, Some((from, to)), Some(found)) =
             (self.verdict, self.predicted_range, self.measured)
@@ -106,22 +106,22 @@ impl Row {
 /// Whether this machine kept up with the emulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overruns {
-    /// Calls that took longer than they may.
+    /// Calls that took longer than permitted.
     pub calls: u64,
-    /// Of so many.
+    /// Total number of calls.
     pub of: u64,
-    /// The factor to use, where there were too many.
+    /// A sufficient factor, if there were too many.
     pub proposed_dilation: Option<f64>,
 }
 
-/// Predicted beside measured.
+/// Predictions and measurements.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// All quantities.
     pub rows: Vec<Row>,
     /// Whether this machine kept up.
     pub overruns: Overruns,
-    /// Processor time of the calls over what the profile gives for such calls on this machine.
+    /// Ratio of the calls' processor time to that of the profile for such calls on this machine.
     pub processor_time_ratio: Option<f64>,
 }
 
@@ -144,14 +144,14 @@ impl Comparison {
         Self { rows, overruns, processor_time_ratio: comparing.processor_time_ratio() }
     }
 
-    /// Why the run says nothing about latency, where it does not: this machine did not keep up.
+    /// Reason why the run proves nothing about latency, if this machine did not keep up.
     pub fn doubt(&self) -> Option<&'static str> {
         self.overruns.proposed_dilation.map(|_| BEHIND)
     }
 }
 
-/// Plan seconds in which the records were given: begin and end of a run, when little happens, say nothing about an hour
-/// of it.
+/// Plan seconds in which the records were emitted: start and end of a run, when little happens, do not represent an hour of
+/// it.
 fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
     let given = program.sources.keys().map(|source| {
         let stages = report.stages.iter().filter(|stage| stage.operator == *source);
@@ -161,13 +161,13 @@ fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
     given_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
 }
 
-/// By how much the sources were to be faster than the plan predicts: 1 without `--rate`. Where they gave as fast as they could, by how
-/// much they were.
+/// Ratio of the sources' requested rate to the plan's: 1 without `--rate`. For sources at full speed, the ratio of their
+/// actual rate.
 fn rate_factor(program: &Program, report: &RunReport) -> f64 {
     let predicted = program.plan.predicted.as_ref();
     let planned = predicted.and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
     let sources = || program.sources.values();
-    // A stream gives what comes; others have no rate where they are not to have one.
+    // The rate of a stream varies; other sources have none if they run at full speed.
     let now = match sources().any(|source| source.rate_per_second.is_none() && !source.is_stream()) {
         true => given_rate(report, program),
         false => sources().filter_map(|source| source.rate_per_second).reduce(f64::min),
@@ -175,7 +175,7 @@ fn rate_factor(program: &Program, report: &RunReport) -> f64 {
     factor_of(now, planned)
 }
 
-/// How many times the planned rate; 1 where they are the same, or one of them is not known.
+/// Ratio to the planned rate; 1 if they are equal, or one of them is unknown.
 fn factor_of(now: Option<f64>, planned: Option<f64>) -> f64 {
     let factor = now.zip(planned.filter(|planned| *planned > 0.0)).map(|(now, planned)| now / planned);
     factor.filter(|factor| (factor - 1.0).abs() > RATE_TOLERANCE).unwrap_or(1.0)
@@ -187,7 +187,7 @@ struct Comparing<'a> {
     report: &'a RunReport,
     meters: &'a EmulationReport,
     seconds: f64,
-    /// Traffic follows the rate of the sources, and with it what it costs.
+    /// Traffic is proportional to the rate of the sources, and so is its cost.
     rate_factor: f64,
 }
 
@@ -230,7 +230,7 @@ impl Comparing<'_> {
         rows
     }
 
-    /// A figure that the run is no evidence for, neither way, is told to be that.
+    /// Marks a figure for which the run is no evidence, either positive or negative.
     fn doubt(&self, row: &mut Row, overruns: &Overruns) {
         if matches!(row.verdict, Verdict::NoPrediction | Verdict::NotMeasured) {
             return;
@@ -250,7 +250,7 @@ impl Comparing<'_> {
         let reason = match row.quantity {
             _ if !self.report.complete => Some("the run did not come to its end".to_owned()),
             _ if is_of_speed && self.rate_factor != 1.0 => Some(OTHER_RATE.to_owned()),
-            // What comes late because this machine is slow says nothing about the plan.
+            // Lateness of a slow machine proves nothing about the plan.
             "rate" if row.verdict == Verdict::Differs => behind().or_else(short),
             "rate" => short(),
             "latency_mean" | "latency_p50" => behind().or_else(|| few(LEAST_P50)),
@@ -265,7 +265,7 @@ impl Comparing<'_> {
         }
     }
 
-    /// The samples that the profile was scored on, or so few that everything would be as predicted.
+    /// The samples are those that the profile was scored on, or too few to show a difference.
     fn accuracy_doubt(&self, differs: bool) -> Option<String> {
         let sinks = self.report.sinks.iter().filter(|sink| sink.scored > 0);
         let worst = sinks
@@ -273,7 +273,7 @@ impl Comparing<'_> {
         doubt_of(worst, self.emulated.scored_on.unwrap_or(0), differs)
     }
 
-    /// What of the rate is enforced: speeds of workers and the stretching.
+    /// Enforced parts of the rate: speeds of workers and the dilation.
     fn speed(&self) -> Vec<String> {
         let workers = self.emulated.workers.iter().filter(|worker| worker.basis == Some(Basis::Enforced));
         let types: BTreeSet<&str> = workers.map(|worker| worker.worker_type.as_str()).collect();
@@ -284,7 +284,7 @@ impl Comparing<'_> {
         by
     }
 
-    /// Of the latency also bandwidth and delay.
+    /// For the latency also bandwidth and delay.
     fn latency(&self) -> Vec<String> {
         let ways = self.emulated.ways.iter().filter(|way| way.enforces());
         self.speed().into_iter().chain(ways.map(|way| format!("link {}", way.name()))).collect()
@@ -338,7 +338,7 @@ impl Comparing<'_> {
         );
         let said = self.predicted().and_then(|predicted| predicted.accuracy.as_ref());
         row.predicted_range = said.and_then(|said| Some((said.from?.0, said.to?.0)));
-        // A share of so many records cannot be told more exactly than this, here and where it was profiled.
+        // The accuracy of a share of this number of records is limited, here and in the profile.
         if let (Some(predicted), Some(sink)) = (predicted, worst)
             && let Some((low, high)) = interval(sink)
         {
@@ -349,7 +349,7 @@ impl Comparing<'_> {
         rows.push(row);
     }
 
-    /// Prices of the workers, and bytes as they travel at the prices of the links: the optimizer's cost function.
+    /// Adds prices of the workers, and bytes as transmitted at the prices of the links: the optimizer's cost function.
     fn costs(&self, rows: &mut Vec<Row>) {
         let compute: f64 = self.emulated.workers.iter().map(|worker| worker.dollars_per_hour).sum();
         let per_hour = |wire: &WireReport| wire.data_bytes as f64 / self.seconds * 3600.0;
@@ -381,13 +381,13 @@ impl Comparing<'_> {
         };
         let busy = match share {
             None => meter.busy_seconds,
-            // The part of the quota that was used: a short call may end before the quota stops it.
+            // The used part of the quota: a short call may end before the quota stops it.
             Some(share) => meter.stages.iter().map(|stage| stage.needed_seconds).sum::<f64>() / share,
         };
         let measured = busy / self.seconds * 100.0;
         let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
         let expected = self.predicted().and_then(|predicted| predicted.utilization.get(&worker.id));
-        // A plan without an expectation says how much its full batches take.
+        // Without an expectation in the plan, the load of its full batches.
         let full = || own.map(|speed| self.load(speed)).sum::<Option<f64>>();
         let predicted = expected.map(|percent| percent.0 / 100.0).or_else(full);
         let by = match basis {
@@ -404,13 +404,13 @@ impl Comparing<'_> {
         Some(row)
     }
 
-    /// Part of its time that a worker needs for a stage by the profile, with full batches.
+    /// Share of its time that a worker needs for a stage by the profile, with full batches.
     fn load(&self, speed: &StageSpeed) -> Option<f64> {
         let records = speed.max_batch.max(1);
         Some(stage_rate(self.program, &speed.stage)? * speed.seconds_there(records)? / f64::from(records))
     }
 
-    /// Emulated speeds follow from processor time, which grows where something else computes on the same core.
+    /// Emulated speeds follow from processor time, which grows if other work shares the core.
     fn processor_time_ratio(&self) -> Option<f64> {
         let meters = self.meters.workers.iter().flat_map(|worker| &worker.stages);
         let (mut took, mut expected) = (0.0, 0.0);
@@ -437,7 +437,7 @@ impl Comparing<'_> {
     }
 }
 
-/// Why a sink's accuracy says nothing. Its samples are counted as a profile counts those that it was scored on: independent ones, for the
+/// Reason why a sink's accuracy proves nothing. Its samples are counted as in a profile: independent ones, because the
 /// boxes of a track and the characters of a text depend on each other.
 fn doubt_of(sink: &SinkReport, scored_on: u64, differs: bool) -> Option<String> {
     let judged = sink.independent.min(sink.scored);
@@ -488,7 +488,7 @@ fn row(
     }
 }
 
-/// What becomes of a prediction that was met.
+/// Verdict on a prediction that was met.
 fn as_predicted(enforced_by: &[String]) -> Verdict {
     if enforced_by.is_empty() { Verdict::Confirmed } else { Verdict::Enforced }
 }
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(factor_of(Some(40.0), Some(0.0)), 1.0);
     }
 
-    /// Twelve thousand characters of forty texts are forty samples, and so does the profile count its own.
+    /// Twelve thousand characters of forty texts are forty samples; the profile counts its own in this manner, too.
     #[test]
     fn samples_that_depend_on_each_other_are_not_many() {
         let sink = |independent| SinkReport {
@@ -552,7 +552,7 @@ mod tests {
         assert!(low < 70.0 && high > 88.0, "{low} to {high}");
     }
 
-    /// A word of agreement beside a difference of 99 % would be read as one.
+    /// Agreement beside a difference of 99 % would be misread.
     #[test]
     fn a_median_within_its_range_differs_and_says_why() {
         let of = |measured| {

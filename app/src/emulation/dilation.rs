@@ -1,4 +1,4 @@
-//! By how much a run is stretched, where this machine is too slow for real time.
+//! Dilation of a run, if this machine is too slow for real time.
 use super::speeds::{Basis, StageSpeed};
 use crate::figures::milliseconds;
 use std::str::FromStr;
@@ -6,20 +6,20 @@ use tidemill_engine::Program;
 
 /// Processor time of sources, joins, channels and sinks, as a share of that of the models.
 const ENGINE_SHARE: f64 = 0.25;
-/// Share of the processors that may be needed: the rest is for what does not come evenly.
+/// Share of the processors that may be needed: the rest is for bursts.
 const HEADROOM: f64 = 0.7;
-/// A call must end here some time before it has to end on a faster worker.
+/// A call must end here some time before its end on a faster worker.
 const CALL_HEADROOM: f64 = 1.25;
-/// Largest factor that can be asked for.
+/// Largest factor that can be requested.
 const MOST: f64 = 1000.0;
 
-/// What was asked for.
+/// Requested dilation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Wanted {
-    /// As little as this machine needs.
+    /// The least that this machine needs.
     #[default]
     Auto,
-    /// So much.
+    /// This factor.
     Factor(f64),
 }
 
@@ -40,21 +40,21 @@ impl FromStr for Wanted {
     }
 }
 
-/// By how much a run is stretched, and why.
+/// Dilation of a run, with its reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dilation {
     /// Real seconds per plan second.
     pub factor: f64,
     /// Whether it was computed.
     pub is_auto: bool,
-    /// Processors that the plan needs in real time, where its rates are known.
+    /// Processors that the plan needs in real time, if its rates are known.
     pub processors: Option<f64>,
-    /// Why a factor that was computed is not 1.
+    /// Reason why a computed factor is not 1.
     pub reason: Option<String>,
 }
 
 impl Dilation {
-    /// In words.
+    /// Describes it.
     pub fn told(&self, cores: usize) -> String {
         let needs = match self.processors {
             Some(processors) => {
@@ -74,30 +74,30 @@ impl Dilation {
     }
 }
 
-/// What a plan needs of this machine.
+/// Needs of a plan on this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Need {
     /// Processor seconds per plan second.
     processors: Option<f64>,
-    /// The least time that a call may take, as a share of what it takes here.
+    /// Smallest ratio of a call's permitted time to its time here.
     least_ratio: f64,
-    /// The call that it is of, in words.
+    /// Description of that call.
     tightest: Option<String>,
-    /// The workers, where the rates are known.
+    /// The workers, if the rates are known.
     workers: Vec<Load>,
 }
 
-/// What a worker does in real time.
+/// Load of a worker in real time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Load {
-    /// Part of the time that it makes calls.
+    /// Share of the time in calls.
     busy: f64,
-    /// Time that a call may take, over what it takes here alone.
+    /// Ratio of a call's permitted time to its time here alone.
     ratio: f64,
 }
 
 impl Need {
-    /// From the rates at which records reach the stages.
+    /// Computes the needs from the rates at which records reach the stages.
     pub(super) fn of(program: &Program, speeds: &[StageSpeed]) -> Self {
         let least_ratio = speeds.iter().flat_map(|speed| &speed.ratios).copied().fold(1.0, f64::min);
         let tightest = tightest(speeds);
@@ -112,7 +112,7 @@ impl Need {
     }
 }
 
-/// The workers; none where a rate is not known.
+/// Returns the workers' loads; `None` if a rate is unknown.
 fn loads(program: &Program, speeds: &[StageSpeed], closed: bool) -> Option<Vec<Load>> {
     let mut workers: Vec<(&str, Load)> = Vec::new();
     for speed in speeds {
@@ -132,12 +132,12 @@ fn loads(program: &Program, speeds: &[StageSpeed], closed: bool) -> Option<Vec<L
     Some(workers.into_iter().map(|(_, load)| load).collect())
 }
 
-/// The least factor, in tenths, with which calls end in time although calls of other workers compute meanwhile. A
-/// processor that is needed by so many at once is shared, so a call takes as many times longer.
+/// Returns the least factor, in tenths, with which calls end in time although calls of other workers compute meanwhile. A
+/// processor shared by several calls slows each down by their number.
 ///
-/// What others need on average says little of that: of three workers that are busy for half of the time, all three
-/// compute at once in an eighth of it, and one call of a hundred that ends too late is one too many. So as many are
-/// counted as compute at once in nearly all of the time (two standard deviations above the mean).
+/// Average needs are not enough: of three workers that are busy half of the time, all three compute at once in an eighth of
+/// it, and one late call in a hundred is one too many. So the number of simultaneous calls is that of nearly all of the
+/// time (two standard deviations above the mean).
 fn by_concurrency(workers: &[Load], cores: usize) -> f64 {
     let keeps_up = |factor: f64| {
         let computing = |load: &Load| (load.busy / (load.ratio * factor)).min(1.0);
@@ -157,7 +157,7 @@ fn by_concurrency(workers: &[Load], cores: usize) -> f64 {
     factors.find(|factor| keeps_up(*factor)).unwrap_or(MOST)
 }
 
-/// The call that is the longest here beside what it takes on its worker.
+/// The call with the largest ratio of its time here to that on its worker.
 fn tightest(speeds: &[StageSpeed]) -> Option<String> {
     let calls =
         speeds.iter().flat_map(|speed| speed.ratios.iter().zip(1_u32..).map(move |call| (speed, call)));
@@ -173,17 +173,17 @@ fn tightest(speeds: &[StageSpeed]) -> Option<String> {
     ))
 }
 
-/// Processors that the calls of a stage need.
+/// Processors needed by the calls of a stage.
 fn need(program: &Program, speed: &StageSpeed) -> Option<f64> {
     let rate = stage_rate(program, &speed.stage)?;
     let records = speed.max_batch.max(1);
-    // What is stretched pauses between calls, also where workers of the plan would not.
+    // A dilated run has pauses between calls, even if workers of the plan would not.
     let call = speed.here.as_ref()?.at(records) + speed.after_pause.1;
     Some(rate * call / f64::from(records))
 }
 
-/// Records per second that reach a stage: those of its edges in the plan, as many more or less as the sources now
-/// give, else the stage's share of what the slowest source gives.
+/// Records per second that reach a stage: those of its edges in the plan, scaled by the present rate of the sources, else
+/// the stage's share of the slowest source's rate.
 pub(super) fn stage_rate(program: &Program, stage: &str) -> Option<f64> {
     let slowest = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
     let plan = &program.plan;
@@ -202,7 +202,7 @@ pub(super) fn stage_rate(program: &Program, stage: &str) -> Option<f64> {
     into.filter(|rate| *rate > 0.0).map(|rate| rate * scale).or_else(share)
 }
 
-/// Processors that workers need which compute all the time.
+/// Processors needed by workers that compute all the time.
 fn saturated(speeds: &[StageSpeed]) -> f64 {
     let mut workers: Vec<(&str, f64)> = Vec::new();
     for speed in speeds {
@@ -218,7 +218,7 @@ fn saturated(speeds: &[StageSpeed]) -> f64 {
     workers.iter().map(|(_, busy)| busy).sum()
 }
 
-/// The factor that was asked for, or the least that leaves headroom.
+/// Returns the requested factor, or the least that leaves headroom.
 pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
     let mut reason = None;
     let mut auto = || {
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(of(&[], 2), 1.0);
         assert_eq!(of(&[(1.0, 1.0)], 2), 1.0, "alone");
         assert_eq!(of(&[(0.9, 10.0); 2], 2), 1.0, "machines that are much slower");
-        // As fast as this machine, and its processors are all taken: calls end too late now and then.
+        // Workers as fast as this machine, with all processors in use: some calls end too late.
         assert!((1.3..1.6).contains(&of(&[(0.3, 1.0); 2], 2)), "{}", of(&[(0.3, 1.0); 2], 2));
         assert!((2.3..3.0).contains(&of(&[(0.9, 1.0); 4], 2)), "{}", of(&[(0.9, 1.0); 4], 2));
         assert_eq!(of(&[(0.9, 1.0); 4], 16), 1.0);

@@ -1,4 +1,4 @@
-//! How fast the workers of a plan are, as ratios to this machine.
+//! Speeds of a plan's workers, as ratios to this machine.
 use crate::failure::{Failure, Kind};
 use crate::machine::Machine;
 use crate::preparation::Prepared;
@@ -9,12 +9,12 @@ use tidemill_spec::plan::SOURCE_DEVICE;
 use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
 use tidemill_spec::units::{Percentile, TimeSpan};
 
-/// Where the speed of a worker comes from.
+/// Origin of a worker's speed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Basis {
-    /// This machine is such a worker: calls take what they take.
+    /// This machine equals the worker: calls take their natural time.
     Offered,
-    /// This machine under a quota of so much of a processor is such a worker.
+    /// This machine under a quota of this share of a processor equals the worker.
     Quota(f64),
     /// By the profile.
     Enforced,
@@ -35,14 +35,14 @@ impl fmt::Display for Basis {
 pub struct Times(Vec<(u32, f64)>);
 
 impl Times {
-    /// From calls of so many records; none where there are none of a positive time.
+    /// Creates it from calls by number of records; `None` without a positive time.
     pub fn new(mut times: Vec<(u32, f64)>) -> Option<Self> {
         times.retain(|(records, seconds)| *records > 0 && *seconds > 0.0);
         times.sort_by_key(|(records, _)| *records);
         (!times.is_empty()).then_some(Self(times))
     }
 
-    /// The expectation of each batch: mean, else median, else the least percentile that is known.
+    /// The expected time of each batch: mean, else median, else the least known percentile.
     fn of(service: &Service) -> Option<Self> {
         let typical = |batch: &BatchTime| {
             let named = || batch.percentiles().into_iter().find_map(|(_, time)| time);
@@ -53,8 +53,7 @@ impl Times {
         Self::new(service.batches.iter().filter_map(typical).collect())
     }
 
-    /// Seconds of a call of so many records: between two that are known on a straight line, above the largest in
-    /// proportion.
+    /// Seconds of a call of `records` records: interpolated linearly, proportional above the largest.
     pub fn at(&self, records: u32) -> f64 {
         let above = self.0.iter().position(|(known, _)| *known >= records);
         match above {
@@ -76,7 +75,7 @@ impl Times {
     }
 }
 
-/// How fast a stage with a model is on its worker.
+/// Speed of a stage with a model on its worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageSpeed {
     /// Id of the stage.
@@ -87,15 +86,15 @@ pub struct StageSpeed {
     pub worker: String,
     /// Records of a full batch.
     pub max_batch: u32,
-    /// Where the speed comes from.
+    /// Origin of the speed.
     pub basis: Basis,
-    /// Calls on the worker by the profile; none where that does not know them and needs not.
+    /// Calls on the worker by the profile; `None` if unknown and not needed.
     pub there: Option<Times>,
-    /// Calls on this machine; none: they have to be measured.
+    /// Calls on this machine; `None`: to be measured.
     pub here: Option<Times>,
-    /// How much longer calls take after a pause, seconds: there and here.
+    /// Additional time of calls after a pause, seconds: on the worker and here.
     pub after_pause: (f64, f64),
-    /// The part of a processor that the worker has, where `there` is a whole one.
+    /// The worker's share of a processor, if `there` is a whole one.
     pub share: Option<f64>,
     /// For calls of 1, 2, ... records.
     pub ratios: Vec<f64>,
@@ -112,14 +111,14 @@ impl StageSpeed {
         };
     }
 
-    /// The stage and what is known of its calls, where its speed is enforced.
+    /// Returns the stage and its calls' times, if its speed is enforced.
     pub fn assumed(&self) -> Option<(String, AssumedTimes)> {
         let here = self.here.as_ref().filter(|_| self.basis == Basis::Enforced)?;
         let here = (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect();
         Some((self.stage.clone(), AssumedTimes { here, after_pause: self.after_pause }))
     }
 
-    /// Part of its worker's time that a call of so many records takes there by the profile, in seconds, after a pause.
+    /// Seconds of its worker that a call of `records` records takes by the profile, after a pause.
     pub fn seconds_there(&self, records: u32) -> Option<f64> {
         Some((self.there.as_ref()?.at(records) + self.after_pause.0) / self.share.unwrap_or(1.0))
     }
@@ -130,7 +129,7 @@ impl StageSpeed {
     }
 }
 
-/// The speeds of all stages with models; times on this machine that no profile has are left out.
+/// Returns the speeds of all stages with models; missing times on this machine are left out.
 pub(super) fn of(
     prepared: &Prepared,
     profile: &Profile,
@@ -142,7 +141,7 @@ pub(super) fn of(
     for stage in &program.plan.stages {
         let is_model =
             program.operators.get(&stage.id).is_some_and(|bound| bound.computation == Computation::Inference);
-        // Nothing is cut in an emulated run, so nobody stands in.
+        // No edge is cut in an emulated run, so stand-ins are not used.
         if !is_model || stage.stands_in_for.is_some() {
             continue;
         }
@@ -173,14 +172,14 @@ pub(super) fn of(
         let timed =
             |worker_type: &str| Some((Times::of(find(worker_type)?)?, longer(profile, find(worker_type)?)));
         let own = timed(&worker.worker_type);
-        // A share of a processor is a whole one as far as its quota lasts, as simulations have it.
+        // A share of a processor equals a whole one while its quota lasts, as in simulations.
         let whole = profile.whole_of(&worker.worker_type);
         let whole = whole.and_then(|(share, whole)| Some((share, timed(&whole.worker_type)?)));
         let basis = basis(profile.machine(&worker.worker_type), host);
         let on_base = || base(profile, host).find_map(|machine| timed(&machine.worker_type));
         let here = match &basis {
             Basis::Offered => own.clone(),
-            // One call after the other, a quota makes them longer by its share.
+            // A quota lengthens consecutive calls by its share.
             Basis::Quota(share) => on_base()
                 .or_else(|| own.clone().map(|(times, longer)| (times.scaled(*share), longer * share))),
             Basis::Enforced => on_base(),
@@ -191,7 +190,7 @@ pub(super) fn of(
         };
         let after_pause = (
             there.as_ref().map_or(0.0, |(_, longer)| *longer),
-            // What has to be measured here is compared with what is known there.
+            // A time to be measured here is compared with the known one there.
             here.as_ref().or(there.as_ref()).map_or(0.0, |(_, longer)| *longer),
         );
         let (there, here) = (there.map(|(times, _)| times), here.map(|(times, _)| times));
@@ -221,13 +220,13 @@ pub(super) fn of(
     Ok(speeds)
 }
 
-/// Seconds that a call takes longer after a pause.
+/// Additional seconds of a call after a pause.
 fn longer(profile: &Profile, service: &Service) -> f64 {
     profile.longer_after_pause(service, BatchTime::typical) / 1e9
 }
 
-/// Whether this machine is such a worker, as far as the profile tells: the same processor, as many of them as a call
-/// uses, no stated factor.
+/// Compares this machine with the worker by the profile: equal processor, equal number of processors used by a call, no
+/// stated factor.
 fn basis(machine: Option<&Measured>, host: &Machine) -> Basis {
     let Some(machine) = machine.filter(|machine| is_here(machine, host)) else { return Basis::Enforced };
     match machine.cores {
@@ -243,8 +242,8 @@ fn is_here(machine: &Measured, host: &Machine) -> bool {
     same && figures && machine.factor.is_none_or(|factor| factor == 1.0)
 }
 
-/// Types of workers whose calls take what they take here, the most alike first: with as many processors, then others
-/// with at least one, because a call computes in one thread.
+/// Worker types whose calls take their time here, the most similar first: with as many processors, then others with at
+/// least one, because a call computes in one thread.
 fn base<'a>(profile: &'a Profile, host: &'a Machine) -> impl Iterator<Item = &'a Measured> {
     let whole = |machine: &&Measured| {
         is_here(machine, host) && machine.cores.is_none_or(|cores| (1.0..=host.cores as f64).contains(&cores))

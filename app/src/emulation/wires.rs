@@ -1,4 +1,4 @@
-//! What lies between the places of a plan, from the infrastructure.
+//! The links between the places of a plan, from the infrastructure.
 use super::place;
 use crate::failure::{Failure, Kind};
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use tidemill_engine::{Program, WireSpec};
 use tidemill_spec::infrastructure::{Infrastructure, Link};
 use tidemill_spec::plan::{Plan, PlanEdge, PlanWorker};
 
-/// One direction between two places, with the edges that go over it.
+/// One direction between two places, with its edges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Way {
-    /// What the engine enforces.
+    /// The settings that the engine enforces.
     pub spec: WireSpec,
-    /// Price of traffic, in $ a byte.
+    /// Price of traffic, in $ per byte.
     pub dollars_per_byte: f64,
-    /// The edges of the plan that go over it.
+    /// The edges of the plan on it.
     pub edges: Vec<PlanEdge>,
 }
 
@@ -23,20 +23,20 @@ impl Way {
         format!("{} -> {}", self.spec.from, self.spec.to)
     }
 
-    /// Bytes per second that the plan expects; none where it does not say it of every edge.
+    /// Bytes per second expected by the plan; `None` if an edge has no figure.
     pub fn predicted(&self) -> Option<f64> {
         let of = |edge: &PlanEdge| Some(edge.rate?.0 * edge.bytes_per_record?.0 as f64);
         self.edges.iter().map(of).sum()
     }
 
-    /// Whether it holds anything back.
+    /// Whether it delays anything.
     pub fn enforces(&self) -> bool {
         self.spec.bandwidth.is_some() || self.spec.delay > 0
     }
 }
 
-/// All ways that records of the plan go. What goes to a sink is where it was computed: the optimizer counts neither
-/// traffic nor time for it, and so it is here.
+/// Returns all links used by records of the plan. A sink is at the place of its input: the optimizer counts neither traffic
+/// nor time for it, and neither does this.
 pub(super) fn of(program: &Program, infrastructure: Option<&Infrastructure>) -> Result<Vec<Way>, Failure> {
     let plan = &program.plan;
     let mut ways: Vec<Way> = Vec::new();
@@ -101,7 +101,7 @@ fn missing(edge: &PlanEdge, (from, to): (&str, &str), infrastructure: Option<&In
     }
 }
 
-/// Position of the way by edge.
+/// Index of the link by edge.
 pub(super) fn edges(ways: &[Way]) -> BTreeMap<(String, String, u32), usize> {
     let of = |(number, way): (usize, &Way)| {
         let name = move |edge: &PlanEdge| ((edge.from.clone(), edge.to.clone(), edge.input), number);

@@ -1,4 +1,4 @@
-//! What checkpoints mean for the journals.
+//! Effects of checkpoints on the journals.
 use super::{folder, forget, journalled, needed};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tidemill_engine::{EpochLog, JournalOrder, Program};
 use tidemill_operators::api::SourcePosition;
 use tidemill_operators::journal::{Journal, SEGMENT};
 
-/// Bytes of a journal that checkpoints before the last one may need, so that the stream goes on beside them.
+/// Bytes of a journal that checkpoints before the last one may need, so that the stream continues beside them.
 fn room(size: u64, checkpoint_every: u64) -> u64 {
     (size / 2).min(size.saturating_add(2 * SEGMENT).saturating_sub(needed(checkpoint_every)))
 }
@@ -20,52 +20,52 @@ struct Kept {
     /// Its stages.
     stages: Vec<String>,
     place: fn(&SourcePosition) -> Option<u64>,
-    /// Longest time without a checkpoint in which the stream is read on.
+    /// Longest time without a checkpoint in which the stream is read.
     keep: Nanoseconds,
     /// Bytes of it that checkpoints before the last one may need.
     room: u64,
-    /// None: another process reads it.
+    /// `None` if another process reads it.
     journal: Option<Arc<Journal>>,
 }
 
-/// What checkpoints mean for the journals: what nobody reads again is released, and while none can be written for too long,
-/// nothing more is taken from the streams.
+/// Effects of checkpoints on the journals: data that is no longer needed is released, and while no checkpoint can be
+/// written for too long, the streams are not read.
 pub(crate) struct Keeper {
     state: PathBuf,
     kept: Vec<Kept>,
-    /// Where the checkpoints that are kept begin, oldest first; by source, nothing is 0.
+    /// Positions of the kept checkpoints, oldest first; by source, 0 if missing.
     begins: VecDeque<BTreeMap<String, u64>>,
-    /// Where the one begins that is kept however many follow it.
+    /// Positions of the pinned checkpoint, which is always kept.
     pinned: Option<BTreeMap<String, u64>>,
-    /// Checkpoints that are kept, where the journals have room for that.
+    /// Number of checkpoints kept, if the journals have room.
     most: usize,
-    /// It was said that older ones are given up.
+    /// Whether the removal of older ones was reported.
     told: bool,
     /// Engine time of the first failure since the last checkpoint.
     failing_since: Option<Nanoseconds>,
-    /// Where the journals are on other machines: what these are to be told.
+    /// Orders for journals on other machines.
     orders: Option<BTreeMap<String, JournalOrder>>,
 }
 
-/// What is kept when a checkpoint is written; see [`Keeper::keeping`].
+/// Checkpoints kept after a write; see [`Keeper::keeping`].
 pub(crate) struct Keeping {
-    /// Where the new one begins.
+    /// Positions of the new one.
     begins: BTreeMap<String, u64>,
-    /// So many checkpoints, the new one among them.
+    /// Number of checkpoints, including the new one.
     pub(crate) checkpoints: usize,
-    /// Where the one begins that is kept however many follow it.
+    /// Positions of the pinned checkpoint, which is always kept.
     pinned: Option<BTreeMap<String, u64>>,
 }
 
 impl Keeping {
-    /// Whether a checkpoint is kept however many follow it.
+    /// Whether a checkpoint is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
 }
 
 impl Keeper {
-    /// `opened`: the journals that this process reads; `most`: checkpoints that are kept.
+    /// `opened`: the journals that this process reads; `most`: number of checkpoints kept.
     pub(crate) fn new(
         state: &Path,
         program: &Program,
@@ -98,18 +98,18 @@ impl Keeper {
         }
     }
 
-    /// For journals that are on other machines: nothing is done here, and what they are to be told is gathered.
+    /// Sets that the journals are on other machines: nothing is done here, and orders for them are collected.
     pub(crate) fn elsewhere(mut self) -> Self {
         self.orders = Some(BTreeMap::new());
         self
     }
 
-    /// What other machines are to be told since the last call.
+    /// Returns the orders for other machines since the last call.
     pub(crate) fn orders(&mut self) -> BTreeMap<String, JournalOrder> {
         self.orders.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// With what the checkpoints say that are there already, the oldest first, and the one that is kept however many follow it.
+    /// Adds the positions of existing checkpoints, the oldest first, and of the pinned one.
     pub(crate) fn known(
         mut self,
         kept: &[BTreeMap<String, EpochLog>],
@@ -120,22 +120,22 @@ impl Keeper {
         self
     }
 
-    /// What is kept if a checkpoint is written that begins there. Older ones that need so much of a journal that its stream would come to
-    /// wait for them are given up: no checkpoint would be written any more. `is_pinned`: one is kept however many follow it, the last
-    /// one where there is none yet.
+    /// Returns the checkpoints kept if one with these positions is written. Older ones that need too much of a journal, so
+    /// that its stream would have to wait for them, are removed: no checkpoint would be written any more. `is_pinned`: one
+    /// is pinned, the last one if there is none yet.
     pub(crate) fn keeping(&self, begins: BTreeMap<String, u64>, is_pinned: bool) -> Keeping {
         let is_near = |older: &&BTreeMap<String, u64>| !self.is_far(older, &begins);
         let older = || self.begins.iter().rev().take(self.most.saturating_sub(1));
         let near = older().take_while(is_near).count();
-        // The pinned one may stand between others, which are counted with it.
+        // The pinned one may be between others, which are counted with it.
         let checkpoints = if near < older().count() { near + 1 } else { self.most.max(1) };
         let pinned =
             self.pinned.as_ref().or(self.begins.back()).filter(|_| is_pinned).filter(is_near).cloned();
         Keeping { begins, checkpoints, pinned }
     }
 
-    /// What is kept of the checkpoints that are there, where the stream of a journal would wait for ever for what older ones need: a process
-    /// left that for which the journal was larger, or which let it happen. None: nothing is given up.
+    /// Returns the checkpoints kept of the existing ones, if the stream of a journal would wait for ever for data that
+    /// older ones need: left by a process with a larger journal, or without this check. `None`: none is removed.
     pub(crate) fn stuck(&self) -> Option<Keeping> {
         let last = self.begins.back().filter(|_| self.orders.is_none())?;
         let mut all = self.begins.iter().chain(&self.pinned);
@@ -146,14 +146,14 @@ impl Keeper {
         })
     }
 
-    /// Whether a checkpoint needs more of a journal than there is room for, beside what one that begins at `now` needs.
+    /// Whether a checkpoint needs more of a journal than there is room for, beside the need of one at `now`.
     fn is_far(&self, begins: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
         self.kept.iter().any(|kept| {
             let place = |begins: &BTreeMap<String, u64>| begins.get(&kept.source).copied().unwrap_or(0);
             let (from, to) = (place(begins), place(now));
             let bytes = |from| Journal::bytes_from(&kept.folder, from).ok().filter(|_| self.orders.is_none());
             let needed = match (bytes(from), bytes(to)) {
-                // With what the files have beside the bytes of the stream.
+                // Includes the overhead of the files.
                 (Some(all), Some(own)) => all.saturating_sub(own),
                 _ => to.saturating_sub(from),
             };
@@ -161,7 +161,7 @@ impl Keeper {
         })
     }
 
-    /// Where the sources are read again from a checkpoint with these logs.
+    /// Positions from which the sources are read again from a checkpoint with these logs.
     pub(crate) fn begins(&self, logs: &BTreeMap<String, EpochLog>) -> BTreeMap<String, u64> {
         let place = |kept: &Kept, stage: &String| {
             let (_, cut) = logs.get(stage)?.cuts.first_key_value()?;
@@ -174,7 +174,7 @@ impl Keeper {
         self.kept.iter().map(of).collect()
     }
 
-    /// A checkpoint is written.
+    /// Records that a checkpoint was written.
     pub(crate) fn written(&mut self, keeping: Keeping, is_complete: bool) {
         let Keeping { begins, checkpoints, pinned } = keeping;
         self.failing_since = None;
@@ -189,7 +189,7 @@ impl Keeper {
         while self.begins.len() > checkpoints {
             self.begins.pop_front();
         }
-        // By hand a run of this machine can be gone back with to an older checkpoint, and one of a cluster cannot.
+        // A user can return a local run to an older checkpoint, but not one of a cluster.
         let is_last = self.begins.len() == 1 || self.orders.is_some();
         let nobody_goes_back = is_complete && is_last && self.pinned.is_none();
         for kept in &self.kept {
@@ -222,7 +222,7 @@ impl Keeper {
         }
     }
 
-    /// A checkpoint could not be written.
+    /// Records that a checkpoint could not be written.
     pub(crate) fn failed(&mut self, now: Nanoseconds) {
         let since = *self.failing_since.get_or_insert(now);
         for kept in self.kept.iter().filter(|kept| now - since >= kept.keep) {
@@ -241,7 +241,7 @@ mod tests {
     use tidemill_operators::journal::LEAST_SIZE;
     use tidemill_state::JOURNALS;
 
-    /// A journal with three segments of lines that are read from a pipe.
+    /// A journal with three segments of lines from a pipe.
     fn journal(state: &Path) -> Arc<Journal> {
         let journal = Journal::open(&folder(state, "s"), 1, 4 * LEAST_SIZE).unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
@@ -354,7 +354,7 @@ mod tests {
         keeper.kept[0].room = SEGMENT / 2;
         let begins = keeper.begins(&logs(2 * SEGMENT));
         for _ in 0..2 {
-            // The checkpoint that says so may not come to be: until it does, the pinned one is there.
+            // The checkpoint that changes this may never be written: until then the pinned one is there.
             assert!(!keeper.keeping(begins.clone(), true).is_pinned());
             keeper.failed(0);
             assert_eq!(first(), 0);
@@ -381,8 +381,8 @@ mod tests {
         assert!(first() > 0);
     }
 
-    /// As a process finds them that goes on: those which need little are not taken for ones that need all, and one that cannot go on gives up
-    /// what is in its way.
+    /// In a continuing process: checkpoints that need little do not count as needing everything, and if the process is
+    /// blocked it removes the obstacles.
     #[test]
     fn checkpoints_of_former_processes_need_what_they_say() {
         let state = tempfile::tempdir().unwrap();

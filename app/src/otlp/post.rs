@@ -5,7 +5,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use tokio::runtime::Runtime;
 
-/// Letters of an answer that are told.
+/// Most characters of an answer in a message.
 const LONGEST: usize = 200;
 
 pub(super) struct Http {
@@ -16,7 +16,7 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(options: &OtlpOptions) -> Result<Self, Failure> {
-        // Fails only where there is one already.
+        // Fails only if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut headers =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
@@ -60,7 +60,7 @@ impl Post for Http {
             let text = answer.text().await.unwrap_or_default();
             let text =
                 format!("{endpoint} answers {status} {}", text.chars().take(LONGEST).collect::<String>());
-            // Those that the specification has repeated.
+            // The status codes that the specification lists as retryable.
             match status {
                 StatusCode::TOO_MANY_REQUESTS
                 | StatusCode::BAD_GATEWAY
@@ -72,7 +72,7 @@ impl Post for Http {
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn in_words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What is sent, and what is not while nobody takes it.
+//! Sent spans, and dropped ones while the collector is away.
 use super::*;
 use serde_json::Value;
 use tidemill_engine::Happening;

@@ -4,14 +4,14 @@ use crate::state_definition::{Part, Role};
 use crate::state_fields::{FieldChange, differences};
 use crate::state_sharing::can_be_shared;
 
-/// What does not change the rows that an operator gives.
+/// Settings that do not change an operator's rows.
 const HARMLESS: [&str; 6] = ["on_panic", "batching", "backend", "worker", "copies", "device"];
 
 fn is_harmless(change: &FieldChange) -> bool {
     HARMLESS.iter().any(|field| change.is_in(field))
 }
 
-/// Where the columns that come differ, input by input.
+/// Returns the differences of the input columns, input by input.
 pub(super) fn columns_changed(old: &Part, new: &Part) -> Vec<FieldChange> {
     let text = |columns: &[String]| format!("{{{}}}", columns.join(", "));
     let pairs = old.columns.iter().zip(&new.columns).enumerate().filter(|(_, (old, new))| old != new);

@@ -16,7 +16,7 @@ impl Case<'_> {
         of_run.chain(gone).collect()
     }
 
-    /// A source that goes on and would get another number, because sources before it come or go.
+    /// A source that continues but would get another number, because sources before it come or go.
     fn renumbered(&self, id: &str) -> Option<&str> {
         let behind = |other: &&str| *other > id && self.new.parts.contains_key(*other);
         self.old.of_role(Role::Source).find(behind)
@@ -56,7 +56,7 @@ impl Case<'_> {
     fn source(&self, id: &str, old: &Part, new: &Part) -> PartChange {
         let part = |verdict, why: String| PartChange::new(Role::Source, id, verdict, why);
         let written = differences(&old.written, &new.written);
-        // How much of a stream is kept does not change what is read, and the rate is that of the run.
+        // The retention of a stream does not change its records, and the rate is that of the run.
         let (_, written): (Vec<_>, Vec<_>) =
             written.into_iter().partition(|change| change.is_in("journal") || change.is_in("rate"));
         let is_one_class = self.old.plan.classes.len() == 1 && self.new.plan.classes.len() == 1;
