@@ -160,8 +160,8 @@ pub enum Sockets {
 impl Sockets {
     fn address(self) -> Address {
         match self {
-            Self::Local => Address::Abstract(String::new()),
-            Self::Tcp => Address::Tcp("127.0.0.1:0".to_owned()),
+            Self::Local => Address::unix("@"),
+            Self::Tcp => Address::tcp("127.0.0.1:0"),
         }
     }
 }
@@ -548,7 +548,7 @@ mod tests {
         let certificates = CertificateTexts { chain: "a".into(), key: "b".into(), authority: "c".into() };
         let news = read(serde_json::to_value(certificates).unwrap());
         assert!(matches!(news, News::Certificates(CertificateTexts { chain, .. }) if chain == "a"));
-        let moved = Moved { coordinator: Address::Tcp("127.0.0.1:4100".into()) };
+        let moved = Moved { coordinator: Address::tcp("127.0.0.1:4100") };
         assert!(matches!(read(serde_json::to_value(&moved).unwrap()), News::Moved(told) if told == moved));
         let revoked = NotBelieved { revoked: vec!["4f".repeat(16)] };
         let news = read(serde_json::to_value(&revoked).unwrap());

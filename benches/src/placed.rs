@@ -68,7 +68,7 @@ fn hosts(
     let mut launcher = Launcher { task, worker: Worker::Local(binary.to_owned()), children: BTreeMap::new() };
     let listen = match place {
         Place::Here => return Ok(None),
-        Place::Processes => Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+        Place::Processes => Listen::At(Address::tcp("127.0.0.1:0"), Security::none()),
         Place::Machines(network, machines) => {
             let made = certificates()?;
             let mut commands = BTreeMap::new();
@@ -77,7 +77,7 @@ fn hosts(
                 command.arg("worker-process");
                 commands.insert(worker.clone(), (command, format!("{}:0", network.address(machine)?)));
             }
-            let address = Address::Tcp(format!("{}:0", network.here()?));
+            let address = Address::tcp(format!("{}:0", network.here()?));
             let security = Security::mutual(&made)?;
             let kept = std::path::absolute(plan.with_extension("kept"))?;
             launcher.worker = Worker::Placed { commands, certificates: texts(&made), kept };
@@ -129,7 +129,7 @@ impl Launcher {
             }
             Worker::Placed { commands, certificates, kept } => {
                 let (command, listen) = commands.get_mut(worker).context("it has no machine")?;
-                let listen = Address::Tcp(listen.clone());
+                let listen = Address::tcp(listen.clone());
                 task["cluster"] = json!({
                     "certificates": certificates, "listen": listen, "patience_seconds": 0, "kept": kept,
                 });

@@ -268,11 +268,11 @@ fn raw_send_all(mut stream: TcpStream, width: usize) -> anyhow::Result<f64> {
 
 pub(crate) fn run() -> anyhow::Result<Answer> {
     let folder = tempfile::tempdir()?;
-    let tcp = Address::Tcp("127.0.0.1:0".into());
+    let tcp = Address::tcp("127.0.0.1:0");
     let kinds = [
         ("tcp", tcp.clone(), Security::none()),
         ("tcp with TLS", tcp, Security::mutual(&certificates()?)?),
-        ("unix", Address::Unix(folder.path().join("link.sock")), Security::none()),
+        ("unix", Address::unix(folder.path().join("link.sock")), Security::none()),
     ];
     let mut measurements = Vec::new();
     for (name, width) in [("1 KB", 1 << 10), ("64 KB", 64 << 10)] {

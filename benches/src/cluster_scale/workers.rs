@@ -294,10 +294,10 @@ fn run(
         }
     }
     let number = u128::from_str_radix(&assignment.secret, 16)?;
-    let coordinator = Address::Tcp(format!("{controller}:{}", assignment.coordinator_port));
+    let coordinator = Address::tcp(format!("{controller}:{}", assignment.coordinator_port));
     let mut options = HostOptions::local(&assignment.role, number, coordinator);
     options.security = Security::with(credentials)?;
-    options.listen = Some(Address::Tcp(address));
+    options.listen = Some(Address::tcp(address));
     options.patience = PATIENCE;
     options.plan_version = assignment.plan_version;
     serve_host(&prepared.program, options)?;

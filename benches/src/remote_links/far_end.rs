@@ -76,18 +76,14 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     let folder = PathBuf::from(std::env::var_os(CERTIFICATES).context("no folder of certificates")?);
     let security = security(&folder, protection)?;
     let address = match &at {
-        At::Tcp(host) => Address::Tcp(format!("{host}:0")),
-        At::Unix(path) => Address::Unix(path.clone()),
+        At::Tcp(host) => Address::tcp(format!("{host}:0")),
+        At::Unix(path) => Address::unix(path),
     };
     let (give, take) = sync_channel(1);
     let serving = Listener::bind(&address, &security)?.serve(move |incoming| {
         let _ = give.send(incoming.accept(&greeting(Role::Receiver)));
     })?;
-    match serving.address() {
-        Address::Tcp(host) => println!("{host}"),
-        Address::Unix(path) => println!("{}", path.display()),
-        Address::Abstract(_) => unreachable!("it listens where it was told to"),
-    }
+    println!("{}", serving.address().place());
     let receiver = take.recv_timeout(PATIENCE)??.into_receiver(schema())?;
     match what {
         What::Pings => answer_pings(receiver),
@@ -157,8 +153,8 @@ fn near_end(folder: &Path, task: &Task, said: String) -> anyhow::Result<Vec<f64>
         };
     };
     let address = match task.at {
-        At::Tcp(_) => Address::Tcp(said),
-        At::Unix(_) => Address::Unix(said.into()),
+        At::Tcp(_) => Address::tcp(said),
+        At::Unix(_) => Address::unix(said),
     };
     let connection = dial(&address, &security(folder, protection)?, &greeting(Role::Sender), PATIENCE)?;
     let sender = connection.into_sender(schema())?;

@@ -7,7 +7,7 @@
 //! The ends of a channel use their socket on the thread of their slot: no other thread moves bytes. What a socket does not
 //! take at once stays in a queue of the memory it came from, until the descriptor is writable again. Payloads are written from
 //! the memory of the records, and read into the memory that becomes records; only TLS and small parts are copied. Between
-//! processes of one host, over [`Address::Unix`] or [`Address::Abstract`] without TLS, payloads from 64 KiB on go through shared
+//! processes of one host, over a transport that can hand over descriptors and without TLS, payloads from 64 KiB on go through shared
 //! memory.
 //!
 //! # What a peer may do
@@ -21,15 +21,15 @@
 //! who it is of ([`peer_name`]), [`dial_to`] greets nobody else, and [`Incoming::peer_name`] tells it before an answer. [`Credentials`]
 //! let a certificate be renewed, and others be refused, while a listener goes on: new connections see it. Those that exist go on when a
 //! certificate is renewed, and end at what is read or written next when that of the peer is refused ([`Revoked`]).
-//! Over [`Address::Abstract`] the system says of which user the other process is, and both sides turn away all but their own.
+//! Over a Unix socket with a name and no file ([`Address::unix`]) the system says of which user the other process is, and both sides turn away all but their own.
 //!
 //! # A peer that is silent
 //! Over TCP, a host that is gone without a word is told as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. The same happens to a
 //! host whose process takes nothing for so long while the kernel's buffers are full. An end reads ahead whenever its
 //! thread looks at its descriptors, whether or not records are taken, up to [`READ_AHEAD`]; so only a thread that stands
 //! still for so long is taken for dead.
-mod address;
 mod carrier;
+mod certificates;
 mod credentials;
 mod ends;
 mod handshake;
@@ -37,7 +37,6 @@ mod handshake;
 pub mod heard;
 mod inbound;
 mod listener;
-mod local;
 mod messages;
 #[cfg(test)]
 mod mutations;
@@ -45,21 +44,23 @@ mod outgoing;
 mod peer_name;
 mod pool;
 mod ring;
+mod secured;
 mod security;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
-pub use address::{Address, AddressError};
-pub use carrier::PEER_TIMEOUT;
+pub use certificates::Certificates;
 pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
-pub use ends::READ_AHEAD;
 pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial, dial_to};
 pub use inbound::MAX_PAYLOAD;
 pub use listener::{Listener, MAX_HANDSHAKES, Serving};
 pub use messages::{MAX_MESSAGE, MessageReader, MessageWriter};
 pub use peer_name::{PEER_SCHEME, peer_name};
-pub use pool::POOL_BYTES;
-pub use security::{Certificates, Security};
+pub use pool::{POOL_BYTES, READ_AHEAD};
+pub use security::Security;
+
+pub use crate::transport::{Address, AddressError, PEER_TIMEOUT};
 
 use arrow_schema::SchemaRef;
 use serde::{Deserialize, Serialize};
@@ -211,14 +212,6 @@ pub enum RemoteError {
     /// Certificates that cannot be used.
     #[error("certificates: {0}")]
     Certificates(String),
-    /// The peer is a process of another user, where only those of one may meet: [`Address::Abstract`].
-    #[error("the peer is a process of user {theirs}, this one is of user {ours}")]
-    OtherUser {
-        /// Number of the peer's user.
-        theirs: u32,
-        /// Number of the own one.
-        ours: u32,
-    },
     /// The own side stops serving.
     #[error("this side stops")]
     Stopped,

@@ -52,23 +52,50 @@ impl Flag for AtomicBool {
     }
 }
 
+/// An eventfd: readable from when it is raised until it is lowered. Who waits by edges sees each raise.
 #[derive(Debug)]
-struct Eventfd(OwnedFd);
+pub struct Event(OwnedFd);
 
-impl Signal for Eventfd {
-    fn raise(&self) {
+impl Event {
+    /// A new one, lowered.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes it readable.
+    pub fn raise(&self) {
         // The counter cannot overflow: it is at most a few. Nothing else can fail on an open eventfd.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn take(&self) {
+    /// Makes it unreadable.
+    pub fn lower(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Signal for Event {
+    fn raise(&self) {
+        Self::raise(self);
+    }
+
+    fn take(&self) {
+        self.lower();
     }
 }
 
 /// Wakes the thread that waits for its descriptor; many calls before it looks cost one system call.
 #[derive(Debug)]
-pub struct Waker(Coalesced<AtomicBool, Eventfd>);
+pub struct Waker(Coalesced<AtomicBool, Event>);
 
 impl Waker {
     /// A new eventfd.
@@ -76,8 +103,7 @@ impl Waker {
     /// # Errors
     /// When the process has no descriptors left.
     pub fn new() -> std::io::Result<Self> {
-        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Coalesced { pending: AtomicBool::new(false), signal: Eventfd(descriptor) }))
+        Ok(Self(Coalesced { pending: AtomicBool::new(false), signal: Event::new()? }))
     }
 
     /// Wakes the owner.
@@ -109,7 +135,7 @@ impl Waker {
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.signal.0.as_fd()
+        self.0.signal.as_fd()
     }
 }
 

@@ -171,7 +171,7 @@ impl Hosts {
         let host = &self.led_from;
         let is_bare = host.contains(':') && !host.starts_with('[');
         let host = if is_bare { format!("[{host}]") } else { host.clone() };
-        Address::Tcp(format!("{host}:{}", assignment.coordinator_port))
+        Address::tcp(format!("{host}:{}", assignment.coordinator_port))
     }
 
     /// The controller on this host leads: processes whose coordinator was elsewhere are told.
@@ -257,7 +257,7 @@ impl Hosts {
                 certificates: texts(&self.certificates),
                 revoked: self.revoked.iter().cloned().collect(),
                 coordinator: Some(PeerIdentity::Controller.to_string()),
-                listen: (!self.options.only_dials).then_some(Address::Tcp(own)),
+                listen: (!self.options.only_dials).then_some(Address::tcp(own)),
                 patience_seconds: PATIENCE.as_secs(),
                 // Beside the folders of the run's roles: whichever of them reads a source here finds its journal.
                 kept: folder.parent().unwrap_or(folder).join(KEPT),

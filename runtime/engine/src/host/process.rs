@@ -61,13 +61,10 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// A host on the same machine as its coordinator, which is spoken with, as are the other hosts, over the same kind of socket as it
-    /// listens at.
+    /// A host on the same machine as its coordinator, which is spoken with, as are the other hosts, over the transport that it listens
+    /// with.
     pub fn local(name: &str, run: u128, coordinator: Address) -> Self {
-        let listen = match &coordinator {
-            Address::Tcp(_) => Address::Tcp("127.0.0.1:0".to_owned()),
-            Address::Unix(_) | Address::Abstract(_) => Address::Abstract(String::new()),
-        };
+        let listen = coordinator.beside();
         Self {
             name: name.to_owned(),
             run,

@@ -4,9 +4,9 @@
 //! letters and cuts of epochs since the last checkpoint, within the bounds of [`Kept`].
 use super::kept::Kept;
 use super::outbox::{Bounds, Newest, Outbox};
+use crate::graph::ChannelId;
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
-use crate::graph::ChannelId;
 use crate::letters::LetterWriter;
 use crate::protocol::{Hello, NotTold, Notice, Order, Standing, StandingSlot, remember};
 use crate::store::{EpochEntry, EpochWriter};
@@ -288,8 +288,7 @@ pub(super) mod tests {
         let security = Security::none();
         let greeting =
             Greeting { run: 7, plan_version: 0, purpose: Purpose::Control { host: "edge".to_owned() } };
-        let listener =
-            Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned()), &security).expect("nothing fails here");
+        let listener = Listener::bind(&Address::tcp("127.0.0.1:0"), &security).expect("nothing fails here");
         let (sender, incoming) = channel();
         let own = greeting.clone();
         let accept = move |incoming: tidemill_link::remote::Incoming| {

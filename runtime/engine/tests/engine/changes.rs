@@ -78,7 +78,7 @@ impl Job {
             launcher: Box::new(launcher),
             run: RUN,
             plan_version: version,
-            listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+            listen: Listen::At(Address::tcp("127.0.0.1:0"), Security::none()),
         }
     }
 

@@ -64,7 +64,7 @@ impl Gate {
                 }
             }
         });
-        (Address::Tcp(free.to_string()), Address::Tcp(address.to_string()))
+        (Address::tcp(free.to_string()), Address::tcp(address.to_string()))
     }
 
     pub(crate) fn close(&self) {

@@ -93,7 +93,7 @@ impl Proxy {
                 });
             }
         });
-        Address::Tcp(address.to_string())
+        Address::tcp(address.to_string())
     }
 
     fn cut(&self) {
@@ -126,15 +126,14 @@ impl HostLauncher for Machines {
             *number += 1;
             *number
         };
-        let Address::Tcp(host) = coordinator else { panic!("TCP") };
         let again = number > 1;
         let mut options = HostOptions::local(worker, RUN, coordinator.clone());
         if worker == self.victim && !again {
-            options.coordinator = self.control.in_front_of(host.clone()).into();
+            options.coordinator = self.control.in_front_of(coordinator.place().to_owned()).into();
         }
         if worker == self.listener {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
-            options.listen = Some(Address::Tcp(free.to_string()));
+            options.listen = Some(Address::tcp(free.to_string()));
             options.announce = Some(self.data.in_front_of(free.to_string()));
         }
         if again {
@@ -165,7 +164,7 @@ fn options(machines: Machines, interval: u64, hook: Hook) -> RunOptions {
         launcher: Box::new(machines),
         run: RUN,
         plan_version: 0,
-        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+        listen: Listen::At(Address::tcp("127.0.0.1:0"), Security::none()),
     };
     let writer = Kept { past: Arc::default(), hook };
     let durability =

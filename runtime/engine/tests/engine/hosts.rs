@@ -78,7 +78,7 @@ pub(crate) fn with_clocks(
         launcher: Box::new(launcher),
         run: RUN,
         plan_version: 0,
-        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+        listen: Listen::At(Address::tcp("127.0.0.1:0"), Security::none()),
     };
     (RunOptions { hosts: Some(hosts), ..RunOptions::default() }, ended)
 }
@@ -233,7 +233,7 @@ fn declining(program: &Program) -> (Hosts, Ended) {
         launcher: Box::new(launcher),
         run: RUN,
         plan_version: 0,
-        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+        listen: Listen::At(Address::tcp("127.0.0.1:0"), Security::none()),
     };
     (hosts, ended)
 }
@@ -341,7 +341,7 @@ impl Cutter {
                 }
             }
         });
-        (Address::Tcp(free.to_string()), Address::Tcp(address.to_string()))
+        (Address::tcp(free.to_string()), Address::tcp(address.to_string()))
     }
 
     /// Number of bytes that a connection may carry.

@@ -97,7 +97,7 @@ const ROWS: usize = 5000;
 fn start(authority: &Authority, rate: Option<f64>, change: Change) -> (Run, Collected, Arc<Exchange>) {
     let (mut program, collected) = joined(ROWS);
     program.sources.values_mut().for_each(|source| source.rate_per_second = rate);
-    let local = Address::Tcp("127.0.0.1:0".to_owned());
+    let local = Address::tcp("127.0.0.1:0");
     let exchange = Exchange::listen(&local, None, &authority.security(CONTROLLER)).expect("listens");
     exchange.admit_only(|greeting, identity| {
         let Purpose::Control { host } = &greeting.purpose else { return Err("no host".to_owned()) };
@@ -129,23 +129,20 @@ fn check(run: &Run, collected: &Collected) {
 fn impostor(authority: &Authority, who: &str) -> (Serving, Receiver<Incoming>) {
     let (sender, heard) = channel();
     let sender = Mutex::new(sender);
-    let local = Address::Tcp("127.0.0.1:0".to_owned());
+    let local = Address::tcp("127.0.0.1:0");
     let listener = Listener::bind(&local, &authority.security(who)).expect("binds");
     let hear = move |incoming| drop(sender.lock().expect("not poisoned").send(incoming));
     (listener.serve(hear).expect("serves"), heard)
 }
 
 fn port(address: &Address) -> String {
-    match address {
-        Address::Tcp(host) => host.clone(),
-        Address::Unix(_) | Address::Abstract(_) => panic!("TCP"),
-    }
+    address.place().to_owned()
 }
 
 /// Routes the first connections to one address, all others to another one. Returns their number.
 fn detour(first: usize, to: String, then: String) -> (Address, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = Address::Tcp(listener.local_addr().expect("bound").to_string());
+    let address = Address::tcp(listener.local_addr().expect("bound").to_string());
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     std::thread::spawn(move || {
@@ -180,7 +177,7 @@ fn a_worker_that_answers_in_the_place_of_another_one_is_not_greeted() {
             TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         if options.name == "a" {
             let (in_front, count) = detour(3, evil.clone(), free.to_string());
-            (options.listen, options.announce) = (Some(Address::Tcp(free.to_string())), Some(in_front));
+            (options.listen, options.announce) = (Some(Address::tcp(free.to_string())), Some(in_front));
             *told.lock().expect("not poisoned") = Some(count);
         }
     };
@@ -199,7 +196,7 @@ fn with_a_port_of_its_own() -> (Change, Receiver<Address>) {
     let change = move |options: &mut HostOptions| {
         if options.name == "a" {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-            let address = Address::Tcp(free.expect("a port").to_string());
+            let address = Address::tcp(free.expect("a port").to_string());
             options.listen = Some(address.clone());
             let _ = told.lock().expect("not poisoned").send(address);
         }

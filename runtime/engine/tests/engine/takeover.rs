@@ -177,7 +177,7 @@ impl Job {
             grace,
         };
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let listen = Address::Tcp(free.expect("a port").to_string());
+        let listen = Address::tcp(free.expect("a port").to_string());
         Self { machines, kept: Kept::default(), letters: Arc::default(), collected, listen }
     }
 

@@ -1,6 +1,6 @@
 //! What a side shows and whom it believes, replaceable while listeners and connections go on.
 use super::RemoteError;
-use super::security::{Certificates, SUBJECT};
+use super::certificates::{Certificates, SUBJECT};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};

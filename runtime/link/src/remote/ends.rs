@@ -1,22 +1,22 @@
-//! The ends of a channel over a socket.
+//! The ends of a channel over a stream.
 use super::carrier::{Carrier, lost};
-use super::inbound::{Inbound, LARGE, MAX_PAYLOAD, new_ring, seal};
+use super::inbound::{Inbound, MAX_PAYLOAD, new_ring, seal};
 use super::outgoing::Outgoing;
+use super::pool::{LARGE, READ_AHEAD};
 use super::ring::RingSender;
 use crate::frame::{Content, Control, Frame};
 use crate::link::codec::{Decoder, Encoder, HEADER_BYTES, WireHeader, u32_at, u64_at};
 use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::transport::Line;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of payloads that a receiving end takes from the socket before they are asked for.
-pub const READ_AHEAD: usize = 8 << 20;
 /// Bytes of a control word: kind, three zeros, checksum of the others, value.
 const WORD_BYTES: usize = 16;
 /// Words that are read at once.
@@ -58,9 +58,9 @@ impl From<End> for LinkError {
 struct Wire {
     carrier: Carrier,
     outgoing: Outgoing,
-    /// The socket had something, as far as known.
+    /// The stream had something, as far as known.
     readable: bool,
-    /// The socket takes something, as far as known.
+    /// The stream takes something, as far as known.
     writable: bool,
     /// Nothing more can be read, told when all that came before was taken.
     ended: Option<End>,
@@ -85,7 +85,7 @@ impl Wire {
         (self.readable, self.writable) = (true, true);
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the stream takes.
     fn flush(&mut self) -> Result<(), LinkError> {
         if self.mute {
             return Err(LinkError::Lost);
@@ -106,7 +106,7 @@ impl Wire {
         }
     }
 
-    /// Takes what is to be sent, and writes what the socket takes.
+    /// Takes a message, and writes as much as the stream takes.
     fn send(&mut self, header: &[u8], payload: &[Buffer]) -> Result<(), LinkError> {
         self.told()?;
         if !self.mute {
@@ -128,7 +128,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // What the socket does not take now is lost; whoever must know that it arrived waits for an answer.
+        // Bytes that the stream does not take now are lost; a side that must know that it arrived waits for an answer.
         let _ = self.flush();
         self.carrier.close();
     }
@@ -136,7 +136,7 @@ impl Drop for Wire {
 
 /// Sends frames.
 pub(super) struct Sender {
-    socket: Arc<OwnedFd>,
+    line: Arc<dyn Line>,
     encoder: Encoder,
     wire: RefCell<Wire>,
     /// Bytes of control words that came and were not taken, and how many of them were taken since.
@@ -148,17 +148,17 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(mut carrier: Carrier, schema: &SchemaRef) -> Result<Self, LinkError> {
         let mut ring = None;
-        if carrier.is_local() {
+        if let Some(descriptors) = carrier.descriptors() {
             let made = RingSender::new()?;
-            match carrier.pass(&new_ring(), made.as_fd()) {
+            match descriptors.pass(&new_ring(), made.as_fd()) {
                 Ok(HEADER_BYTES) => ring = Some(made),
-                // Everything goes over the socket, as to another host.
+                // Everything goes over the stream, as to another host.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return Err(LinkError::Lost),
             }
         }
         Ok(Self {
-            socket: Arc::clone(carrier.socket()),
+            line: carrier.line(),
             encoder: Encoder::new(schema)?,
             wire: RefCell::new(Wire::new(carrier)),
             words: Vec::new(),
@@ -229,11 +229,11 @@ impl LinkSender for Sender {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.line.readable()
     }
 
     fn wants_writable(&self) -> bool {
-        true
+        self.line.writable().is_none()
     }
 
     fn clear(&self) -> bool {
@@ -343,7 +343,7 @@ impl Ahead {
 
 /// Receives frames.
 pub(super) struct Receiver {
-    socket: Arc<OwnedFd>,
+    line: Arc<dyn Line>,
     decoder: Decoder,
     schema: SchemaRef,
     /// That of the last records, which was compared with the one above.
@@ -355,10 +355,10 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(mut carrier: Carrier, schema: SchemaRef) -> Self {
-        if carrier.is_local() {
-            carrier.expect_descriptor();
+        if let Some(descriptors) = carrier.descriptors() {
+            descriptors.expect();
         }
-        let socket = Arc::clone(carrier.socket());
+        let line = carrier.line();
         let ahead = Ahead {
             wire: Wire::new(carrier),
             inbound: Inbound::default(),
@@ -366,7 +366,7 @@ impl Receiver {
             bytes: 0,
         };
         Self {
-            socket,
+            line,
             decoder: Decoder::default(),
             schema,
             seen: None,
@@ -430,11 +430,11 @@ impl LinkReceiver for Receiver {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.line.readable()
     }
 
     fn wants_writable(&self) -> bool {
-        true
+        self.line.writable().is_none()
     }
 
     fn clear(&self) -> bool {

@@ -4,18 +4,18 @@
 //! follows (1: a greeting, 2: why not) and three zeros, the length of that (4), then JSON or text. The side that dials
 //! begins. Only this is the same in all versions; in this one the crc32c of everything before (4 bytes, which the length counts) is at
 //! the end.
-use super::carrier::{Carrier, Deadline, Waited, configure_tcp, wait};
+use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
-use super::local::connect_to;
 use super::messages::{MessageReader, MessageWriter};
-use super::{Address, Greeting, PROTOCOL_VERSION, RemoteError, Security, peer_name};
+use super::waiting::{Waited, wait_to_read, wait_to_write};
+use super::{Greeting, PROTOCOL_VERSION, RemoteError, Security, peer_name};
+use crate::deadline::Deadline;
 use crate::link::codec::u32_at;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::transport::Address;
 use arrow_schema::SchemaRef;
-use rustix::event::PollFlags;
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Bytes that a greeting may have.
@@ -64,20 +64,28 @@ fn failed(error: io::Error) -> RemoteError {
     }
 }
 
+fn in_time(waited: Waited) -> Result<(), RemoteError> {
+    match waited {
+        Waited::Ready => Ok(()),
+        Waited::TimedOut => Err(RemoteError::Timeout),
+        Waited::Stopped => Err(RemoteError::Stopped),
+    }
+}
+
 impl Talk<'_> {
-    fn wait(&self, flags: PollFlags) -> Result<(), RemoteError> {
-        match wait(self.carrier.as_fd(), flags, Some(self.deadline), self.stop) {
-            Waited::Ready => Ok(()),
-            Waited::TimedOut => Err(RemoteError::Timeout),
-            Waited::Stopped => Err(RemoteError::Stopped),
-        }
+    fn wait_to_read(&self) -> Result<(), RemoteError> {
+        in_time(wait_to_read(&*self.carrier.line(), Some(self.deadline), self.stop))
+    }
+
+    fn wait_to_write(&self) -> Result<(), RemoteError> {
+        in_time(wait_to_write(&*self.carrier.line(), Some(self.deadline), self.stop))
     }
 
     fn flush(&mut self) -> Result<(), RemoteError> {
         loop {
             match self.carrier.flush() {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_to_write()?,
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -94,7 +102,7 @@ impl Talk<'_> {
                 Ok(n) => done += n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.flush()?;
-                    self.wait(PollFlags::IN)?;
+                    self.wait_to_read()?;
                 }
                 Err(error) => return Err(failed(error)),
             }
@@ -109,7 +117,7 @@ impl Talk<'_> {
                 // TLS that has not shaken hands takes no more: what it waits for has to be read.
                 Ok(0) => self.flush()?,
                 Ok(n) => done += n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_to_write()?,
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -130,7 +138,7 @@ impl Talk<'_> {
                     return Err(io::Error::new(ErrorKind::UnexpectedEof, text).into());
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::IN)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_to_read()?,
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -213,19 +221,11 @@ pub fn dial_to(
     wanted: Option<&str>,
 ) -> Result<Connection, RemoteError> {
     let deadline = Deadline::after(timeout);
-    let socket: OwnedFd = match address {
-        Address::Tcp(host) => {
-            let stream = connect(host, deadline)?;
-            let socket = OwnedFd::from(stream);
-            configure_tcp(&socket)?;
-            socket
-        }
-        Address::Unix(_) | Address::Abstract(_) => connect_to(address, deadline)?,
-    };
-    let mut carrier = Carrier::new(socket, security.client()?)?;
-    if matches!(address, Address::Unix(_) | Address::Abstract(_)) {
-        carrier = carrier.local();
-    }
+    let stream = address.transport()?.dial(address.place(), timeout).map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => RemoteError::Timeout,
+        _ => RemoteError::Io(error),
+    })?;
+    let mut carrier = Carrier::new(stream, security.client()?);
     let mut talk = Talk { carrier: &mut carrier, deadline, stop: None };
     if let Some(wanted) = wanted {
         talk.shake_hands()?;
@@ -245,22 +245,6 @@ pub fn dial_to(
             None => Ok(Connection { carrier, peer }),
         },
     }
-}
-
-fn connect(host: &str, deadline: Deadline) -> Result<TcpStream, RemoteError> {
-    let mut last = RemoteError::Io(io::Error::new(ErrorKind::NotFound, format!("{host} has no address")));
-    for address in host.to_socket_addrs()? {
-        let left = deadline.left();
-        if left.is_zero() {
-            return Err(RemoteError::Timeout);
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if error.kind() == ErrorKind::TimedOut => last = RemoteError::Timeout,
-            Err(error) => last = error.into(),
-        }
-    }
-    Err(last)
 }
 
 /// A peer that has greeted and waits for an answer. Dropping it closes the connection without one.

@@ -6,6 +6,7 @@ use super::handshake::{GREETING, Incoming, words};
 use super::{Greeting, Purpose, Role, inbound, messages};
 use crate::frame::{Content, Control, Frame, Header, WatermarkStep};
 use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::transport::Socket;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::io::{self, Read, Write};
@@ -30,12 +31,17 @@ fn batch(rows: usize) -> RecordBatch {
     RecordBatch::try_new(schema(), columns).expect("columns of the schema")
 }
 
+/// A side of a plain connection.
+fn plain(socket: UnixStream) -> io::Result<Carrier> {
+    Ok(Carrier::new(Box::new(Socket::new(socket.into())?), None))
+}
+
 /// A side that is sent these bytes and nothing more, and the other end.
 fn carrier(bytes: &[u8]) -> io::Result<(Carrier, UnixStream)> {
     let (one, mut other) = UnixStream::pair()?;
     other.write_all(&bytes[..bytes.len().min(LONGEST)])?;
     other.shutdown(Shutdown::Write)?;
-    Ok((Carrier::new(one.into(), None)?, other))
+    Ok((plain(one)?, other))
 }
 
 fn with_carrier(bytes: &[u8], take: impl Fn(Carrier) -> bool) -> bool {
@@ -146,7 +152,7 @@ pub fn samples() -> io::Result<Vec<(&'static str, Vec<u8>)>> {
     ];
     let (one, mut other) = UnixStream::pair()?;
     let failed = |error: LinkError| io::Error::other(error.to_string());
-    let mut sender = Sender::new(Carrier::new(one.into(), None)?, &schema()).map_err(failed)?;
+    let mut sender = Sender::new(plain(one)?, &schema()).map_err(failed)?;
     let mut frames = Vec::new();
     for (sequence, content) in contents.into_iter().enumerate() {
         let header = Header { incarnation: 3, sequence: sequence as u64, sent_at: 11, cost: 5 };
@@ -163,7 +169,7 @@ pub fn samples() -> io::Result<Vec<(&'static str, Vec<u8>)>> {
     ];
     let words_of_control = controls.into_iter().flat_map(super::ends::word_of).collect();
     let (one, mut other) = UnixStream::pair()?;
-    let (writer, _reader) = messages::over(Carrier::new(one.into(), None)?);
+    let (writer, _reader) = messages::over(plain(one)?);
     let mut messages = Vec::new();
     for message in [&b"first"[..], &[7; 300]] {
         writer.send(message).map_err(failed)?;

@@ -1,19 +1,17 @@
-//! Puts frames together from what the socket gives.
+//! Puts frames together from what a stream gives.
 use super::carrier::{Carrier, lost};
-use super::ends::READ_AHEAD;
-use super::pool::Memory;
+use super::pool::{LARGE, Memory, READ_AHEAD};
 use super::ring::RingReceiver;
 use crate::frame::Header;
 use crate::link::LinkError;
 use crate::link::codec::{HEADER_BYTES, WireHeader, u32_at};
+use crate::transport::Descriptors;
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 use std::io::ErrorKind;
 
 /// Bytes that a payload may have.
 pub const MAX_PAYLOAD: u64 = 1 << 30;
-/// From this size on a payload is read into its own memory and nowhere else.
-pub(super) const LARGE: usize = 64 << 10;
 /// Bytes that small frames are read with at once.
 const STAGE: usize = 16 << 10;
 /// So much memory a header gets on its word, as much as a connection may take for what nobody asked for; the rest comes as
@@ -169,7 +167,7 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// The next frame that is whole: `None` when the socket has no more now.
+    /// The next frame that is whole: `None` when the stream has no more now.
     ///
     /// # Errors
     /// [`LinkError::Lost`] at the end of what the peer sent, [`LinkError::Damaged`] at what is no frame. After an error
@@ -193,7 +191,7 @@ impl Inbound {
                     let read = carrier.read(partial.rest());
                     let beyond = partial.came(*read.as_ref().unwrap_or(&0));
                     if beyond > 0 {
-                        // The stage was empty, or the payload would not have been read from the socket.
+                        // The stage was empty, or the payload would not have been read from the stream.
                         let begin = partial.pad + partial.length();
                         self.stage[..beyond].copy_from_slice(&partial.memory[begin..begin + beyond]);
                         (self.begin, self.end) = (0, beyond);
@@ -208,7 +206,7 @@ impl Inbound {
                             INLINE => {}
                             IN_RING => return self.take_from_ring(wire).map(Some),
                             NEW_RING => {
-                                let descriptor = carrier.take_descriptor();
+                                let descriptor = carrier.descriptors().and_then(Descriptors::take);
                                 let missing = || LinkError::Damaged("a ring without a descriptor".into());
                                 self.ring = Some(RingReceiver::adopt(descriptor.ok_or_else(missing)?)?);
                                 continue;

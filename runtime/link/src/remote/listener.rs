@@ -1,14 +1,13 @@
 //! The side that waits for others.
-use super::carrier::{Carrier, Deadline, Waited, configure_tcp, wait};
-use super::local::{check_user, listen_at_file, listen_at_name};
-use super::{Address, Incoming, RemoteError, Security};
+use super::carrier::Carrier;
+use super::waiting::{Waited, wait};
+use super::{Incoming, RemoteError, Security};
+use crate::deadline::Deadline;
+use crate::transport::{Acceptor, Address, Line};
 use crate::wake::Waker;
 use rustix::event::PollFlags;
-use rustix::net::{Shutdown, shutdown};
-use std::io::{self, ErrorKind};
-use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -21,32 +20,9 @@ const STACK: usize = 512 << 10;
 /// Pause when the process has no descriptors for a peer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Socket {
-    fn accept(&self) -> io::Result<OwnedFd> {
-        match self {
-            Self::Tcp(listener) => Ok(listener.accept()?.0.into()),
-            Self::Unix(listener) => Ok(listener.accept()?.0.into()),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
-    }
-}
-
-/// An address at which peers are heard once it serves. Removes its socket file when it is dropped.
+/// An address at which peers are heard once it serves. Frees its place when it is dropped.
 pub struct Listener {
-    socket: Socket,
+    acceptor: Box<dyn Acceptor>,
     address: Address,
     security: Security,
 }
@@ -57,43 +33,15 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 impl Listener {
-    /// Listens at the address. A socket file that nobody listens at is replaced.
+    /// Listens at the address. A socket file where nothing listens is replaced.
     ///
     /// # Errors
     /// When the address is taken or not of this host.
     pub fn bind(address: &Address, security: &Security) -> Result<Self, RemoteError> {
-        let (socket, address) = match address {
-            Address::Tcp(host) => {
-                let listener = TcpListener::bind(host.as_str())?;
-                listener.set_nonblocking(true)?;
-                let port = listener.local_addr()?.port();
-                // The name stays as it was given: others may know the host by it.
-                let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
-                let address = Address::Tcp(format!("{name}:{port}"));
-                (Socket::Tcp(listener), address)
-            }
-            Address::Unix(path) => {
-                let listener = listen_at_file(path)?;
-                listener.set_nonblocking(true)?;
-                (Socket::Unix(listener), address.clone())
-            }
-            Address::Abstract(name) => {
-                let (listener, name) = listen_at_name(name)?;
-                listener.set_nonblocking(true)?;
-                (Socket::Unix(listener), Address::Abstract(name))
-            }
-        };
-        Ok(Self { socket, address, security: security.clone() })
+        let acceptor = address.transport()?.listen(address.place())?;
+        let address = Address::new(address.scheme(), acceptor.place());
+        Ok(Self { acceptor, address, security: security.clone() })
     }
 
     /// Where it listens: with the real port where 0 was asked for.
@@ -119,9 +67,14 @@ impl Listener {
 
     fn accept_all(self, stop: &Arc<Waker>, on_incoming: &OnIncoming) {
         let mut handshakes: Vec<Handshake> = Vec::new();
-        while wait(self.socket.as_fd(), PollFlags::IN, None, Some(stop.as_fd())) != Waited::Stopped {
-            let socket = match self.socket.accept() {
-                Ok(socket) => socket,
+        let has_peer = || wait(self.acceptor.readable(), PollFlags::IN, None, Some(stop.as_fd()));
+        while has_peer() != Waited::Stopped {
+            let stream = match self.acceptor.accept() {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    tracing::warn!("a peer is turned away: {error}");
+                    continue;
+                }
                 Err(error) => {
                     let gone = [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
                     if !gone.contains(&error.kind()) {
@@ -131,8 +84,8 @@ impl Listener {
                     continue;
                 }
             };
-            let carrier = match self.carrier(socket) {
-                Ok(carrier) => carrier,
+            let carrier = match self.security.server() {
+                Ok(tls) => Carrier::new(stream, tls),
                 Err(error) => {
                     tracing::warn!("a peer is turned away: {error}");
                     continue;
@@ -144,7 +97,7 @@ impl Listener {
                 // It is woken, and ends.
                 let _ = handshakes.remove(oldest).thread.join();
             }
-            let silent = Silent(Arc::new(Mutex::new(Some(Arc::downgrade(carrier.socket())))));
+            let silent = Silent(Arc::new(Mutex::new(Some(Arc::downgrade(&carrier.line())))));
             let (stop, on_incoming, heard) = (Arc::clone(stop), Arc::clone(on_incoming), silent.clone());
             let hear = move || match Incoming::hear(carrier, stop.as_fd()) {
                 Ok(incoming) => {
@@ -164,29 +117,14 @@ impl Listener {
             let _ = handshake.thread.join();
         }
     }
-
-    /// The connection of a peer that says who it is next.
-    fn carrier(&self, socket: OwnedFd) -> Result<Carrier, RemoteError> {
-        if matches!(self.address, Address::Abstract(_)) {
-            check_user(&socket)?;
-        }
-        let tls = self.security.server()?;
-        match self.socket {
-            Socket::Tcp(_) => {
-                configure_tcp(&socket)?;
-                Ok(Carrier::new(socket, tls)?)
-            }
-            Socket::Unix(_) => Ok(Carrier::new(socket, tls)?.local()),
-        }
-    }
 }
 
-/// The socket of a peer until its greeting has come.
+/// The connection of a peer until its greeting has come.
 #[derive(Clone)]
-struct Silent(Arc<Mutex<Option<Weak<OwnedFd>>>>);
+struct Silent(Arc<Mutex<Option<Weak<dyn Line>>>>);
 
 impl Silent {
-    fn lock(&self) -> MutexGuard<'_, Option<Weak<OwnedFd>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Weak<dyn Line>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,16 +140,15 @@ impl Handshake {
     fn end_if_silent(&self) -> bool {
         // Locked meanwhile: a greeting that comes now comes before or after.
         let silent = self.silent.lock();
-        let Some(socket) = silent.as_ref().and_then(Weak::upgrade) else { return false };
-        // It may be closed already.
-        let _ = shutdown(&socket, Shutdown::Both);
+        let Some(line) = silent.as_ref().and_then(Weak::upgrade) else { return false };
+        line.hang_up();
         true
     }
 }
 
 type OnIncoming = Arc<dyn Fn(Incoming) + Send + Sync>;
 
-/// A listener at work. Dropping it stops accepting, waits for the greetings under way and removes the socket file; not to be
+/// A listener at work. Dropping it stops accepting, waits for the greetings under way and frees the place; not to be
 /// done in `on_incoming`, which it would wait for. Connections that were made stay.
 pub struct Serving {
     address: Address,

@@ -4,13 +4,12 @@
 //! bytes), crc32c of these 16 bytes, four zeros.
 #[cfg(doc)]
 use super::PEER_TIMEOUT;
-use super::carrier::{Carrier, lost, wait};
+use super::carrier::{Carrier, lost};
+use super::waiting::{wait_to_read, wait_to_write};
 use crate::link::LinkError;
 use crate::link::codec::{u32_at, u64_at};
-use rustix::event::PollFlags;
-use rustix::net::{Shutdown, shutdown};
+use crate::transport::Line;
 use std::io::{ErrorKind, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +21,7 @@ pub(super) const HEADER: usize = 24;
 const ON_TRUST: usize = 1 << 20;
 
 struct Shared {
-    socket: Arc<OwnedFd>,
+    line: Arc<dyn Line>,
     /// Held for one step at a time: reading and writing do not wait for each other.
     carrier: Mutex<Carrier>,
     /// Held for a whole message. `true`: half a message was sent, nothing can follow.
@@ -44,9 +43,8 @@ pub struct MessageWriter(Arc<Shared>);
 pub struct MessageReader(Arc<Shared>);
 
 pub(super) fn over(carrier: Carrier) -> (MessageWriter, MessageReader) {
-    let socket = Arc::clone(carrier.socket());
     let shared = Arc::new(Shared {
-        socket,
+        line: carrier.line(),
         carrier: Mutex::new(carrier),
         broken: Mutex::new(false),
         sent: AtomicU64::new(0),
@@ -88,7 +86,7 @@ impl Shared {
                     self.sent.fetch_add(n as u64, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    wait(self.socket.as_fd(), PollFlags::OUT, None, None);
+                    wait_to_write(&*self.line, None, None);
                 }
                 Err(error) => return Err(lost(&error)),
             }
@@ -128,8 +126,7 @@ impl MessageWriter {
     /// Ends the connection: whoever waits on either side is woken, what was sent before can still be received.
     pub fn close(&self) {
         locked(&self.0.carrier).close();
-        // It may be closed already.
-        let _ = shutdown(&self.0.socket, Shutdown::Both);
+        self.0.line.hang_up();
     }
 }
 
@@ -147,7 +144,7 @@ impl MessageReader {
                     Ok(0) => break Err(LinkError::Lost),
                     Ok(n) => done += n,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        wait(self.0.socket.as_fd(), PollFlags::IN, None, None);
+                        wait_to_read(&*self.0.line, None, None);
                     }
                     Err(error) => break Err(lost(&error)),
                 }

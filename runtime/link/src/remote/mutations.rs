@@ -6,6 +6,7 @@ use super::handshake::{GREETING, Incoming, words};
 use super::{Greeting, Purpose, Role, messages};
 use crate::frame::{Content, Frame, Header, WatermarkStep};
 use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::transport::Socket;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use std::io::{Read, Write};
@@ -97,7 +98,7 @@ fn frames(second: Content) -> ([Frame; 3], [Vec<u8>; 3]) {
     let data = |epoch, rows| Content::Data { epoch, batch: batch(rows) };
     let frames = [frame(0, data(0, 2)), frame(1, second), frame(2, data(9, 3))];
     let (one, mut other) = UnixStream::pair().unwrap();
-    let mut sender = Sender::new(Carrier::new(one.into(), None).unwrap(), &batch(1).schema()).unwrap();
+    let mut sender = Sender::new(plain(one), &batch(1).schema()).unwrap();
     let bytes = frames.clone().map(|frame| {
         let mut bytes = vec![0; sender.send(frame).unwrap() as usize];
         other.read_exact(&mut bytes).unwrap();
@@ -106,12 +107,17 @@ fn frames(second: Content) -> ([Frame; 3], [Vec<u8>; 3]) {
     (frames, bytes)
 }
 
+/// A side of a plain connection.
+fn plain(socket: UnixStream) -> Carrier {
+    Carrier::new(Box::new(Socket::new(socket.into()).unwrap()), None)
+}
+
 /// What a side gets that is sent these bytes and nothing more.
 fn carrier(bytes: &[u8]) -> (Carrier, UnixStream) {
     let (one, mut other) = UnixStream::pair().unwrap();
     other.write_all(bytes).unwrap();
     other.shutdown(Shutdown::Write).unwrap();
-    (Carrier::new(one.into(), None).unwrap(), other)
+    (plain(one), other)
 }
 
 #[test]
@@ -146,7 +152,7 @@ fn mutated_frames_are_refused_or_what_was_sent() {
 fn mutated_messages_are_refused_or_what_was_sent() {
     let sent: [&[u8]; 3] = [b"first", &[7; 300], b"third"];
     let (one, mut other) = UnixStream::pair().unwrap();
-    let (writer, _reader) = messages::over(Carrier::new(one.into(), None).unwrap());
+    let (writer, _reader) = messages::over(plain(one));
     let bytes = sent.map(|message| {
         writer.send(message).unwrap();
         let mut bytes = vec![0; 24 + message.len()];

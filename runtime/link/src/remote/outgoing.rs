@@ -1,4 +1,4 @@
-//! What waits for the socket to take it.
+//! Bytes that wait for a stream to take them.
 use super::carrier::Carrier;
 use arrow_buffer::Buffer;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ const SMALL: usize = 1 << 10;
 /// Parts of one system call; the limit of Linux is 1024.
 const AT_ONCE: usize = 256;
 
-/// Bytes that wait for the socket, in the memory they came from.
+/// Bytes that wait for the stream, in the memory they came from.
 #[derive(Default)]
 pub(super) struct Outgoing {
     parts: VecDeque<Buffer>,
@@ -38,7 +38,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes what the socket takes; `true` when nothing is left.
+    /// Writes as much as the stream takes; `true` when nothing is left.
     pub(super) fn flush(&mut self, carrier: &mut Carrier) -> io::Result<bool> {
         loop {
             let done = match self.parts.is_empty() {

@@ -1,10 +1,12 @@
 //! Memory for large payloads, used again when their records are gone: to get as much from the system anew costs as much as
 //! to read it from a socket.
-use super::ends::READ_AHEAD;
-use super::inbound::LARGE;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
+/// Bytes of payloads that a receiving end takes from its stream before they are asked for.
+pub const READ_AHEAD: usize = 8 << 20;
+/// From this size on a payload is read into its own memory and nowhere else.
+pub(super) const LARGE: usize = 64 << 10;
 /// Bytes that the process keeps for payloads to come, at most.
 pub const POOL_BYTES: usize = 64 << 20;
 /// Sizes are powers of two, from the first that holds a large payload to the first that holds what is given on trust.

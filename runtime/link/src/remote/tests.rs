@@ -1,11 +1,13 @@
 //! What only shows inside: which bytes are copied.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
-use super::inbound::{Inbound, LARGE};
+use super::inbound::Inbound;
 use super::outgoing::Outgoing;
+use super::pool::LARGE;
 use crate::frame::{Content, Frame, Header};
 use crate::link::codec::Encoder;
 use crate::link::{LinkReceiver, LinkSender};
+use crate::transport::{LocalSocket, Socket};
 use arrow_array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema};
@@ -14,7 +16,15 @@ use std::sync::Arc;
 
 fn carriers() -> (Carrier, Carrier) {
     let (one, other) = UnixStream::pair().unwrap();
-    (Carrier::new(one.into(), None).unwrap(), Carrier::new(other.into(), None).unwrap())
+    let plain = |socket: UnixStream| Carrier::new(Box::new(Socket::new(socket.into()).unwrap()), None);
+    (plain(one), plain(other))
+}
+
+/// Over which descriptors may go.
+fn local_carriers() -> (Carrier, Carrier) {
+    let (one, other) = UnixStream::pair().unwrap();
+    let local = |socket: UnixStream| Carrier::new(Box::new(LocalSocket::new(socket.into()).unwrap()), None);
+    (local(one), local(other))
 }
 
 fn batch(width: usize) -> RecordBatch {
@@ -112,11 +122,11 @@ fn copies_happen_only_where_small_frames_end() {
 /// The system is told to notice a host that is gone: with what is under way, and when there is silence.
 #[test]
 fn the_system_watches_the_peer() {
-    use super::carrier::{PEER_TIMEOUT, configure_tcp};
+    use crate::transport::{PEER_TIMEOUT, configure};
     use rustix::net::sockopt;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap().into();
-    configure_tcp(&socket).unwrap();
+    configure(&socket).unwrap();
     assert!(sockopt::tcp_nodelay(&socket).unwrap());
     assert!(sockopt::socket_keepalive(&socket).unwrap());
     assert_eq!(u128::from(sockopt::tcp_user_timeout(&socket).unwrap()), PEER_TIMEOUT.as_millis());
@@ -128,8 +138,7 @@ fn the_system_watches_the_peer() {
 /// Between processes of one host large payloads take the ring, and the ring is used again.
 #[test]
 fn large_payloads_take_the_ring() {
-    let (one, other) = carriers();
-    let (one, other) = (one.local(), other.local());
+    let (one, other) = local_carriers();
     let large = batch(3 << 20);
     let mut sender = Sender::new(one, &large.schema()).unwrap();
     let mut receiver = Receiver::new(other, large.schema());
@@ -162,10 +171,10 @@ fn a_descriptor_that_is_no_ring_is_refused() {
     let (pipe, _writer) = std::io::pipe().unwrap();
     let file = tempfile::tempfile().unwrap();
     for descriptor in [Some(pipe.as_fd()), Some(file.as_fd()), None] {
-        let (mut one, other) = carriers();
-        let mut receiver = Receiver::new(other.local(), batch(1).schema());
+        let (mut one, other) = local_carriers();
+        let mut receiver = Receiver::new(other, batch(1).schema());
         match descriptor {
-            Some(descriptor) => one.pass(&new_ring(), descriptor).unwrap(),
+            Some(descriptor) => one.descriptors().unwrap().pass(&new_ring(), descriptor).unwrap(),
             None => one.write(&[std::io::IoSlice::new(&new_ring())]).unwrap(),
         };
         assert!(matches!(receiver.receive(), Err(LinkError::Damaged(_))));

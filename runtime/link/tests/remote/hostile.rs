@@ -20,8 +20,8 @@ fn receiver_of(
     serving: &Serving,
     incoming: &std::sync::mpsc::Receiver<Incoming>,
 ) -> (Box<dyn LinkReceiver>, TcpStream) {
-    let Address::Tcp(host) = serving.address() else { panic!("TCP") };
-    let mut peer = TcpStream::connect(host.as_str()).expect("connects");
+    let host = serving.address().place();
+    let mut peer = TcpStream::connect(host).expect("connects");
     peer.write_all(&hello(&greeting(Role::Sender))).expect("writes");
     let connection = accept(incoming, &greeting(Role::Receiver));
     let mut preamble = [0; 20];
@@ -34,7 +34,7 @@ fn receiver_of(
 /// The bytes of a stream of frames, as a sender of this side makes them, and where each ends.
 fn stream(frames: u64, width: usize) -> (Vec<u8>, Vec<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-    let address = Address::Tcp(listener.local_addr().expect("bound").to_string());
+    let address = Address::tcp(listener.local_addr().expect("bound").to_string());
     let peer = std::thread::spawn(move || {
         let mut peer = listener.accept().expect("a peer").0;
         let mut preamble = [0; 20];
@@ -138,7 +138,7 @@ fn a_stream_of_another_schema_is_refused() {
 #[test]
 fn control_words_that_are_none_are_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let address = Address::tcp(listener.local_addr().unwrap().to_string());
     let peer = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap().0;
         peer.write_all(&hello(&greeting(Role::Receiver))).unwrap();
@@ -163,7 +163,7 @@ fn messages_that_are_none_are_refused() {
         header
     }] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let address = Address::tcp(listener.local_addr().unwrap().to_string());
         let peer = std::thread::spawn(move || {
             let mut peer = listener.accept().unwrap().0;
             peer.write_all(&[hello(&control("evil")), header].concat()).unwrap();
@@ -229,9 +229,9 @@ fn random_bytes_are_refused() {
         prop_assert!(matches!(end, LinkError::Damaged(_)));
     });
     let (serving, incoming) = serve(&tcp());
-    let Address::Tcp(host) = serving.address() else { panic!("TCP") };
+    let host = serving.address().place();
     proptest!(config_of(100), |(bytes in prop::collection::vec(any::<u8>(), 20..2000))| {
-        let mut peer = TcpStream::connect(host.as_str()).expect("connects");
+        let mut peer = TcpStream::connect(host).expect("connects");
         peer.write_all(&bytes).expect("writes");
         // It is refused, or reset because it said more than was read.
         let _ = peer.read_to_end(&mut Vec::new());
@@ -278,7 +278,7 @@ fn forged_records_with_right_checksums_do_no_harm() {
 #[test]
 fn a_peer_that_takes_nothing_is_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let address = Address::tcp(listener.local_addr().unwrap().to_string());
     let peer = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap().0;
         peer.write_all(&hello(&greeting(Role::Receiver))).unwrap();

@@ -63,18 +63,23 @@ pub(crate) struct Kind {
 }
 
 pub(crate) fn tcp() -> Kind {
-    Kind { address: Address::Tcp("127.0.0.1:0".into()), security: Security::none() }
+    Kind { address: Address::tcp("127.0.0.1:0"), security: Security::none() }
 }
 
 pub(crate) fn unix() -> Kind {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("tidemill-{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    Kind { address: Address::Unix(std::env::temp_dir().join(name)), security: Security::none() }
+    Kind { address: Address::unix(std::env::temp_dir().join(name)), security: Security::none() }
 }
 
 /// Without a file.
 pub(crate) fn named() -> Kind {
-    Kind { address: Address::Abstract(String::new()), security: Security::none() }
+    Kind { address: Address::unix("@"), security: Security::none() }
+}
+
+/// In the memory of this process.
+pub(crate) fn memory() -> Kind {
+    Kind { address: Address::new("memory", ""), security: Security::none() }
 }
 
 /// The same with TLS.
@@ -84,7 +89,7 @@ pub(crate) fn secured(kind: Kind) -> Kind {
 }
 
 pub(crate) fn kinds() -> Vec<Kind> {
-    vec![tcp(), secured(tcp()), unix(), secured(unix()), named()]
+    vec![tcp(), secured(tcp()), unix(), secured(unix()), named(), memory(), secured(memory())]
 }
 
 /// Listens, and gives those who greet to whoever takes them from the queue.

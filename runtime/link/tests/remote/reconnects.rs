@@ -93,29 +93,29 @@ type Accept = Box<dyn Fn() -> Option<OwnedFd> + Send>;
 
 /// Listens at an address of the same kind.
 fn listen_beside(target: &Address) -> (Address, Accept) {
-    if let Address::Tcp(_) = target {
+    if target.scheme() == "tcp" {
         let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let address = Address::Tcp(listener.local_addr().expect("bound").to_string());
+        let address = Address::tcp(listener.local_addr().expect("bound").to_string());
         return (address, Box::new(move || Some(listener.accept().ok()?.0.into())));
     }
-    let Address::Unix(path) = unix().address else { panic!("a path") };
-    let (address, listener) = match target {
-        Address::Unix(_) => (Address::Unix(path.clone()), UnixListener::bind(&path)),
-        _ => {
-            let name = format!("tidemill-proxy-{}", path.file_name().expect("a name").display());
-            let at = SocketAddr::from_abstract_name(&name).expect("a name");
-            (Address::Abstract(name), UnixListener::bind_addr(&at))
-        }
+    let beside = unix().address;
+    let path = std::path::Path::new(beside.place());
+    let (address, listener) = if target.place().starts_with('@') {
+        let name = format!("tidemill-proxy-{}", path.file_name().expect("a name").display());
+        let at = SocketAddr::from_abstract_name(&name).expect("a name");
+        (Address::unix(format!("@{name}")), UnixListener::bind_addr(&at))
+    } else {
+        (Address::unix(path), UnixListener::bind(path))
     };
     let listener = listener.expect("binds");
     (address, Box::new(move || Some(listener.accept().ok()?.0.into())))
 }
 
 fn connect_plainly(target: &Address) -> Option<OwnedFd> {
-    match target {
-        Address::Tcp(host) => TcpStream::connect(host).map(OwnedFd::from),
-        Address::Unix(path) => UnixStream::connect(path).map(OwnedFd::from),
-        Address::Abstract(name) => {
+    match (target.scheme(), target.place().strip_prefix('@')) {
+        ("tcp", _) => TcpStream::connect(target.place()).map(OwnedFd::from),
+        (_, None) => UnixStream::connect(target.place()).map(OwnedFd::from),
+        (_, Some(name)) => {
             let at = SocketAddr::from_abstract_name(name).expect("a name");
             UnixStream::connect_addr(&at).map(OwnedFd::from)
         }

@@ -37,7 +37,7 @@ fn a_channel_that_stands_still_holds_up_no_other() {
         for n in 0..frames {
             stuck.send(data(n, 1, 1 << 20)).expect("the receiver is there");
         }
-        let takes_more = (0..1_000_000).all(|_| writable(stuck.as_ref()));
+        let takes_more = stuck.wants_writable() && (0..1_000_000).all(|_| writable(stuck.as_ref()));
         assert!(!takes_more, "{:?} takes everything: nothing stands still", kind.address);
         for n in 0..500 {
             sender.send(data(n, 1, 1000 * (n as usize % 100))).expect("the receiver is there");

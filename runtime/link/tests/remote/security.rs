@@ -130,13 +130,13 @@ fn a_client_without_a_certificate_is_refused() {
     use std::sync::Arc;
     let certificates = Authority::new().host();
     let (serving, incoming) = serve(&Kind { security: secured(&certificates), ..tcp() });
-    let Address::Tcp(host) = serving.address() else { panic!("TCP") };
+    let host = serving.address().place();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&certificates.authority_pem).unwrap()).unwrap();
     let configuration = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from("tidemill").unwrap();
     let mut client = rustls::ClientConnection::new(Arc::new(configuration), name).unwrap();
-    let mut socket = std::net::TcpStream::connect(host.as_str()).unwrap();
+    let mut socket = std::net::TcpStream::connect(host).unwrap();
     let mut stream = rustls::Stream::new(&mut client, &mut socket);
     let told = stream.write_all(b"TIDEMILL").and_then(|()| stream.read_exact(&mut [0; 1]));
     let error = told.expect_err("no certificate").to_string();

@@ -90,7 +90,7 @@ impl Case {
 }
 
 fn nowhere() -> Address {
-    Address::Abstract("tidemill-nobody-listens-here".into())
+    Address::unix("@tidemill-nothing-listens-here")
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_frame_that_is_too_large_is_told_and_cuts_nothing() {
 
 /// A host that takes connections for the channel, says something over each and ends it.
 fn peer(say: impl Fn(&mut dyn LinkSender) + Send + Sync + 'static) -> Serving {
-    let listener = Listener::bind(&Address::Abstract(String::new()), &Security::none()).unwrap();
+    let listener = Listener::bind(&Address::unix("@"), &Security::none()).unwrap();
     let serve = move |incoming: Incoming| {
         let connection = incoming.accept(&greeting(Role::Sender)).unwrap();
         say(&mut *connection.into_sender(schema()).unwrap());

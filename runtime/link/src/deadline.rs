@@ -1,0 +1,26 @@
+//! When patience ends.
+use std::time::{Duration, Instant};
+
+/// When something must be done.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// So long from now.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self(now() + timeout)
+    }
+
+    /// So long is left.
+    pub(crate) fn left(self) -> Duration {
+        self.0.saturating_duration_since(now())
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "patience with a peer is real time, whatever the clock of the run is"
+)]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,23 @@
+//! What a side shows of itself, and whom it believes, as files have it.
+
+/// The name that every certificate of a deployment must have: the authority says who belongs to it, not a host's name.
+pub(super) const SUBJECT: &str = "tidemill";
+
+/// What a host shows of itself and whom it believes, as PEM.
+#[derive(Clone)]
+pub struct Certificates {
+    /// The certificate of the host, then those between it and the authority. It must be valid for the DNS name `tidemill`,
+    /// as a server and as a client.
+    pub chain_pem: Vec<u8>,
+    /// The private key of the host's certificate.
+    pub key_pem: Vec<u8>,
+    /// The certificates of the authorities whose hosts are believed.
+    pub authority_pem: Vec<u8>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the key.
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}
