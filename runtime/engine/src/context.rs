@@ -16,8 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tidemill_operators::api::{DeadLetter, Output};
 
-/// Bytes that a channel may send before the receiver grants more.
-pub(crate) const CREDIT_WINDOW: u64 = 4 << 20;
 /// Bytes that an ingress or a source lets in before the other nodes of the slot get their turn.
 pub(crate) const QUOTA: usize = 1 << 20;
 

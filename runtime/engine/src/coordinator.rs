@@ -3,7 +3,9 @@
 mod checkpoints;
 mod delayed;
 mod ends;
+mod event;
 mod exchange;
+mod hosts;
 mod joining;
 mod keeping;
 mod lives;
@@ -13,14 +15,16 @@ mod remote;
 mod samples;
 mod standby;
 mod standing;
+mod workers;
 
 pub(crate) use checkpoints::Checkpoints;
+pub(crate) use event::{Event, Orders};
 pub use exchange::Exchange;
-pub use remote::{HostLauncher, Hosts, Listen};
-pub(crate) use remote::{RemoteHosts, Shown, Workers};
-pub use standby::{Ready, Standby};
+pub use hosts::{HostLauncher, Hosts, Listen, Ready};
+pub(crate) use remote::{RemoteHosts, Shown};
+pub use standby::Standby;
+pub(crate) use workers::Workers;
 
-use crate::checkpoint::{JournalOrder, Past};
 use crate::clock::AdjustedClock;
 use crate::failure::{RunError, operator_error};
 use crate::frame::{CLOSED, Epoch};
@@ -31,40 +35,9 @@ use crate::store::EpochLogs;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use delayed::Delayed;
 use lives::{HostLife, Phase, SlotLife};
-use remote::Joined;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-
-/// A message to the run's own thread.
-pub(crate) enum Event {
-    /// A host, by number, has something to say.
-    Notice {
-        host: usize,
-        notice: Notice,
-    },
-    /// A checkpoint is written (`false`: it is not to be kept), or why not.
-    Written(Result<bool, String>),
-    /// What follows for the journals of sources that hosts read.
-    Journals(BTreeMap<String, JournalOrder>),
-    /// The last checkpoint, read again.
-    Past(Result<Past, String>),
-    /// A process wants to be a host.
-    HostJoined {
-        host: usize,
-        joined: Joined,
-    },
-    /// The connection to a process is gone.
-    HostLost {
-        host: usize,
-        process: u64,
-        why: String,
-    },
-    Stop,
-    Abort,
-    /// Leaves the hosts to another coordinator.
-    StepDown,
-}
 
 /// Who follows the orders.
 pub(crate) enum Hands {
@@ -73,9 +46,6 @@ pub(crate) enum Hands {
     /// Hosts that are processes of their own, and what each is told first.
     Remote(Box<(RemoteHosts, Beginning)>),
 }
-
-/// Gives a host its orders; any thread may.
-pub(crate) type Orders = Arc<dyn Fn(Order) + Send + Sync>;
 
 /// A batch that panics is narrowed down to its guilty records one restart at a time; more restarts than this
 /// without progress are a defect of something else.

@@ -6,7 +6,7 @@ mod stand_in;
 
 pub(crate) use epochs::EpochRanges;
 pub(crate) use kept::{KeptRecords, Next};
-pub(crate) use stand_in::{LetGo, Role, StandIn};
+pub(crate) use stand_in::{LetGo, StandIn};
 
 use crate::clock::Nanoseconds;
 use crate::frame::Control;

@@ -1,6 +1,6 @@
 //! What can go wrong in a run, and which records are suspected of it.
+use crate::channel::ChannelId;
 use crate::frame::Epoch;
-use crate::graph::ChannelId;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
 //! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
-use crate::context::CREDIT_WINDOW;
-use crate::cut::Role;
+use crate::channel::{CREDIT_WINDOW, ChannelId, Role};
 use crate::failure::{OnPanic, RunError};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::routing::Selector;
@@ -31,9 +30,6 @@ pub struct Program {
     /// its input; where nothing is said, the sources in front of the edge wait.
     pub when_cut: BTreeMap<(String, u32), WhenCut>,
 }
-
-/// Number of a channel.
-pub(crate) type ChannelId = usize;
 
 /// One channel between two slots.
 #[derive(Debug, Clone)]
@@ -272,6 +268,40 @@ pub fn instance_name(stage: &Stage, partition: u32) -> String {
     match stage.partitions {
         0 | 1 => stage.id.clone(),
         _ => format!("{}#{partition}", stage.id),
+    }
+}
+
+/// The graph of a program that this version can run.
+pub(crate) fn build_checked(program: &Program) -> Result<Graph, RunError> {
+    if program.plan.classes.is_empty() {
+        return Err(RunError::Plan("it has no route classes; one class with share 1.0 is the least".into()));
+    }
+    one_stage_per_sink(program)?;
+    no_partitions_of_sources(program)?;
+    build(program)
+}
+
+fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
+    let copies = program.copies();
+    for sink in program.sinks.keys() {
+        let copies = copies.get(sink.as_str()).copied().unwrap_or(0);
+        if copies != 1 {
+            return Err(RunError::Plan(format!(
+                "sink '{sink}' has {copies} stages or partitions; this version runs exactly one of each sink"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Each partition would read everything.
+fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
+    match program.plan.stages.iter().find(|s| s.partitions > 1 && program.sources.contains_key(&s.operator)) {
+        Some(stage) => Err(RunError::Plan(format!(
+            "stage '{}' of source '{}' has {} partitions; a source has one, or several stages with classes",
+            stage.id, stage.operator, stage.partitions
+        ))),
+        None => Ok(()),
     }
 }
 

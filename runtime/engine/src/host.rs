@@ -23,12 +23,12 @@ pub(crate) use setup::Setup;
 pub(crate) use teller::Met;
 pub use whereabouts::Whereabouts;
 
+use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
 use crate::emulation::Emulator;
 use crate::executor::CPU;
 use crate::failure::{OnPanic, RunError, SlotEnd, operator_error};
 use crate::frame::{CLOSED, Epoch};
-use crate::graph::ChannelId;
 use crate::metrics::SinkMetrics;
 use crate::node::sink::{SharedSink, lock};
 use crate::protocol::{End, Notice, Order};

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod alignment;
+mod channel;
 mod checkpoint;
 pub mod clock;
 mod context;

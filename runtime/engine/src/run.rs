@@ -17,7 +17,7 @@ use crate::emulation::{Emulated, Emulation};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::faults::Faults;
-use crate::graph::{Graph, MetricsTable, Program, build};
+use crate::graph::{MetricsTable, Program, build_checked};
 use crate::host::{HostEvent, Notices, Setup};
 use crate::letters::{LetterWriter, Letters};
 use crate::promise::promises;
@@ -377,29 +377,6 @@ impl Program {
     }
 }
 
-/// The graph of a program that this version can run.
-pub(crate) fn build_checked(program: &Program) -> Result<Graph, RunError> {
-    if program.plan.classes.is_empty() {
-        return Err(RunError::Plan("it has no route classes; one class with share 1.0 is the least".into()));
-    }
-    one_stage_per_sink(program)?;
-    no_partitions_of_sources(program)?;
-    build(program)
-}
-
-fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
-    let copies = program.copies();
-    for sink in program.sinks.keys() {
-        let copies = copies.get(sink.as_str()).copied().unwrap_or(0);
-        if copies != 1 {
-            return Err(RunError::Plan(format!(
-                "sink '{sink}' has {copies} stages or partitions; this version runs exactly one of each sink"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// What is read again from a checkpoint on must be the same again.
 fn can_be_read_again(program: &Program) -> Result<(), RunError> {
     let lost = program.sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
@@ -420,16 +397,5 @@ fn elapsed_of(program: &Program, past: &Past) -> Nanoseconds {
     match Nanoseconds::try_from(past.epoch) {
         Ok(epoch) if is_paced => epoch.saturating_mul(program.plan.tick.0 as Nanoseconds),
         _ => past.elapsed,
-    }
-}
-
-/// Each partition would read everything.
-fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
-    match program.plan.stages.iter().find(|s| s.partitions > 1 && program.sources.contains_key(&s.operator)) {
-        Some(stage) => Err(RunError::Plan(format!(
-            "stage '{}' of source '{}' has {} partitions; a source has one, or several stages with classes",
-            stage.id, stage.operator, stage.partitions
-        ))),
-        None => Ok(()),
     }
 }

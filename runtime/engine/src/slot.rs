@@ -1,13 +1,13 @@
 //! A slot: one thread with one single-threaded timely worker, an epoll loop around it, and nothing that polls.
 mod build;
 
+use crate::channel::ChannelId;
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::{Account, Backpressure, Durable, SlotContext};
 use crate::cut::{Cuts, EpochRanges, Hold};
 use crate::failure::{RunError, SlotEnd, panic_text};
 use crate::faults::{Faults, Killed, Point, SlotFaults};
 use crate::frame::{CLOSED, Epoch};
-use crate::graph::ChannelId;
 use crate::host::{Channel, SlotPlan, Work};
 use crate::letters::Letters;
 use crate::link::{LinkReceiver, LinkSender};

@@ -6,8 +6,9 @@
 //! from, or on the way from it. Where a record comes to an operator more than once (after a restart, in several batches), so does its span.
 //!
 //! Times are of the clock of the run, which hosts follow, counted from 1970.
+use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
-use crate::graph::{ChannelId, Graph, Program};
+use crate::graph::{Graph, Program};
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};

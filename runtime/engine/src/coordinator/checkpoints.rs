@@ -1,6 +1,6 @@
 //! Decides when a checkpoint is written, gathers the parts of all hosts and has it written on another thread.
-use super::Event;
 use super::ends::Ends;
+use super::event::Event;
 use crate::checkpoint::{Checkpoint, CheckpointWriter, LettersPast};
 use crate::clock::Nanoseconds;
 use crate::failure::{RunError, operator_error};

@@ -2,9 +2,9 @@
 //!
 //! What a lost host had in memory is gone: its slots begin again with the last checkpoint. All others keep what they sent since
 //! then, and drop what they have already, so nothing but the lost slots is started again.
+use super::event::{Event, Joined};
 use super::lives::{HostLife, Phase};
-use super::remote::Joined;
-use super::{Checkpoints, Coordinator, Event, STARTS_IN_TURN, stepped_down};
+use super::{Checkpoints, Coordinator, STARTS_IN_TURN, stepped_down};
 use crate::checkpoint::{Past, StagePast};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Epoch};

@@ -1,5 +1,5 @@
 //! What the coordinator knows of slots and hosts.
-use super::Orders;
+use super::event::Orders;
 use crate::frame::{CLOSED, Epoch, Nanoseconds};
 use crate::metrics::Own;
 use crate::protocol::{Order, Standing, StandingSlot};

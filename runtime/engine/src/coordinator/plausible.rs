@@ -1,7 +1,7 @@
 //! What a host says is believed about what it has, and about nothing else. A host that says something about a slot of another one, or
 //! what cannot be, has its connection closed with the reason in the log: what it says is not counted with before it was looked
 //! at.
-use super::remote::Workers;
+use super::workers::Workers;
 use crate::frame::Epoch;
 use crate::host::TIMES;
 use crate::metrics::Own;

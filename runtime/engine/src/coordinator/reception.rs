@@ -1,17 +1,13 @@
 //! Takes the connections of the hosts of one plan of a run, and hands what they say to whoever attends to them: a standby while
 //! they load their models, then the coordinator of the run. They notice nothing of the change.
-use super::exchange::{Exchange, Routed};
-use super::remote::Workers;
-use super::{Listen, Orders};
-use crate::failure::RunError;
+use super::event::Orders;
+use super::workers::Workers;
 use crate::protocol::{Hello, Notice, Order};
 use crate::wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use tidemill_link::remote::{
-    Address, Greeting, Incoming, Listener, MessageReader, MessageWriter, Purpose, RemoteError, Serving,
-};
+use tidemill_link::remote::{Greeting, Incoming, MessageReader, MessageWriter, Purpose};
 
 /// Which plan of which run hosts are to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,78 +66,14 @@ struct Guests {
 /// See the module.
 pub(crate) struct Reception {
     /// The hosts, and what they have.
-    workers: Arc<Workers>,
-    of: PlanOfRun,
+    pub(super) workers: Arc<Workers>,
+    pub(super) of: PlanOfRun,
     guests: Mutex<Guests>,
     attendant: RwLock<Arc<dyn Attendant>>,
 }
 
-/// What keeps the address open.
-enum Door {
-    Own { _serving: Serving },
-    Shared { _routed: Routed },
-}
-
-/// A reception that can be reached as long as this lives.
-pub(crate) struct OpenReception {
-    pub(super) reception: Arc<Reception>,
-    address: Address,
-    _door: Door,
-}
-
-impl OpenReception {
-    /// Opens one, or takes the one that is open; with the hosts that are there already.
-    pub(super) fn open(
-        listen: Listen,
-        of: PlanOfRun,
-        workers: &Arc<Workers>,
-        attendant: Arc<dyn Attendant>,
-    ) -> Result<(Self, BTreeSet<usize>), RunError> {
-        let (listen, security) = match listen {
-            Listen::At(address, security) => (address, security),
-            Listen::With(exchange) => {
-                return Ok((Self::shared(&exchange, of, workers, attendant)?, BTreeSet::new()));
-            }
-            Listen::Ready(ready) => {
-                let open = ready.0;
-                if open.reception.of != of || open.reception.workers.names != workers.names {
-                    return Err(RunError::System(
-                        "the workers that stand ready are those of another plan".into(),
-                    ));
-                }
-                let present = open.reception.attend(attendant);
-                return Ok((open, present));
-            }
-        };
-        let failed = |error: RemoteError| {
-            RunError::System(format!("the coordinator cannot listen on {listen}: {error}"))
-        };
-        let reception = Reception::new(of, workers, attendant);
-        let listener = Listener::bind(&listen, &security).map_err(failed)?;
-        let address = listener.address().clone();
-        let admitting = Arc::clone(&reception);
-        let serving = listener.serve(move |incoming| admit(&admitting, incoming)).map_err(failed)?;
-        Ok((Self { reception, address, _door: Door::Own { _serving: serving } }, BTreeSet::new()))
-    }
-
-    fn shared(
-        exchange: &Exchange,
-        of: PlanOfRun,
-        workers: &Arc<Workers>,
-        attendant: Arc<dyn Attendant>,
-    ) -> Result<Self, RunError> {
-        let reception = Reception::new(of, workers, attendant);
-        let routed = exchange.route(of, Arc::clone(&reception))?;
-        Ok(Self { reception, address: exchange.address().clone(), _door: Door::Shared { _routed: routed } })
-    }
-
-    pub(super) fn address(&self) -> &Address {
-        &self.address
-    }
-}
-
 impl Reception {
-    fn new(of: PlanOfRun, workers: &Arc<Workers>, attendant: Arc<dyn Attendant>) -> Arc<Self> {
+    pub(super) fn new(of: PlanOfRun, workers: &Arc<Workers>, attendant: Arc<dyn Attendant>) -> Arc<Self> {
         let (guests, attendant) = (Mutex::default(), RwLock::new(attendant));
         Arc::new(Self { workers: Arc::clone(workers), of, guests, attendant })
     }

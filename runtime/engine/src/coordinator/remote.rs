@@ -1,16 +1,14 @@
 //! Hosts that are processes of their own: how they join, what they say, and how they are started again.
-use super::exchange::Exchange;
-use super::reception::{Attendant, Guest, OpenReception, PlanOfRun, send};
+use super::event::{Event, Joined};
+use super::hosts::{HostLauncher, Hosts, OpenReception};
+use super::reception::{Attendant, Guest, PlanOfRun, send};
 use super::samples::Questions;
-use super::standby::Ready;
-use super::{Event, Orders};
-use crate::alignment::Groups;
+use super::workers::Workers;
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
-use crate::graph::{Graph, Program};
 use crate::letters::Letters;
-use crate::metrics::{Figures, Own};
-use crate::protocol::{Hello, NotTold, Notice, Order};
+use crate::metrics::Figures;
+use crate::protocol::{NotTold, Notice, Order};
 use crate::report::RunFacts;
 use crate::samples::SampleMessage;
 use crate::store::EpochLogs;
@@ -20,112 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tidemill_link::remote::{Address, MessageWriter, Security};
+use tidemill_link::remote::{Address, MessageWriter};
 
 /// How often a host is told that somebody still looks at records.
 const SHOW_EVERY: Nanoseconds = 5_000_000_000;
-
-/// Starts the processes of a run's hosts.
-pub trait HostLauncher: Send {
-    /// Starts the process of a worker, which joins the coordinator at `coordinator` (see [`crate::HostOptions`]). Called again
-    /// when the process died and the run goes on without it.
-    ///
-    /// # Errors
-    /// Why it cannot be started, and what to do.
-    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String>;
-    /// Workers whose processes have ended: asked now and then for those that end before they have joined.
-    fn ended(&mut self) -> Vec<String>;
-    /// How long a worker whose connection is lost may be silent until it is taken for dead; it goes on meanwhile
-    /// ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that died.
-    fn grace(&self) -> Duration {
-        Duration::ZERO
-    }
-    /// What became of the process of a worker whose connection was lost, in words: `was killed by signal 9`.
-    fn fate(&mut self, worker: &str) -> Option<String>;
-    /// The run is over: waits for all processes that were told to leave, and ends those that do not.
-    fn end(&mut self);
-}
-
-/// Where the slots of a run are processes of their own, one for each worker of the plan.
-pub struct Hosts {
-    /// Starts them.
-    pub launcher: Box<dyn HostLauncher>,
-    /// Secret number of the run; who does not know it is refused.
-    pub run: u128,
-    /// Counts the plans of the run; who has another one is refused.
-    pub plan_version: u64,
-    /// Where the coordinator hears them.
-    pub listen: Listen,
-}
-
-/// Where a coordinator hears its hosts.
-pub enum Listen {
-    /// At an address of its own, with connections protected so.
-    At(Address, Security),
-    /// At an address that it shares with others.
-    With(Arc<Exchange>),
-    /// They are there already, with their models loaded.
-    Ready(Ready),
-}
-
-/// The workers of a plan.
-pub(crate) struct Workers {
-    pub(crate) names: Vec<String>,
-    /// What each has of the plan.
-    pub(crate) own: Vec<Own>,
-    /// Number of the worker, by slot.
-    pub(crate) of_slots: Vec<usize>,
-    /// How many instances each slot has.
-    pub(crate) instances: Vec<usize>,
-    /// How many channels the plan has.
-    pub(crate) channels: usize,
-}
-
-impl Workers {
-    /// Those of a plan.
-    ///
-    /// # Errors
-    /// Sources of several workers would have to be read side by side.
-    pub(crate) fn of(program: &Program, graph: &Graph) -> Result<Self, RunError> {
-        let mut names: Vec<String> = Vec::new();
-        let mut of_slots = Vec::new();
-        for slot in &graph.slots {
-            let known = names.iter().position(|name| *name == slot.worker);
-            of_slots.push(known.unwrap_or_else(|| {
-                names.push(slot.worker.clone());
-                names.len() - 1
-            }));
-        }
-        let own: Vec<Own> = names.iter().map(|name| Own::of(program, graph, name)).collect();
-        for group in Groups::members(program) {
-            let worker_of = |source: &String| {
-                let stage = program.plan.stages.iter().find(|stage| stage.operator == *source);
-                stage.map(|stage| stage.worker.as_str())
-            };
-            let workers: BTreeSet<_> = group.iter().filter_map(worker_of).collect();
-            if workers.len() > 1 {
-                let group =
-                    group.iter().map(|source| format!("'{source}'")).collect::<Vec<_>>().join(" and ");
-                return Err(RunError::Plan(format!(
-                    "sources {group} meet in a stateful operator and have no rate, so they are read side by side by event \
-                     time, which this version does within one process only: give each a `rate`, or put them on one worker"
-                )));
-            }
-        }
-        let instances = graph.slots.iter().map(|slot| slot.instances.len()).collect();
-        Ok(Self { names, own, of_slots, instances, channels: graph.channels.len() })
-    }
-}
-
-/// A host that has joined.
-pub(crate) struct Joined {
-    pub(crate) orders: Orders,
-    pub(crate) hello: Hello,
-    /// Who its certificate is of, where it says so.
-    pub(crate) identity: Option<String>,
-    /// Numbers the processes of one host, so that what is said of an older one is known as such.
-    pub(crate) process: u64,
-}
 
 /// What the readers of all hosts share.
 struct Shared {

@@ -1,12 +1,12 @@
 //! The hosts of a plan that is to follow another one of the same run: started and with their models loaded beside those of the plan
 //! that runs, so that all that is left to do between the two is to open files and to go on.
-use super::reception::{Attendant, Guest, OpenReception, PlanOfRun};
-use super::remote::Workers;
-use super::{HostLauncher, Hosts, Listen, Orders};
+use super::event::Orders;
+use super::hosts::{HostLauncher, Hosts, Listen, OpenReception, Ready};
+use super::reception::{Attendant, Guest, PlanOfRun};
+use super::workers::Workers;
 use crate::failure::RunError;
-use crate::graph::Program;
+use crate::graph::{Program, build_checked};
 use crate::protocol::{Notice, Order};
-use crate::run::build_checked;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,6 @@ use tidemill_link::remote::{Address, MessageWriter};
 
 /// How often processes are looked at that have not joined.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Hosts that stand ready: what [`Standby::into_hosts`] gives to the run.
-pub struct Ready(pub(super) OpenReception);
 
 /// How far a host is.
 #[derive(Clone, Copy, PartialEq, Eq)]

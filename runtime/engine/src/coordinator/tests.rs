@@ -1,6 +1,8 @@
+use super::event::Joined;
 use super::*;
+use crate::channel::Role;
+use crate::checkpoint::Past;
 use crate::clock::ManualClock;
-use crate::cut::Role;
 use crate::graph::{ChannelSpec, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
 use crate::letters::Letters;
 use crate::protocol::{Standing, StandingSlot};

@@ -1,27 +1,15 @@
 //! What the parts of a stand-in share: the stage that answers while the way to another one is cut, and the ends of the channels to that one
 //! and back on the same host.
 use super::EpochRanges;
+use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
 use crate::executor::Notifier;
 use crate::frame::Epoch;
-use crate::graph::ChannelId;
 use crate::metrics::EdgeMetrics;
 use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What a channel has to do with a stand-in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Nothing.
-    #[default]
-    None,
-    /// It carries the records that are to be answered on the other side.
-    Asks,
-    /// It carries the answers back.
-    Answers,
-}
 
 /// Shared by a stand-in, the channels to the stage that it stands in for, and those back. It outlives incarnations of slots: an epoch that
 /// was given to the stand-in stays with it.

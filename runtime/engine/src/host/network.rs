@@ -5,10 +5,10 @@
 //! epoch on, and drops what it knows.
 use super::checked::{Controls, Frames};
 use super::{HostEvent, Met};
+use crate::channel::ChannelId;
 use crate::clock::{Clock, Nanoseconds};
 use crate::emulation::WireEnd;
 use crate::frame::{Control, Frame};
-use crate::graph::ChannelId;
 use crate::link::{AroundReceiver, LinkError, LinkReceiver, LinkSender};
 use crate::slot::Command;
 use arrow_schema::SchemaRef;

@@ -1,10 +1,11 @@
 //! What a host opens for the slots that are its own: readers, models and sinks, with what they count.
 use super::PreparedModels;
 use crate::alignment::{Groups, Seat};
+use crate::channel::Role;
 use crate::checkpoint::Past;
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::StageContext;
-use crate::cut::{Role, StandIn};
+use crate::cut::StandIn;
 use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulator, WireEnd};
 use crate::executor::{ExecutorFactory, ExecutorRequest, ModelExecutor};

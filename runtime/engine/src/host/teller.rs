@@ -4,7 +4,7 @@
 //! letters and cuts of epochs since the last checkpoint, within the bounds of [`Kept`].
 use super::kept::Kept;
 use super::outbox::{Bounds, Newest, Outbox};
-use crate::graph::ChannelId;
+use crate::channel::ChannelId;
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
 use crate::letters::LetterWriter;

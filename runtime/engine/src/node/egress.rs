@@ -6,12 +6,12 @@ mod connection;
 
 use self::connection::{Connection, View};
 use super::{Emit, Node};
-use crate::context::{Account, CREDIT_WINDOW, SlotContext};
+use crate::channel::{CREDIT_WINDOW, ChannelId};
+use crate::context::{Account, SlotContext};
 use crate::cut::{Cuts, EpochRanges, Hold, KeptRecords, Next, StandIn};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame, Header, WatermarkStep};
 use crate::freshness::FreshnessQueue;
-use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkSender};
 use crate::metrics::{EdgeMetrics, count};
 use crate::watermark::Track;

@@ -1,11 +1,11 @@
 //! The receiving ends of the channels into one input of a stage: rejects former incarnations of the senders, drops repeated
 //! rows of a replay, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
-use crate::context::{Backpressure, CREDIT_WINDOW, Durable, QUOTA, SlotContext};
+use crate::channel::{CREDIT_WINDOW, ChannelId};
+use crate::context::{Backpressure, Durable, QUOTA, SlotContext};
 use crate::cut::{EpochRanges, Hold, StandIn};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame};
-use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkReceiver};
 use crate::metrics::EdgeMetrics;
 use crate::watermark::Track;

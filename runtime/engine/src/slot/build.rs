@@ -1,7 +1,8 @@
 //! Builds the dataflow of a slot: its stages, the channels into and out of it, and its backpressure.
 use super::{Producer, Slot, timely_worker};
+use crate::channel::Role;
 use crate::context::{Account, Backpressure};
-use crate::cut::{Role, unnoticed_epochs};
+use crate::cut::unnoticed_epochs;
 use crate::executor::Notifier;
 use crate::failure::RunError;
 use crate::faults::Point;

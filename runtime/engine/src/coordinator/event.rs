@@ -1,0 +1,48 @@
+//! What the coordinator follows and gives: events of its hosts, and orders to them.
+use crate::checkpoint::{JournalOrder, Past};
+use crate::protocol::{Hello, Notice, Order};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A message to the run's own thread.
+pub(crate) enum Event {
+    /// A host, by number, has something to say.
+    Notice {
+        host: usize,
+        notice: Notice,
+    },
+    /// A checkpoint is written (`false`: it is not to be kept), or why not.
+    Written(Result<bool, String>),
+    /// What follows for the journals of sources that hosts read.
+    Journals(BTreeMap<String, JournalOrder>),
+    /// The last checkpoint, read again.
+    Past(Result<Past, String>),
+    /// A process wants to be a host.
+    HostJoined {
+        host: usize,
+        joined: Joined,
+    },
+    /// The connection to a process is gone.
+    HostLost {
+        host: usize,
+        process: u64,
+        why: String,
+    },
+    Stop,
+    Abort,
+    /// Leaves the hosts to another coordinator.
+    StepDown,
+}
+
+/// Gives a host its orders; any thread may.
+pub(crate) type Orders = Arc<dyn Fn(Order) + Send + Sync>;
+
+/// A host that has joined.
+pub(crate) struct Joined {
+    pub(crate) orders: Orders,
+    pub(crate) hello: Hello,
+    /// Who its certificate is of, where it says so.
+    pub(crate) identity: Option<String>,
+    /// Numbers the processes of one host, so that what is said of an older one is known as such.
+    pub(crate) process: u64,
+}

@@ -1,0 +1,120 @@
+//! Where the slots of a run are processes of their own: who starts them, and where their coordinator can be reached.
+use super::exchange::{Exchange, Routed};
+use super::reception::{Attendant, PlanOfRun, Reception, admit};
+use super::workers::Workers;
+use crate::failure::RunError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_link::remote::{Address, Listener, RemoteError, Security, Serving};
+
+/// Starts the processes of a run's hosts.
+pub trait HostLauncher: Send {
+    /// Starts the process of a worker, which joins the coordinator at `coordinator` (see [`crate::HostOptions`]). Called again
+    /// when the process died and the run goes on without it.
+    ///
+    /// # Errors
+    /// Why it cannot be started, and what to do.
+    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String>;
+    /// Workers whose processes have ended: asked now and then for those that end before they have joined.
+    fn ended(&mut self) -> Vec<String>;
+    /// How long a worker whose connection is lost may be silent until it is taken for dead; it goes on meanwhile
+    /// ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that died.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// What became of the process of a worker whose connection was lost, in words: `was killed by signal 9`.
+    fn fate(&mut self, worker: &str) -> Option<String>;
+    /// The run is over: waits for all processes that were told to leave, and ends those that do not.
+    fn end(&mut self);
+}
+
+/// Where the slots of a run are processes of their own, one for each worker of the plan.
+pub struct Hosts {
+    /// Starts them.
+    pub launcher: Box<dyn HostLauncher>,
+    /// Secret number of the run; who does not know it is refused.
+    pub run: u128,
+    /// Counts the plans of the run; who has another one is refused.
+    pub plan_version: u64,
+    /// Where the coordinator hears them.
+    pub listen: Listen,
+}
+
+/// Where a coordinator hears its hosts.
+pub enum Listen {
+    /// At an address of its own, with connections protected so.
+    At(Address, Security),
+    /// At an address that it shares with others.
+    With(Arc<Exchange>),
+    /// They are there already, with their models loaded.
+    Ready(Ready),
+}
+
+/// Hosts that stand ready: what [`crate::Standby::into_hosts`] gives to the run.
+pub struct Ready(pub(super) OpenReception);
+
+/// What keeps the address open.
+enum Door {
+    Own { _serving: Serving },
+    Shared { _routed: Routed },
+}
+
+/// A reception that can be reached as long as this lives.
+pub(crate) struct OpenReception {
+    pub(super) reception: Arc<Reception>,
+    address: Address,
+    _door: Door,
+}
+
+impl OpenReception {
+    /// Opens one, or takes the one that is open; with the hosts that are there already.
+    pub(super) fn open(
+        listen: Listen,
+        of: PlanOfRun,
+        workers: &Arc<Workers>,
+        attendant: Arc<dyn Attendant>,
+    ) -> Result<(Self, BTreeSet<usize>), RunError> {
+        let (listen, security) = match listen {
+            Listen::At(address, security) => (address, security),
+            Listen::With(exchange) => {
+                return Ok((Self::shared(&exchange, of, workers, attendant)?, BTreeSet::new()));
+            }
+            Listen::Ready(ready) => {
+                let open = ready.0;
+                if open.reception.of != of || open.reception.workers.names != workers.names {
+                    return Err(RunError::System(
+                        "the workers that stand ready are those of another plan".into(),
+                    ));
+                }
+                let present = open.reception.attend(attendant);
+                return Ok((open, present));
+            }
+        };
+        let failed = |error: RemoteError| {
+            RunError::System(format!("the coordinator cannot listen on {listen}: {error}"))
+        };
+        let reception = Reception::new(of, workers, attendant);
+        let listener = Listener::bind(&listen, &security).map_err(failed)?;
+        let address = listener.address().clone();
+        let admitting = Arc::clone(&reception);
+        let serving = listener.serve(move |incoming| admit(&admitting, incoming)).map_err(failed)?;
+        Ok((Self { reception, address, _door: Door::Own { _serving: serving } }, BTreeSet::new()))
+    }
+
+    fn shared(
+        exchange: &Exchange,
+        of: PlanOfRun,
+        workers: &Arc<Workers>,
+        attendant: Arc<dyn Attendant>,
+    ) -> Result<Self, RunError> {
+        let reception = Reception::new(of, workers, attendant);
+        let routed = exchange.route(of, Arc::clone(&reception))?;
+        Ok(Self { reception, address: exchange.address().clone(), _door: Door::Shared { _routed: routed } })
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+}

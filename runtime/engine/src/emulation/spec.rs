@@ -1,0 +1,151 @@
+//! What is emulated, and what came of it, as plain data.
+use crate::failure::RunError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is to be emulated; ids are those of the plan.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Emulation {
+    /// Workers with an enforced speed, by id. The models of all others run as they would without emulation.
+    pub workers: BTreeMap<String, WorkerSpeed>,
+    /// By stage, for calls of 1, 2, ... records: time on the stage's worker per processor time on this machine. A call
+    /// with more records has the last one; none: 1.
+    pub ratios: BTreeMap<String, Vec<f64>>,
+    /// By stage: how long calls should take here. Where they take longer or shorter in the run, because this processor
+    /// computes other things too, they do not there. None: they do.
+    pub assumed: BTreeMap<String, AssumedTimes>,
+    /// What lies between two places.
+    pub wires: Vec<WireSpec>,
+    /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
+    pub edges: BTreeMap<(String, String, u32), usize>,
+}
+
+/// How long calls of a stage take, in seconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct AssumedTimes {
+    /// Processor time on this machine of calls with 1, 2, ... records, one right after the other.
+    pub here: Vec<f64>,
+    /// How much longer a call takes that does not follow upon another of the stage: on the worker, and here.
+    pub after_pause: (f64, f64),
+}
+
+/// How fast a worker computes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum WorkerSpeed {
+    /// In the processor time of a call times the stage's ratio.
+    Ratio,
+    /// As one that may use so much of a processor, 0 < share <= 1, in each period of 10 ms: what the processor quota of
+    /// a control group does. Ratios count as well.
+    Quota(f64),
+}
+
+/// One direction between two places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireSpec {
+    /// Sending place.
+    pub from: String,
+    /// Receiving place.
+    pub to: String,
+    /// Bits per second; none: not limited.
+    pub bandwidth: Option<u64>,
+    /// Nanoseconds that every byte is under way.
+    pub delay: u64,
+}
+
+/// What a worker did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Worker id.
+    pub worker: String,
+    /// Plan seconds in which it computed.
+    pub busy_seconds: f64,
+    /// Its stages with models.
+    pub stages: Vec<PacedStageReport>,
+}
+
+/// What a stage did on its worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PacedStageReport {
+    /// Stage id.
+    pub stage: String,
+    /// Calls of its model.
+    pub calls: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Plan seconds that the worker was held for it.
+    pub busy_seconds: f64,
+    /// Seconds of the worker's processor that its calls needed: less than it was held where a quota stopped them.
+    pub needed_seconds: f64,
+    /// Plan seconds that its calls took in fact.
+    pub elapsed_seconds: f64,
+    /// Seconds of processor time of its calls on this machine.
+    pub processor_seconds: f64,
+    /// Calls that took longer here than the worker may take: this machine was too busy, or is too slow.
+    pub overruns: u64,
+    /// Plan seconds that these calls took, and that they should have taken.
+    pub overrun_seconds: (f64, f64),
+}
+
+/// What a wire carried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WireReport {
+    /// Which one.
+    #[serde(flatten)]
+    pub wire: WireSpec,
+    /// Bytes of frames with records, as they travel: header and Arrow message (replays included).
+    pub data_bytes: u64,
+    /// Bytes of frames that tell progress.
+    pub progress_bytes: u64,
+    /// Plan seconds in which it sent; 0 where the bandwidth is not limited.
+    pub busy_seconds: f64,
+    /// Its edges.
+    pub edges: Vec<WireEdgeReport>,
+}
+
+/// What an edge sent over its wire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WireEdgeReport {
+    /// Sending stage.
+    pub from: String,
+    /// Receiving stage.
+    pub to: String,
+    /// Input of the receiver.
+    pub input: u32,
+    /// Records.
+    pub records: u64,
+    /// Bytes of the records in memory: what the edge itself counts.
+    pub record_bytes: u64,
+    /// Bytes of their frames as they travel.
+    pub data_bytes: u64,
+}
+
+/// What the emulator did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EmulationReport {
+    /// Emulated workers, by id.
+    pub workers: Vec<WorkerReport>,
+    /// Wires in the order in which they were given.
+    pub wires: Vec<WireReport>,
+}
+
+impl Emulation {
+    /// # Errors
+    /// A speed or an edge that cannot be.
+    pub(super) fn check(&self) -> Result<(), RunError> {
+        for (id, speed) in &self.workers {
+            if let WorkerSpeed::Quota(share) = speed
+                && !(*share > 0.0 && *share <= 1.0)
+            {
+                return Err(RunError::Plan(format!("worker '{id}' has {share} of a processor")));
+            }
+        }
+        let is_no_number = |ratio: &f64| !(*ratio >= 0.0 && ratio.is_finite());
+        if let Some((stage, _)) = self.ratios.iter().find(|(_, ratios)| ratios.iter().any(is_no_number)) {
+            return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
+        }
+        match self.edges.iter().find(|(_, wire)| **wire >= self.wires.len()) {
+            Some((edge, _)) => Err(RunError::Plan(format!("edge {} -> {} has no wire", edge.0, edge.1))),
+            None => Ok(()),
+        }
+    }
+}
