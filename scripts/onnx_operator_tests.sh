@@ -13,4 +13,4 @@ if [ ! -d "$folder/onnx/backend/test/data/node" ]; then
   python3 -m zipfile -e "$folder"/onnx-1.16.2-*.whl "$folder"
 fi
 export TIDEMILL_ONNX_TESTS=$PWD/$folder/onnx/backend/test/data/node
-cargo test -p tidemill-inference --test onnx_operators -- --ignored --nocapture
+cargo test -p tidemill-inference --test inference onnx_operators:: -- --ignored --nocapture

@@ -9,13 +9,12 @@ in a simpler way, because building nextest takes longer than building Tidemill: 
 programs, asks these for their tests, and starts one process a test. A test function whose name starts
 with `alone_` measures time or memory and runs while no other test does.
 
-A test of processes, hosts and clusters that fails is tried once more: what the machine does beside it can make one fail. It counts as
-passed if it passes then, and the table names it: one that is named again and again has a fault. Tests that look for lost or doubled
-rows are not tried again.
+A test that fails is run once more at the end, alone. If it passes then, it counts as passed and is listed under FLAKY: the machine was
+busy, or the test or the product has a fault that comes and goes. When more than MOST_AGAIN tests fail, none is run again.
 
 Exits 0 when all tests passed, 1 when one failed, 2 when none ran. Results are JSON: a list of
-{"package", "name", "seconds", "passed", "skipped", "again"}. A test that finds that the machine lacks what it needs prints a line
-`skipped: WHY` and ends well; it counts neither as passed nor as failed.
+{"package", "name", "seconds", "passed", "skipped", "flaky"}. A test that lacks something on this machine prints a line `skipped: WHY` and
+exits with 0; it counts neither as passed nor as failed.
 """
 
 import argparse
@@ -34,10 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
-# What .config/nextest.toml says of the tests that are tried once more: those of some packages, but for some of them.
-AGAIN = next(line for line in (ROOT / ".config/nextest.toml").read_text().splitlines() if line.startswith("filter") and "package(" in line)
-TRIED_AGAIN = set(re.findall(r"package\(([\w-]+)\)", AGAIN))
-TRIED_ONCE = re.compile("|".join(re.findall(r"not test\(/(.*?)/\)", AGAIN)))
+MOST_AGAIN = 20
 RUNNING = set()  # the test processes of the moment, to be killed when the user interrupts
 
 
@@ -56,15 +52,24 @@ def at_a_time():
 
 
 def run_nextest(pattern, limit):
-    """Runs through nextest and reads the results from the JUnit file that it writes."""
+    """Runs the tests whose names match through nextest."""
+    return nextest(f"test(/{pattern}/)" if pattern else "all()", limit, at_a_time())
+
+
+def again_nextest(failed, limit):
+    """Runs the tests that failed once more, one at a time."""
+    each = (f"(binary_id(={test['package']}) and test(={test['name']}))" for test in failed)
+    return nextest(" or ".join(each), limit, 1)
+
+
+def nextest(which, limit, threads):
+    """Runs tests through nextest and reads the results from the JUnit file that it writes."""
     profile = "default" if limit <= 60 else "long"
     junit = ROOT / "target" / "nextest" / profile / "junit.xml"
     junit.unlink(missing_ok=True)
     command = [CARGO, "nextest", "run", "--workspace", "--locked", "--profile", profile]
-    command += ["--test-threads", str(at_a_time())]
-    if pattern:
-        command += ["-E", f"test(/{pattern}/)"]
-    # nextest is silent about tests that pass and tells those that fail in full, at the end.
+    command += ["--test-threads", str(threads), "-E", which]
+    # nextest is silent about tests that pass and prints those that fail in full, at the end.
     subprocess.run(command, cwd=ROOT)
     if not junit.exists():
         return []
@@ -78,7 +83,7 @@ def run_nextest(pattern, limit):
                 "seconds": float(case.get("time", 0)),
                 "passed": not failed,
                 "skipped": None if failed else why_skipped(case.findtext("system-err") or ""),
-                "again": case.find("flakyFailure") is not None or case.find("flakyError") is not None,
+                "flaky": False,
             })
     return results
 
@@ -153,31 +158,45 @@ def run_one(package, program, folder, name, limit):
     if not passed:
         print(f"FAIL  {package} {name} ({seconds:.1f} s)\n{output.decode(errors='replace')}", flush=True)
     skipped = why_skipped(output.decode(errors="replace")) if passed else None
-    return {"package": package, "name": name, "seconds": seconds, "passed": passed, "skipped": skipped, "again": False}
+    return {"package": package, "name": name, "seconds": seconds, "passed": passed, "skipped": skipped, "flaky": False}
 
 
-def run_once_or_twice(package, program, folder, name, limit):
-    """Runs a test, once more if it fails and others may be to blame for that."""
-    result = run_one(package, program, folder, name, limit)
-    if result["passed"] or package.split("::")[0] not in TRIED_AGAIN or TRIED_ONCE.search(name):
-        return result
-    return dict(run_one(package, program, folder, name, limit), again=True)
+def work_of(matches, limit):
+    """The arguments of `run_one` for each test that `matches(package, name)`."""
+    return [
+        (package, program, folder, name, limit * (3 if name.startswith("deployment::") else 1))
+        for package, program, folder in test_programs()
+        for name in tests_of(program, folder)
+        if matches(package, name)
+    ]
 
 
 def run_plain(pattern, limit):
     """Runs every test in a process of its own, as many at a time as `at_a_time` says."""
-    work = [
-        (package, program, folder, name, limit * (3 if name.startswith("deployment::") else 1))
-        for package, program, folder in test_programs()
-        for name in tests_of(program, folder)
-        if not pattern or re.search(pattern, name)
-    ]
+    work = work_of(lambda _, name: not pattern or re.search(pattern, name), limit)
     together = [test for test in work if not ALONE.search(test[3])]
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time())  # no `with`: that waits at an interrupt
-    results = list(pool.map(lambda test: run_once_or_twice(*test), together))
-    return results + [run_once_or_twice(*test) for test in alone]
+    results = list(pool.map(lambda test: run_one(*test), together))
+    return results + [run_one(*test) for test in alone]
+
+
+def again_plain(failed, limit):
+    """Runs the tests that failed once more, one at a time."""
+    names = {(test["package"], test["name"]) for test in failed}
+    return [run_one(*test) for test in work_of(lambda *test: test in names, limit)]
+
+
+def look_again(results, again, limit):
+    """Runs the tests that failed once more; those that pass are flaky."""
+    failed = [test for test in results if not test["passed"]]
+    if not failed or len(failed) > MOST_AGAIN:
+        return
+    print(f"{len(failed)} failed: each runs once more, alone", flush=True)
+    passed = {(test["package"], test["name"]) for test in again(failed, limit) if test["passed"]}
+    for test in failed:
+        test["passed"] = test["flaky"] = (test["package"], test["name"]) in passed
 
 
 def table(results):
@@ -189,9 +208,11 @@ def table(results):
     for why in sorted({test["skipped"] for test in results if test.get("skipped")}):
         count = sum(test.get("skipped") == why for test in results)
         print(f"{count:8} skipped: {why}", file=sys.stderr)
-    for test in results:
-        if test.get("again") and test["passed"]:
-            print(f"         passed only when it was tried once more: {test['package']}  {test['name']}", file=sys.stderr)
+    flaky = [test for test in results if test.get("flaky")]
+    if flaky:
+        print("FLAKY: these failed once and passed when they ran alone", file=sys.stderr)
+    for test in flaky:
+        print(f"         {test['package']}  {test['name']}", file=sys.stderr)
     total = sum(test["seconds"] for test in results)
     print(f"{total:8.2f} s  sum over all {len(results)} tests", file=sys.stderr)
 
@@ -212,8 +233,9 @@ def main():
         print(len(results) - failed - skipped, failed)
         return 0
 
-    run = run_nextest if has_nextest() else run_plain
+    run, again = (run_nextest, again_nextest) if has_nextest() else (run_plain, again_plain)
     results = run(arguments.match, arguments.limit)
+    look_again(results, again, arguments.limit)
     if not results:
         print("no test ran", file=sys.stderr)
         return 2

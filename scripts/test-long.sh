@@ -46,7 +46,7 @@ python3 scripts/run_tests.py --match "$match" --limit 3600 --results "$results" 
 # What needs models that somebody fetched fails where they are not, and says how to get them.
 heard='**failed**'
 before_fetched=$SECONDS
-if cargo test --locked -q -p tidemill-inference --test sequence -- --ignored; then heard=passed; else status=1; fi
+if cargo test --locked -q -p tidemill-inference --test inference sequence:: -- --ignored; then heard=passed; else status=1; fi
 fetched_took=$((SECONDS - before_fetched))
 read='**failed**'
 before_read=$SECONDS
@@ -65,7 +65,7 @@ minutes_took=$((SECONDS - before_minutes))
 scripts/s3_server.sh || line -- "no S3 server: tests of signatures are skipped"
 signed='**failed**'
 before_signed=$SECONDS
-if told=$(cargo test --locked -q -p tidemill-bucket --test signatures -- --nocapture 2>&1); then
+if told=$(cargo test --locked -q -p tidemill-bucket --test bucket signatures:: -- --nocapture 2>&1); then
   signed=passed
   if why=$(grep -m 1 -o 'skipped: .*' <<<"$told"); then signed=$why; fi
 else

@@ -1,6 +1,5 @@
 //! A custom view without chains: the number of vehicles on each road in each minute. Joins two collections and groups
 //! the result; both the sightings of a camera and its road may be corrected.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_incremental::view::{Change, View};
 use tidemill_random::Random;

@@ -1,5 +1,4 @@
 //! A program adds its own backend and runs a workflow with it.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Both backends agree for every model: within 1e-4, on inputs from a fixed generator.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend::{self, BackendError};
 use tidemill_inference::blueprint::Blueprint;

@@ -1,13 +1,11 @@
 //! Models that read and write bytes and 16-bit floats, on every backend of this machine.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
-mod onnx;
 
+use crate::onnx::{FLOAT, FLOAT16, Message, UINT8, cast, node, port};
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int8Array};
 use arrow_array::{Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
 use half::f16;
-use onnx::{FLOAT, FLOAT16, Message, UINT8, cast, node, port};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +30,7 @@ fn means(from: &str, to: &str) -> Message {
 }
 
 fn model(nodes: &[Message], input: &Message, output: &Message) -> Vec<u8> {
-    onnx::model(17, nodes, &[], input, output)
+    crate::onnx::model(17, nodes, &[], input, output)
 }
 
 /// A folder with a model and its manifest, whose inputs and outputs are these lines.

@@ -1,8 +1,6 @@
 //! Models that a backend would compute differently from the ONNX standard, or whose library panics.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
-mod onnx;
 
-use onnx::{FLOAT, INT64, Message, cast, floats, integer, integers, joining, model, node, port, text};
+use crate::onnx::{FLOAT, INT64, Message, cast, floats, integer, integers, joining, model, node, port, text};
 use std::path::Path;
 use tidemill_inference::backend::{Session, backend};
 use tidemill_inference::blueprint::Blueprint;

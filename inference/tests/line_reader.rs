@@ -1,6 +1,5 @@
 //! Recognisers of text in lines: the aspect ratio is kept, blue may come first, the alphabet may be in the model file. The
 //! model is a tiny one; see testdata/make_testdata.py.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use image::{ImageFormat, Rgb, RgbImage};
 use std::io::Cursor;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! Every disagreement between a manifest and its model file is found before any record; the message has the expected value
 //! and the one found.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::Path;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;

@@ -1,5 +1,4 @@
 //! The operator kind `ml`, from encoded records to result rows and dead letters.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_array::{FixedSizeBinaryArray, Int8Array, Int64Array, UInt32Array, UInt64Array};

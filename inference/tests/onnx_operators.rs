@@ -1,5 +1,4 @@
 //! The operator tests of the ONNX standard on every backend of this machine; see `scripts/onnx_operator_tests.sh`.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use half::f16;
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend::registered;

@@ -1,5 +1,4 @@
 //! Encoder-decoders: the loop, the cache, the end token, and mismatches.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use hound::{SampleFormat, WavSpec, WavWriter};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The shipped models answer the sample questions, which shows that the steps here match those of their training.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend;
 use tidemill_inference::blueprint::Blueprint;

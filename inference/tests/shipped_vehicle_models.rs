@@ -1,6 +1,5 @@
 //! The shipped vehicle models reach the quality of the Python evaluation: on frames of the shipped clips, by the measures
 //! of the tracking crate.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use image::{DynamicImage, ImageFormat};
 use std::collections::HashMap;
 use std::io::Cursor;

@@ -1,5 +1,4 @@
 //! Tests with real control groups and processes. If this user may create none, each test prints `skipped:` and ends.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

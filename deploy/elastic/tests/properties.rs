@@ -1,6 +1,5 @@
 //! Invariants for any load: all together stay within the cap, every group has a minimum, and a steady load reaches a steady
 //! limit.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemill_elastic::allocator::{Allocator, Caps, Change, Observation, Order};

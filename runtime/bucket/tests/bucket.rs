@@ -1,11 +1,8 @@
 //! The state in a bucket: committed, taken over, damaged; with a failing service, and lost answers.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod server;
-
+use crate::server::{Mood, Server};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use server::{Mood, Server};
 use std::collections::BTreeMap;
 use tidemill_bucket::{Address, Bucket, Settings};
 use tidemill_state::{

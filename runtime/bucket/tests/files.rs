@@ -1,8 +1,6 @@
 //! Files in a bucket, against a server of this process.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod server;
 
-use server::{Mood, Server};
+use crate::server::{Mood, Server};
 use std::io::Read;
 use std::time::Duration;
 use tidemill_bucket::{Files, Settings, read_link};

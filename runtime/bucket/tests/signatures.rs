@@ -1,6 +1,5 @@
 //! The state in a bucket of a service that verifies signatures. `scripts/s3_server.sh` installs it; without it the
 //! tests print `skipped: WHY`, and with `TIDEMILL_TEST_SIGNATURES=1` they fail instead.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use futures_util::future::join_all;
 use object_store::aws::AmazonS3Builder;

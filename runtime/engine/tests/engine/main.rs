@@ -1,5 +1,6 @@
 //! Tests of the engine through its public interface: plans in, committed results out.
 mod alignment;
+mod alone;
 mod bursts;
 mod carriers;
 mod changes;

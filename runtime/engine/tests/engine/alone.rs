@@ -1,11 +1,7 @@
 //! Tests that measure the whole process; each needs its own process, hence `alone_` in the names. The operating system
 //! reports memory and processor time, so these run, and wait, in real time.
-#[allow(dead_code, reason = "shared with the main suite, which uses all of it")]
-#[path = "engine/parts/mod.rs"]
-mod parts;
-
+use crate::parts::*;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
-use parts::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

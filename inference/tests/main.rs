@@ -1,0 +1,14 @@
+//! Models and backends, tested from outside.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod another_backend;
+mod backends_agree;
+mod element_types;
+mod known_faults;
+mod line_reader;
+mod manifest_checks;
+mod ml_operator;
+mod onnx;
+mod onnx_operators;
+mod sequence;
+mod shipped_models;
+mod shipped_vehicle_models;

@@ -1,0 +1,8 @@
+//! Files that users write: parsed, written, rejected.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod errors;
+mod golden;
+mod hostile;
+mod round_trip;
+mod schemas;
+mod variables;
