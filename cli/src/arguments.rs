@@ -17,12 +17,18 @@ mod deploying;
 
 pub(crate) use deploying::{DeployArguments, HealthArguments, NetworkChoice, TargetChoice};
 
-pub(crate) use changing::ChangeArguments;
+pub(crate) use changing::{ChangeArguments, NextPlan};
 pub(crate) use cluster::{
     ControllerArguments, ControllerChoice, DrainArguments, EventsArguments, ListArguments, LoginArguments,
     LogsArguments, ReplanArguments, ReplanChoice, RunChoice, SortColumn, StatusArguments, SubmitArguments,
-    TokenArguments, TopArguments, WorkerArguments, WorkersArguments,
+    TokenArguments, TopArguments, UndrainArguments, WorkerArguments, WorkersArguments,
 };
+
+mod groups;
+mod old_spellings;
+
+pub(crate) use groups::{command, described_command};
+pub(crate) use old_spellings::note_old_spelling;
 
 mod elastic;
 
@@ -74,13 +80,7 @@ use tidemill_spec::units::TimeSpan;
 #[command(name = "tidemill", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   tidemill init my-project                 start a project that runs as it is
-  tidemill validate workflow.yaml          check a workflow, read and run nothing
-  tidemill run workflow.yaml               run it and report rate, latency and accuracy
-  tidemill graph workflow.yaml             draw it
-
-Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 65 a state, a source or an output is
-not what was written; 66 what is named is not there; 69 something outside is in the way; 70 a defect or the panic of
-an operator; 78 a file is wrong; 130 interrupted.")]
+  tidemill run workflow.yaml               run it and report rate, latency and accuracy")]
 pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -126,7 +126,7 @@ pub(crate) enum Verb {
     Validate(ValidateArguments),
     /// Run a workflow in this process.
     Run(RunArguments),
-    /// Measure the operators of a workflow on types of workers, or look at what was measured.
+    /// Measure the operators of a workflow, or show what was measured.
     Profile(ProfileArguments),
     /// Measure one operator for `profile`, which starts this.
     #[command(hide = true)]
@@ -136,27 +136,27 @@ pub(crate) enum Verb {
     WorkerProcess,
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
-    /// Say why a plan is as it is, and what other service levels would cost.
+    /// Explain a plan, and what other service levels would cost.
     Explain(ExplainArguments),
-    /// Simulate a plan: rates, latencies, queues and cost over hours of its time, in seconds.
+    /// Simulate hours of a plan in seconds: rates, latencies, queues, cost.
     Simulate(SimulateArguments),
     /// Draw a workflow, or a plan for it.
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.
     Schema(SchemaArguments),
-    /// List, fetch, check and look into models.
+    /// List, fetch, check and inspect models.
     Models {
         /// What to do.
         #[command(subcommand)]
         verb: ModelsVerb,
     },
-    /// Look at the state of a run (`run --state`), compare it with a workflow, or forget it.
+    /// Show the state of a run (`run --state`), compare it with a workflow, or reset it.
     State {
         /// What to do.
         #[command(subcommand)]
         verb: StateVerb,
     },
-    /// Take workflows and run them on the workers that have joined.
+    /// Run the controller of a cluster: it takes workflows and runs them on its workers.
     Controller(Box<ControllerArguments>),
     /// Join a cluster and run stages of its workflows on this machine.
     Worker(WorkerArguments),
@@ -164,20 +164,21 @@ pub(crate) enum Verb {
     Login(LoginArguments),
     /// Make a token with which a worker joins.
     Token(TokenArguments),
-    /// Send a workflow to a cluster and begin a run.
+    /// Send a workflow to a cluster and start a run.
     Submit(SubmitArguments),
     /// List the runs of a cluster.
     List(ListArguments),
-    /// Look whether another plan is better for a run of a cluster, and change to it.
+    /// Find a better plan for a run: the old spelling of `change`.
+    #[command(hide = true)]
     Replan(ReplanArguments),
-    /// Tell how a run of a cluster is.
+    /// Show the state of a run of a cluster.
     Status(StatusArguments),
-    /// Print what the processes of a run say, and what the controller tells of it.
+    /// Print the log of a run's processes and of the controller.
     Logs(LogsArguments),
     /// End a run of a cluster.
     #[command(alias = "stop")]
     Cancel(RunChoice),
-    /// Give a run of a cluster another plan while it goes on.
+    /// Give a run of a cluster another plan while it continues: the best one now, or one that you name.
     Change(ChangeArguments),
     /// Fetch what the sinks of a run of a cluster wrote.
     Results(ResultsArguments),
@@ -185,43 +186,45 @@ pub(crate) enum Verb {
     Remove(RemoveArguments),
     /// List the workers of a cluster.
     Workers(WorkersArguments),
-    /// Take the work from a worker of a cluster.
+    /// Move the work of a worker to others; it takes no new work.
     Drain(DrainArguments),
-    /// End the membership of a worker: its certificates count no more.
+    /// Let a drained worker take work again.
+    Undrain(UndrainArguments),
+    /// Revoke a worker's certificates: it leaves the cluster.
     Revoke(RevokeArguments),
     /// List, add and remove the people of a cluster and their access tokens.
     People(PeopleArguments),
     /// Print what happened in a cluster.
     Events(EventsArguments),
-    /// Have the limits of containers on this machine follow their load.
+    /// Adapt the limits of containers on this machine to their load.
     Elastic {
         /// What to do.
         #[command(subcommand)]
         verb: ElasticVerb,
     },
-    /// Watch a run: rates, times, drops, levels, and the stage that limits.
+    /// Watch a run: rates, times, drops, levels, and the bottleneck.
     Top(TopArguments),
-    /// Write the files that deploy a plan: containers, manifests or units, and what watches them.
+    /// Write the files that deploy a plan, for Compose, Kubernetes or systemd.
     Deploy(DeployArguments),
-    /// Ask whether a controller or an agent is well, for health checks.
+    /// Check that a controller or an agent works, for health checks.
     Health(HealthArguments),
     /// Start a deployment that `tidemill deploy` wrote, and submit its plan.
     Up(UpArguments),
     /// Remove a deployment: containers, networks, volumes, secrets.
     Down(DownArguments),
-    /// Show how the containers and the runs of a deployment are.
+    /// Show the state of a deployment's containers and runs.
     Ps(PsArguments),
-    /// Start, look at, upgrade and remove a deployment.
+    /// Print the logs of a deployment's containers, or upgrade them.
     Deployment {
         /// What to do.
         #[command(subcommand)]
         verb: DeploymentVerb,
     },
-    /// Print versions: of this program and of the inference backends found here.
+    /// Print the versions of this program and of its inference backends.
     Version(VersionArguments),
     /// Start a project that runs as it is.
     Init(InitArguments),
-    /// Look at this machine: what Tidemill uses, what is missing, and how to fix it.
+    /// Check this machine: what Tidemill uses, what is missing, and how to fix it.
     Doctor(DoctorArguments),
     /// Print a script that completes `tidemill` commands in a shell.
     Completions(CompletionsArguments),
@@ -509,11 +512,10 @@ fn explained(error: &tidemill_spec::units::UnitError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -525,7 +527,7 @@ mod tests {
             command.get_subcommands().for_each(|verb| collect(verb, examples));
         }
         let mut examples = Vec::new();
-        collect(&Arguments::command(), &mut examples);
+        collect(&command(), &mut examples);
         assert!(examples.len() > 30, "{examples:?}");
         for example in examples {
             // Behind two blanks stands what it does; behind a bar or an angle the shell has the word.
@@ -538,7 +540,7 @@ mod tests {
 
     #[test]
     fn json_is_seen_at_every_verb_that_has_it() {
-        let wants = |text: &str| wants_json(&Arguments::command().get_matches_from(text.split(' ')));
+        let wants = |text: &str| wants_json(&command().get_matches_from(text.split(' ')));
         assert!(wants("tidemill run w.yaml --output json") && wants("tidemill run w.yaml -o json"));
         assert!(wants("tidemill models ls --output json") && wants("tidemill plan diff a b -o json"));
         assert!(!wants("tidemill run w.yaml") && !wants("tidemill graph w.yaml"));

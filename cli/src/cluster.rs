@@ -13,7 +13,7 @@ mod serving;
 mod submitting;
 mod top;
 
-pub(crate) use asking::{drain, events, list, status, token, workers};
+pub(crate) use asking::{drain, events, list, status, token, undrain, workers};
 pub(crate) use changing::change;
 pub(crate) use connect::{client, failure, login};
 pub(crate) use logs::logs;

@@ -37,17 +37,18 @@ mod version;
 mod visible;
 
 use arguments::{Arguments, ColorChoice, Verb};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use exit::Exit;
 use std::io::{IsTerminal, Write};
 use terminal::Terminal;
 
 fn main() -> ! {
-    let matches = Arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
+    let matches = arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
     tidemill_engine::quiet_engine_panics();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
+    arguments::note_old_spelling(&arguments.verb, &terminal);
     let result = match arguments.verb {
         Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
         Verb::Run(arguments) => run::run(&arguments, &terminal),
@@ -75,6 +76,7 @@ fn main() -> ! {
         Verb::People(arguments) => cluster::people(&arguments, &terminal),
         Verb::Workers(arguments) => cluster::workers(&arguments, &terminal),
         Verb::Drain(arguments) => cluster::drain(&arguments, &terminal),
+        Verb::Undrain(arguments) => cluster::undrain(&arguments, &terminal),
         Verb::Events(arguments) => cluster::events(&arguments),
         Verb::Elastic { verb } => elastic::elastic(&verb, &terminal),
         Verb::Top(arguments) => cluster::top(&arguments, &terminal),

@@ -1,16 +1,16 @@
 //! `tidemill completions` and `tidemill man`: what shells and `man` want to know of the command line.
-use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
+use crate::arguments::{self, CompletionsArguments, ManArguments};
 use crate::exit::Exit;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use std::io::{self, Write};
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 
 /// Prints a completion script.
-pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<Exit> {
+pub(crate) fn completions(asked: &CompletionsArguments) -> anyhow::Result<Exit> {
     // Into memory first: the generator takes a closed pipe for a defect.
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "tidemill", &mut script);
+    clap_complete::generate(asked.shell, &mut arguments::command(), "tidemill", &mut script);
     print(&script)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn unwritable_folder(what: &str, folder: &Path, error: &io::Error, co
 
 /// The command line with its usage in words: the manual's own synopsis would list the options without their values.
 fn described() -> Command {
-    let mut command = Arguments::command().disable_help_subcommand(true);
+    let mut command = arguments::described_command().disable_help_subcommand(true);
     command.build();
     with_usage(command)
 }

@@ -47,7 +47,7 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["rack"]);
     // It can be replanned, unlike a run without profiles.
-    let decision = cluster.ask(&["replan", "hear", "--output", "json"]).expect(0).json();
+    let decision = cluster.ask(&["change", "hear", "--dry-run", "--output", "json"]).expect(0).json();
     let decision = decision["replan"]["decision"].as_str().unwrap().to_owned();
     assert!(decision.contains("now 0.4"), "{decision}");
     cancel(&cluster, "hear");
@@ -82,13 +82,16 @@ fn a_plan_follows_prices_that_somebody_gives() {
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["north"]);
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     let decide = |more: &[&str]| {
-        let told = cluster.ask(&[&["replan", "hear", "--output", "json"], more].concat()).expect(0).json();
+        let told = cluster
+            .ask(&[&["change", "hear", "--dry-run", "--output", "json"], more].concat())
+            .expect(0)
+            .json();
         told["replan"]["decision"].as_str().unwrap().to_owned()
     };
     let decision = decide(&[]);
     assert!(decision.contains("0.03"), "{decision}");
     // An unusable file changes nothing.
-    assert_ne!(cluster.ask(&["replan", "hear", "--infra", &wrong]).code, Some(0));
+    assert_ne!(cluster.ask(&["change", "hear", "--dry-run", "--infra", &wrong]).code, Some(0));
     assert!(events(&cluster, "infrastructure_changed").is_empty());
     let decision = decide(&["--infra", &after]);
     assert!(decision.contains("5.0"), "{decision}");
@@ -104,7 +107,7 @@ fn a_plan_follows_prices_that_somebody_gives() {
         .ask(&["submit", &cluster.place.argument("workflow.yaml"), "--plan", &given, "--as", "stays"])
         .expect(0);
     cluster.until("it runs", |cluster| cluster.run_of("stays")["state"] == "running");
-    let told = cluster.ask(&["replan", "stays", "--infra", &after]);
+    let told = cluster.ask(&["change", "stays", "--dry-run", "--infra", &after]);
     assert!(told.code != Some(0) && told.stderr.contains("without profiles"), "{}", told.stderr);
     cancel(&cluster, "stays");
 }

@@ -329,7 +329,9 @@ fn a_proposed_plan_is_applied_with_the_keyboard() {
         "other.yaml",
         plan.replace("{id: some, operator: some, worker: edge}", "{id: some, operator: some, worker: hub}"),
     );
-    cluster.ask(&["replan", "spread", "--plan", &cluster.place.argument("other.yaml")]).expect(0);
+    cluster
+        .ask(&["change", "spread", "--dry-run", "--plan", &cluster.place.argument("other.yaml")])
+        .expect(0);
     let browser = logged_in(&cluster, &cluster.admin());
     browser.script("location.hash = '#/runs/spread'");
     browser.until("the plan is shown", |browser| {

@@ -48,7 +48,8 @@ fn planned(cluster: &Cluster, more: &[&str]) -> (String, Value) {
 
 /// The current plan of a run.
 fn plan_of(cluster: &Cluster, name: &str) -> Value {
-    cluster.ask(&["replan", name, "--show", "--output", "json"]).expect(0).json()["replan"]["current"].clone()
+    cluster.ask(&["change", name, "--proposal", "--output", "json"]).expect(0).json()["replan"]["current"]
+        .clone()
 }
 
 /// Stages with their workers, models and shares, and the promised cost and accuracy.
@@ -114,7 +115,7 @@ fn what_one_run_has_another_is_planned_around() {
     assert!(!cluster.place.path("controller/runs/third").exists());
     cluster.ask(&["status", "third"]).expect(66);
     // A plan by current figures, beside the current one.
-    let answer = cluster.ask(&["replan", "first", "--output", "json"]).expect(0).json();
+    let answer = cluster.ask(&["change", "first", "--dry-run", "--output", "json"]).expect(0).json();
     let decision = answer["replan"]["decision"].as_str().unwrap();
     assert!(decision.contains("$/h"), "{decision}");
     cluster.until("there are levels", |cluster| {
@@ -169,7 +170,8 @@ fn another_plan_is_looked_at_before_it_is_taken() {
     cluster.until_joined(2);
     cluster.until("it runs", |cluster| cluster.run_of("vqa")["arrived"].as_u64().unwrap() > 0);
     // Sources stay, and the worker with the sink's files is paid for anyway.
-    let answer = cluster.ask(&["replan", "vqa", "--output", "json"]).expect(0).json()["replan"].clone();
+    let answer =
+        cluster.ask(&["change", "vqa", "--dry-run", "--output", "json"]).expect(0).json()["replan"].clone();
     let decision = answer["decision"].as_str().unwrap();
     assert!(decision.contains("the plan of now is the best: 0.4000 $/h"), "{decision}");
     assert!(answer["proposal"].is_null(), "{answer}");
@@ -186,18 +188,18 @@ fn another_plan_is_looked_at_before_it_is_taken() {
     set(&mut plan, "speech");
     cluster.place.write("other.yaml", serde_json::to_string(&plan).unwrap());
     let file = cluster.place.argument("other.yaml");
-    let told = cluster.ask(&["replan", "vqa", "--plan", &file]).expect(0).stdout;
+    let told = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(0).stdout;
     assert!(told.contains("1 stage moves") && told.contains("~ stage speech: on rack"), "{told}");
-    let shown = cluster.ask(&["replan", "vqa", "--show", "--output", "json"]).expect(0).json();
+    let shown = cluster.ask(&["change", "vqa", "--proposal", "--output", "json"]).expect(0).json();
     assert_eq!(facts(&shown["replan"]["proposal"]["plan"]), facts(&plan));
-    let told = cluster.ask(&["replan", "vqa", "--apply"]).expect(2).stderr;
+    let told = cluster.ask(&["change", "vqa"]).expect(2).stderr;
     assert!(told.contains("--yes"), "{told}");
     set(&mut plan, "answers");
     cluster.place.write("other.yaml", serde_json::to_string(&plan).unwrap());
-    let told = cluster.ask(&["replan", "vqa", "--plan", &file]).expect(78).stderr;
+    let told = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(78).stderr;
     assert!(told.contains("sink `answers` has written files on worker `rack`"), "{told}");
     cluster.ask(&["cancel", "vqa"]).expect(0);
     cluster.until("it is over", |cluster| cluster.run_of("vqa")["state"] == "cancelled");
-    let told = cluster.ask(&["replan", "vqa"]).expect(78).stderr;
+    let told = cluster.ask(&["change", "vqa", "--dry-run"]).expect(78).stderr;
     assert!(told.contains("run `vqa` is over"), "{told}");
 }

@@ -69,7 +69,7 @@ pub(crate) fn submit(cluster: &Cluster, name: &str, replan: &str, more: &[&str])
 }
 
 pub(crate) fn view(cluster: &Cluster, run: &str) -> Value {
-    cluster.ask(&["replan", run, "--show", "--output", "json"]).expect(0).json()["replan"].clone()
+    cluster.ask(&["change", run, "--proposal", "--output", "json"]).expect(0).json()["replan"].clone()
 }
 
 /// Workers of an operator's stages, and their models.
@@ -141,7 +141,7 @@ fn what_is_proposed_is_applied_when_somebody_wants_it() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "hear", "ask", &HARDLY);
     let why = until_event(&cluster, "replan_proposed");
-    assert!(why.contains("takes ") && why.contains("`tidemill replan hear`"), "{why}");
+    assert!(why.contains("takes ") && why.contains("`tidemill change hear`"), "{why}");
     assert!(events(&cluster, "plan_changed").is_empty(), "nobody has said yes");
     let status = cluster.ask(&["status", "hear"]).expect(0).stdout;
     assert!(status.contains("another plan is proposed") && status.contains("on gateway takes "), "{status}");
@@ -165,7 +165,7 @@ fn nobody_looks_where_nobody_is_to_look() {
     // The request reports that there is a reason, and has been for longer than needed.
     let mut decision = String::new();
     for _ in 0..300 {
-        let answer = cluster.ask(&["replan", "hear", "--output", "json"]);
+        let answer = cluster.ask(&["change", "hear", "--dry-run", "--output", "json"]);
         if answer.code == Some(0) {
             decision = answer.json()["replan"]["decision"].as_str().unwrap_or_default().to_owned();
         }
@@ -284,7 +284,7 @@ fn nothing_is_decided_while_a_part_of_the_run_is_silent() {
     let why = until_event(&cluster, "replan_waits");
     let silent = "worker north, which has 'device-edge', is not heard, and may go on by itself (`when_cut`)";
     assert!(why.contains("run hear keeps its plan") && why.contains(silent), "{why}");
-    let asked = cluster.ask(&["replan", "hear"]).expect(0).stdout;
+    let asked = cluster.ask(&["change", "hear", "--dry-run"]).expect(0).stdout;
     assert!(asked.contains("no other plan is looked for until the run is whole again"), "{asked}");
     // A decision takes ten seconds when all agents respond.
     std::thread::sleep(Duration::from_secs(13));

@@ -1,35 +1,78 @@
 //! Arguments of the verb that changes the plan of a run.
-use super::{ControllerChoice, OutputForm};
+use super::{ControllerChoice, OutputForm, ReplanArguments};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `tidemill change`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill change night-shift --plan plan.yaml  what it would change, and whether to do it
-  tidemill change night-shift --plan plan.yaml --yes --reason hot-edge
+  tidemill change vqa                        find a better plan, show the difference, ask whether to change
+  tidemill change vqa --dry-run              only show the difference
+  tidemill change vqa --plan plan.yaml       change to this plan
+  tidemill change vqa --plan plan.yaml --yes --reason hot-edge
+  tidemill change vqa --infra prices.yaml    a link has become more expensive: the best plan at these prices
 
-The processes of the new plan load their models beside those of the old one, which go on until all stand ready; then the run goes on
-under the new plan where the old one has ended. It waits for that and tells how long the sinks paused. Workers, models, batches and
-shares may change; ticks, the shares of operators with a state, and the place of sinks that write files may not.
+Without --plan the controller plans with the service times, links and workers that it measures now. The processes of the new plan load their
+models while those of the old one run; then the run continues under the new plan where the old one ended. Workers, models,
+batches and shares may change; ticks, the shares of operators with a state, and the place of sinks that write files may not.
 
-Exit code 1 if the plan is not changed: the run goes on under the one that it has.")]
+Exit code 1 if the plan is not changed: the run continues under the one that it has.")]
 pub(crate) struct ChangeArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// The plan that it is to have.
+    /// Change to this plan instead of the best one.
     #[arg(long, value_name = "FILE")]
-    pub(crate) plan: PathBuf,
-    /// Why, for those who read the events.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) reason: String,
-    /// Do not ask.
+    pub(crate) plan: Option<PathBuf>,
+    /// Machines, prices, links and places of sources from now on, for this and all later plans of the run.
+    #[arg(long = "infra", value_name = "FILE")]
+    pub(crate) infrastructure: Option<PathBuf>,
+    /// Show the difference and change nothing.
+    #[arg(long, conflicts_with_all = ["yes", "reason"])]
+    pub(crate) dry_run: bool,
+    /// Show the plan that the controller proposed last; look for no other.
+    #[arg(long, conflicts_with_all = ["plan", "infrastructure", "yes", "reason"])]
+    pub(crate) proposal: bool,
+    /// Write the plan that is proposed to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Reason for the change, for readers of the events.
+    #[arg(long, value_name = "TEXT", requires = "plan")]
+    pub(crate) reason: Option<String>,
+    /// Change without asking.
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// Form of the answer on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
+}
+
+/// The plan that a run is to change to.
+pub(crate) enum NextPlan<'a> {
+    /// The plan in a file, as it is.
+    Given(&'a Path),
+    /// The plan that the controller finds or judges.
+    Planned(ReplanArguments),
+}
+
+impl ChangeArguments {
+    /// Returns the plan that is wanted.
+    pub(crate) fn next(&self) -> NextPlan<'_> {
+        match &self.plan {
+            Some(file) if self.infrastructure.is_none() && !self.dry_run => NextPlan::Given(file),
+            _ => NextPlan::Planned(ReplanArguments {
+                of: self.of.clone(),
+                run: self.run.clone(),
+                plan: self.plan.clone(),
+                infrastructure: self.infrastructure.clone(),
+                show: self.proposal,
+                apply: !self.dry_run && !self.proposal,
+                yes: self.yes,
+                out: self.out.clone(),
+                output: self.output,
+            }),
+        }
+    }
 }

@@ -298,7 +298,7 @@ pub(crate) struct SubmittedPlanning {
     /// Memory that its models may take, over all workers.
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "profiles", help_heading = "Planning options")]
     pub(crate) memory: Option<u64>,
-    /// What becomes of a better plan while it runs: the run changes to it, it is proposed (see `tidemill replan`), or nobody looks.
+    /// What becomes of a better plan while it runs: the run changes to it, it is proposed (see `tidemill change`), or nobody looks.
     #[arg(long, value_name = "WHAT", default_value = "ask", requires_ifs = [("auto", "profiles"), ("ask", "profiles")], help_heading = "Planning options")]
     pub(crate) replan: ReplanChoice,
 }
@@ -336,17 +336,8 @@ pub(super) fn processors(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `tidemill replan`.
+/// `tidemill replan`, the old spelling of `tidemill change`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  tidemill replan vqa                       is another plan better now, and what would it change?
-  tidemill replan vqa --apply               change to the plan that is proposed, or to the best one
-  tidemill replan vqa --plan plan.yaml      what would this plan change?
-  tidemill replan vqa --infra prices.yaml   a link got dearer: what is the best plan at these prices?
-  tidemill replan vqa --show                what is proposed, without looking for anything
-
-It is planned by the figures of now: service times, links and workers as they are measured. What is printed is the difference of
-the plans. Sinks that have written files stay where these are.")]
 pub(crate) struct ReplanArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
@@ -482,17 +473,32 @@ pub(crate) struct EventsArguments {
 /// `tidemill drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill drain edge-1             what runs there goes on elsewhere, nothing new is started there
-  tidemill drain edge-1 --end       it takes work again")]
+  tidemill drain edge-1             its work continues on other workers; nothing new is started there
+  tidemill undrain edge-1           it takes work again")]
 pub(crate) struct DrainArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// The worker.
     #[arg(value_name = "WORKER")]
     pub(crate) worker: String,
-    /// Give it work again.
-    #[arg(long)]
+    /// The old spelling of `tidemill undrain`.
+    #[arg(long, hide = true)]
     pub(crate) end: bool,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill undrain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill undrain edge-1")]
+pub(crate) struct UndrainArguments {
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
+    /// The worker.
+    #[arg(value_name = "WORKER")]
+    pub(crate) worker: String,
     /// Form of the answer on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,

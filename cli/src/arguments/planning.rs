@@ -162,12 +162,8 @@ Exit code 1 if they differ.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
-    /// Have a run of a cluster go on by the plan that is proposed for it, or by a plan of yours.
-    #[command(after_help = "Examples:
-  tidemill plan apply vqa --yes                 the plan that is proposed, or the best one that is found now
-  tidemill plan apply vqa --plan plan.yaml --yes
-
-The same as `tidemill replan RUN --apply`.")]
+    /// Change a run of a cluster to another plan: the old spelling of `tidemill change`.
+    #[command(hide = true)]
     Apply(PlanApplyArguments),
 }
 
@@ -191,7 +187,7 @@ pub(crate) struct PlanApplyArguments {
 }
 
 impl PlanApplyArguments {
-    /// The same as the verb `replan` has it.
+    /// Returns the arguments as `replan` takes them.
     pub(crate) fn as_replan(&self) -> super::ReplanArguments {
         super::ReplanArguments {
             of: self.of.clone(),

@@ -3,8 +3,8 @@ use super::connect::{client, failure};
 use super::plans;
 use crate::answer;
 use crate::arguments::{
-    DrainArguments, EventsArguments, ListArguments, OutputForm, StatusArguments, TokenArguments,
-    WorkersArguments,
+    ControllerChoice, DrainArguments, EventsArguments, ListArguments, OutputForm, StatusArguments,
+    TokenArguments, UndrainArguments, WorkersArguments,
 };
 use crate::exit::Exit;
 use crate::table::{Side, Table};
@@ -127,7 +127,7 @@ pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::R
         writeln!(out, "  {} ({}) {word}: {measured}{gives_way}", level.level, level.wanted)?;
     }
     if let Some(reason) = run.proposal.as_ref().filter(|_| !run.state.is_over()) {
-        writeln!(out, "  another plan is proposed (`tidemill replan {}`): {reason}", run.name)?;
+        writeln!(out, "  another plan is proposed (`tidemill change {}` shows it): {reason}", run.name)?;
     }
     for cut in run.cuts.iter().filter(|_| !run.state.is_over()) {
         writeln!(out, "  {}", cut.in_words())?;
@@ -321,15 +321,29 @@ pub(crate) fn events(arguments: &EventsArguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// Takes the work from a worker, or gives it work again.
+/// Moves the work of a worker to others.
 pub(crate) fn drain(arguments: &DrainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let what = if arguments.end { "resume" } else { "drain" };
-    let path = format!("/v1/workers/{}/{what}", segment(&arguments.worker));
-    let worker: WorkerView = ask(client(&arguments.of)?.post(&path, &()))?;
-    if arguments.output == OutputForm::Json {
+    let does = if arguments.end { "resume" } else { "drain" };
+    set_drained(&arguments.of, &arguments.worker, does, arguments.output, terminal)
+}
+
+/// Lets a drained worker take work again.
+pub(crate) fn undrain(arguments: &UndrainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    set_drained(&arguments.of, &arguments.worker, "resume", arguments.output, terminal)
+}
+
+fn set_drained(
+    of: &ControllerChoice,
+    worker: &str,
+    verb: &str,
+    output: OutputForm,
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    let worker: WorkerView = ask(client(of)?.post(&format!("/v1/workers/{}/{verb}", segment(worker)), &()))?;
+    if output == OutputForm::Json {
         json("worker", &worker)?;
     } else {
-        let does = if worker.is_drained { "takes no work any more" } else { "takes work again" };
+        let does = if worker.is_drained { "takes no more work" } else { "takes work again" };
         terminal.note(&format!("worker {} {does}", worker.name));
     }
     Ok(Exit::Success)

@@ -1,7 +1,8 @@
 //! `tidemill change`: gives a run that goes on another plan.
 use super::connect::{client, failure};
+use super::plans::replan;
 use crate::answer;
-use crate::arguments::{ChangeArguments, OutputForm};
+use crate::arguments::{ChangeArguments, NextPlan, OutputForm};
 use crate::exit::Exit;
 use crate::plan::diff::{self, Change};
 use crate::terminal::Terminal;
@@ -22,9 +23,13 @@ fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
     answer.map_err(|error| failure(&error).into())
 }
 
-/// Changes the plan of a run.
+/// Changes the plan of a run: to one that is given, or to the best that the controller finds.
 pub(crate) fn change(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let plan = PlanFile::load(&arguments.plan)?.plan;
+    let file = match arguments.next() {
+        NextPlan::Given(file) => file,
+        NextPlan::Planned(arguments) => return replan(&arguments, terminal),
+    };
+    let plan = PlanFile::load(file)?.plan;
     let client = client(&arguments.of)?;
     let path = format!("/v1/runs/{}/plan", segment(&arguments.run));
     let view: PlanView = ask(client.get(&path))?;
@@ -43,7 +48,7 @@ pub(crate) fn change(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow
         answer_with(arguments, &view, &changes, None)?;
         return Ok(Exit::No);
     }
-    let request = ChangeRequest { plan, reason: arguments.reason.clone() };
+    let request = ChangeRequest { plan, reason: arguments.reason.clone().unwrap_or_default() };
     let begun: PlanView = ask(client.post(&path, &request))?;
     let Some(version) = begun.next.or(begun.changes.last().map(|change| change.version)) else {
         return Err(Failure::new(Kind::Defect, "the controller has begun no change").into());

@@ -166,12 +166,15 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     let infrastructure = file.transpose()?;
     let may_ask = std::io::stdin().is_terminal() && arguments.output == OutputForm::Table;
     if arguments.apply && !arguments.yes && !may_ask {
-        return Err(Failure::new(Kind::Usage, "nobody can be asked whether the run is to change its plan")
-            .with_help(format!(
-                "look at the change first (`tidemill replan {}`), then say so beforehand with `--yes`",
-                arguments.run
-            ))
-            .into());
+        return Err(Failure::new(
+            Kind::Usage,
+            "there is no terminal to ask whether the run is to change its plan",
+        )
+        .with_help(format!(
+            "show the difference first (`tidemill change {} --dry-run`), then change with `--yes`",
+            arguments.run
+        ))
+        .into());
     }
     // What is applied is what was proposed and shown.
     let shown: ReplanView = match (arguments.show, arguments.apply, &plan) {

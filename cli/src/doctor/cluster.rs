@@ -161,7 +161,7 @@ fn of_workers(workers: &[WorkerView], controller: &ControllerView, own: &Own) ->
         let place = worker.address.clone().unwrap_or_default();
         findings.push(match worker.is_drained {
             true => Finding::note(worker.name.clone(), format!("{place}, drained: it takes no work"))
-                .fix(format!("tidemill drain {} --end", worker.name)),
+                .fix(format!("tidemill undrain {}", worker.name)),
             false => Finding::ok(worker.name.clone(), format!("{place}, heard in time")),
         });
         findings.push(version(called("version"), &worker.version, controller));

@@ -379,7 +379,7 @@ impl Shared {
             return; // it was told
         }
         let text = format!(
-            "another plan is proposed for run {name}: {why}; `tidemill replan {name}` shows it, `--apply` takes it"
+            "another plan is proposed for run {name}: {why}; `tidemill change {name}` shows it and asks whether to change"
         );
         self.tell("replan_proposed", Some(name), None, &text);
     }
