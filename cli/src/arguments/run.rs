@@ -52,7 +52,7 @@ pub(crate) struct RunArguments {
     /// Copies of one model that may run at once. A further one starts during the run when a model holds up the others
     /// and processors are idle; it takes the model's memory once more. Default: as many as there are processors, with
     /// `--plan` 1.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "More options")]
     pub(crate) model_copies: Option<u16>,
     /// Run every worker of the plan as a process of its own on this machine, connected by sockets without files and shared memory. With
     /// `--state` the run survives the death of any of them: the others go on, and it is started again from the last checkpoint. With
@@ -80,25 +80,25 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) traces: TraceArguments,
     /// Exit with 1 if a service level of the workflow is missed.
-    #[arg(long)]
+    #[arg(long, help_heading = "More options")]
     pub(crate) require_slo: bool,
     /// Exit with 1 if there are more dead letters: a number, which ends the run as soon as it is passed, or a share of
     /// the records read, such as `0.5%`, which is looked at in the end.
-    #[arg(long, value_name = "N|P%")]
+    #[arg(long, value_name = "N|P%", help_heading = "More options")]
     pub(crate) max_dead_letters: Option<LetterLimit>,
     /// Also write a report to look at to this file: one HTML page with the workflow drawn, curves, service levels,
     /// sample records and dead letters. It is also written when the run fails or is interrupted.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Also write the report to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "More options")]
     pub(crate) report_json: Option<PathBuf>,
     /// Write which record came in which epoch to this file, while the run goes on, for `--replay`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "More options")]
     pub(crate) epoch_log: Option<PathBuf>,
     /// Repeat the epochs of such a file. If that run was interrupted or failed, this one stops after the last record
     /// that it had read.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "More options")]
     pub(crate) replay: Option<PathBuf>,
     /// Keep the state of the run in this folder, or in a bucket (`s3://BUCKET/PREFIX`, with the usual variables AWS_*), so that
     /// the same command goes on where this one ended, however it did: Ctrl-C, a failure, kill -9, a power cut. What is in the
@@ -108,11 +108,11 @@ pub(crate) struct RunArguments {
     /// Go on from a state whose workflow, models or plan have changed since: from its last checkpoint on records are treated as it says
     /// now, and operators whose own definition is another one begin anew. `tidemill state diff` shows what becomes of each part, and so
     /// does the run before it touches anything. What cannot be right is refused all the same.
-    #[arg(long)]
+    #[arg(long, help_heading = "More options")]
     pub(crate) accept_changes: bool,
     /// Least time between two checkpoints of the state: what a process that dies has done since its last one is done again.
     /// Default: what the workflow says (`checkpoint: {interval: ...}`), else 1s.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "More options")]
     pub(crate) checkpoint_interval: Option<Duration>,
     /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`
     /// silences it there).
