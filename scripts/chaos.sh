@@ -23,7 +23,7 @@ cargo test --locked --release -p tidemill-link -p tidemill-engine --lib -- --noc
   cat <<HEAD
 # Runs that are disturbed
 
-Written by \`scripts/chaos.sh $TIDEMILL_PROCESS_CHAOS_COUNT\`. A workflow of two sources, two ways through a filter, a join and a window, and
+Written by \`scripts/chaos.sh $TIDEMILL_PROCESS_CHAOS_COUNT\`. A workflow of two sources, two routes through a filter, a join and a window, and
 sinks of three kinds, as processes of three workers on this machine, with checkpoints every 50 ms, 200 ms or 1 s. In each run about
 20 things happen at random times, one in five while it still recovers from the one before. What is in the outputs in the end is what a
 run has that nothing happened to: \`jsonl\`, \`csv\` and dead letters to the byte, Parquet row by row. No process, socket,

@@ -377,7 +377,7 @@ class Campaign:
 
 
 def table(rounds):
-    lines = ["| what happened | times | lasted, p50 | first new row after it began: p50 | p95 | worst | after it ended: p50 | p95 | worst |",
+    lines = ["| event | times | lasted, p50 | first new row after it began: p50 | p95 | worst | after it ended: p50 | p95 | worst |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     by_fault = collections.defaultdict(list)
     for entry in rounds:

@@ -441,7 +441,7 @@ def page(rows, records, minutes):
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, {os.cpu_count()} processors ({platform.machine()}), container engine {version}, load average {os.getloadavg()[1]:.1f}, "
         f"{minutes:.0f} minutes.",
         "",
-        "| what happens | what was seen | the run | longest pause of answers | answers | lost | doubled |",
+        "| event | observed | the run | longest pause of answers | answers | lost | doubled |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -125,7 +125,7 @@ def table(document, machine):
         "# The published plan, predicted and measured",
         "",
         "Written by `" + document["command"] + "`, with the dilations of the table. [The published plan, run](../published-plan.md)",
-        "tells what it is and what it shows. Every speed of a worker is enforced, so no rate here is confirmed: all of them are",
+        "explains it. Every speed of a worker is enforced, so no rate here is confirmed: all of them are",
         "`enforced`.",
         "",
         machine,

@@ -39,8 +39,8 @@ pub(super) fn write(folder: &Path, seed: u64, all: &[Found]) -> anyhow::Result<(
          Written by `make bench BENCH=load-moves`; the day is `scripts/bursty_trace.py --seed {seed}`, the plans are those of\n\
          `tidemill plan --trace` with its defaults (4 levels, 5 min dwell, 30 s to react) and `--planner accuracy-scaling`\n\
          with the workers of the cheapest plan for the mean. Plans keep p99 within 2 s (published models) and 800 ms (ours).\n\
-         What it means: [When the load changes](../changing-load.md#a-bursty-day).\n\n\
-         ![Cost and misses of each way, and the day](load-moves.svg)\n"
+         Discussion: [When the load changes](../changing-load.md#a-bursty-day).\n\n\
+         ![Cost and misses of each strategy, and the day](load-moves.svg)\n"
     );
     for found in all {
         let (rate, trace) = (found.unit_rate, &found.trace);
