@@ -25,8 +25,8 @@ cargo test --locked --release -p tidemill-link -p tidemill-engine --lib -- --noc
 
 Written by \`scripts/chaos.sh $TIDEMILL_PROCESS_CHAOS_COUNT\`. A workflow of two sources, two routes through a filter, a join and a window, and
 sinks of three kinds, as processes of three workers on this machine, with checkpoints every 50 ms, 200 ms or 1 s. In each run about
-20 things happen at random times, one in five while it still recovers from the one before. What is in the outputs in the end is what a
-run has that nothing happened to: \`jsonl\`, \`csv\` and dead letters to the byte, Parquet row by row. No process, socket,
+20 faults occur at random times, one in five during the recovery from the previous one. The final outputs are those of an
+undisturbed run: \`jsonl\`, \`csv\` and dead letters to the byte, Parquet row by row. No process, socket,
 temporary file or object of a state was left.
 
 | | |
@@ -37,13 +37,13 @@ $(scripts/machine-facts.sh)
 HEAD
   cat "$rows"
   echo
-  echo "A disk that stays full for 30 s, and a bucket that is away for a minute and for good (\`storage\`, \`buckets\`, the long ones): $storage."
+  echo "A disk that stays full for 30 s, and a bucket that is away for a minute and permanently (\`storage\`, \`buckets\`, the long ones): $storage."
   cat <<'CHANGED'
 
-What peers say is changed on its way, once or a few times: bits, bytes, what is missing, what is too much. Frames, messages and greetings have
-checksums: each is refused, or is what was sent (the change hit bytes that mean nothing). Of notices and orders the checksum was made
-anew, as somebody does who knows it: each is refused, or read as what it says now and then checked against the plan. Nothing
-panicked, and memory did not grow.
+Messages of peers are changed in transit, once or a few times: bits, bytes, missing parts, extra parts. Frames, messages and greetings have
+checksums: each is rejected, or is unchanged (the change hit unused bytes). The checksums of notices and orders were recomputed, as an
+attacker would do: each is rejected, or read with its new content and then checked against the plan. Nothing panicked, and memory did
+not grow.
 
 | | changed | refused | taken |
 |---|--:|--:|---|
@@ -51,9 +51,9 @@ CHANGED
   sed -nE 's/^(.*test .*\.\.\. )?([a-z]+): ([0-9]+) changed, ([0-9]+) refused, ([0-9]+) (.*)$/| \2 | \3 | \4 | \5, \6 |/p' "$mutated"
   cat <<'TAIL'
 
-Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows that were on
-their way do not count; a fault that came while the run still recovered from another one is not timed. Connections are cut at one end, by
-`shutdown` or with a reset that throws away what was on its way, through a copy of the socket that the test takes out of the process
+Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows in
+transit do not count; a fault during the recovery from another one is not timed. Connections are cut at one end, by
+`shutdown` or with a reset that discards the data in transit, through a copy of the socket that the test takes out of the process
 (`pidfd_getfd`): nothing in the product helps.
 TAIL
 } >"$report"

@@ -59,7 +59,7 @@ impl Campaign {
 
 /// Rows of a table: faults, their number, and the time without new rows.
 fn table(findings: &Findings) -> String {
-    let mut text = "| what happened | times | first new row after it: p50 | p95 | worst |\n".to_owned();
+    let mut text = "| event | times | first new row after it: p50 | p95 | worst |\n".to_owned();
     text.push_str("|---|--:|--:|--:|--:|\n");
     for (fault, count) in &findings.happened {
         let mut times = findings.times.get(fault).cloned().unwrap_or_default();
