@@ -1,4 +1,4 @@
-//! An emulated run, told: predicted beside measured, workers, links, and whether this machine kept up.
+//! Prints an emulated run: predictions and measurements, workers, links, and whether this machine kept up.
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
 use tidemill_drawing::markup::Markup;
 use tidemill_engine::{RunReport, WireReport};
 
-/// Calls may take so many times the processor time that they should before it is told.
+/// Largest ratio of the calls' processor time to the expected one without a warning.
 const SLOWER: f64 = 1.15;
 
-/// What there is to tell.
+/// Data of the account.
 pub(crate) struct Account<'a> {
     emulated: &'a Emulated,
     comparison: &'a Comparison,
 }
 
 impl<'a> Account<'a> {
-    /// Of a run.
+    /// Creates the account of a run.
     pub(crate) fn of(emulated: &'a Emulated, comparison: &'a Comparison) -> Self {
         Self { emulated, comparison }
     }
@@ -30,15 +30,15 @@ impl<'a> Account<'a> {
         self.emulated.dilation.factor
     }
 
-    /// What makes the figures doubtful, and what to do.
+    /// Returns doubts about the figures, with advice.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.too_small().into_iter().chain(self.too_slow()).collect()
     }
 
-    /// That the machine computed slower than it does alone.
+    /// Reports that the machine computed slower than it does alone.
     fn too_slow(&self) -> Option<String> {
         let ratio = self.comparison.processor_time_ratio.filter(|ratio| *ratio > SLOWER)?;
-        // A speed that is enforced does not depend on it.
+        // An enforced speed does not depend on it.
         let basis = self.emulated.workers.iter().filter_map(|worker| worker.basis.as_ref());
         if basis.into_iter().all(|basis| *basis == Basis::Enforced) {
             return None;
@@ -50,7 +50,7 @@ impl<'a> Account<'a> {
         ))
     }
 
-    /// That this machine did not keep up.
+    /// Reports that this machine did not keep up.
     fn too_small(&self) -> Option<String> {
         let overruns = &self.comparison.overruns;
         let proposed = overruns.proposed_dilation?;
@@ -63,10 +63,10 @@ impl<'a> Account<'a> {
         ))
     }
 
-    /// As a table.
+    /// Writes a table.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new(&[
             ("emulated", Side::Left),
@@ -109,7 +109,7 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// Why some figures have this verdict: the reason, and the figures.
+    /// Reasons for a verdict, each with its figures.
     fn reasons(&self, verdict: Verdict) -> Vec<(&str, Vec<String>)> {
         let mut all: Vec<(&str, Vec<String>)> = Vec::new();
         for row in self.comparison.rows.iter().filter(|row| row.verdict == verdict) {
@@ -124,7 +124,7 @@ impl<'a> Account<'a> {
         all
     }
 
-    /// What was enforced, each once.
+    /// Enforced settings, each once.
     fn enforced_by(&self) -> Vec<&str> {
         let mut all: Vec<&str> = Vec::new();
         for by in self.comparison.rows.iter().flat_map(|row| &row.enforced_by) {
@@ -135,7 +135,7 @@ impl<'a> Account<'a> {
         all
     }
 
-    /// For programs.
+    /// Formats for programs.
     pub(crate) fn json(&self, report: &RunReport) -> Value {
         let meters = report.emulation.as_ref();
         let workers = self.emulated.workers.iter().map(|worker| {
@@ -175,7 +175,7 @@ impl<'a> Account<'a> {
         })
     }
 
-    /// For the page.
+    /// Writes the part of the page.
     pub(crate) fn html(&self, part: &mut Markup) {
         for warning in self.warnings() {
             part.leaf("p", &[("class", &"note")], &format!("{warning}."));
@@ -232,12 +232,12 @@ impl<'a> Account<'a> {
     }
 }
 
-/// What a link carried, beside what was planned.
+/// Traffic of a link, with the planned one.
 fn link(way: &Way, wire: &WireReport) -> Value {
     let mut told = json!(wire);
     told["dollars_per_byte"] = json!(way.dollars_per_byte);
     told["predicted_bytes_per_second"] = json!(way.predicted());
-    // The edges of the report are in the order of their names, and not in that of the plan.
+    // The edges of the report are sorted by name, not in the order of the plan.
     for (told, edge) in told["edges"].as_array_mut().into_iter().flatten().zip(&wire.edges) {
         let mut planned = way.edges.iter();
         let planned =
@@ -283,7 +283,7 @@ fn figure(row: &Row, value: f64) -> String {
     }
 }
 
-/// What is predicted, with its range where that says something else.
+/// Formats the prediction, with its range if that differs.
 fn predicted(row: &Row) -> String {
     let Some(value) = row.predicted else { return "missing".to_owned() };
     match row.predicted_range {
@@ -292,7 +292,7 @@ fn predicted(row: &Row) -> String {
     }
 }
 
-/// What was measured, with its confidence interval where there is one; or what stands for nothing.
+/// Formats the measurement, with its confidence interval if there is one; or the text for no value.
 fn measured(row: &Row, nothing: &str) -> String {
     match (row.measured, row.measured_range) {
         (None, _) => nothing.to_owned(),
@@ -337,7 +337,7 @@ mod tests {
             bytes_per_record: Some(Bytes(bytes)),
             ..PlanEdge::new(from, to, input)
         };
-        // In the order of a plan; the report has them sorted, and one that is not planned.
+        // In the order of a plan; the report has them sorted, with one that is not planned.
         let edges =
             vec![planned("z", "join", 0, 10), planned("a", "join", 1, 20), planned("a", "join", 0, 30)];
         let way = Way { spec: spec.clone(), dollars_per_byte: 0.0, edges };

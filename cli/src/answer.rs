@@ -1,8 +1,8 @@
-//! What the command prints on stdout: all of it goes through here.
+//! Standard output of the command: all of it passes through here.
 //!
-//! A reader that went away (`| head`) wants no more, which is no failure: the rest is thrown away, and the exit code is
-//! what it would have been. Anything else that keeps stdout from being written (a full disk) is told at the end, once,
-//! whatever the verb; meanwhile the verb does the rest of its work.
+//! A reader that has gone (`| head`) is no failure: the rest is dropped, and the exit code stays as it would have been. Any
+//! other error of stdout (a full disk) is reported at the end, once, for any verb; meanwhile the verb does the rest of its
+//! work.
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use crate::visible::Pieces;
@@ -11,10 +11,10 @@ use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-/// Why stdout takes no more.
+/// First error of stdout.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Where answers go, with [control characters made visible](crate::visible). Writing never fails: see the module.
+/// Writer of answers, with [control characters made visible](crate::visible). Writing never fails: see the module.
 pub(crate) struct Answer {
     out: StdoutLock<'static>,
     pieces: Pieces,
@@ -25,7 +25,7 @@ pub(crate) fn out() -> Answer {
     Answer { out: io::stdout().lock(), pieces: Pieces::default() }
 }
 
-/// Whether anybody reads what is written: a verb that goes on for long ends when nobody does, also while it has nothing to write.
+/// Whether the output still has a reader: a long-running verb ends without one, also while it has nothing to write.
 pub(crate) fn is_read() -> bool {
     FAILURE.get().is_none() && !has_no_reader(&io::stdout())
 }
@@ -48,22 +48,22 @@ impl Answer {
 }
 
 impl Answer {
-    /// Writes what moves the cursor of a terminal.
+    /// Writes a control sequence for a terminal.
     pub(crate) fn control(&mut self, sequence: &str) {
         self.keep(|out| out.write_all(sequence.as_bytes()));
     }
 
-    /// The same place for bytes of a file: as they are, unless a terminal shows them.
+    /// Returns a writer for bytes of a file: unchanged, unless a terminal shows them.
     pub(crate) fn bytes(&mut self) -> Bytes<'_> {
         let is_shown = self.out.is_terminal();
         Bytes { answer: self, is_shown }
     }
 }
 
-/// Where bytes of files go.
+/// Writer of bytes of files.
 pub(crate) struct Bytes<'a> {
     answer: &'a mut Answer,
-    /// By a terminal.
+    /// Whether a terminal shows them.
     is_shown: bool,
 }
 
@@ -94,7 +94,7 @@ impl Write for Answer {
     }
 }
 
-/// Writes what is left and gives the exit code of a command that would end with `exit`.
+/// Writes the rest and returns the exit code of a command that would end with `exit`.
 pub(crate) fn end(exit: Exit, terminal: &Terminal) -> Exit {
     out().keep(Write::flush);
     verdict(exit, FAILURE.get(), terminal)

@@ -17,7 +17,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_deploy_operate::{Cause, Control, OperateError, Site};
 
-/// The verbs of `tidemill deployment`.
+/// Executes the verbs of `tidemill deployment`.
 pub(crate) fn deployment(verb: &DeploymentVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
     match verb {
         DeploymentVerb::Up(arguments) => up(arguments, terminal),
@@ -28,14 +28,14 @@ pub(crate) fn deployment(verb: &DeploymentVerb, terminal: &Terminal) -> anyhow::
     }
 }
 
-/// Changes a deployment as [`operate`] does, while nobody else changes it from the same folder.
+/// Changes a deployment as [`operate`] does, exclusively for this folder.
 fn change<T>(
     directory: &Path,
     terminal: &Terminal,
     left: &str,
     act: impl FnOnce(&Site, Control<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<Result<T, Exit>> {
-    // Of a folder that cannot be opened, loading it says more. The lock goes with the process, whatever ends it.
+    // If the folder cannot be opened, loading it gives the better error. The lock ends with the process in any case.
     let lock = std::fs::File::open(directory).ok();
     if lock.as_ref().is_some_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock))) {
         let text = format!(
@@ -49,7 +49,7 @@ fn change<T>(
     operate(directory, terminal, left, act)
 }
 
-/// Does something with a deployment that may be interrupted; `left` says what then is left.
+/// Operates on a deployment with interrupts; `left` describes the state after one.
 fn operate<T>(
     directory: &Path,
     terminal: &Terminal,
@@ -78,7 +78,7 @@ fn operate<T>(
     }
 }
 
-/// What is in the way, as a failure of a command.
+/// Converts problems to a failure of a command.
 fn failure(error: &OperateError) -> Failure {
     match error {
         OperateError::Causes(causes) => failure_of(causes),

@@ -1,7 +1,7 @@
-//! `tidemill doctor`: looks at this machine, or at a cluster, and says how to fix what is missing.
+//! `tidemill doctor`: checks this machine, or a cluster, and gives advice about missing parts.
 //!
-//! Only what a run of this version really uses is a problem. What makes it slower, or serves one purpose only, is a
-//! note that says which.
+//! Only parts that every run of this version needs are problems. A part that affects speed, or serves one purpose only, is
+//! a note that says which.
 mod cluster;
 mod folding;
 mod limits;
@@ -22,25 +22,25 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_inference::backend::library::cache_folder;
 
-/// How a thing is.
+/// State of a checked part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// As it should be.
+    /// Correct.
     Ok,
-    /// Something works less well, or one purpose lacks something.
+    /// A restriction, or a missing part for one purpose.
     Note,
     /// Runs fail or are wrong.
     Problem,
 }
 
-/// What was found about one thing.
+/// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 struct Finding {
     state: State,
     name: Cow<'static, str>,
     detail: String,
-    /// A command, or what to do in words.
+    /// A command, or advice in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -64,7 +64,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything and reports.
+/// Checks everything and reports.
 pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let mut failed = None;
     if arguments.fix {
@@ -131,10 +131,10 @@ fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
     Ok(())
 }
 
-/// The script that also `make setup` runs; it checks the digest and changes nothing if the library is there.
+/// The script that also `make setup` runs; it checks the digest and changes nothing if the library exists.
 const FETCH: &str = include_str!("../../scripts/fetch-library.sh");
 
-/// Puts a library into the user's cache, where every project finds it; `without` says what is lost if that fails.
+/// Installs a library into the user's cache, where every project finds it; `without` describes the loss if that fails.
 fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Failure> {
     let failed = |text: String| {
         Failure::new(Kind::Unavailable, format!("{library} was not installed: {text}")).with_help(without)
@@ -149,7 +149,7 @@ fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Fail
         .spawn()
         .map_err(|error| failed(format!("bash cannot be started: {error}")))?;
     if let Some(mut script) = child.stdin.take() {
-        // A script that ends early closes the pipe; its words say why.
+        // A script that ends early closes the pipe; its output has the reason.
         let _ = script.write_all(FETCH.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;

@@ -7,8 +7,8 @@ use crate::outline::{Node, Outline, Role};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// A tree from each source; what several lead to is drawn out once, where it is met last, so that everything
-/// before it stands above.
+/// Returns a tree from each source. A node with several predecessors is drawn once, at its last occurrence, so that
+/// everything before it is above.
 pub(crate) fn ascii(outline: &Outline) -> String {
     let mut text = format!("{}\n", outline.name);
     let mut tree = Tree { outline, met: HashSet::new() };
@@ -55,8 +55,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Mermaid, left to right. Boxes are numbered: some ids mean something to Mermaid, such as `end`, and without the characters
-/// that it does not take two of them may be the same.
+/// Mermaid, left to right. Boxes are numbered: some ids are keywords of Mermaid, such as `end`, and without invalid
+/// characters two of them may be equal.
 pub(crate) fn mermaid(outline: &Outline) -> String {
     let mut text = String::from("flowchart LR\n");
     let number = |id: &str| outline.nodes.iter().position(|node| node.id == id);

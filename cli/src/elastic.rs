@@ -2,10 +2,10 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | who has the limits follow? | [`attach`] |
-//! | which containers are there now? | [`finding`] |
-//! | what is told? | [`telling`] |
-//! | who puts back what an agent left that was killed? | [`guarding`] |
+//! | the loop that moves the limits | [`attach`] |
+//! | the present containers | [`finding`] |
+//! | the output | [`telling`] |
+//! | restoring the limits of a killed agent | [`guarding`] |
 mod attach;
 mod finding;
 mod guarding;
@@ -21,7 +21,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_elastic::record::{Record, RecordError, Records};
 
-/// Does what the verb says.
+/// Executes the verb.
 pub(crate) fn elastic(verb: &ElasticVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
     match verb {
         ElasticVerb::Attach(arguments) => attach::attach(arguments, terminal),
@@ -77,7 +77,7 @@ fn show(arguments: &ElasticShowArguments, terminal: &Terminal) -> anyhow::Result
     Ok(if is_well { Exit::Success } else { Exit::No })
 }
 
-/// What to say where nothing of this name is attached, with what is.
+/// Returns the message if nothing of this name is attached, with the existing names.
 fn missing(name: &str, records: &[Record]) -> Option<String> {
     if records.iter().any(|record| record.name == name) {
         return None;
@@ -116,7 +116,7 @@ fn restore(arguments: &ElasticRestoreArguments, terminal: &Terminal) -> anyhow::
     Ok(if is_well { Exit::Success } else { Exit::Unavailable })
 }
 
-/// Begins a record, and says what was put back.
+/// Starts a record, and reports restored limits.
 fn begin(records: &Records, name: &str, terminal: &Terminal) -> anyhow::Result<Record> {
     let (record, left) = records.begin(name).map_err(|error| match error {
         RecordError::Taken { .. } => unavailable(&error).with_help("end it first: Ctrl-C, or SIGTERM"),

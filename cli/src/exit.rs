@@ -1,12 +1,12 @@
-//! Exit codes, and how errors are told: a [`Failure`] has a code by its kind, [`Diagnostics`] are configuration errors,
-//! broken pipes are none, and others are defects.
+//! Exit codes, and error messages: a [`Failure`] has a code by its kind, [`Diagnostics`] are configuration errors, broken
+//! pipes are none, and others are defects.
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::io::Write;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_spec::diagnostic::Diagnostics;
 
-/// How the command ends.
+/// Result of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All is well.
@@ -15,22 +15,22 @@ pub(crate) enum Exit {
     No,
     /// Wrong arguments.
     Usage,
-    /// What is read is not what was written: a state, a source or an output was damaged or replaced.
+    /// Data differs from what was written: a state, a source or an output was damaged or replaced.
     Data,
-    /// What was named is not there: a state, a checkpoint, a run.
+    /// A named object is missing: a state, a checkpoint, a run.
     Missing,
-    /// Something outside is in the way: a port in use.
+    /// An external obstacle: a port in use.
     Unavailable,
     /// A defect, or the panic of an operator.
     Bug,
-    /// A file does not say what it should.
+    /// A file has invalid content.
     Configuration,
     /// Ctrl-C.
     Interrupted,
 }
 
 impl Exit {
-    /// The number that the shell sees.
+    /// Returns the number for the shell.
     pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Success => 0,
@@ -60,7 +60,7 @@ impl From<Kind> for Exit {
     }
 }
 
-/// Whether somebody closed stdout, who read enough.
+/// Whether the reader of stdout has closed it.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let pipe = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<std::io::Error>();
@@ -69,8 +69,8 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(pipe)
 }
 
-/// Writes what went wrong as JSON, for verbs whose answer would be JSON: `findings`, each as `validate` gives them. Those that
-/// are about no file have no code and no place.
+/// Writes an error as JSON, for verbs with JSON answers: `findings` as in `validate`. Those without a file have no code and
+/// no position.
 pub(crate) fn write_json(error: &anyhow::Error, out: &mut dyn Write) {
     if is_closed_pipe(error) {
         return;
@@ -83,7 +83,7 @@ pub(crate) fn write_json(error: &anyhow::Error, out: &mut dyn Write) {
         },
         (None, None) => json!([nowhere(&format!("{error:#}"), None)]),
     };
-    // Nobody can be told that stdout is gone; the text on stderr follows.
+    // An error of stdout has no receiver; the text on stderr follows.
     let _ = writeln!(out, "{:#}", json!({"version": 1, "ok": false, "findings": findings}));
 }
 
@@ -94,7 +94,7 @@ fn nowhere(message: &str, help: Option<&str>) -> Value {
     })
 }
 
-/// Says on stderr what went wrong and gives the exit code.
+/// Prints an error to stderr and returns the exit code.
 pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
     if is_closed_pipe(error) {
         return Exit::Success;

@@ -1,4 +1,4 @@
-//! `tidemill explain`: why a plan is as it is.
+//! `tidemill explain`: the reasons for a plan.
 mod given;
 
 use crate::arguments::{ExplainArguments, OutputForm};
@@ -34,21 +34,21 @@ use tidemill_spec::units::Percentile;
 /// Percentiles under which the problem is planned again.
 const PERCENTILES: [f64; 2] = [50.0, 90.0];
 
-/// Before the lines of a part.
+/// Indentation of a section's lines.
 const INDENT: &str = "  ";
 
-/// Everything that is told.
+/// Content of the explanation.
 struct Story<'a> {
     case: &'a Case,
     assembly: &'a Assembly,
     best: &'a Outcome,
     given: Option<&'a Given>,
     explanation: &'a Explanation,
-    /// Where there is no best plan: what makes one possible.
+    /// If there is no best plan: the changes that make one possible.
     give_way: Option<&'a GiveWay>,
     /// Figures that are weak, of the given plan, else of the best.
     weak: Vec<WeakFigure>,
-    /// Cost of the best plan by percentile; none: no plan, or figures are missing.
+    /// Cost of the best plan by percentile; `None`: no plan, or figures are missing.
     percentiles: Vec<(f64, Option<f64>)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             if found.has_errors() {
                 return Err(found.into());
             }
-            // With the checkpoints that the plan has, not those that one made now would have.
+            // With the checkpoints of the plan, not those of a new one.
             let options =
                 Options { checkpoint_every: Some(file.plan.checkpoint_every), ..case.options.clone() };
             let own = assemble(&case.inputs(), &options)?;
@@ -75,7 +75,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
                 Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
                     .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
             })?;
-            // A plan does not say what waits it allows: those that its workers keep count.
+            // A plan does not say which waits it allows: those that its workers keep count.
             let solution = with_least_waits(&own.problem, &solution);
             let planned = Planned::new(&case, &own, &solution)?;
             let mut violations = violations(&own.problem, &planned);
@@ -118,7 +118,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some()))
 }
 
-/// Gives the plan of a search, or a known plan that keeps the levels and costs less. A search may miss the known plan.
+/// Returns the plan of a search, or a known plan that meets the levels and costs less, which a search may miss.
 fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64) -> Outcome {
     let Some(solution) = known else { return best };
     let Ok(total) = cost(problem, solution).map(|cost| cost.total()) else { return best };
@@ -137,7 +137,7 @@ fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64
     Outcome { status, solution: Some(solution.clone()), cost, bound, gap, ..best }
 }
 
-/// The answer about the given plan, where there is one: it may keep the levels although no best one was found in the time.
+/// Returns the verdict on the given plan, if there is one: it may meet the levels although no best one was found in time.
 fn verdict(given_is_broken: Option<bool>, has_best: bool) -> Exit {
     match given_is_broken.unwrap_or(!has_best) {
         true => Exit::No,
@@ -145,7 +145,7 @@ fn verdict(given_is_broken: Option<bool>, has_best: bool) -> Exit {
     }
 }
 
-/// What a search without a plan says: that there is none only where that is proven.
+/// The message of a search without a plan: it denies the existence of one only if that is proven.
 fn nothing_found(status: Status, is_proven: bool) -> &'static str {
     match (is_proven, status) {
         (true, _) => "no plan keeps all service levels",
@@ -154,7 +154,7 @@ fn nothing_found(status: Status, is_proven: bool) -> &'static str {
     }
 }
 
-/// Whether two plans with the same variants share the work out alike.
+/// Whether two plans with equal variants share the work alike.
 fn is_same(a: &Solution, b: &Solution) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
     let hosts_alike = |(a, b): (&Hosting, &Hosting)| {
@@ -279,13 +279,13 @@ impl Story<'_> {
         }
     }
 
-    /// What is other in a plan than in the best: variants, else numbers of workers.
+    /// Differences of a plan from the best: variants, else numbers of workers.
     fn changed(&self, after: Option<&Solution>) -> String {
         let (Some(before), Some(after)) = (&self.best.solution, after) else { return String::new() };
         self.between(before, after)
     }
 
-    /// What is other in the second of two plans: variants, and numbers of workers.
+    /// Differences of the second of two plans: variants, and numbers of workers.
     fn between(&self, before: &Solution, after: &Solution) -> String {
         let problem = self.problem();
         let mut all = Vec::new();
@@ -311,7 +311,7 @@ impl Story<'_> {
         if all.is_empty() { "shares only".to_owned() } else { all.join(", ") }
     }
 
-    /// By how many points a plan is less accurate than the best, where it is.
+    /// Points by which a plan is less accurate than the best, if it is.
     fn less_accurate(&self, than_best: &Solution) -> Option<f64> {
         let accuracy = |solution: &Solution| self.problem().accuracy_of(&solution.variants);
         let points = accuracy(self.best.solution.as_ref()?)? - accuracy(than_best)?;
@@ -328,7 +328,7 @@ impl Story<'_> {
     fn reason(&self, rejected: &Rejected) -> String {
         let problem = self.problem();
         match rejected.reason {
-            // Other models were tried with waits that the search for the plan did not come to.
+            // Other models were tried with waits that the search for the plan did not reach.
             Reason::Dearer(more) if more < -5e-5 => {
                 format!("{} less: found here, and not by the search for a plan", dollars(-more))
             }
@@ -346,7 +346,7 @@ impl Story<'_> {
                 let limit_seconds =
                     problem.limits.latency.iter().map(|limit| limit.seconds).fold(f64::INFINITY, f64::min);
                 let (idle, limit) = (milliseconds(seconds * 1e3), milliseconds(limit_seconds * 1e3));
-                // Without waiting it would keep the limit: then it is the waiting that breaks it.
+                // Without waiting it would meet the limit: then waiting violates it.
                 match seconds < limit_seconds {
                     true => format!("latency {idle} with idle workers, with waiting not below {limit}"),
                     false => format!("latency {idle} with idle workers, limit {limit}"),

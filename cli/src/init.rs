@@ -1,4 +1,4 @@
-//! `tidemill init`: starts a project that runs as it is.
+//! `tidemill init`: creates a project that runs unchanged.
 use crate::arguments::{InitArguments, OutputForm};
 use crate::exit::Exit;
 use crate::manual::unwritable_folder;
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 
-/// Writes the files of a template; nothing that is there is touched.
+/// Writes the files of a template; existing files are left alone.
 pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     let directory = &arguments.directory;
     let mut files = templates::files(arguments.template);
@@ -40,7 +40,7 @@ pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// What has been made so far, so that a failure leaves nothing half.
+/// Created files so far, so that a failure leaves nothing half done.
 #[derive(Debug, Default)]
 struct Made {
     files: Vec<PathBuf>,
@@ -53,7 +53,7 @@ impl Made {
         if let Some(folder) = path.parent() {
             self.folder(folder)?;
         }
-        // `create_new`: what somebody else made in the meantime is not replaced either.
+        // `create_new`: a file created meanwhile by another process is not replaced either.
         let mut out = OpenOptions::new().write(true).create_new(true).open(&path)?;
         self.files.push(path);
         out.write_all(&file.content)
@@ -74,7 +74,7 @@ impl Made {
         Ok(())
     }
 
-    /// Best effort: the failure itself is what has to be told.
+    /// Best effort: the caller needs the failure itself.
     fn undo(&self) {
         for file in &self.files {
             let _ = std::fs::remove_file(file);
@@ -120,7 +120,7 @@ fn tell(arguments: &InitArguments, files: &[ProjectFile]) -> io::Result<()> {
     out.flush()
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./+@%:,".contains(c);
     match text.chars().all(plain) && !text.is_empty() {

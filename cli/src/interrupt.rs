@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and a closed terminal: the first ends the run in order, the second leaves at once.
+//! Ctrl-C, SIGTERM and a closed terminal: the first ends the run in order, the second exits at once.
 use crate::exit::Exit;
 use crate::leave;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_engine::Stopper;
 
-/// Whether somebody wants the run to end.
+/// Whether the run should end.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     wanted: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ impl Interrupt {
     pub(crate) fn listen() -> std::io::Result<Self> {
         let interrupt = Self::default();
         let mut wanted = vec![SIGINT, SIGTERM];
-        // The terminal was closed; `nohup` has it ignored.
+        // The terminal was closed; `nohup` ignores this.
         if !is_ignored(SIGHUP) {
             wanted.push(SIGHUP);
         }
@@ -43,23 +43,23 @@ impl Interrupt {
         match run.as_ref() {
             Some(run) if first => run.abort(),
             None if first && self.patient.load(Ordering::Acquire) => {}
-            // Nothing has begun, or somebody is in a hurry.
+            // Nothing has started, or this is the second signal.
             _ => leave(Exit::Interrupted),
         }
     }
 
-    /// From now on there is a run to end in order.
+    /// Sets a run to end in order.
     pub(crate) fn ends(&self, run: Stopper) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
     }
 
-    /// The run has ended: a signal leaves at once, whatever is still being told.
+    /// Marks the end of the run: a signal exits at once, even during the final output.
     pub(crate) fn is_over(&self) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.patient.store(false, Ordering::Release);
     }
 
-    /// From now on there is something that looks at [`Interrupt::is_wanted`] often and ends in order.
+    /// Marks that [`Interrupt::is_wanted`] is polled from now on, with an orderly end.
     pub(crate) fn is_watched(&self) {
         self.patient.store(true, Ordering::Release);
     }
@@ -70,7 +70,7 @@ impl Interrupt {
     }
 }
 
-/// Whether whoever started this process had it ignore a signal, as far as the system tells.
+/// Whether the parent process made this one ignore a signal, as far as the system reports it.
 fn is_ignored(signal: i32) -> bool {
     let ignored = tidemill_machine::Process::this().status().ignored_signals();
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)

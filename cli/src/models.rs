@@ -1,4 +1,4 @@
-//! `tidemill models`: list, fetch, check, look into.
+//! `tidemill models`: list, fetch, verify, inspect.
 use crate::arguments::{ModelsVerb, OutputForm};
 use crate::exit::Exit;
 use crate::fetch::fetch;
@@ -21,7 +21,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::yaml;
 
-/// Does one of the verbs.
+/// Executes one of the verbs.
 pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
     match verb {
         ModelsVerb::Ls { folder, output } => list(folder, *output, terminal),
@@ -32,15 +32,15 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
     }
 }
 
-/// What to do where there are no manifests to list or check.
+/// Advice if there are no manifests to list or check.
 const FOLDERS: &str = "models are listed by their manifests (YAML), of `models` in the current folder unless another folder \
                        is named, such as `tidemill models ls my-project/models`; `tidemill init pictures --template vqa` \
                        starts a project with two models";
 
-/// A manifest file, and what is in it.
+/// A manifest file, and its content.
 type Found = (PathBuf, Result<Manifest, Diagnostics>);
 
-/// Manifests in a folder and the folders in it, by path; other YAML files are left out.
+/// Returns manifests in a folder and its subfolders, by path; other YAML files are left out.
 fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -51,7 +51,7 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
         })?;
         for entry in entries.flatten() {
             let path = entry.path();
-            // Links are not followed: a circle would never end.
+            // Links are not followed: a cycle would never end.
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_folder {
                 folders.push(path);
@@ -136,14 +136,14 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
     Ok(if wrong.is_empty() { Exit::Success } else { Exit::Configuration })
 }
 
-/// A model of a folder that was not fetched or exported; that is nothing wrong.
+/// A model in a folder that was not fetched or exported, which is no error.
 fn is_absent(file: &Path) -> Option<Manifest> {
     let manifest = Manifest::load(file).ok()?;
     (location::command(&manifest).is_some() && location::bytes(&manifest, file).is_none()).then_some(manifest)
 }
 
 fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
-    // Of a folder, models that were not fetched are passed over; who names one wants it checked.
+    // Models of a folder that were not fetched are skipped; one named explicitly is checked.
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
     for path in paths {
         let is_folder = path.is_dir();
@@ -169,7 +169,7 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
         match verify(&file, &file.with_file_name("")) {
             Ok(report) => {
                 let runs = report.is_usable();
-                // Read before, or there would be no report.
+                // Parsed before, or there would be no report.
                 let blanks = load_manifest(&file).map(|manifest| manifest.blanks()).unwrap_or_default();
                 let usable = runs && blanks.is_empty();
                 all_usable &= usable;
@@ -201,7 +201,7 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                 };
                 let (absent, failed): (Vec<_>, Vec<_>) =
                     report.backends.into_iter().filter_map(|backend| backend.result.err()).partition(absent);
-                // A backend that is not there says nothing about the model, unless there is no other.
+                // A missing backend proves nothing about the model, unless there is no other.
                 if !runs {
                     reasons.append(ModelError::collect(if failed.is_empty() { absent } else { failed }));
                 }

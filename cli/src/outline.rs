@@ -2,7 +2,7 @@
 use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge};
 use tidemill_spec::workflow::{Input, Workflow};
 
-/// What a box stands for.
+/// Role of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Source,
@@ -15,9 +15,9 @@ pub(crate) enum Role {
 pub(crate) struct Node {
     pub(crate) id: String,
     pub(crate) role: Role,
-    /// What it is, in a few words.
+    /// Short description.
     pub(crate) text: String,
-    /// The worker it is on; none in a workflow.
+    /// The worker it is on; `None` in a workflow.
     pub(crate) worker: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 pub(crate) struct Arrow {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Port, where the receiver has several, freshness and carrier, where they are named.
+    /// Port if the receiver has several, freshness and carrier if they are named.
     pub(crate) text: String,
 }
 
@@ -87,13 +87,13 @@ fn freshness(freshness: Option<Freshness>) -> Option<&'static str> {
     })
 }
 
-/// The name of a manifest without folder and ending.
+/// The name of a manifest without folder and extension.
 pub(crate) fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.strip_suffix(".yaml").or(file.strip_suffix(".yml")).unwrap_or(file)
 }
 
-/// `0.0412 $/h`: what the traffic of an edge costs.
+/// Formats the price of an edge's traffic: `0.0412 $/h`.
 fn traffic_price(edge: &PlanEdge) -> Option<String> {
     let cost = edge.rate?.0 * edge.bytes_per_record?.0 as f64 * 3600.0 * edge.price?.0;
     Some(format!("{cost:.4} $/h"))

@@ -1,4 +1,4 @@
-//! `tidemill plan`: the cheapest way to keep the service levels.
+//! `tidemill plan`: the cheapest plan that meets the service levels.
 pub(crate) mod diff;
 mod document;
 mod expected;
@@ -31,17 +31,17 @@ use tidemill_optimizer::solution::{Outcome, Status};
 use tidemill_spec::plan::{LatencyBasis, Plan};
 use tidemill_spec::profile::How;
 
-/// A time that a plan rests on and that nobody has measured.
+/// A predicted time behind a plan.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct PredictedTime {
     /// Operator id.
     pub(crate) operator: String,
-    /// Model, where it has one.
+    /// Model, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) variant: Option<String>,
     /// Type of worker.
     pub(crate) worker_type: String,
-    /// Nine in ten are within this factor, where that is known.
+    /// Factor that covers nine in ten, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) within: Option<f64>,
 }
@@ -67,48 +67,48 @@ pub(crate) fn predicted_times(case: &Case, plan: &Plan) -> Vec<PredictedTime> {
     all
 }
 
-/// What is printed.
+/// Content of the answer.
 pub(crate) struct Answer<'a> {
     pub(crate) case: &'a Case,
     pub(crate) assembly: &'a Assembly,
     pub(crate) outcome: &'a Outcome,
     pub(crate) planned: Option<&'a Planned>,
-    /// What it would do.
+    /// Its expected behaviour.
     pub(crate) expectation: Option<&'a Expectation>,
-    /// Without a plan: what would have to give way; none if nobody looked.
+    /// Without a plan: the necessary relaxations; `None` if they were not searched.
     pub(crate) give_way: Option<&'a GiveWay>,
-    /// Where plans were simulated to find one: how many.
+    /// Number of simulated plans, if plans were simulated to find one.
     pub(crate) search: Option<Simulated>,
 }
 
-/// How a plan was found, or not, of which a simulation expects that it keeps the level on latency.
+/// Result of the search for a plan that meets the latency level by a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Simulated {
     /// Different plans that were simulated.
     pub(crate) plans: usize,
-    /// Without a plan: which came nearest to the level.
+    /// Without a plan: the one closest to the level.
     pub(crate) nearest: Option<Nearest>,
 }
 
 impl Answer<'_> {
-    /// The obstacle to every plan, where none was found.
+    /// The obstacle to every plan, if none was found.
     fn obstacle(&self) -> Option<Obstacle> {
         self.planned.is_none().then(|| obstacle(&self.outcome.planner, &self.assembly.problem)).flatten()
     }
 
-    /// By what the plan keeps the level on latency.
+    /// The basis on which the plan meets the latency level.
     fn basis(&self) -> LatencyBasis {
         let predicted = self.planned.and_then(|planned| planned.plan.predicted.as_ref());
         predicted.map(|predicted| predicted.latency_basis).unwrap_or_default()
     }
 
-    /// What the simulation denies of what the plan guarantees.
+    /// Guarantees of the plan that the simulation contradicts.
     fn denied(&self) -> &[Contradiction] {
         self.expectation.map(Expectation::contradictions).unwrap_or_default()
     }
 }
 
-/// Plans.
+/// Executes the verb.
 pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     match &arguments.verb {
         Some(PlanVerb::Diff { old, new, output }) => return diff::diff(old, new, *output),
@@ -195,7 +195,7 @@ pub(crate) fn status_word(status: Status) -> &'static str {
     }
 }
 
-/// What solved the programs of a planner.
+/// The solver of a planner's programs.
 pub(crate) fn engine(outcome: &Outcome) -> Option<&'static str> {
     (outcome.planner == "exact").then_some(if outcome.has_asked_highs { "HiGHS" } else { "microlp" })
 }

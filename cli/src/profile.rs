@@ -1,4 +1,4 @@
-//! `tidemill profile`: measure a workflow's operators, and look at what was measured.
+//! `tidemill profile`: measures a workflow's operators, and shows the results.
 mod difference;
 mod fit;
 mod measure;
@@ -18,10 +18,10 @@ use tidemill_app::preparation::registry;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::profile::{Note, Profile};
 
-/// What the hidden verb is called with which a measuring process is started.
+/// Name of the hidden verb of a measuring process.
 pub(crate) const WORKER: &str = "profile-worker";
 
-/// Does what is asked.
+/// Executes the verb.
 pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     match &arguments.verb {
         None => measure::measure(arguments, terminal),
@@ -45,7 +45,7 @@ pub(crate) fn worker() -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A profile, or that of a folder.
+/// Reads a profile, or that of a folder.
 fn read(path: &Path) -> Result<Profile, Diagnostics> {
     Profile::load(profile_in(path))
 }

@@ -1,4 +1,4 @@
-//! How far a run is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
+//! Progress of a run on stderr: a line that is redrawn on a terminal, else a line every few seconds.
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::{Arc, OnceLock};
@@ -10,27 +10,27 @@ use tidemill_engine::{Program, Progress};
 /// Seconds between plain lines.
 const PLAIN_EVERY: f64 = 5.0;
 
-/// Shows how far a run is.
+/// Shows the progress of a run.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     terminal: Terminal,
     expected: Arc<OnceLock<Expected>>,
     next_plain: f64,
-    /// Records in at the last change, and when that was.
+    /// Records in at the last change, and its time.
     moved: (u64, f64),
 }
 
-/// When the run will end, as far as that is known.
+/// Expected end of a run, as far as known.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Expected {
-    /// Records that the sources will give.
+    /// Expected number of records of the sources.
     records: Option<u64>,
     /// Seconds after which they end.
     seconds: Option<f64>,
 }
 
 impl Expected {
-    /// What sources and options say.
+    /// Computes it from sources and options.
     fn of(program: &Program, records: Option<u64>, duration: Option<Duration>) -> Self {
         let lengths = program.sources.values().map(|source| {
             // A stream can be read only once, by the run.
@@ -44,7 +44,7 @@ impl Expected {
         Self { records: lengths.sum(), seconds: duration.map(|duration| duration.as_secs_f64()) }
     }
 
-    /// The same once it is known: sources are opened for that, on a thread of its own, since that may take long.
+    /// Computes it on a separate thread: sources are opened for that, which may take long.
     pub(crate) fn later(
         program: &Program,
         records: Option<u64>,
@@ -52,7 +52,7 @@ impl Expected {
     ) -> Arc<OnceLock<Self>> {
         let expected = Arc::new(OnceLock::new());
         let (known, program) = (Arc::clone(&expected), program.clone());
-        // Without the thread nothing is expected.
+        // Without the thread there is no expectation.
         let _ = std::thread::Builder::new()
             .name("expected".into())
             .spawn(move || known.set(Self::of(&program, records, duration)));
@@ -61,7 +61,7 @@ impl Expected {
 
     /// Seconds until the end.
     fn left(&self, progress: &Progress) -> Option<f64> {
-        // Once all are read, how long the last ones take is not known.
+        // The time for the last records is unknown once all are read.
         let going = |records: &u64| (1..*records).contains(&progress.emitted);
         let by_records = self.records.filter(going).map(|records| {
             let rest = records.saturating_sub(progress.emitted) as f64;
@@ -106,7 +106,7 @@ impl ProgressLine {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -126,7 +126,7 @@ impl ProgressLine {
             text.push_str(&format!(", {} dead letters", grouped(progress.dead_letters)));
         }
         text.push_str(&format!(", {}", seconds(progress.seconds)));
-        // Where nothing moves there is nothing to reckon with.
+        // Without progress there is no estimate.
         let stands = progress.seconds - self.moved.1 > PLAIN_EVERY;
         if let Some(left) = expected.left(progress).filter(|_| !stands) {
             text.push_str(&format!(", about {} left", seconds(left)));

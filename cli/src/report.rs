@@ -1,4 +1,4 @@
-//! What a run did, for people and for programs.
+//! The report of a run, for people and for programs.
 mod curves;
 mod kept;
 mod objects;
@@ -25,11 +25,11 @@ use tidemill_app::slo::{Verdict, is_short, measures_text, sink_accuracy_text, si
 use tidemill_app::tally::Left;
 use tidemill_engine::{Guarantee, LatencySummary, LetterSample, Program, RunReport, SinkReport, StageReport};
 
-/// Everything that is reported of a run.
+/// Content of the report.
 pub(crate) struct RunDocument<'a> {
     /// Name of the workflow.
     pub(crate) workflow: &'a str,
-    /// What ran.
+    /// The program.
     pub(crate) program: &'a Program,
     /// Ended by a signal.
     pub(crate) interrupted: bool,
@@ -37,20 +37,20 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) report: &'a RunReport,
     /// Service levels.
     pub(crate) slo: &'a [Verdict],
-    /// Seconds of processor time of this whole process since the run began.
+    /// Seconds of processor time of this whole process since the run started.
     pub(crate) processor_seconds: f64,
-    /// The workers of the plan have processes of their own.
+    /// Whether the workers of the plan have processes of their own.
     pub(crate) has_processes: bool,
-    /// The dead letters beside what was allowed.
+    /// The dead letters compared with the limit.
     pub(crate) letters: Option<LetterVerdict>,
-    /// What was emulated.
+    /// The emulation, if any.
     pub(crate) emulation: Option<&'a Account<'a>>,
-    /// What is in the state, where the run keeps one.
+    /// Content of the state, if the run keeps one.
     pub(crate) left: Option<&'a Left>,
 }
 
 impl RunDocument<'_> {
-    /// Seconds of processor time of all processes; of those of the workers, what their threads told.
+    /// Seconds of processor time of all processes; for those of the workers, as reported by their threads.
     fn all_processor_seconds(&self) -> f64 {
         match self.has_processes {
             true => self.processor_seconds + processor::told(self.report),
@@ -63,10 +63,10 @@ impl RunDocument<'_> {
         self.emulation.map_or(1.0, Account::factor)
     }
 
-    /// As one JSON object and a line break.
+    /// Writes one JSON object and a line break.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut document = json!({
             "version": 1,
@@ -103,10 +103,10 @@ impl RunDocument<'_> {
         writeln!(out)
     }
 
-    /// As tables of at most 100 columns.
+    /// Writes tables of at most 100 columns.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(crate) fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let end = match (self.report.complete, self.interrupted, self.left) {
             (true, ..) if self.left.is_some_and(|left| left.stopped_at.is_some()) => "stopped at its limit",
@@ -222,13 +222,13 @@ impl RunDocument<'_> {
         Ok(())
     }
 
-    /// Whether a sink is judged row by row (false) or as a whole; none: it has no ground truth.
+    /// Whether a sink is judged row by row (false) or as a whole; `None` without ground truth.
     fn is_judged_whole(&self, sink: &SinkReport) -> Option<bool> {
         let truth = self.program.sinks.get(&sink.sink)?.ground_truth.as_ref()?;
         Some(truth.is_whole())
     }
 
-    /// Sinks without an accuracy although they have rows and a ground truth, and nothing more comes.
+    /// Sinks without an accuracy at the end although they have rows and a ground truth.
     fn not_judged(&self) -> impl Iterator<Item = String> {
         let has_rows = move |sink: &SinkReport| {
             let of_all = self.left.and_then(|left| left.all_processes.records_out.get(&sink.sink));
@@ -248,12 +248,12 @@ impl RunDocument<'_> {
         })
     }
 
-    /// Which figures count what was done again after a restart.
+    /// Figures that count repeated work after a restart.
     fn repeated(&self) -> Vec<String> {
         if self.report.restarts == 0 {
             return self.not_judged().collect();
         }
-        // Of tracks and texts, boxes and characters are judged, and not records.
+        // For tracks and texts, boxes and characters are judged, not records.
         let by_records = |sink: &SinkReport| self.is_judged_whole(sink) == Some(false);
         let judged = |sink: &&SinkReport| by_records(sink) && sink.scored + sink.without_truth > sink.records;
         let again = self.report.sinks.iter().filter(judged).map(|sink| {
@@ -264,7 +264,7 @@ impl RunDocument<'_> {
                 grouped(sink.records)
             )
         });
-        // It is by what the sources gave.
+        // It is based on the sources' records.
         let level = match self.slo.iter().any(|verdict| verdict.slo == "rate") {
             true => ", and so does the service level of the rate",
             false => "",
@@ -276,7 +276,7 @@ impl RunDocument<'_> {
         std::iter::once(all).chain(again).chain(self.not_judged()).collect()
     }
 
-    /// Who has answered while an edge was cut.
+    /// Writes which side has answered while an edge was cut.
     fn answers(&self, out: &mut dyn Write) -> io::Result<()> {
         for edge in &self.report.edges {
             let Some(answered) = edge.answered.filter(|answered| answered.here > 0) else { continue };
@@ -296,7 +296,7 @@ impl RunDocument<'_> {
         Ok(())
     }
 
-    /// How often the rows of each sink come.
+    /// Describes the guarantee of each sink.
     fn promises(&self) -> Vec<String> {
         promise_lines(self.report.sinks.iter().map(|sink| (sink.sink.as_str(), &sink.promise)))
     }
@@ -314,7 +314,7 @@ impl RunDocument<'_> {
         ]);
         for stage in &self.report.stages {
             let is_sink = self.report.sinks.iter().any(|sink| sink.sink == stage.operator);
-            // Of what was computed: records that were dropped before were in no batch.
+            // Of computed records: earlier dropped ones were in no batch.
             let mean = stage.compute.count as f64 / stage.batches.max(1) as f64;
             let some = |shown: bool, text: String| if shown { text } else { String::new() };
             table.row([
@@ -344,7 +344,7 @@ impl RunDocument<'_> {
             table.row([what.to_owned(), reason.to_owned(), at, grouped(records)]);
         };
         for stage in &self.report.stages {
-            // What a filter takes out is not lost; it shows in the stage's `in` and `out`.
+            // Filtered records are not lost; the stage's `in` and `out` show them.
             for (reason, records) in lost(&stage.drops) {
                 add("dropped", reason, stage.stage.clone(), records);
             }
@@ -390,7 +390,7 @@ impl RunDocument<'_> {
         Ok(())
     }
 
-    /// Sources that could not be kept up with; less than a tick is no lag.
+    /// Sources with backpressure; less than a tick is no lag.
     fn lagging(&self) -> impl Iterator<Item = &StageReport> {
         let tick = self.program.plan.tick.0 as f64 / 1e6;
         self.report.stages.iter().filter(move |stage| stage.schedule_lag_ms > tick.max(50.0))
@@ -431,23 +431,23 @@ fn lost(drops: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
     drops.iter().map(|(reason, records)| (reason.as_str(), *records)).filter(is_lost)
 }
 
-/// What is said of records that are no loss and yet did not come to a sink.
+/// Text for records that are no loss and yet did not reach a sink.
 const UNMATCHED: &str = "records without a partner, which are no loss (unmatched)";
 
-/// Records that had no partner in the data: where, and how many.
+/// Records without a partner in the data: stage and number.
 fn unmatched(report: &RunReport) -> impl Iterator<Item = (&str, u64)> {
     let counted = |stage: &StageReport| stage.drops.get("unmatched").copied().filter(|records| *records > 0);
     report.stages.iter().filter_map(move |stage| Some((stage.stage.as_str(), counted(stage)?)))
 }
 
-/// Records that went on and of which there is something to know: where, what, how many.
+/// Records emitted with a remark: stage, remark, number.
 fn notes(report: &RunReport) -> impl Iterator<Item = (&str, &str, u64)> {
     report.stages.iter().flat_map(|stage| {
         stage.notes.iter().map(move |(reason, records)| (stage.stage.as_str(), reason.as_str(), *records))
     })
 }
 
-/// What there is to know.
+/// Text of a remark.
 fn note_text(reason: &str) -> &str {
     match reason {
         "text_cut_off" => "texts that ended at their largest length, not by themselves (text_cut_off)",
@@ -480,8 +480,7 @@ fn one_line(text: &str, width: usize) -> String {
         None => line.to_owned(),
     }
 }
-/// The first column with a short value, so that the lost record can be found: ` (key 000012)`. Nothing where the
-/// detail names it.
+/// The first column with a short value, which identifies the lost record: ` (key 000012)`. Empty if the detail has it.
 fn which_record(letter: &LetterSample) -> String {
     let short = letter.values.iter().find_map(|(column, value)| match value {
         serde_json::Value::String(text) if text.len() <= 40 => Some((column, text.clone())),

@@ -1,4 +1,4 @@
-//! `tidemill schema`: what editors check files with.
+//! `tidemill schema`: JSON schemas for editors.
 use crate::arguments::{SchemaArguments, SchemaFile};
 use crate::exit::Exit;
 use schemars::Schema;
@@ -28,12 +28,12 @@ pub(crate) fn text(file: SchemaFile) -> String {
     })
 }
 
-/// All backends that this program has, each with what it is.
+/// All backends of this program, each with its description.
 fn backends() -> Vec<(&'static str, &'static str)> {
     registered().map(|backend| (backend.name, backend.summary)).collect()
 }
 
-/// The schema of workflows with the options of all kinds that this program has.
+/// The schema of workflows with the options of all kinds of this program.
 fn workflow() -> Schema {
     let kinds: Vec<(Section, &str, Schema)> = registry()
         .kinds()

@@ -1,4 +1,4 @@
-//! `tidemill simulate`: what a plan would do, over hours of its own time.
+//! `tidemill simulate`: simulates a plan over hours of its own time.
 mod document;
 mod files;
 mod progress;
@@ -25,9 +25,9 @@ use tidemill_spec::plan::{Plan, PlanFile};
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::LatencySlo;
 
-/// Seconds that are simulated where nobody says how long.
+/// Default simulated seconds.
 const DEFAULT_SECONDS: f64 = 600.0;
-/// Everything that is told.
+/// Content of the answer.
 struct Story<'a> {
     case: &'a Case,
     assembly: &'a Assembly,
@@ -40,11 +40,11 @@ struct Story<'a> {
     arrivals: &'a Arrivals,
     options: &'a Options,
     simulation: &'a Simulation,
-    /// What is less certain than it looks, a line each.
+    /// Doubts about the results, a line each.
     notes: Vec<String>,
 }
 
-/// Simulates.
+/// Executes the verb.
 pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let file = PlanFile::load(&arguments.plan)?;
     let mut case = files::case(arguments, &file.plan, terminal)?;
@@ -53,7 +53,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
         return Err(found.into());
     }
     case.options.checkpoint_every = Some(file.plan.checkpoint_every);
-    // Figures that only matter for latency are left out of a problem without a limit on it; the plan may need them.
+    // Figures needed only for latency are left out of a problem without a limit on it; the plan may need them.
     let has_limit = case.options.latency.is_some()
         || (case.workflow.slo.latency.is_some() && !case.options.without.contains(&Level::Latency));
     if !has_limit {
@@ -138,10 +138,10 @@ fn arrivals(arguments: &SimulateArguments, rate: f64) -> Result<Arrivals, Failur
     Ok(Arrivals { spacing, trace })
 }
 
-/// Reads a trace; `rate` is what the factor 1 stands for.
+/// Reads a trace; `rate` is that of the factor 1.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Mistakes in the file.
 pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
     let wrong = |why: String| Failure::new(Kind::Configuration, format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| {
@@ -150,7 +150,7 @@ pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
     Trace::parse(&text, rate).map_err(|error| wrong(error.to_string()))
 }
 
-/// What went wrong in a simulation, with an exit code.
+/// Converts an error of a simulation to a failure with an exit code.
 fn failed(error: SimulationError) -> Failure {
     match error {
         SimulationError::Time => {
@@ -160,7 +160,7 @@ fn failed(error: SimulationError) -> Failure {
     }
 }
 
-/// Operators whose rows change stages by their group, which no simulation follows, as a line each.
+/// Operators whose rows change stages by their group, which no simulation supports, a line each.
 fn exchanges(assembly: &Assembly, solution: &Solution) -> Vec<String> {
     let spread = check(&assembly.problem, solution).into_iter().filter_map(|violation| match violation {
         Violation::Spread { operator, .. } => Some(format!(
@@ -172,7 +172,7 @@ fn exchanges(assembly: &Assembly, solution: &Solution) -> Vec<String> {
     spread.collect()
 }
 
-/// Stages whose distribution of service times is not known, as a line each kind.
+/// Stages with unknown distributions of service times, a line per kind.
 fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<String> {
     let of = |knowledge: Knowledge| {
         let stages = times.knowledge().filter(|(_, known)| *known == knowledge);
@@ -210,8 +210,7 @@ fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<Str
 }
 
 impl Story<'_> {
-    /// Whether as many records come as are due.
-    /// None: it was too short to tell.
+    /// Whether the arrivals keep up with the due records. `None` if the simulation was too short.
     fn is_rate_kept(&self) -> Option<bool> {
         let told = !self.simulation.is_too_short();
         told.then(|| self.simulation.achieved() >= 1.0 - tidemill_app::slo::RATE_TOLERANCE)
@@ -223,7 +222,7 @@ impl Story<'_> {
         self.is_rate_kept() == Some(true) && limits.into_iter().all(|limit| limit.is_kept())
     }
 
-    /// Why it ended before its time, in words.
+    /// Reason why it ended early, in words.
     fn early_end(&self) -> Option<&'static str> {
         match self.simulation.ended {
             Ended::Complete => None,

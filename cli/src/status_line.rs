@@ -1,4 +1,4 @@
-//! How far long work is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
+//! Progress of long work on stderr: a line that is redrawn on a terminal, else a line every few seconds.
 use crate::terminal::Terminal;
 use crate::visible::visible;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,7 +8,7 @@ use tidemill_engine::clock::{Clock, WallClock};
 /// Seconds between plain lines.
 const PLAIN_EVERY: f64 = 5.0;
 
-/// Shows how far something is.
+/// Shows progress.
 pub(crate) struct StatusLine {
     bar: Option<ProgressBar>,
     terminal: Terminal,
@@ -29,7 +29,7 @@ impl StatusLine {
         Self { bar, terminal, clock: WallClock::default(), next_plain: PLAIN_EVERY }
     }
 
-    /// Shows the newest state; `text` is told how many seconds have passed.
+    /// Shows the newest state; `text` gets the elapsed seconds.
     pub(crate) fn show(&mut self, text: impl Fn(f64) -> String) {
         let now = self.clock.now() as f64 / 1e9;
         match &self.bar {
@@ -45,7 +45,7 @@ impl StatusLine {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

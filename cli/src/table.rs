@@ -2,12 +2,12 @@
 use crate::visible::visible;
 use std::io::{self, Write};
 
-/// Between two columns.
+/// Separator of columns.
 const BETWEEN: &str = "  ";
-/// Characters below which a column of words is not wrapped.
+/// Width below which a column of words is not wrapped.
 const NARROW: usize = 12;
 
-/// Which side of a column its cells lean on.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Words.
@@ -42,19 +42,19 @@ impl Table {
         self.write_within(columns(), out)
     }
 
-    /// The same with so many characters beside it.
+    /// Writes the table with `others` characters beside it.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(crate) fn write_beside(&self, others: usize, out: &mut dyn Write) -> io::Result<()> {
         self.write_within(columns().map(|columns| columns.saturating_sub(others)), out)
     }
 
-    /// Writes the table within so many characters, where there is a limit: columns of words are wrapped, the widest first;
+    /// Writes the table within `most` characters, if there is a limit: columns of words are wrapped, the widest first;
     /// numbers stay whole.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     fn write_within(&self, most: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         let header = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
         let used: Vec<usize> = (0..self.columns.len())
@@ -88,7 +88,8 @@ impl Table {
         Ok(())
     }
 
-    /// Writes each row as a list, its first cell above the others: a terminal that is too narrow for the columns would break them anywhere.
+    /// Writes each row as a list, its first cell above the others: a terminal too narrow for the columns would break them
+    /// anywhere.
     fn write_lists(&self, used: &[usize], most: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         let Some((first, others)) = used.split_first() else { return Ok(()) };
         let name = others.iter().map(|column| self.columns[*column].0.chars().count()).max().unwrap_or(0);
@@ -103,7 +104,7 @@ impl Table {
         Ok(())
     }
 
-    /// Characters of the columns that are printed.
+    /// Widths of the printed columns.
     fn widths(&self, used: &[usize], most: Option<usize>) -> Vec<usize> {
         let mut widths: Vec<usize> = used.iter().map(|column| self.width(*column)).collect();
         let Some(most) = most else { return widths };
@@ -115,7 +116,7 @@ impl Table {
             if excess == 0 {
                 break;
             }
-            // Columns of words share what is missing: none is made narrower than the next one as long as that is wider.
+            // Columns of words share the deficit: none gets narrower than the next one as long as that is wider.
             let next = words.iter().filter(|index| **index != widest).map(|index| widths[*index]).max();
             let least = next.unwrap_or(0).max(self.longest_word(used[widest])).max(NARROW);
             let narrower = widths[widest].saturating_sub(excess).max(least);
@@ -142,26 +143,26 @@ impl Table {
     }
 }
 
-/// Writes a line of words; on a terminal, in as many as it takes.
+/// Writes a line of words; on a terminal it is wrapped.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(crate) fn paragraph(out: &mut dyn Write, text: &str) -> io::Result<()> {
     let lines = wrapped(text, columns().unwrap_or(usize::MAX));
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Writes a text behind a beginning; on a terminal its further lines stand below its first.
+/// Writes a text after a prefix; on a terminal further lines are indented below its first.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(crate) fn hanging(out: &mut dyn Write, beginning: &str, text: &str) -> io::Result<()> {
     hanging_within(out, beginning, text, columns())
 }
 
 fn hanging_within(out: &mut dyn Write, beginning: &str, text: &str, most: Option<usize>) -> io::Result<()> {
     let indent = beginning.chars().count();
-    // Where the beginning takes most of it, a terminal breaks better.
+    // If the prefix takes most of the width, the terminal's own wrapping is better.
     let room = most.map(|most| most.saturating_sub(indent)).filter(|room| *room >= 2 * NARROW);
     let lines = wrapped(text, room.unwrap_or(usize::MAX));
     for (number, line) in lines.iter().enumerate() {
@@ -171,7 +172,7 @@ fn hanging_within(out: &mut dyn Write, beginning: &str, text: &str, most: Option
     Ok(())
 }
 
-/// The text in lines of so many characters, broken at spaces, but not between a number and its unit; longer words stay whole.
+/// Wraps a text at `width` characters, at spaces, but not between a number and its unit; longer words stay whole.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in unbroken(text) {
@@ -188,7 +189,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Words, of which a number has its unit with it.
+/// Splits into words; a number includes its unit.
 fn unbroken(text: &str) -> impl Iterator<Item = &str> {
     let mut after_number = false;
     let mut begin = 0;
@@ -206,8 +207,7 @@ fn unbroken(text: &str) -> impl Iterator<Item = &str> {
     words.into_iter()
 }
 
-/// Characters of a line, as for the help: those of the terminal that standard output is, else what `COLUMNS` says; none: a
-/// file or a pipe, which has no width.
+/// Width of a line, as for the help: that of the terminal on standard output, else `COLUMNS`; `None` for a file or a pipe.
 pub(crate) fn columns() -> Option<usize> {
     let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
     of_terminal.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok()).filter(|columns| *columns > 0)
@@ -257,7 +257,7 @@ mod tests {
         // A unit stays with its number.
         assert_eq!([lines(&table, 44), lines(&table, 47)], [expected, expected]);
         assert_eq!(lines(&table, 200).len(), 2);
-        // Where the columns do not fit each row is a list.
+        // If the columns do not fit each row is a list.
         let list =
             ["edge-small-0", "  busy  36.2 %", "  with  features 30 %, speech", "        5.2 %, pair 0.1 %"];
         assert_eq!(lines(&table, 32), list);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Nothing is lost by wrapping, and no line is wider than asked for where words are short.
+        /// Wrapping loses no word, and no line exceeds the width if words are short.
         #[test]
         fn wrapped_text_has_all_words(words in proptest::collection::vec("[a-z]{1,8}", 1..40), width in 8usize..60) {
             let text = words.join(" ");

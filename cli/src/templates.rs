@@ -1,4 +1,4 @@
-//! The projects that `tidemill init` can start. Everything is part of the program, so that it works anywhere.
+//! The projects of `tidemill init`. Everything is part of the program, so that it works anywhere.
 use crate::arguments::SchemaFile;
 use crate::arguments::Template;
 use crate::schema;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 pub(crate) struct ProjectFile {
     /// Path within the project, with `/`.
     pub(crate) path: String,
-    /// What is in it.
+    /// Its content.
     pub(crate) content: Cow<'static, [u8]>,
 }
 
@@ -19,7 +19,7 @@ impl ProjectFile {
     }
 }
 
-// The models of the template `vqa`: the smallest of their families in models/vqa. Change them here and nowhere else.
+// The models of the template `vqa`: the smallest of their families in models/vqa. Change them here only.
 macro_rules! scene_model {
     () => {
         "scene-features-tiny"
@@ -58,16 +58,16 @@ const TRUTH: &str = include_str!("../../examples/vqa/data/truth.csv");
 const READINGS: &str = include_str!("../../examples/quickstart/readings.csv");
 const QUICKSTART: &str = include_str!("../templates/quickstart/workflow.yaml");
 const VQA: &str = include_str!("../templates/vqa/workflow.yaml");
-/// What tells people what the project is; a project that has one keeps its own.
+/// The description of a project; an existing one is kept.
 pub(crate) const README: &str = "README.md";
 
-/// The files of a new project, in the order in which they are listed.
+/// Returns the files of a new project, in the order of their listing.
 pub(crate) fn files(template: Template) -> Vec<ProjectFile> {
     let mut files = match template {
         Template::Quickstart => quickstart(),
         Template::Vqa => vqa(),
     };
-    // Editors check and complete the files by these; `tidemill schema` prints them again for a newer version.
+    // Editors use these to check and complete the files; `tidemill schema` prints them for a newer version.
     let schemas = match template {
         Template::Quickstart => &[SchemaFile::Workflow][..],
         Template::Vqa => &[SchemaFile::Workflow, SchemaFile::Model],
@@ -98,7 +98,7 @@ fn vqa() -> Vec<ProjectFile> {
     let (mut questions, mut truth) = ("key,question\n".to_owned(), "key,answer\n".to_owned());
     for (key, image) in IMAGES {
         files.push(ProjectFile::new(format!("data/images/{key}.jpg"), image));
-        // The questions are plain words: no field is quoted (a test holds that).
+        // The questions are plain words: no field is quoted (a test checks that).
         let row = TRUTH.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(',')?.rsplit_once(','));
         if let Some((question, answer)) = row {
             questions.push_str(&format!("{key},{question}\n"));

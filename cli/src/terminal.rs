@@ -1,4 +1,4 @@
-//! What goes to stderr, in colour or not, and the log.
+//! Standard error, with or without colours, and the log.
 use crate::arguments::{ColorChoice, LogFormat, LogLevel};
 use crate::visible::{visible, visible_but_colours};
 use std::io::{IsTerminal, Write};
@@ -6,7 +6,7 @@ use tidemill_app::listener::Listener;
 use tidemill_spec::diagnostic::{Diagnostics, Severity};
 use tracing_subscriber::EnvFilter;
 
-/// How stderr is used.
+/// Use of stderr.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terminal {
     colour: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Looks at the flags, `NO_COLOR` and what stderr is.
+    /// Determines it from the flags, `NO_COLOR` and stderr.
     pub(crate) fn new(choice: ColorChoice, quiet: bool) -> Self {
         let interactive = std::io::stderr().is_terminal();
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -38,17 +38,17 @@ impl Terminal {
         self.colour
     }
 
-    /// True if nothing but errors is wanted.
+    /// True if only errors are printed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// A line that nobody may miss, although it is no error.
+    /// Prints a prominent line that is no error.
     pub(crate) fn alarm(&self, text: &str) {
         line(&format!("{} {}", self.painted("warning:", "1;33"), visible(text)));
     }
 
-    /// An error with how to fix it.
+    /// Prints an error with advice.
     pub(crate) fn error(&self, text: &str, help: Option<&str>) {
         line(&format!("{} {}", self.painted("error:", "1;31"), visible(text)));
         if let Some(help) = help {
@@ -56,7 +56,7 @@ impl Terminal {
         }
     }
 
-    /// Findings, rustc-style, and how many there are.
+    /// Prints findings as rustc does, and their number.
     pub(crate) fn findings(&self, findings: &Diagnostics) {
         line(&self.rendered(findings));
         let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
@@ -65,7 +65,7 @@ impl Terminal {
         }
     }
 
-    /// What the process of a worker wrote to its standard error; lines of a JSON log stay whole.
+    /// Prints a worker process's standard error; lines of a JSON log stay whole.
     pub(crate) fn relay(&self, worker: &str, text: &str) {
         match text.starts_with('{') {
             true => line(&visible(text)),
@@ -114,7 +114,7 @@ pub(crate) fn start_log(level: LogLevel, format: LogFormat, terminal: &Terminal)
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // A reader of stderr that has gone away is no reason to panic.
+        // A reader of stderr that has gone is no reason to panic.
         .log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(terminal.colour).init(),

@@ -1,4 +1,4 @@
-//! `tidemill version`: of this program and of what it found.
+//! `tidemill version`: versions of this program and of the libraries found.
 use crate::arguments::{OutputForm, VersionArguments};
 use crate::exit::Exit;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
-//! Text for people, with its control characters made visible. Names, lines of files and messages of libraries are data of others: what is in
-//! them must not move the cursor, clear the screen or turn the direction of what is beside it.
+//! Makes control characters in text visible. Names, lines of files and messages of libraries are foreign data: they must
+//! not move the cursor, clear the screen or change the direction of adjacent text.
 //!
-//! They are written as JSON writes them, `\u001b`, so that JSON stays what it was. Line ends and tabs stay.
+//! They are written as in JSON, `\u001b`, so that JSON stays equivalent. Line ends and tabs stay.
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same, but for colours: of text that was painted already.
+/// Keeps colours, for text that is already coloured.
 pub(crate) fn visible_but_colours(text: &str) -> Cow<'_, str> {
     let mut parts = text.split('\u{1b}');
     let mut all = visible(parts.next().unwrap_or_default());
@@ -31,14 +31,14 @@ pub(crate) fn visible_but_colours(text: &str) -> Cow<'_, str> {
     all
 }
 
-/// Reads text that comes in pieces. Keeps the bytes of a character that is not complete yet.
+/// Processes text in pieces. Keeps the bytes of an incomplete character.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     begun: Vec<u8>,
 }
 
 impl Pieces {
-    /// Returns the text that is complete so far. Bytes that are no UTF-8 are replaced.
+    /// Returns the text that is complete so far. Invalid UTF-8 is replaced.
     pub(crate) fn visible<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, str> {
         if self.begun.is_empty()
             && let Ok(text) = std::str::from_utf8(bytes)
@@ -70,7 +70,7 @@ impl Pieces {
     }
 }
 
-/// Control characters, and those that turn the direction of what follows them.
+/// Whether a character is a control character, or changes the direction of following text.
 fn is_hidden(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

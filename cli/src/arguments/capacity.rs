@@ -1,4 +1,4 @@
-//! What whoever starts a worker says of its machine.
+//! Facts about a machine, given at the start of a worker.
 use super::cluster::{processors, size};
 use clap::Args;
 use tidemill_cluster::agent::GivenCapacity;
@@ -17,14 +17,14 @@ pub(crate) struct CapacityArguments {
     accelerators: Vec<GivenAccelerators>,
 }
 
-/// So many accelerators of a type.
+/// Number and type of accelerators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GivenAccelerators {
     name: String,
     count: u32,
 }
 
-/// More in one machine are a mistake in writing.
+/// Limit on accelerators in one machine, above which the number is a typing error.
 const MOST_ACCELERATORS: u32 = 256;
 
 fn accelerators(text: &str) -> Result<GivenAccelerators, String> {
@@ -46,7 +46,7 @@ fn accelerators(text: &str) -> Result<GivenAccelerators, String> {
 }
 
 impl CapacityArguments {
-    /// What was said.
+    /// Returns the given facts.
     pub(crate) fn given(&self) -> GivenCapacity {
         let all = self.accelerators.iter();
         let names = all.flat_map(|of| std::iter::repeat_n(of.name.clone(), of.count as usize));

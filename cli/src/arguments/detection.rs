@@ -1,4 +1,4 @@
-//! Which silence of a worker means that it is lost.
+//! Settings of the detection of lost workers by their silence.
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 use tidemill_cluster::api::HEARTBEAT_MILLISECONDS;
@@ -28,7 +28,7 @@ pub(crate) struct DetectionArguments {
     phi: f64,
 }
 
-/// Shorter than two heartbeats would be nothing but false alarms.
+/// Shorter than two heartbeats would only give false alarms.
 fn detection(text: &str) -> Result<Duration, String> {
     let least = Duration::from_millis(2 * HEARTBEAT_MILLISECONDS);
     let time = super::parse_time(text)?;
@@ -44,7 +44,7 @@ fn phi(text: &str) -> Result<f64, String> {
 }
 
 impl DetectionArguments {
-    /// What was said.
+    /// Returns the settings.
     pub(crate) fn given(&self) -> Detection {
         let phi = (self.detector == DetectorChoice::Phi).then_some(self.phi);
         Detection { time: self.time, phi }

@@ -1,4 +1,4 @@
-//! Arguments of the verbs about people, results and what goes.
+//! Arguments of the verbs about people, results and removal.
 use super::{ControllerChoice, OutputForm};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

@@ -17,10 +17,10 @@ pub(crate) struct TraceArguments {
 }
 
 impl TraceArguments {
-    /// Begins to send traces; none: nobody wants them.
+    /// Starts to send traces; `None` if they are not requested.
     ///
     /// # Errors
-    /// The collector cannot be one.
+    /// Invalid settings of the collector.
     pub(crate) fn exporter(&self) -> Result<Option<Exporter>, Failure> {
         let Some(endpoint) = &self.otlp else { return Ok(None) };
         let headers = match std::env::var("OTEL_EXPORTER_OTLP_HEADERS") {

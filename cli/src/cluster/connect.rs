@@ -1,4 +1,4 @@
-//! Which controller is asked, and with which access token.
+//! Choice of the controller, and of the access token.
 use crate::arguments::{ControllerChoice, LoginArguments};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
@@ -15,7 +15,7 @@ use tidemill_identity::{AccessToken, JoinAddress};
 
 const TOKEN: &str = "TIDEMILL_TOKEN";
 
-/// What `tidemill login` keeps.
+/// Data stored by `tidemill login`.
 #[derive(Serialize, Deserialize)]
 struct Login {
     controller: String,
@@ -28,7 +28,7 @@ fn path() -> Option<PathBuf> {
     Some(folder.join("tidemill/login.json"))
 }
 
-/// What went wrong with the controller, as a failure of a command.
+/// Converts an error of the controller to a failure of a command.
 pub(crate) fn failure(error: &ClientError) -> Failure {
     let kind = match error {
         ClientError::Refused { status: 404, .. } => Kind::Missing,
@@ -38,7 +38,7 @@ pub(crate) fn failure(error: &ClientError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
-/// An access token of the environment; one that is empty is none, as scripts leave it where they have no secret.
+/// Returns the access token of the environment; an empty one counts as none, because scripts leave it so without a secret.
 fn token_of_environment() -> Option<String> {
     std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty())
 }
@@ -55,7 +55,7 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::new(Kind::Configuration, format!("{}: {error}", file.display())))
 }
 
-/// A client for the controller that was chosen.
+/// Creates a client for the chosen controller.
 pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
     if let Some(folder) = &choice.controller_state {
         let address = read(&folder.join("address"))?.parse::<JoinAddress>().map_err(|error| {
@@ -91,8 +91,8 @@ pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
     Client::new(&address, Some(token_of(&token)?)).map_err(|error| failure(&error).into())
 }
 
-/// The address on this machine, where the controller listens there: not every machine reaches itself by the address that others dial.
-/// Whoever answers is known by the fingerprint.
+/// Returns the address on this machine if the controller listens there: not every machine reaches itself by its external
+/// address. The fingerprint identifies the controller.
 fn nearby(address: JoinAddress) -> JoinAddress {
     let own = std::net::Ipv4Addr::LOCALHOST;
     let here = JoinAddress::new(&own.to_string(), address.port(), address.fingerprint());
@@ -100,7 +100,7 @@ fn nearby(address: JoinAddress) -> JoinAddress {
     here.ok().filter(|_| listens).unwrap_or(address)
 }
 
-/// Keeps who is asked.
+/// Stores the controller and the token.
 pub(crate) fn login(arguments: &LoginArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let token = match &arguments.token_file {
         Some(file) => read(file)?,

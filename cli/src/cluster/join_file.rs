@@ -1,4 +1,4 @@
-//! What a worker joins with, in one file: the controller's address and a join token.
+//! The join file of a worker: the controller's address and a join token.
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_identity::JoinAddress;

@@ -1,4 +1,4 @@
-//! One of several controllers: it leads, or stands by until it can.
+//! One of several controllers: it leads, or is a standby until it can.
 use super::serving::{LOOK, tell, tell_address, unavailable};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
@@ -14,9 +14,9 @@ use tidemill_cluster::controller::{
 };
 use tidemill_identity::{IdentityError, JoinAddress, StoreError, Timestamp};
 
-/// What a controller did while it led ends within this time.
+/// Timeout of the work of a former leader.
 const LETTING_GO: Duration = Duration::from_secs(30);
-/// Looks between two tries to lead.
+/// Checks between two attempts to lead.
 const EVERY: u32 = 5;
 
 fn no_store(error: &PostgresError) -> Failure {
@@ -24,7 +24,7 @@ fn no_store(error: &PostgresError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
-/// `HOST:PORT` by which others reach it; a port that the system is to choose is chosen now, so that it stays the same.
+/// Returns `HOST:PORT` for others; a port for the system to choose is chosen now, so that it stays constant.
 fn place(options: &mut ControllerOptions) -> Result<String, Failure> {
     let failed =
         |address: &str, error: std::io::Error| Failure::new(Kind::Unavailable, format!("{address}: {error}"));
@@ -42,7 +42,7 @@ fn place(options: &mut ControllerOptions) -> Result<String, Failure> {
     Ok(if is_bare { format!("[{name}]:{port}") } else { format!("{name}:{port}") })
 }
 
-/// Leads and stands by until a signal ends it.
+/// Leads or waits as standby until a signal ends it.
 pub(super) fn serve(
     store: &StoreAddress,
     mut options: ControllerOptions,
@@ -64,7 +64,7 @@ pub(super) fn serve(
                 terminal.note(&format!("leads, in term {term}: {store}"));
                 match lead_until_it_ends(&options, *lead, state, interrupt, terminal) {
                     Ok(()) => has_led = true,
-                    // What this process had when it led before may not be free yet, and the server may be away just then.
+                    // Resources of this process's former lead may not be free yet, or the server may be briefly away.
                     Err(Ended::Start(error)) if error.is_passing() || has_led && !is_lasting(&error) => {
                         tracing::warn!("{error}; it is tried again");
                     }
@@ -102,15 +102,15 @@ pub(super) fn serve(
     Ok(Exit::Interrupted)
 }
 
-/// A controller that stands by, as it shows itself.
+/// Status of a standby controller.
 struct Standby {
     shown: Option<StandBy>,
-    /// Who leads, as it was told last.
+    /// The last reported leader.
     told: Option<Option<String>>,
 }
 
 impl Standby {
-    /// Answers whoever asks, as soon as it can.
+    /// Answers requests, as soon as it can.
     fn show(
         &mut self,
         options: &ControllerOptions,
@@ -169,7 +169,7 @@ enum Ended {
     Other(Failure),
 }
 
-/// Whether trying again gives the same.
+/// Whether another attempt would fail likewise.
 fn is_lasting(error: &ControllerError) -> bool {
     matches!(
         error,
@@ -205,7 +205,8 @@ fn lead_until_it_ends(
     end(controller)
 }
 
-/// Ends a controller, which may wait for a server that answers nothing any more: then this process ends, and the next one stands by.
+/// Ends a controller, which may wait for a server that no longer answers: then this process ends, and the next one is a
+/// standby.
 fn end(controller: Controller) -> Result<(), Ended> {
     let (done, is_done) = std::sync::mpsc::channel();
     let ending = move || {

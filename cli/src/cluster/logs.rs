@@ -1,4 +1,4 @@
-//! What the processes of a run say, and what the controller tells of it.
+//! Log lines of a run's processes, and events of the controller.
 use super::asking::ask;
 use super::connect::client;
 use crate::answer;
@@ -12,7 +12,7 @@ use tidemill_cluster::api::{LogLine, PlanView, RunView, WorkerView};
 use tidemill_cluster::client::{Client, segment};
 use tidemill_spec::plan::Stage;
 
-/// How often lines are looked for.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Prints lines of a run.
@@ -52,18 +52,18 @@ pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
         }
         drop(out);
         std::thread::sleep(LOOK);
-        // What is told of the end comes a moment after the run is over.
+        // Events of the end come a moment after the run is over.
         is_last = view.state.is_over();
         let plan_version = view.plan_version;
         view = ask(client.get(&format!("/v1/runs/{run}")))?;
         if view.plan_version != plan_version && arguments.stage.is_some() {
-            // The plan that follows may have the operator in other stages, or no stage of that name any more.
+            // The next plan may have the operator in other stages, or lack a stage of that name.
             names.extend(stage_names(&client, arguments).unwrap_or_default());
         }
     }
 }
 
-/// A worker or a stage that is nowhere gives no lines for ever: that is told at once.
+/// An unknown worker or stage would never have lines: that is reported at once.
 fn refused(run: &str, what: &str, name: &str, known: &[String]) -> Failure {
     Failure::new(Kind::Configuration, format!("run {run} has no {what} `{name}`"))
         .with_help(format!("{what}s: {}", known.join(", ")))
@@ -82,14 +82,14 @@ fn check_worker(client: &Client, arguments: &LogsArguments, run: &RunView) -> an
     Ok(())
 }
 
-/// What lines about the stage that is asked for name; nothing where none is.
+/// Returns the names in lines about the requested stage; empty if none is requested.
 fn stage_names(client: &Client, arguments: &LogsArguments) -> anyhow::Result<BTreeSet<String>> {
     let Some(asked) = &arguments.stage else { return Ok(BTreeSet::new()) };
     let plan: PlanView = ask(client.get(&format!("/v1/runs/{}/plan", segment(&arguments.run))))?;
     Ok(names(&plan.plan.stages, asked).map_err(|known| refused(&arguments.run, "stage", asked, &known))?)
 }
 
-/// The stage of that id, the stages of the operator of that id, and the operator itself; else the stages that there are.
+/// Returns the stage of that id, the stages of the operator of that id, and the operator itself; else the existing stages.
 fn names(stages: &[Stage], asked: &str) -> Result<BTreeSet<String>, Vec<String>> {
     let of_it = stages.iter().filter(|one| one.id == asked || one.operator == asked);
     let mut names: BTreeSet<String> = of_it.map(|one| one.id.clone()).collect();
@@ -100,7 +100,7 @@ fn names(stages: &[Stage], asked: &str) -> Result<BTreeSet<String>, Vec<String>>
     Ok(names)
 }
 
-/// Whether a line is of the worker and the stage that are asked for, whose lines name one of these.
+/// Whether a line is of the requested worker and stage, by these names.
 fn is_wanted(line: &LogLine, arguments: &LogsArguments, names: &BTreeSet<String>) -> bool {
     let of_worker = arguments
         .worker

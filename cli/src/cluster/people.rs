@@ -1,4 +1,4 @@
-//! People and workers that belong to a cluster, or no more.
+//! Manages people and workers of a cluster.
 use super::asking::{ask, json};
 use super::connect::client;
 use crate::answer;
@@ -19,9 +19,9 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{PersonAnswer, PersonRequest, PersonView};
 use tidemill_cluster::client::segment;
 
-/// Does what the verb says.
+/// Executes the verb.
 pub(crate) fn people(arguments: &PeopleArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    // `--controller` and its like count for every verb wherever they stand; these two would be passed over.
+    // `--controller` and similar options apply to every verb in any position; these two would be ignored.
     let of_list = arguments.list.all || arguments.list.output != OutputForm::Table;
     if arguments.verb.is_some() && of_list {
         return Err(Failure::new(Kind::Usage, "`--output` and `--all` before a verb are about the list")
@@ -70,7 +70,7 @@ fn list(arguments: &ListPeopleArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A file that is not there yet, for the token: it must be possible before the token is made.
+/// Creates a new file for the token, before the token is made.
 fn reserve(path: &Path) -> anyhow::Result<fs::File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
         let failure = Failure::new(Kind::Configuration, format!("{}: {error}", path.display()));
@@ -98,7 +98,7 @@ fn add(arguments: &AddPersonArguments, terminal: &Terminal) -> anyhow::Result<Ex
     let made = match (written, &arguments.write_token) {
         (Ok(made), _) => made,
         (Err(error), path) => {
-            // Nothing is left behind.
+            // Nothing is left.
             path.iter().for_each(|path| drop(fs::remove_file(path)));
             return Err(error);
         }
@@ -136,7 +136,7 @@ fn remove(arguments: &RemovePersonArguments, terminal: &Terminal) -> anyhow::Res
     Ok(Exit::Success)
 }
 
-/// Ends the certificates of a worker.
+/// Revokes the certificates of a worker.
 pub(crate) fn revoke(arguments: &RevokeArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let path = format!("/v1/workers/{}", segment(&arguments.worker));
     ask(client(&arguments.of)?.delete::<u64>(&path))?;

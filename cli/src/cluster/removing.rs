@@ -1,4 +1,4 @@
-//! Ends runs, and removes those that have ended.
+//! Cancels runs, and removes ended ones.
 use super::asking::{ask, json, show_as};
 use super::connect::client;
 use crate::arguments::{OutputForm, RemoveArguments, RunChoice};
@@ -9,7 +9,7 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{RemovedView, RunView};
 use tidemill_cluster::client::segment;
 
-/// Ends a run, and says what stays of it.
+/// Cancels a run, and reports the data that stays.
 pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
     let run: RunView = ask(client(&arguments.of)?.delete(&format!("/v1/runs/{}", segment(&arguments.run))))?;
     // It ends when its processes have: the answer does not wait for them.
@@ -29,7 +29,7 @@ pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Resu
     Ok(Exit::Success)
 }
 
-/// Removes a run that has ended.
+/// Removes an ended run.
 pub(crate) fn remove(arguments: &RemoveArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let path = format!("/v1/runs/{}/remove", segment(&arguments.run));
     let removed: RemovedView = ask(client(&arguments.of)?.post(&path, &()))?;

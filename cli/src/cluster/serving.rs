@@ -19,7 +19,7 @@ use tidemill_cluster::controller::{
 use tidemill_identity::{AccessToken, JoinAddress, StoreError};
 use tidemill_spec::bucket_address::Address;
 
-/// How often a signal is looked for.
+/// Interval of checks for a signal.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn unavailable(error: &ControllerError) -> Failure {
@@ -67,20 +67,20 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
     Ok(Exit::Interrupted)
 }
 
-/// The object store for files of workflows. That it answers is found out by the controller that uses it.
+/// Returns the object store for files of workflows. The controller that uses it finds out whether it answers.
 fn stored(address: &Address) -> Result<StoredFiles, Failure> {
     StoredFiles::open(address, &StoreSettings::of_environment())
         .map_err(|error| Failure::new(Kind::Configuration, format!("`{address}`: {error}")))
 }
 
-/// The database that several controllers share, where one is named.
+/// Returns the database that several controllers share, if one is named.
 fn store(arguments: &ControllerArguments) -> Result<Option<StoreAddress>, Failure> {
     let Some(file) = &arguments.store_file else { return Ok(arguments.store.clone()) };
     let store = super::connect::read(file)?.parse::<StoreAddress>();
     store.map(Some).map_err(|error| Failure::new(Kind::Configuration, format!("{}: {error}", file.display())))
 }
 
-/// Says where a controller is, and gives the first admin their token.
+/// Prints the address of a controller, and the token of the first admin.
 pub(super) fn tell(controller: &Controller, state: &Path, terminal: &Terminal) -> Result<(), Failure> {
     let path = state.join("admin.token");
     let kept = |token: &AccessToken| {
@@ -100,7 +100,7 @@ pub(super) fn tell(controller: &Controller, state: &Path, terminal: &Terminal) -
     Ok(())
 }
 
-/// The port for metrics, where one is wanted.
+/// Opens the port for metrics, if requested.
 fn metrics_port(address: Option<&str>, terminal: &Terminal) -> Result<Option<Arc<MetricsPort>>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let port = MetricsPort::open(address)?;
@@ -110,7 +110,7 @@ fn metrics_port(address: Option<&str>, terminal: &Terminal) -> Result<Option<Arc
     Ok(Some(Arc::new(port)))
 }
 
-/// Writes the controller's address for whoever sets workers up; on a full disk the one from before is as good.
+/// Writes the controller's address for scripts that set up workers; on a full disk the old file suffices.
 pub(super) fn tell_address(path: &Path, address: &str) -> Result<(), Failure> {
     let line = format!("{address}\n");
     if std::fs::read_to_string(path).is_ok_and(|told| told == line) {
@@ -138,7 +138,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
     let (address, token) = joins_with(arguments)?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
     let of_log = crate::run::processes::own_log_options();
-    // What they say goes to the controller (`tidemill logs`), not to the terminal of the agent: more is better.
+    // Their logs go to the controller (`tidemill logs`), not to the terminal of the agent: more detail is better.
     let is_said = of_log.iter().any(|option| option.starts_with("--log-level"));
     if !is_said && std::env::var_os("TIDEMILL_LOG_LEVEL").is_none() {
         command.extend(["--log-level".to_owned(), "info".to_owned()]);
@@ -182,7 +182,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
     }
 }
 
-/// The controller's address, and the token where there is one.
+/// Returns the controller's address, and the token if there is one.
 fn joins_with(arguments: &WorkerArguments) -> Result<(JoinAddress, Option<String>), Failure> {
     if let Some(file) = &arguments.join_file {
         return super::join_file::read(file);

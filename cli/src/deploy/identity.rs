@@ -1,14 +1,14 @@
-//! What tells a deployment from others: it is drawn once, and stays with the folder.
+//! Id of a deployment: drawn once, and kept in its folder.
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_deploy::deployment::{Deployment, FILE_NAME};
 
-/// Letters of an id that is drawn.
+/// Length of a drawn id.
 const LENGTH: usize = 8;
-/// Letters of one that is chosen, at most.
+/// Largest length of a chosen id.
 const LONGEST: usize = 16;
 
-/// The deployment that a folder has.
+/// Returns the deployment in a folder.
 pub(super) fn before(folder: &Path) -> Result<Option<Deployment>, Failure> {
     let path = folder.join(FILE_NAME);
     let bytes = match std::fs::read(&path) {
@@ -32,7 +32,7 @@ fn wrong(path: &Path, text: &str) -> Failure {
     ))
 }
 
-/// The one that is wanted, else that of before, else a new one.
+/// Returns the requested id, else the existing one, else a new one.
 pub(super) fn choose(wanted: Option<&str>, before: Option<&Deployment>) -> Result<String, Failure> {
     let of_before = before.and_then(|before| before.id.as_deref());
     match (wanted, of_before) {
@@ -61,7 +61,7 @@ fn drawn() -> std::io::Result<String> {
     Ok((0..LENGTH).map(letter).collect())
 }
 
-/// What `--id` takes.
+/// Parses `--id`.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
     let follows = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_one = text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(follows);

@@ -1,4 +1,4 @@
-//! Paths drawn as a tree.
+//! Prints paths as a tree.
 use std::io::{self, Write};
 
 /// Writes sorted paths, folders once.

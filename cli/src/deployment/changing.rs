@@ -38,18 +38,18 @@ pub(crate) fn down(arguments: &DownArguments, terminal: &Terminal) -> anyhow::Re
     ended(&done)
 }
 
-/// What was in the way, for programs.
+/// Formats problems for programs.
 fn told(causes: &[Cause]) -> Vec<serde_json::Value> {
     let one = |cause: &Cause| serde_json::json!({"code": cause.code(), "text": cause.to_string(), "help": cause.fix()});
     causes.iter().map(one).collect()
 }
 
-/// The failure comes after what was done.
+/// Reports the failure after the completed steps.
 fn ended(done: &Down) -> anyhow::Result<Exit> {
     if done.wrong.is_empty() { Ok(Exit::Success) } else { Err(failure_of(&done.wrong).into()) }
 }
 
-/// Gives a deployment another image.
+/// Upgrades a deployment to another image.
 pub(crate) fn upgrade(arguments: &UpgradeArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let directory = arguments.directory.display();
     let left = format!(

@@ -10,16 +10,16 @@ use tidemill_cluster::api::{RunView, WorkerView};
 use tidemill_cluster::client::ClientError;
 use tidemill_deploy_operate::{self as operating, Connection, LogOptions, OperateError, View};
 
-/// Of a controller that nothing else is known of.
+/// Message about a controller without other information.
 const SILENT: &str = "the controller does not answer";
 
-/// What the controller tells, where it answers.
+/// Data from the controller, if it answers.
 struct Cluster {
     workers: Vec<WorkerView>,
     runs: Vec<RunView>,
 }
 
-/// Asks it; else what is known of why it tells nothing.
+/// Queries the controller; an error has the reason.
 fn ask(connection: &Connection) -> Result<Cluster, String> {
     let get = || {
         let workers = connection.client.get("/v1/workers")?;
@@ -28,7 +28,7 @@ fn ask(connection: &Connection) -> Result<Cluster, String> {
     get().map_err(untold)
 }
 
-/// One that refuses answers all the same.
+/// A refusal is an answer, too.
 fn untold(error: ClientError) -> String {
     match error.is_refusal() {
         true => OperateError::refused(error).to_string(),
@@ -36,7 +36,7 @@ fn untold(error: ClientError) -> String {
     }
 }
 
-/// Shows how a deployment is.
+/// Shows the state of a deployment.
 pub(crate) fn ps(arguments: &PsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let looked = operate(&arguments.directory, terminal, "nothing was changed", |site, control| {
         let view = operating::ps(site, control)?;
@@ -89,7 +89,7 @@ fn show(view: &View, cluster: Result<&Cluster, &str>, arguments: &PsArguments) -
             worker.unwrap_or_default().to_owned(),
             one.container.as_ref().map_or_else(String::new, |_| one.restarts.to_string()),
             one.image.clone().unwrap_or_default(),
-            // To the second.
+            // Truncated to seconds.
             one.started
                 .as_ref()
                 .map_or_else(String::new, |time| time.split('.').next().unwrap_or_default().to_owned()),
@@ -111,14 +111,14 @@ fn show(view: &View, cluster: Result<&Cluster, &str>, arguments: &PsArguments) -
     Ok(if is_well { Exit::Success } else { Exit::No })
 }
 
-/// Whether all workers of a deployment are parts of the cluster.
+/// Whether all workers of a deployment are in the cluster.
 fn has_all(view: &View, cluster: &Cluster) -> bool {
     let is_there =
         |name: &String| cluster.workers.iter().any(|worker| worker.name == *name && worker.is_alive);
     view.services.iter().filter_map(|one| one.worker.as_ref()).all(is_there)
 }
 
-/// Prints what containers write.
+/// Prints logs of containers.
 pub(crate) fn logs(arguments: &DeploymentLogsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let options =
         LogOptions { services: arguments.services.clone(), tail: arguments.tail, follow: arguments.follow };

@@ -41,7 +41,7 @@ struct Started {
     project: String,
 }
 
-/// Whether there is what other plans are made with, where these are asked for: told before anything is started.
+/// Checks that replanning has its files, if requested: before anything is started.
 fn can_replan(arguments: &UpArguments, site: &Site) -> anyhow::Result<()> {
     let Some(choice) = arguments.replan.filter(|choice| *choice != ReplanChoice::Off) else { return Ok(()) };
     if site.deployment().files.profiles.is_empty() {
@@ -60,7 +60,7 @@ fn can_replan(arguments: &UpArguments, site: &Site) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends workflow and plan; none: nothing is to be submitted.
+/// Submits workflow and plan; `None` if nothing is to be submitted.
 fn submit(
     arguments: &UpArguments,
     site: &Site,
@@ -78,7 +78,7 @@ fn submit(
         ));
         return Ok(None);
     };
-    // As somebody would write it: the defaults are those of the verb.
+    // As a command line, so that the defaults are those of the verb.
     let mut words: Vec<OsString> =
         ["tidemill", "submit", "--controller", &up.address].map(OsString::from).into();
     words.extend(["--token-file".into(), up.token_file.clone().into()]);
@@ -114,7 +114,7 @@ fn submit(
     cluster::begin(&submission, terminal).map(|(_, run)| Some(run))
 }
 
-/// Workers with where they are.
+/// Workers with their locations.
 fn rows(site: &Site, connection: &Connection) -> anyhow::Result<Vec<[String; 4]>> {
     let nobody = Control { tell: &|_| (), is_interrupted: &|| false };
     let view = operating::ps(site, nobody)?;
@@ -133,7 +133,7 @@ fn rows(site: &Site, connection: &Connection) -> anyhow::Result<Vec<[String; 4]>
 fn tell(started: &Started, arguments: &UpArguments) -> anyhow::Result<Exit> {
     let Started { up, run, rows, project } = started;
     let state = run.as_ref().map(|run| run.state);
-    // One that waits for a worker has not begun.
+    // A run that waits for a worker has not started.
     let is_well = matches!(state, None | Some(RunState::Running | RunState::Complete));
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {

@@ -1,21 +1,21 @@
-//! Findings of a cluster as people read them: a line for a worker that is well, and what is the same of several workers once.
+//! Condenses findings of a cluster for people: one line per healthy worker, and equal findings of several workers once.
 use super::{Finding, State};
 use std::borrow::Cow;
 
-/// Names that are told one by one.
+/// Most names that are listed individually.
 const MOST_NAMES: usize = 4;
 
-/// The worker, or whatever it is of, and the part.
+/// Splits a name into the worker, or other subject, and the part.
 fn parts(name: &str) -> Option<(&str, &str)> {
     name.split_once(": ")
 }
 
-/// Fewer lines that say the same.
+/// Returns fewer, equivalent lines.
 pub(super) fn folded(findings: &[Finding]) -> Vec<Finding> {
     same_once(well_in_a_line(findings))
 }
 
-/// What is well of a thing goes to its own line, if that is well too.
+/// Merges healthy parts into the line of their subject, if that is healthy too.
 fn well_in_a_line(findings: &[Finding]) -> Vec<Finding> {
     let mut lines: Vec<Finding> = Vec::new();
     for finding in findings {
@@ -30,7 +30,7 @@ fn well_in_a_line(findings: &[Finding]) -> Vec<Finding> {
     lines
 }
 
-/// What is to be said of several things in the same words.
+/// Merges equal findings of several subjects.
 fn same_once(findings: Vec<Finding>) -> Vec<Finding> {
     let mut lines: Vec<(Finding, Vec<String>)> = Vec::new();
     for finding in findings {

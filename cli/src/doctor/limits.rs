@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use tidemill_app::figures::bytes;
 
-/// Open files that a run with two slots needs: with 24 that of the example `vqa` fails, with 32 it does not.
+/// Open files needed by a run with two slots: the example `vqa` fails with 24 and works with 32.
 const FILES_NEEDED: u64 = 32;
-/// And what is comfortable.
+/// A comfortable number of open files.
 const FILES_WANTED: u64 = 256;
 /// The port that the documentation uses for `--metrics`.
 const METRICS_PORT: u16 = 9464;
@@ -63,7 +63,7 @@ fn clock_source(text: &str) -> Finding {
     let name = "clock source";
     match text.trim() {
         "" => Finding::ok(name, "the system does not name it"),
-        // Reading these takes a microsecond and more, and every batch reads the clock.
+        // Reading these takes a microsecond or more, and every batch reads the clock.
         slow @ ("hpet" | "acpi_pm" | "jiffies") => {
             Finding::note(name, format!("{slow} is slow to read: short latencies are measured too long"))
                 .fix("see what the system offers: cat /sys/devices/system/clocksource/clocksource0/available_clocksource")
@@ -72,7 +72,7 @@ fn clock_source(text: &str) -> Finding {
     }
 }
 
-/// Nothing in a run goes by the time of day, but TLS and package downloads do.
+/// No run depends on the time of day, but TLS and package downloads do.
 fn wall_clock() -> Finding {
     let name = "time of day";
     #[allow(clippy::disallowed_methods, reason = "the question here is what the system's clock says")]

@@ -1,9 +1,9 @@
-//! Processor and memory, and what a container leaves of them.
+//! Processor and memory, and their limits in a container.
 use super::Finding;
 use std::path::{Path, PathBuf};
 use tidemill_app::figures::bytes;
 
-/// Below this, models and the records under way hardly fit.
+/// Memory below which models and the records in transit hardly fit.
 const LITTLE_MEMORY: u64 = 512 << 20;
 
 pub(super) fn look() -> Vec<Finding> {
@@ -26,7 +26,7 @@ fn cores(groups: &[PathBuf]) -> Finding {
     }
 }
 
-/// Instruction sets that the models' arithmetic is written for.
+/// Instruction sets used by the models' arithmetic.
 fn instructions() -> Finding {
     let name = "instructions";
     #[cfg(target_arch = "x86_64")]
@@ -84,14 +84,14 @@ fn control_groups() -> Vec<PathBuf> {
     own.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
 }
 
-/// Cores that all limits together leave.
+/// Cores left by all limits together.
 fn processor_quota(groups: &[PathBuf]) -> Option<f64> {
     let quotas =
         groups.iter().filter_map(|group| quota(&std::fs::read_to_string(group.join("cpu.max")).ok()?));
     quotas.min_by(f64::total_cmp)
 }
 
-/// `cpu.max`: time allowed and period, in microseconds; `max` is none.
+/// Parses `cpu.max`: time allowed and period, in microseconds; `max` is none.
 fn quota(text: &str) -> Option<f64> {
     let (allowed, period) = text.trim().split_once(' ')?;
     let (allowed, period) = (allowed.parse::<f64>().ok()?, period.parse::<f64>().ok()?);

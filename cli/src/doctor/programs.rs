@@ -28,7 +28,7 @@ fn onnxruntime(directory: &Path) -> Finding {
             let version = tidemill_inference::backend::Backend::version(&runtime);
             Finding::ok(name, format!("{version}, {}", runtime.library().display()))
         }
-        // Somebody wanted exactly this file, and no other is tried.
+        // The user requested exactly this file, so no other is tried.
         (Err(error), Found::Named { variable, .. }) => {
             Finding::problem(name, error.to_string()).fix(format!("unset {variable}, or name another file"))
         }
@@ -80,7 +80,7 @@ fn python() -> Vec<Finding> {
         Some(version) => Finding::ok("python3", format!("{version}, {}", path.display())),
         None => Finding::note("python3", format!("{} does not run; {purpose}", path.display())).fix(install),
     }];
-    // Debian ships the module `venv` without what makes it work.
+    // Debian ships the module `venv` without the parts that it needs.
     let complete = runs(&path, &["-c", "import venv, ensurepip"]);
     findings.push(match complete {
         true => Finding::ok("python3 venv", "there"),
@@ -96,7 +96,7 @@ fn program(name: &'static str, purpose: &str, install: &str) -> Finding {
     }
 }
 
-/// A program as a shell would find it.
+/// Searches a program as a shell does.
 fn in_path(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let executable = |path: &PathBuf| {

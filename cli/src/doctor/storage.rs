@@ -1,13 +1,13 @@
-//! Room on disks and in shared memory.
+//! Free space on disks and in shared memory.
 use super::Finding;
 use rustix::fs::{MemfdFlags, StatVfs, memfd_create, statvfs};
 use std::path::{Path, PathBuf};
 use tidemill_app::figures::bytes;
 use tidemill_inference::backend::library::{cache_folder, unheeded_cache_folder};
 
-/// Less than this is soon full.
+/// Free space below which a disk is soon full.
 const LITTLE_ROOM: u64 = 1 << 30;
-/// Less than this is full.
+/// Free space below which a disk is full.
 const NO_ROOM: u64 = 64 << 20;
 
 pub(super) fn look() -> Vec<Finding> {
@@ -53,7 +53,7 @@ fn cache(folder: Option<PathBuf>) -> Finding {
         return Finding::note(name, format!("neither HOME nor XDG_CACHE_HOME is set: {purpose}"))
             .fix("export XDG_CACHE_HOME=/path/to/a/folder");
     };
-    // It is made when it is first needed: what counts is the lowest folder that is there.
+    // It is created at its first use: the lowest existing folder counts.
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let place = folder.display();
     if let Some(path) = unheeded_cache_folder() {

@@ -1,8 +1,8 @@
-//! Where boxes and arrows go: layers from left to right, few crossings, straight lines where that is possible.
+//! Layout of boxes and arrows: layers from left to right, few crossings, straight lines where possible.
 //!
 //! The method is Sugiyama's, small: longest paths give the layers, arrows over several layers get a bend in each,
-//! barycentres order the layers, isotonic regression gives each layer the positions nearest to its neighbours.
-//! Nothing depends on chance or on the order of hash maps: the same graph always looks the same.
+//! barycentres order the layers, isotonic regression gives each layer the positions nearest to its neighbours. Nothing
+//! depends on chance or on the order of hash maps: a graph always has one layout.
 
 /// A box to place.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +22,7 @@ pub(crate) struct Link {
     pub(crate) from: usize,
     /// Index of the box it enters.
     pub(crate) to: usize,
-    /// Width of what is written on it.
+    /// Width of its label.
     pub(crate) label: f64,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Rectangle {
 /// A point.
 pub(crate) type Point = (f64, f64);
 
-/// Everything in its place; the upper left corner is (0, 0).
+/// Positions of everything; the upper left corner is (0, 0).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Layout {
     /// Boxes, in the order they were given.
     pub(crate) boxes: Vec<Rectangle>,
-    /// Points that each arrow passes, alternately at the end and the beginning of a layer.
+    /// Points of each arrow, alternately at the end and the start of a layer.
     pub(crate) routes: Vec<Vec<Point>>,
     /// Upper edge and height of each lane.
     pub(crate) lanes: Vec<(f64, f64)>,
@@ -59,7 +59,7 @@ pub(crate) struct Layout {
 
 /// Room between boxes of one layer.
 const ROW_GAP: f64 = 22.0;
-/// Room between layers, without what is written on the arrows.
+/// Room between layers, without labels of the arrows.
 const LAYER_GAP: f64 = 56.0;
 /// Height of a bend.
 const BEND: f64 = 10.0;
@@ -89,10 +89,10 @@ pub(crate) fn place(items: &[Item], links: &[Link], lane_head: f64, lane_gap: f6
     Layout { boxes, routes, lanes, width, height }
 }
 
-/// The layer of each box: one more than the furthest box before it; sources stand just before what reads them.
+/// Returns the layer of each box: one more than the furthest box before it; sources are just before their readers.
 fn layers(count: usize, links: &[Link]) -> Vec<usize> {
     let mut layer = vec![0; count];
-    // Enough rounds for the longest path; a cycle, which no checked workflow has, cannot hold it up.
+    // Enough rounds for the longest path; bounded even for a cycle, which no checked workflow has.
     for _ in 0..count {
         let mut changed = false;
         for link in links.iter().filter(|link| link.from != link.to) {
@@ -260,12 +260,12 @@ impl Layered {
         (middles, lanes)
     }
 
-    /// Gives the boxes of a layer the places nearest to the wanted ones that keep their order and distance: the
+    /// Gives the boxes of a layer the positions nearest to the wanted ones that keep their order and distance: the
     /// least-squares solution, by pooling neighbours that would overlap.
     fn settle(&self, layer: &[usize], middles: &mut [f64], wanted: impl Fn(usize) -> Option<f64>) {
         let mut offset = 0.0;
         let mut offsets = Vec::with_capacity(layer.len());
-        // Pools of neighbours: sum of their wanted places, and how many they are.
+        // Pools of neighbours: sum of their wanted positions, and their number.
         let mut pools: Vec<(f64, usize)> = Vec::new();
         for (place, node) in layer.iter().enumerate() {
             if place > 0 {
@@ -295,7 +295,7 @@ impl Layered {
         for (layer, nodes) in self.layers.iter().enumerate() {
             let width = nodes.iter().map(|node| self.items[*node].width).fold(0.0, f64::max);
             columns.push((x, width));
-            // What is written on an arrow stands in front of the box it enters.
+            // The label of an arrow is before the box it enters.
             let labels = links.iter().filter(|link| layer_of[link.to] == layer + 1).map(|link| link.label);
             let label = labels.fold(0.0, f64::max);
             x += width + LAYER_GAP + if label > 0.0 { label + 8.0 } else { 0.0 };
@@ -331,7 +331,7 @@ impl Layered {
         routes
     }
 
-    /// The height at which an arrow enters its box: arrows side by side, in the order of where they come from.
+    /// The height at which an arrow enters its box: arrows side by side, in the order of their origins.
     fn entrance(&self, index: usize, links: &[Link], boxes: &[Rectangle], middles: &[f64]) -> f64 {
         let to = links[index].to;
         let last_before =
@@ -344,7 +344,7 @@ impl Layered {
     }
 }
 
-/// The place of every node in a layer.
+/// The position of every node in a layer.
 fn positions(layer: &[usize], count: usize) -> Vec<Option<f64>> {
     let mut places = vec![None; count];
     for (place, node) in layer.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What is drawn: cards, wires and lanes, with everything that stands on them. A workflow and a plan give the bare
-//! picture; whoever knows more (rates, prices, latencies) adds facts before it is drawn.
+//! Content of a drawing: cards, wires and lanes, with their texts. A workflow and a plan give the bare picture; callers add
+//! facts (rates, prices, latencies) before it is drawn.
 use crate::outline::{Outline, Role};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::types::StreamType;
@@ -10,9 +10,9 @@ use tidemill_spec::workflow::Workflow;
 pub(crate) enum Line {
     /// Some words.
     Note(String),
-    /// A model; known to be the chosen one, not to be it, or not decided.
+    /// A model; known to be the chosen one or another one, or undecided.
     Model(String, Option<bool>),
-    /// Something with a value.
+    /// A name with a value.
     Fact(&'static str, String),
 }
 
@@ -21,9 +21,9 @@ pub(crate) enum Line {
 pub(crate) struct Card {
     /// Stage or operator id.
     pub(crate) id: String,
-    /// What it is.
+    /// Its role.
     pub(crate) role: Role,
-    /// Operator, source or sink kind, with what matters most.
+    /// Operator, source or sink kind, with the most important option.
     pub(crate) kind: String,
     /// Index of the lane it is in.
     pub(crate) lane: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Wire {
     pub(crate) from: usize,
     /// Index of the card it enters.
     pub(crate) to: usize,
-    /// What stands on it.
+    /// Its label.
     pub(crate) label: String,
     /// Whether records may be lost on it.
     pub(crate) may_lose: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Lane {
     pub(crate) title: String,
 }
 
-/// Everything that is drawn.
+/// The whole picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Picture {
     /// Name of the workflow.
@@ -64,16 +64,16 @@ pub(crate) struct Picture {
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// What a stage, operator or source sends, by its id, where that is known.
+/// Returns the output type of a stage, operator or source by its id, if known.
 pub(crate) type Types<'a> = &'a dyn Fn(&str) -> Option<StreamType>;
 
-/// Variants that are listed; of more, the rest is only counted.
+/// Most variants listed; further ones are only counted.
 const MODELS_SHOWN: usize = 6;
 /// Characters of a line of columns, and lines of them.
 const COLUMN_WIDTH: usize = 27;
 const COLUMN_LINES: usize = 3;
 
-/// The picture of a workflow, of `outline` made from it. `types` adds what flows, where that could be found out.
+/// Returns the picture of a workflow, of `outline` made from it. `types` adds the types of the streams, if known.
 pub(crate) fn of_workflow(workflow: &Workflow, outline: &Outline, types: Types<'_>) -> Picture {
     let cards = outline.nodes.iter().map(|node| {
         let mut card =
@@ -105,7 +105,7 @@ pub(crate) fn of_workflow(workflow: &Workflow, outline: &Outline, types: Types<'
     Picture { title: outline.name.clone(), cards, wires, lanes: vec![Lane { title: String::new() }] }
 }
 
-/// The picture of a plan, of `outline` made from it: a lane for each worker, if there are several.
+/// Returns the picture of a plan, of `outline` made from it: a lane per worker, if there are several.
 pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan, outline: &Outline, types: Types<'_>) -> Picture {
     let mut lanes: Vec<Lane> = Vec::new();
     let cards = plan.stages.iter().zip(&outline.nodes).map(|(stage, node)| {
@@ -174,7 +174,7 @@ fn batch_fact(most: u32, budget: &str) -> Line {
     Line::Fact("batch", format!("≤ {most} in {budget}"))
 }
 
-/// The columns that leave a card, on a few lines.
+/// The output columns of a card, on a few lines.
 fn columns(stream: &StreamType) -> Vec<Line> {
     let mut lines: Vec<String> = Vec::new();
     for (index, column) in stream.columns.iter().enumerate() {

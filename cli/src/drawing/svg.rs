@@ -1,4 +1,4 @@
-//! A picture as SVG: readable on light and on dark ground, without scripts, fonts or files from elsewhere.
+//! A picture as SVG: readable on light and dark backgrounds, without scripts, fonts or external files.
 use super::layout::{Item, Layout, Link, Point, Rectangle, place};
 use super::picture::{Card, Line, Picture};
 use crate::outline::Role;
@@ -19,7 +19,7 @@ const LANE_GAP: f64 = 16.0;
 /// Longest text on a card, in characters.
 const LONGEST: usize = 34;
 
-/// Colours are written out, not variables: many viewers of SVG know none. Print is always light.
+/// Colours are literals, because many viewers of SVG do not support variables. Print is always light.
 const STYLE: &str = "\
 .tm-ground{fill:#f7f8fa}.tm-lane{fill:#eef1f5;stroke:#d9dfe7}.tm-card{fill:#fff;stroke:#cdd5df}\
 .tm-graph text{font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Liberation Sans',sans-serif;fill:#1b2431;font-size:12px}\
@@ -45,7 +45,7 @@ pub(crate) fn file(picture: &Picture) -> String {
     markup.finish()
 }
 
-/// The drawing as an `svg` element; gives its width in pixels, at which text is as large as in [`STYLE`].
+/// Writes the drawing as an `svg` element; returns its width in pixels, at which text has the size in [`STYLE`].
 pub(crate) fn write(picture: &Picture, markup: &mut Markup) -> f64 {
     let layout = lay_out(picture);
     let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN);
@@ -91,7 +91,7 @@ fn lay_out(picture: &Picture) -> Layout {
     let (head, gap) = if framed { (LANE_HEAD, LANE_GAP) } else { (0.0, 0.0) };
     let mut layout = place(&items, &links, head, gap);
     if framed {
-        // Frames stand around the cards.
+        // Frames surround the cards.
         for rectangle in &mut layout.boxes {
             rectangle.x += PADDING;
         }
@@ -154,7 +154,7 @@ fn wires(picture: &Picture, layout: &Layout, group: &mut Markup) {
     }
 }
 
-/// A smooth line through the points, level at each and below its label; it ends where the tip begins.
+/// A smooth line through the points, level at each and below its label; it ends where the tip starts.
 fn curve(route: &[Point], label: f64) -> String {
     let mut text = String::new();
     for (index, pair) in route.windows(2).enumerate() {
@@ -252,7 +252,7 @@ fn draw_card(card: &Card, at: &Rectangle, group: &mut Markup) {
     });
 }
 
-/// Text, cut to what fits; then the whole text is in the tool tip.
+/// Writes text, cut to fit; then the whole text is in the tool tip.
 fn write_line(group: &mut Markup, class: &'static str, x: f64, y: f64, text: &str) {
     let short = shortened(text);
     let (x, y) = (Short(x), Short(y));
@@ -271,7 +271,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// About the width of a text: the font is not known, so a little more than most have.
+/// Approximate width of a text: the font is unknown, so slightly more than that of most.
 fn text_width(text: &str, size: f64) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '!' | '\'' => 0.28,

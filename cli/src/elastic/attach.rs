@@ -1,4 +1,4 @@
-//! Has the limits of containers follow their load until a signal ends it.
+//! Makes the limits of containers follow their load until a signal ends it.
 use super::finding::{Finder, Found, Groups};
 use super::guarding::Guard;
 use super::{begin, telling, unavailable};
@@ -19,7 +19,7 @@ use tidemill_elastic::docker::Engine;
 use tidemill_elastic::record::{Record, Records};
 use tidemill_elastic::rules::{CpuRules, MemoryRules, Rule};
 
-/// How often the record is written anew.
+/// Interval of writing the record.
 const RECORD: Duration = Duration::from_secs(1);
 
 #[expect(clippy::disallowed_methods, reason = "containers run in real time")]
@@ -60,14 +60,14 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
             )),
         }
     }
-    // Whoever hands out time must get some.
+    // The process that distributes time must get some itself.
     let _ = rustix::process::setpriority_process(None, -10);
     interrupt.is_watched();
     let names: Vec<String> = groups.iter().map(|(name, _)| name.clone()).collect();
     let mut waiting = BTreeSet::new();
     match take_in(&mut agent, groups, (&records, &mut kept), terminal) {
         Ok(()) => {}
-        // Whoever waits for containers waits for them to fit as well.
+        // With `--wait`, it waits for room in the caps as well.
         Err(AgentError::Cap(error)) if arguments.wait => {
             terminal.warning(&format!("{error}; until they fit, limits stay as they are"));
             waiting.extend(names);
@@ -104,7 +104,7 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
     Ok(if interrupt.is_wanted() { Exit::Interrupted } else { Exit::Success })
 }
 
-/// Removes the record, or leaves in it those groups that are not as they were.
+/// Removes the record, or keeps in it the groups that were not restored.
 fn records_end(records: &Records, kept: Option<&mut Record>, left: &[String], terminal: &Terminal) {
     let Some(record) = kept else { return };
     record.found.retain(|name, _| left.contains(name));
@@ -116,7 +116,7 @@ fn records_end(records: &Records, kept: Option<&mut Record>, left: &[String], te
     }
 }
 
-/// Groups that were named by their paths.
+/// Opens groups by their paths.
 fn named(hierarchy: &Hierarchy, paths: &[String]) -> anyhow::Result<Groups> {
     let mut groups = Groups::new();
     for path in paths {
@@ -160,7 +160,7 @@ fn options(arguments: &AttachArguments, groups: &Groups) -> anyhow::Result<Optio
     })
 }
 
-/// The limits of all, where each has one.
+/// Sums the limits, if all have one.
 fn sum<T>(
     limits: &[(&str, Limits)],
     of: impl Fn(&Limits) -> Option<T>,
@@ -176,7 +176,7 @@ fn sum<T>(
     limits.iter().map(one).collect()
 }
 
-/// Attaches groups; what they had is on the disk before.
+/// Attaches groups; their original limits are on disk before.
 fn take_in(
     agent: &mut Agent,
     groups: Groups,
@@ -204,12 +204,12 @@ fn refused(error: &AgentError) -> Failure {
     }
 }
 
-/// Has a container that did not fit looked for again.
+/// Makes the finder return a rejected container again.
 fn refuse(found: &Found, name: &str) {
     let _ = found.refused.send(name.to_owned()); // without the thread nothing is found any more
 }
 
-/// Looks and decides until somebody ends it.
+/// Moves limits until interrupted.
 fn follow(
     agent: &mut Agent,
     interrupt: &Interrupt,
@@ -226,7 +226,7 @@ fn follow(
             found.into_iter().flat_map(|found| found.groups.try_iter().map(move |groups| (found, groups)));
         let each = new.flat_map(|(found, groups)| groups.into_iter().map(move |group| (found, group)));
         for (found, (name, group)) in each {
-            // Each for itself: one that needs too much keeps no other one out.
+            // Separately: one that needs too much does not block the others.
             match take_in(agent, vec![(name.clone(), group)], (records, kept), terminal) {
                 Ok(()) => {
                     teller.waiting.remove(&name);
@@ -234,7 +234,7 @@ fn follow(
                 }
                 Err(error) => {
                     refuse(found, &name);
-                    // The next tries are told when one of them succeeds.
+                    // Further attempts are reported only when they succeed.
                     if teller.waiting.insert(name.clone()) {
                         terminal.warning(&format!("{name} stays as it is until it fits: {error}"));
                     }
@@ -260,13 +260,13 @@ fn follow(
     });
 }
 
-/// Tells what the agent does, now and then.
+/// Prints the agent's work from time to time.
 struct Teller<'a> {
     arguments: &'a AttachArguments,
     told: Instant,
-    /// Of the table that stands on the terminal.
+    /// Lines of the table on the terminal.
     lines: usize,
-    /// Those that do not fit, which was told once.
+    /// Containers that do not fit, reported once.
     waiting: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Which containers are there: looked for on a thread of its own, since an engine may take its time.
+//! Finds containers on a separate thread, since an engine may be slow.
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,28 +7,28 @@ use tidemill_app::listener::Listener;
 use tidemill_elastic::cgroup::{Group, Hierarchy};
 use tidemill_elastic::docker::{DockerError, Engine};
 
-/// How often containers are looked for.
+/// Interval of searches.
 const LOOK: Duration = Duration::from_secs(2);
-/// Looks until those that did not fit are given again.
+/// Searches until rejected ones are returned again.
 const AGAIN: u64 = 5;
 
 pub(super) type Groups = Vec<(String, Box<dyn Group>)>;
 
-/// What is found from now on.
+/// Channel to the finder.
 pub(super) struct Found {
     pub(super) groups: Receiver<Groups>,
-    /// Takes the names of those that did not fit.
+    /// Receives the names of rejected ones.
     pub(super) refused: Sender<String>,
 }
 
-/// Containers that run and were not there before.
+/// Finds new running containers.
 pub(super) struct Finder {
     engine: Engine,
     hierarchy: Hierarchy,
     label: String,
     terminal: Terminal,
-    /// By the id of a container, its first process, and by what name it was given: one that the engine starts again keeps its id and has a new
-    /// control group.
+    /// By the id of a container, its first process, and its reported name: one that the engine restarts keeps its id and
+    /// has a new control group.
     known: BTreeMap<String, (u32, String)>,
 }
 
@@ -37,8 +37,8 @@ impl Finder {
         Self { engine, hierarchy, label: label.to_owned(), terminal, known: BTreeMap::new() }
     }
 
-    /// Those that are new since the last time. One that ends while it is looked at is left out. Where the engine does not answer any more,
-    /// those that were found until then are given, and the others the next time.
+    /// Returns those that are new since the last call, except any that ends meanwhile. If the engine stops answering, it
+    /// returns those found until then, and the others at the next call.
     ///
     /// # Errors
     /// The engine does not answer, and none was found.
@@ -54,7 +54,7 @@ impl Finder {
                     continue;
                 }
                 Err(error @ DockerError::Silent { .. }) if found.is_empty() => return Err(error),
-                // What was found is known from now on, and would not be found again.
+                // Found ones are known from now on, and would not be found again.
                 Err(error) => {
                     self.terminal.warning(&format!("{name}: {error}"));
                     match error {
@@ -72,7 +72,7 @@ impl Finder {
             });
             match opened {
                 Ok(group) => {
-                    // A container that is made again has the same name; its id is new.
+                    // A recreated container keeps its name; its id is new.
                     let short: String = id.chars().take(6).collect();
                     let name = format!("{name} ({short})");
                     self.known.insert(id, (container.process, name.clone()));
@@ -84,12 +84,12 @@ impl Finder {
         Ok(found)
     }
 
-    /// The next look gives it again, as long as it runs.
+    /// Makes the next search return it again, if it still runs.
     fn forget(&mut self, name: &str) {
         self.known.retain(|_, (_, known)| known.as_str() != name);
     }
 
-    /// From now on, on a thread. What is sent back did not fit: it is given again after a while, when others may use less.
+    /// Starts the thread. Rejected ones sent back are returned again after a while, when others may use less.
     pub(super) fn start(mut self) -> std::io::Result<Found> {
         let (sender, groups): (Sender<Groups>, _) = channel();
         let (refused, names): (Sender<String>, Receiver<String>) = channel();
@@ -122,7 +122,7 @@ mod tests {
 
     const LISTED: &str = "HTTP/1.0 200 OK\r\n\r\n[{\"Id\":\"aaaaaa\"},{\"Id\":\"bbbbbb\"}]";
 
-    /// With an engine that gives so many answers and is gone then.
+    /// A finder with an engine that gives these answers and then vanishes.
     fn finder(folder: &Path, answers: &'static [&'static str]) -> Finder {
         std::fs::write(folder.join("cgroup.controllers"), "cpu memory\n").unwrap();
         let socket = folder.join("docker.sock");
@@ -136,7 +136,7 @@ mod tests {
                     stream.read_exact(&mut byte).unwrap();
                     asked.extend(byte);
                 }
-                // Whoever has the last answer finds nobody.
+                // After the last answer the engine is gone.
                 listener = listener.filter(|_| at + 1 < answers.len());
                 stream.write_all(answer.as_bytes()).unwrap();
             }
@@ -152,7 +152,7 @@ mod tests {
         assert!(finder(folder.path(), answers).look().unwrap().is_empty());
     }
 
-    /// One that did not fit is new again, the others are not.
+    /// A rejected one is new again, the others are not.
     #[test]
     fn what_did_not_fit_is_looked_for_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A process beside an agent: when the agent is killed, it puts back the limits that the agent found.
+//! A guard process beside an agent: if the agent is killed, it restores the original limits.
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use tidemill_app::listener::Listener;
 use tidemill_elastic::record::Records;
 
-/// The one that is beside this process; it ends with this.
+/// The guard of this process; it ends with this.
 pub(super) struct Guard {
     child: Child,
     input: Option<ChildStdin>,

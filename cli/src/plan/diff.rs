@@ -1,4 +1,4 @@
-//! `tidemill plan diff`: what another plan would change.
+//! `tidemill plan diff`: differences to another plan.
 use super::dollars;
 use crate::arguments::OutputForm;
 use crate::exit::Exit;
@@ -39,7 +39,7 @@ pub(super) fn diff(old: &Path, new: &Path, form: OutputForm) -> anyhow::Result<E
     Ok(if changes.is_empty() { Exit::Success } else { Exit::No })
 }
 
-/// For programs.
+/// Formats for programs.
 pub(crate) fn document(changes: &[Change]) -> Vec<Value> {
     let all = changes.iter().map(
         |change| json!({"what": change.what, "name": change.name, "old": change.old, "new": change.new}),
@@ -47,7 +47,7 @@ pub(crate) fn document(changes: &[Change]) -> Vec<Value> {
     all.collect()
 }
 
-/// For people, a line each.
+/// Writes one line each for people.
 pub(crate) fn write(out: &mut impl Write, changes: &[Change]) -> std::io::Result<()> {
     for Change { what, name, old, new } in changes {
         match (old, new) {
@@ -62,7 +62,7 @@ pub(crate) fn write(out: &mut impl Write, changes: &[Change]) -> std::io::Result
     Ok(())
 }
 
-/// What differs.
+/// Returns the differences.
 pub(crate) fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
     let mut all = Vec::new();
     let mut compare = |what: &'static str, a: BTreeMap<String, String>, b: BTreeMap<String, String>| {
@@ -92,7 +92,7 @@ fn facts(plan: &Plan) -> BTreeMap<String, String> {
     };
     all.insert("latency basis".to_owned(), basis.to_owned());
     let cost = predicted.cost.as_ref().map(|cost| ("cost", dollars(cost.value.0)));
-    // What is not for workers is for traffic.
+    // The rest of the cost is traffic.
     let compute: f64 = plan.workers.iter().filter_map(|worker| worker.price).map(|price| price.0).sum();
     let split = predicted.cost.as_ref().map(|cost| (dollars(compute), dollars(cost.value.0 - compute)));
     let (compute, network) = split.unzip();
@@ -147,7 +147,7 @@ fn stages(plan: &Plan) -> BTreeMap<String, String> {
     told.collect()
 }
 
-/// Shares of the keys by the way between two stages.
+/// Shares of the keys by pair of stages.
 fn flows(plan: &Plan) -> BTreeMap<String, String> {
     let told = plan.edges.iter().map(|edge| {
         let rate = edge.rate.map_or_else(|| "rate not known".to_owned(), |rate| format!("{:.2}/s", rate.0));

@@ -10,7 +10,7 @@ use tidemill_optimizer::solution::Status;
 use tidemill_optimizer::summary::PathLatency;
 use tidemill_simulator::LimitOutcome;
 
-/// All that there is to say.
+/// Returns the whole answer.
 pub(super) fn document(answer: &Answer<'_>) -> Value {
     let (outcome, assembly) = (answer.outcome, answer.assembly);
     let problem = &assembly.problem;
@@ -21,7 +21,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
     add("infrastructure", json!(answer.case.infrastructure.name.value));
     add("planner", json!(outcome.planner));
     add("engine", json!(engine(outcome)));
-    // That none of the plans simulated keeps the level proves nothing; that there is none without the level does.
+    // Failing simulated plans prove nothing about the level; a failure without the level does.
     let is_searched = answer.search.is_some_and(|search| search.plans > 0) && answer.planned.is_none();
     let is_unproven = outcome.status == Status::Infeasible && outcome.bound != Some(f64::INFINITY);
     let is_not_found = is_searched || is_unproven;
@@ -99,7 +99,7 @@ fn latency(problem: &Problem, planned: &Planned) -> Value {
     })
 }
 
-/// What a short simulation says, beside the bounds of `latency`.
+/// Results of a short simulation, beside the bounds of `latency`.
 fn expectation(answer: &Answer<'_>) -> Value {
     match answer.expectation {
         None => Value::Null,
@@ -129,12 +129,12 @@ fn expectation(answer: &Answer<'_>) -> Value {
     }
 }
 
-/// A level on latency, as it is expected to be kept.
+/// A latency level, with the expectation.
 fn level(one: &LimitOutcome) -> Value {
     json!({"percentile": one.percentile, "below_ms": one.limit * 1e3, "expected_ms": one.seconds * 1e3})
 }
 
-/// What the simulation denies of what the plan guarantees.
+/// A guarantee of the plan that the simulation contradicts.
 fn contradiction(one: &Contradiction) -> Value {
     let mut value = match one {
         Contradiction::Saturated { worker, expected, planned } => {

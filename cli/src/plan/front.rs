@@ -13,7 +13,7 @@ use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{FrontPoint, accuracy_front};
 use tidemill_optimizer::problem::Problem;
 
-/// Plans for every accuracy, and tells those that nothing beats in both.
+/// Plans for every accuracy, and prints the non-dominated ones.
 pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly) -> anyhow::Result<Exit> {
     let problem = &assembly.problem;
     let svg = arguments.svg.as_deref().map(OutputFile::create).transpose()?;

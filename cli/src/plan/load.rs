@@ -1,4 +1,4 @@
-//! `tidemill plan --trace`: plans for the levels of a load that changes, and when to switch between them.
+//! `tidemill plan --trace`: plans for the levels of a varying load, and when to switch between them.
 mod candidates;
 mod document;
 mod table;
@@ -26,11 +26,11 @@ const BINS: usize = 512;
 /// Loads for which plans are made; the levels are chosen among them.
 const CANDIDATES: usize = 24;
 
-/// Plans for a load, with all that is said of them.
+/// Plans for a load, with their figures.
 struct LoadPlan<'a> {
     case: &'a Case,
     trace: &'a Trace,
-    /// Records per second of the slowest source that the factor 1 stands for.
+    /// Records per second of the slowest source at the factor 1.
     nominal: f64,
     switching: Switching,
     candidates: &'a Candidates,
@@ -44,7 +44,7 @@ struct LoadPlan<'a> {
 struct Level<'a> {
     candidate: &'a Candidate,
     planned: Planned,
-    /// What it would do; written into the plan where it is known.
+    /// Its expected behaviour; written into the plan if known.
     expectation: Expectation,
 }
 
@@ -55,23 +55,23 @@ struct Fixed<'a> {
     cost: f64,
 }
 
-/// What a way to serve a load comes to.
+/// Totals of a strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Totals {
     /// $ over the trace.
     cost: f64,
     switches_per_day: f64,
-    /// Part of the time in which the load exceeds what the plan in use is for.
+    /// Share of the time in which the load exceeds that of the plan in use.
     over_time: f64,
-    /// Part of the records in excess of it.
+    /// Share of the records in excess of it.
     over_load: f64,
-    /// Mean accuracy of the other records, in percent, where known.
+    /// Mean accuracy of the other records, in percent, if known.
     accuracy: Option<f64>,
-    /// Part of them that get less accuracy than the level wants, or an unknown one.
+    /// Share of them with less accuracy than the level, or an unknown one.
     below_level: f64,
 }
 
-/// What only one planner looks at is refused with the others.
+/// Refuses options that only the other planner supports.
 pub(super) fn fits_planner(arguments: &PlanArguments) -> Result<(), Failure> {
     let options = [(arguments.load.fleet.is_some(), "--fleet"), (arguments.load.goal.is_some(), "--goal")];
     match options.into_iter().find(|(is_given, _)| *is_given) {
@@ -159,7 +159,7 @@ pub(super) fn load(
     Ok(Exit::Success)
 }
 
-/// An error of a planner gets its exit code.
+/// Adds the exit code to a planner's error.
 fn with_exit_code(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<PlannerError>() {
         Ok(error) => failed(error).into(),
@@ -167,7 +167,7 @@ fn with_exit_code(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The plan of a candidate, ready to run.
+/// Returns the plan of a candidate, ready to run.
 fn level<'a>(case: &Case, candidate: &'a Candidate) -> anyhow::Result<Level<'a>> {
     let mut planned = Planned::new(case, &candidate.assembly, &candidate.solution)?;
     let expectation = expectation(case, &candidate.assembly, &planned.solution, &planned.plan, FIRST_SEED);
@@ -176,7 +176,7 @@ fn level<'a>(case: &Case, candidate: &'a Candidate) -> anyhow::Result<Level<'a>>
     Ok(Level { candidate, planned, expectation })
 }
 
-/// There is none for the peak: what has to give way there.
+/// Reports a peak without a plan: the necessary relaxations.
 fn without_plan(
     arguments: &PlanArguments,
     case: &Case,
@@ -213,7 +213,7 @@ fn without_plan(
     Ok(Exit::No)
 }
 
-/// Where plans go: taken before the work begins, so that nobody waits for what cannot be written.
+/// Folder for plans, opened before the work starts, so that an unwritable one is noticed early.
 struct Folder {
     path: Option<PathBuf>,
     files: Vec<OutputFile>,
@@ -239,8 +239,8 @@ impl Folder {
         Ok(Self { path: Some(path.to_owned()), files: files?, schedule })
     }
 
-    /// A plan for each level, and which one serves when; gives the names of plans of an earlier load that are removed, since somebody could
-    /// take them for levels of this one.
+    /// Writes a plan for each level, and the schedule; returns the names of removed plans of an earlier load, which could
+    /// be mistaken for levels of this one.
     fn write(self, plan: &LoadPlan<'_>) -> anyhow::Result<Vec<String>> {
         for (file, level) in self.files.into_iter().zip(&plan.levels) {
             let text = level.planned.plan.to_yaml()?;
@@ -267,7 +267,8 @@ impl Folder {
     }
 }
 
-/// Removes the plans of levels beyond so many, and gives their names. What has such a name and is no plan is somebody's own.
+/// Removes the plans of levels beyond `levels`, and returns their names. A file of such a name that is no plan belongs to
+/// the user.
 fn remove_beyond(folder: &Path, levels: usize) -> std::io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -283,13 +284,13 @@ fn remove_beyond(folder: &Path, levels: usize) -> std::io::Result<Vec<String>> {
     Ok(removed)
 }
 
-/// Which part of the cost of one plan is not paid; none where that one costs nothing.
+/// Saved share of the cost of one plan; `None` if that one costs nothing.
 fn saved(cost: f64, fixed: f64) -> Option<f64> {
     (fixed > 0.0).then(|| 1.0 - cost / fixed)
 }
 
 impl LoadPlan<'_> {
-    /// What switching between the plans of the levels comes to.
+    /// Totals of switching between the plans of the levels.
     fn switched(&self) -> Totals {
         let uses = || self.levels.iter().zip(&self.schedule.levels);
         let cost = uses().map(|(level, of)| level.candidate.costs.of(of.seconds, of.served)).sum();
@@ -311,7 +312,7 @@ impl LoadPlan<'_> {
         }
     }
 
-    /// What the plan for the peak comes to, all the time.
+    /// Totals of the plan for the peak, all the time.
     fn fixed(&self) -> Totals {
         Totals {
             cost: self.fixed.cost,
@@ -323,7 +324,7 @@ impl LoadPlan<'_> {
         }
     }
 
-    /// Whether a plan is less accurate than wanted.
+    /// Whether a plan is less accurate than the level.
     fn is_below(&self, candidate: &Candidate) -> bool {
         let wanted = candidate.assembly.problem.limits.accuracy;
         wanted.is_some_and(|wanted| candidate.accuracy.is_none_or(|accuracy| accuracy < wanted - 1e-9))

@@ -1,4 +1,4 @@
-//! What would have to give way, in words and for programs.
+//! Relaxations of levels, in words and for programs.
 use super::expected::{Nearest, glimpse};
 use crate::table::paragraph;
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use tidemill_optimizer::explain::{Relaxation, Relaxed, combination, relaxations}
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::solution::{Outcome, Status};
 
-/// What makes a plan possible where there is none.
+/// Changes that make a plan possible.
 #[derive(Debug, Clone)]
 pub(crate) struct GiveWay {
-    /// Each of these alone does.
+    /// Each of these alone suffices.
     alone: Vec<Relaxation>,
-    /// Where nothing does alone: these do together.
+    /// If none suffices alone: these together do.
     together: Vec<Relaxation>,
-    /// Where only the bound on latency is in the way: what a plan that does not keep it is expected to do.
+    /// If only the bound on latency is the obstacle: the expected behaviour of a plan that ignores it.
     expected: Option<Nearest>,
 }
 
-/// Searches the levels to relax where there is no plan, or where the exact planner found none.
+/// Searches the levels to relax if there is no plan, or if the exact planner found none.
 pub(crate) fn give_way(
     case: &Case,
     assembly: &Assembly,
@@ -49,16 +49,16 @@ pub(crate) fn give_way(
     Ok(Some(GiveWay { alone, together, expected }))
 }
 
-/// Whether there is no plan, and not only none that was found.
+/// Whether the absence of a plan is proven.
 pub(super) fn is_proven(outcome: &Outcome) -> bool {
     outcome.bound == Some(f64::INFINITY)
 }
 
 impl GiveWay {
-    /// A line for each change, and what each plan is expected to do that is not guaranteed.
+    /// Writes a line for each change, and the expected behaviour of plans without a guarantee.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(crate) fn write(&self, case: &Case, assembly: &Assembly, out: &mut dyn Write) -> io::Result<()> {
         let (all, head) = match (self.alone.is_empty(), self.together.is_empty()) {
             (false, _) => (&self.alone, "each of these alone makes a plan possible:"),
@@ -89,7 +89,7 @@ impl GiveWay {
         paragraph(out, &text)
     }
 
-    /// The same for programs: changes that do alone, changes that do together, and what is expected.
+    /// Formats for programs: sufficient changes, changes that suffice together, and the expected behaviour.
     pub(crate) fn values(&self, assembly: &Assembly) -> [(&'static str, Value); 3] {
         let all = |relaxations: &[Relaxation]| {
             Value::Array(relaxations.iter().map(|relaxation| value(assembly, relaxation)).collect())
@@ -102,7 +102,7 @@ impl GiveWay {
     }
 }
 
-/// The same for programs.
+/// Formats one change for programs.
 fn value(assembly: &Assembly, relaxation: &Relaxation) -> Value {
     let problem = &assembly.problem;
     let relative = relaxation.relative;

@@ -6,27 +6,27 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 380.0;
 /// Room around the plot: left, right, top, bottom.
 const MARGIN: (f64, f64, f64, f64) = (64.0, 24.0, 48.0, 50.0);
-/// Room on the right where the curves have names.
+/// Room on the right if the curves have names.
 const NAMES: f64 = 128.0;
-/// Curves that have a colour of their own.
+/// Most curves with colours of their own.
 pub(super) const MOST_CURVES: usize = 6;
 /// From the first curve to the last; one alone has the blue.
 const COLOURS: [&str; MOST_CURVES] = ["#b91c1c", "#d97706", "#65a30d", "#0d9488", "#2563eb", "#6b21a8"];
 const ALONE: &str = "#2563eb";
-/// Between two names.
+/// Distance between two names.
 const LINE: f64 = 18.0;
-/// From here on, costs are drawn by even factors.
+/// Ratio from which costs are drawn logarithmically.
 const MANY_TIMES: f64 = 12.0;
 
 /// A curve.
 pub(super) struct Curve {
-    /// What stands beside it; nothing where there is no other.
+    /// Its label; empty if it is the only one.
     pub(super) name: String,
     /// Accuracy in percent and cost in $/h, the least accurate first.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Heights of costs: even steps, or, where the dearest costs many times the cheapest, even factors.
+/// Scale of costs: linear, or logarithmic if the most expensive is many times the cheapest.
 struct Scale {
     least: f64,
     most: f64,
@@ -60,7 +60,7 @@ impl Scale {
     }
 }
 
-/// The drawing; `names` says what the names of the curves are, where they have some.
+/// Returns the drawing; `names` is the title of the curves' names, if they have some.
 pub(super) fn drawn(heading: &str, names: Option<&str>, curves: &[Curve]) -> String {
     let (left, right, top, bottom) = MARGIN;
     let right = if names.is_some() { NAMES } else { right };
@@ -114,7 +114,7 @@ pub(super) fn drawn(heading: &str, names: Option<&str>, curves: &[Curve]) -> Str
         if let Some(names) = names {
             svg.leaf("text", &[("x", &column), ("y", &(top + 10.0)), ("font-weight", &"600")], names);
         }
-        // The last first and widest, so that one before it that costs as much lies on it and both are seen.
+        // The last first and widest, so that an equally expensive one before it is drawn over it and both are visible.
         for (at, curve) in curves.iter().enumerate().rev() {
             let (colour, width) = match curves.len() {
                 1 => (ALONE, 2.0),

@@ -1,4 +1,4 @@
-//! `tidemill plan --pareto cost,accuracy,latency`: the plans that no other beats in all three.
+//! `tidemill plan --pareto cost,accuracy,latency`: the plans that no other dominates in all three.
 mod drawing;
 
 use super::{dollars, status_word};
@@ -20,26 +20,26 @@ use tidemill_optimizer::solution::Status;
 use tidemill_spec::units::{Percentile, TimeSpan};
 use tidemill_spec::workflow::LatencySlo;
 
-/// A limit on latency is this part of the largest bound under the one before.
+/// Ratio of a limit on latency to the largest bound under the previous one.
 const RATIO: f64 = 0.8;
-/// What is bounded where no service level says it.
+/// The bounded percentile without a service level.
 const PERCENTILE: Percentile = Percentile(99.0);
-/// A limit that none is: the percentile is what matters of it.
+/// An infinite limit, of which only the percentile matters.
 const NO_LIMIT: TimeSpan = TimeSpan(u64::MAX / 2);
 
-/// Plans for all accuracies and latencies, and tells those that nothing beats.
+/// Plans for all accuracies and latencies, and prints the non-dominated ones.
 pub(super) fn surface(
     arguments: &PlanArguments,
     case: &mut Case,
     terminal: &Terminal,
 ) -> anyhow::Result<Exit> {
     let svg = arguments.svg.as_deref().map(OutputFile::create).transpose()?;
-    // Figures that only matter for latency are left out of a problem without a limit on it.
+    // Figures needed only for latency are left out of a problem without a limit on it.
     let asked = case.options.latency.as_ref().or(case.workflow.slo.latency.as_ref());
     let percentile = asked.map_or(PERCENTILE, |slo| slo.percentile.value);
     case.options.latency = Some(LatencySlo { percentile: percentile.into(), below: NO_LIMIT.into() });
     case.options.without.remove(&Level::Latency);
-    // Latency is weighed too, so readers shall not wait for checkpoints longer than they must.
+    // Latency is an objective too, so checkpoints should delay readers as little as possible.
     case.options.checkpoint_every = Some(1);
     let assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
@@ -91,7 +91,7 @@ fn variants(case: &Case, problem: &Problem, point: &SurfacePoint) -> Map<String,
     with_models.map(|(operator, &m)| (operator.id.clone(), json!(operator.variants[m].id))).collect()
 }
 
-/// What is proven of a point, in words.
+/// Describes the proof of a point.
 fn proof(point: &SurfacePoint) -> String {
     let least = |gap: f64| dollars(point.cost * (1.0 - gap));
     match (point.status, point.gap) {

@@ -13,14 +13,13 @@ use tidemill_spec::plan::LatencyBasis;
 
 /// Route classes that are listed.
 const CLASSES_SHOWN: usize = 12;
-/// What room there is where the simulation denies the level.
+/// Text for the slack if the simulation contradicts the level.
 const DENIED: &str = "none: denied by the simulation";
 
-/// Workers, or places of an operator, of which the same is said are one line if they are more.
+/// Number of workers, or places of an operator, with equal lines above which they are merged.
 const ALIKE_SHOWN: usize = 40;
 
-/// Names with what is said of them. Of many of which the same is said, the first stands for all: its name has how many
-/// more there are.
+/// Merges names with equal values: the first stands for all, with the number of others.
 fn gathered<T: PartialEq>(all: Vec<(String, T)>) -> Vec<(String, T)> {
     let alike = |said: &T| all.iter().filter(|(_, other)| other == said).count();
     let counts: Vec<usize> = all.iter().map(|(_, said)| alike(said)).collect();
@@ -35,10 +34,10 @@ fn gathered<T: PartialEq>(all: Vec<(String, T)>) -> Vec<(String, T)> {
     shown
 }
 
-/// Writes all that there is to say.
+/// Writes the whole answer.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(planned) = answer.planned else { return without_plan(answer, out) };
     let problem = &answer.assembly.problem;
@@ -63,7 +62,7 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     proof(answer, out)
 }
 
-/// Times that nobody has measured, or that are weak, are told wherever a plan rests on them.
+/// Lists predicted and weak times behind a plan.
 fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for one in predicted_times(answer.case, &planned.plan) {
@@ -89,7 +88,7 @@ pub(crate) fn rate(value: f64) -> String {
     format!("{}/s", trimmed(value, 3))
 }
 
-/// With so many places at most.
+/// Formats with at most `places` decimals.
 pub(super) fn trimmed(value: f64, places: usize) -> String {
     let text = format!("{value:.places$}");
     match text.contains('.') {
@@ -172,7 +171,7 @@ fn classes(planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(&[("class", Side::Right), ("keys", Side::Right), ("route", Side::Left)]);
     let all = &planned.plan.classes;
     for class in all.iter().take(CLASSES_SHOWN) {
-        // Only what is not the same in all classes says anything.
+        // Only differences between the classes are informative.
         let stages = planned.plan.stages.iter().filter(|stage| {
             let here = class.route.get(&stage.operator) == Some(&stage.id);
             here && (all.len() == 1 || stage.share < 1.0 - 1e-9)
@@ -254,7 +253,7 @@ fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io:
     writeln!(out)
 }
 
-/// What a short simulation says, beside the bounds.
+/// Writes the results of a short simulation, beside the bounds.
 fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let guarantee = match answer.basis().is_guaranteed() {
         true => "guarantee: the sums above",
@@ -265,7 +264,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         Some(Expectation::Known {
             sink, latency, seconds, utilization, contradictions, with_engine, ..
         }) => {
-            // Where the median lies between two peaks, it says little.
+            // A median between two peaks is not informative.
             let (from, to) = latency.middle;
             let between = match to > 1.5 * from {
                 true => format!(" (between {} and {})", milliseconds(from * 1e3), milliseconds(to * 1e3)),
@@ -421,7 +420,7 @@ fn plans(count: usize) -> String {
     format!("{count} plan{}", if count == 1 { "" } else { "s" })
 }
 
-/// What to say where there is no plan.
+/// Writes the answer without a plan.
 fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (workflow, infrastructure) = (&answer.case.workflow.name, &answer.case.infrastructure.name);
     if let Some(simulated) = answer.search.filter(|simulated| simulated.plans > 0) {

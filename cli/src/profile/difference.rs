@@ -1,4 +1,4 @@
-//! What changed from one profile to another.
+//! Differences between two profiles.
 use super::show::{choice, duration};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use tidemill_app::figures::bytes;
 use tidemill_spec::profile::Profile;
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unit {
     Nanoseconds,
@@ -46,14 +46,14 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// By how many percent it grew.
+    /// Growth in percent.
     fn percent(&self) -> Option<f64> {
         let (before, after) = (self.before?, self.after?);
         (before != 0.0).then(|| 100.0 * (after / before - 1.0))
     }
 }
 
-/// Figures that changed by more than `above` percent, by what they are about.
+/// Returns figures that changed by more than `above` percent, by subject.
 pub(super) fn changes(before: &Profile, after: &Profile, above: f64) -> Vec<Change> {
     let (mut before, after) = (figures(before), figures(after));
     let mut all: BTreeMap<String, Change> = BTreeMap::new();
@@ -118,7 +118,7 @@ fn figures(profile: &Profile) -> BTreeMap<String, (Unit, f64)> {
     all
 }
 
-/// For programs.
+/// Formats for programs.
 pub(super) fn document(changes: &[Change]) -> Value {
     let change = |change: &Change| {
         json!({
@@ -129,7 +129,7 @@ pub(super) fn document(changes: &[Change]) -> Value {
     json!({"version": 1, "changes": changes.iter().map(change).collect::<Vec<_>>()})
 }
 
-/// For people. Figures that only one of the profiles has are counted, or listed too.
+/// Writes a table for people. Figures of only one of the profiles are counted, or listed too.
 pub(super) fn table(changes: &[Change], all: bool, out: &mut dyn Write) -> io::Result<()> {
     if changes.is_empty() {
         return writeln!(out, "no differences");

@@ -1,4 +1,4 @@
-//! `tidemill profile fit`: a profile beside this machine, and corrected where it does not fit.
+//! `tidemill profile fit`: compares a profile with this machine, and corrects it if necessary.
 use super::measure::{Line, ended};
 use super::{prepare, written};
 use crate::arguments::{FitArguments, OutputForm};
@@ -19,10 +19,10 @@ use tidemill_profiler::fit::TOLERANCE;
 use tidemill_profiler::{Fit, Options};
 use tidemill_spec::infrastructure::Infrastructure;
 
-/// Records of each source to measure with: enough for the largest batch.
+/// Records of each source for measuring: enough for the largest batch.
 const SAMPLES: usize = 32;
 
-/// Compares, and writes the profile that fits.
+/// Compares, and writes the corrected profile.
 pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let profile = super::read(&arguments.profile)?;
@@ -74,7 +74,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     };
     if let Some(target) = target {
         let mut fitting = if fit.fits() { profile } else { fit.corrected(&profile, &options.host.cpu) };
-        // That the workflow has changed was reported; what is written is for the workflow as it is.
+        // A change of the workflow was reported; the new profile is for the present one.
         fitting.workflow.name.clone_from(&subject.workflow.name.value);
         fitting.workflow.digest = Some(subject.workflow.digest());
         let text = written(&fitting)?;

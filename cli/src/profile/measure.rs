@@ -1,4 +1,4 @@
-//! Measuring: from the command line to the profiler, and what it says meanwhile.
+//! Runs the profiler from the command line, with progress.
 use super::{prepare, written};
 use crate::arguments::{OutputForm, ProfileArguments};
 use crate::exit::Exit;
@@ -23,7 +23,7 @@ use tidemill_spec::infrastructure::Infrastructure;
 const PLAIN_EVERY: f64 = 5.0;
 /// Folder for states in the folder of the profile.
 const STATE: &str = "measured";
-/// Of so many files that stay there it is told what they are called.
+/// Most remaining files that are listed by name.
 const MOST_NAMED: usize = 5;
 
 /// Measures and writes the profile.
@@ -77,7 +77,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     Ok(Exit::Success)
 }
 
-/// What an interrupt leaves, and how to go on.
+/// The message about the data kept after an interrupt, and how to continue.
 fn kept(fresh: bool) -> &'static str {
     match fresh {
         true => {
@@ -87,7 +87,7 @@ fn kept(fresh: bool) -> &'static str {
     }
 }
 
-/// How the program ends when the profiler does; `kept`: what an interrupt leaves.
+/// Ends the program after the profiler; `kept`: the message about the data kept after an interrupt.
 pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> anyhow::Result<Exit> {
     match error {
         ProfileError::Interrupted => {
@@ -102,7 +102,7 @@ pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> any
     }
 }
 
-/// What came out, on stdout.
+/// Prints the results to stdout.
 fn tell(finished: &Finished, file: &Path, skipped: &[String], output: OutputForm) -> io::Result<()> {
     let mut out = crate::answer::out();
     let profile = &finished.profile;
@@ -147,7 +147,7 @@ fn operators(finished: &Finished) -> usize {
     ids.len()
 }
 
-/// The file that `--out` means.
+/// Resolves the file of `--out`.
 fn profile_file(out: Option<&Path>, workflow: &Path) -> PathBuf {
     match out {
         Some(file) if file.extension().is_some_and(|end| end == "yaml" || end == "yml") => file.to_owned(),
@@ -156,7 +156,7 @@ fn profile_file(out: Option<&Path>, workflow: &Path) -> PathBuf {
     }
 }
 
-/// Forgets what was measured in a folder, and says what stays there.
+/// Discards the measurements in a folder, and reports remaining files.
 fn forget(state: &Path, terminal: &Terminal) -> Result<(), Failure> {
     let others = StateFolder::new(state).forget().map_err(|error| {
         Failure::new(Kind::Unavailable, format!("what was measured cannot be removed: {error}"))
@@ -175,7 +175,7 @@ fn forget(state: &Path, terminal: &Terminal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The stated factors, all of which must be of types that there are.
+/// Returns the stated factors, which must be of existing types.
 fn factors(
     arguments: &ProfileArguments,
     infrastructure: &Infrastructure,
@@ -195,7 +195,7 @@ fn factors(
     Ok(arguments.factor.iter().cloned().collect())
 }
 
-/// How far it is, on stderr: a line that is redrawn on a terminal, else a line every few seconds, or JSON.
+/// Progress on stderr: a line that is redrawn on a terminal, else a line every few seconds, or JSON.
 pub(super) struct Line {
     bar: Option<ProgressBar>,
     terminal: Terminal,

@@ -8,12 +8,12 @@ use tidemill_app::weak_figures::half_width;
 use tidemill_spec::profile::{Accuracy, BatchTime, How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
 
-/// For programs: the profile with its keys, and its digest.
+/// Formats for programs: the profile with its keys, and its digest.
 pub(super) fn document(profile: &Profile) -> Value {
     json!({"version": 1, "digest": profile.digest(), "profile": profile})
 }
 
-/// For people.
+/// Writes tables for people.
 pub(super) fn tables(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Profile of the workflow {}\n", profile.workflow.name)?;
     machines(profile, out)?;
@@ -51,7 +51,7 @@ fn machines(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What the engine itself takes on each type.
+/// Writes the engine's costs on each type.
 fn overheads(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(&[
         ("engine on", Side::Left),
@@ -141,7 +141,7 @@ fn service_row(service: &Service, times: &BatchTime, is_first: bool) -> Vec<Stri
     ]
 }
 
-/// Says of predicted times how far off they may be.
+/// Returns the expected error of predicted times.
 fn predicted(service: &Service) -> String {
     match (service.how, service.within) {
         (How::Predicted, Some(factor)) => format!("a factor of {factor}"),

@@ -10,13 +10,13 @@ use tidemill_engine::{Observer, RunReport, SinkReport};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
-/// Sinks with curves of their own.
+/// Most sinks with curves of their own.
 const SINKS: usize = 4;
-/// Steps that a curve has at most; more do not show.
+/// Most steps of a curve; more are not visible.
 const POINTS: usize = 160;
 
-/// Latency by percentile and over time. Sinks that `at_end` names show everything when the run ends, which makes no curve: they have one
-/// only where there are no others.
+/// Latency by percentile and over time. Sinks in `at_end` publish everything when the run ends, which makes no curve: they
+/// have one only if there are no others.
 pub(crate) fn latency(
     (report, plan): (&RunReport, &Plan),
     at_end: &BTreeSet<&str>,
@@ -68,7 +68,7 @@ fn by_percentile(
     limit: Option<(f64, String)>,
     markup: &mut Markup,
 ) {
-    // Each step to the right leaves out nine of ten of the slower records that were left.
+    // Each step to the right leaves out nine of ten of the remaining slower records.
     let place = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
     let most = sinks.iter().map(|sink| sink.latency.count).max().unwrap_or(1);
     let end = (most as f64).log10().clamp(1.0, 5.0);
@@ -117,7 +117,7 @@ fn over_time(sink: &str, recorder: &Recorder, limit: Option<(f64, String)>, mark
     chart.draw(markup);
 }
 
-/// Where values differ by much, only factors show.
+/// Widely spread values need a logarithmic scale.
 fn scale(curves: &[Curve], limit: Option<&(f64, String)>) -> Scale {
     let values = || curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y)).filter(|y| *y > 0.0);
     let least = values().fold(f64::INFINITY, f64::min);
@@ -125,7 +125,7 @@ fn scale(curves: &[Curve], limit: Option<&(f64, String)>) -> Scale {
     if most > 12.0 * least { Scale::Logarithmic } else { Scale::Linear }
 }
 
-/// `0.5 ms`, `20 ms`, `5 s`: a round number.
+/// Formats a round number: `0.5 ms`, `20 ms`, `5 s`.
 fn short_milliseconds(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -142,8 +142,8 @@ fn trimmed(value: f64, places: usize) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Throughput, processor and memory over time; `factor`: real seconds per second of the run; `has_processes`: the workers of
-/// the plan have processes of their own, of which nothing is recorded.
+/// Throughput, processor and memory over time; `factor`: real seconds per second of the run; `has_processes`: the workers
+/// of the plan have processes of their own, which are not recorded.
 pub(crate) fn resources(recorder: &Recorder, factor: f64, has_processes: bool, part: &mut Markup) {
     let note = match has_processes {
         true => {
@@ -197,10 +197,10 @@ fn cores(step: &Step, factor: f64) -> f64 {
     step.processor_seconds / (step.length * factor).max(1e-9)
 }
 
-/// Steps put together until there are no more than a curve can show, and each is long enough to count records in.
+/// Merges steps until a curve can show them all, and each is long enough for a rate.
 fn coarse(steps: &[Step]) -> Vec<Step> {
     let end = steps.last().map_or(0.0, |step| step.until);
-    // A quarter of a second holds several ticks; less shows how results come by ticks, not how fast.
+    // A quarter of a second has several ticks; less would show the ticks, not the rate.
     let least = (end / 30.0).max(0.25_f64.min(end / 8.0));
     let mut coarse: Vec<Step> = Vec::new();
     let join = |last: &mut Step, step: &Step| {
@@ -216,7 +216,7 @@ fn coarse(steps: &[Step]) -> Vec<Step> {
             _ => coarse.push(Step { latencies: Default::default(), ..step.clone() }),
         }
     }
-    // What is left at the end may be too short to count in.
+    // The rest at the end may be too short for a rate.
     if let Some(end) = coarse.pop_if(|end| end.length < least * 0.5) {
         match coarse.last_mut() {
             Some(last) => join(last, &end),

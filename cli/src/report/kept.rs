@@ -1,13 +1,13 @@
-//! What a run has in its state: what this process added, and what all of them have together.
+//! State of a run: rows of this process, and of all processes together.
 use crate::table::{Side, Table, paragraph};
 use std::io::{self, Write};
 use tidemill_app::figures::{grouped, seconds};
 use tidemill_app::tally::{Left, Tally};
 
-/// Writes the account of a run that keeps a state; `takes_back`: whether a sink takes back what no checkpoint has.
+/// Writes the account of a run with a state; `takes_back`: whether a sink undoes rows beyond the checkpoint.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub(super) fn write(left: &Left, takes_back: impl Fn(&str) -> bool, out: &mut dyn Write) -> io::Result<()> {
     let (part, all) = (&left.this_process, &left.all_processes);
     writeln!(out)?;

@@ -1,9 +1,9 @@
-//! Which threads of the process took how much of the processor.
+//! Processor time by threads of the process.
 use tidemill_app::figures::seconds;
 use tidemill_drawing::markup::Markup;
 use tidemill_engine::{Program, RunReport};
 
-/// A thread, or several that do one thing.
+/// A thread, or several with one task.
 #[derive(Debug, PartialEq)]
 struct Share {
     name: String,
@@ -11,7 +11,7 @@ struct Share {
     seconds: f64,
 }
 
-/// Threads that tell their time.
+/// Threads that report their time.
 fn of_threads(report: &RunReport, program: &Program) -> Vec<Share> {
     let stages = report.stages.iter().filter(|stage| stage.processor_seconds > 0.0).map(|stage| Share {
         name: stage.stage.clone(),
@@ -26,13 +26,13 @@ fn of_threads(report: &RunReport, program: &Program) -> Vec<Share> {
     stages.chain(slots).collect()
 }
 
-/// Seconds of all threads that tell their time, those of other processes too.
+/// Seconds of all threads that report their time, including other processes.
 pub(super) fn told(report: &RunReport) -> f64 {
     let stages = report.stages.iter().map(|stage| stage.processor_seconds);
     stages.chain(report.slots.iter().map(|slot| slot.processor_seconds)).sum()
 }
 
-/// Threads by their time, the longest first, and seconds of them all; what none of them accounts for comes last.
+/// Threads by their time, the longest first, and the total; unaccounted time comes last.
 fn with_rest(mut shares: Vec<Share>, whole: f64, rest: &str) -> (Vec<Share>, f64) {
     shares.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let known: f64 = shares.iter().map(|share| share.seconds).sum();
@@ -44,7 +44,7 @@ fn with_rest(mut shares: Vec<Share>, whole: f64, rest: &str) -> (Vec<Share>, f64
     (shares, whole.max(known))
 }
 
-/// Bars of the threads' times; `whole`: seconds of all processes since the run began; `has_processes`: the workers of the
+/// Bars of the threads' times; `whole`: seconds of all processes since the run started; `has_processes`: the workers of the
 /// plan have processes of their own.
 pub(super) fn threads(
     report: &RunReport,
@@ -101,7 +101,7 @@ mod tests {
         };
         let told = |shares: [(&str, f64); 3]| shares.map(|(name, share)| (name.to_owned(), share));
         assert_eq!(of(5.0), told([("b", 0.6), ("a", 0.2), ("everything else", 0.2)]));
-        // Threads of other processes took more than this one did.
+        // Threads of other processes used more than this one did.
         assert_eq!(of(0.5), told([("b", 0.75), ("a", 0.25), ("everything else", 0.0)]));
     }
 }

@@ -1,4 +1,4 @@
-//! Sample records as a person can look at them: pictures and sounds as such, values beside what is known to be true.
+//! Sample records for people: pictures and sounds, and values beside the truth.
 use super::windows;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
@@ -13,44 +13,44 @@ use tidemill_operators::values::{Values, row_values};
 use tidemill_operators::vision::track_path::{Step, steps};
 use tidemill_spec::workflow::{Sink, Workflow};
 
-/// Samples of each sink that are shown.
+/// Most samples shown per sink.
 const MOST: usize = 12;
-/// Wrong ones of them, at most, if there are right ones too.
+/// Most wrong ones of them, if there are right ones too.
 const MOST_WRONG: usize = 6;
-/// Samples with pictures that are shown of a sink that is not judged record by record: one looks like the next.
+/// Most samples with pictures for a sink that is not judged record by record: they look alike.
 const MOST_PICTURES: usize = 3;
-/// Colour and part of the longer side of the line of a box.
+/// Line colour of a box, and the divisor of the longer side for its width.
 const BOX: (image::Rgb<u8>, u32) = (image::Rgb([255, 214, 0]), 200);
-/// Column of the boxes of a track where no ground truth names one.
+/// Column of the boxes of a track without a ground truth that names one.
 const PATH: &str = "path";
-/// Bytes of source records that the engine keeps, so that the ones of a sample are found.
+/// Bytes of source records kept by the engine, to find those of a sample.
 const RECENT_BYTES: usize = 64 << 20;
 /// Bytes of pictures and sounds in all of a report.
 const MEDIA_BUDGET: usize = 2 << 20;
-/// Bytes of one picture or sound; larger pictures are made smaller.
+/// Most bytes of one picture or sound; larger pictures are scaled down.
 const MEDIUM: usize = 160 << 10;
-/// Side of a picture that was made smaller.
+/// Side of a picture that was scaled down.
 const SMALL_SIDE: u32 = 560;
 
 /// A picture or a sound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Shown; the address holds the data.
+    /// Shown; the address has the data.
     Picture(String),
-    /// Played; the address holds the data.
+    /// Played; the address has the data.
     Sound(String),
-    /// Told only.
+    /// Described only.
     Other(String),
 }
 
-/// A value, and what it should be.
+/// A value, and the truth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     /// Column.
     pub(crate) name: String,
-    /// Value; none if only the truth has such a column.
+    /// Value; `None` if only the truth has such a column.
     pub(crate) value: Option<String>,
-    /// What is true, where that is known.
+    /// The truth, if known.
     pub(crate) truth: Option<String>,
     /// Whether the sink is judged by this column.
     pub(crate) judged: bool,
@@ -61,9 +61,9 @@ pub(crate) struct Pair {
 pub(crate) struct Shown {
     /// Milliseconds from the intended emission to the arrival.
     pub(crate) latency_ms: f64,
-    /// Right or wrong, where that is known.
+    /// Right or wrong, if known.
     pub(crate) right: Option<bool>,
-    /// Pictures and sounds, with the source they came from.
+    /// Pictures and sounds, with their source.
     pub(crate) media: Vec<(String, Medium)>,
     /// Values.
     pub(crate) pairs: Vec<Pair>,
@@ -74,13 +74,13 @@ pub(crate) struct Shown {
 pub(crate) struct SinkRecords {
     /// Sink id.
     pub(crate) sink: String,
-    /// Sinks that take the same records and are not shown again.
+    /// Sinks with the same input, which are not shown again.
     pub(crate) others: Vec<String>,
     /// Wrong ones first.
     pub(crate) samples: Vec<Shown>,
 }
 
-/// What the engine is to keep for a report of this workflow.
+/// Returns the engine's settings for samples of this workflow's report.
 pub(crate) fn sample_options(workflow: &Workflow, program: &Program) -> SampleOptions {
     let links = tidemill_app::samples::links(workflow, program);
     SampleOptions { most: MOST, most_wrong: MOST, recent_bytes: RECENT_BYTES, links, newest: None }
@@ -124,7 +124,7 @@ fn is_picture(bytes: &[u8]) -> bool {
     picture_kind(bytes).is_some()
 }
 
-/// The media type that browsers know of a picture: of a raw one, which they do not show, that of the one that is made of it.
+/// The media type of a picture for browsers; for a raw one, which they do not support, that of the converted one.
 fn picture_kind(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
@@ -134,7 +134,7 @@ fn picture_kind(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Wrong ones and others, about as many of each where there are enough.
+/// Chooses wrong ones and others, about equally if there are enough.
 fn choose(samples: Vec<Sample>) -> Vec<Sample> {
     let (mut chosen, others): (Vec<Sample>, Vec<Sample>) =
         samples.into_iter().partition(|sample| sample.right == Some(false));
@@ -151,7 +151,7 @@ type Truths = BTreeMap<String, Vec<(String, String)>>;
 fn truths(workflow: &Workflow, sink: &Sink, samples: &[Sample]) -> Truths {
     let Some(truth) = &sink.ground_truth else { return Truths::new() };
     let keys = samples.iter().filter_map(|sample| text_of(&row_values(&sample.record, 0), &truth.key.value));
-    // It was read when the run began; if it is gone now, the samples do without.
+    // It was read when the run started; if it is gone now, the samples have no truth.
     ground_truth::rows(&workflow.resolve(&truth.path.value), &truth.key.value, &keys.collect())
         .unwrap_or_default()
 }
@@ -165,7 +165,7 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
         |name: &str| known.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
     let path_column =
         truth.and_then(|truth| truth.boxes.as_ref()).map_or(PATH, |column| column.value.as_str());
-    // Values are cut where they are long; a path is needed whole.
+    // Long values are cut, but a path is needed as a whole.
     let path = text(&sample.record, path_column).and_then(path_of).unwrap_or_default();
     let mut media = Vec::new();
     let mut pairs: Vec<Pair> = Vec::new();
@@ -192,7 +192,7 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
             if truth.is_some() || is_key {
                 told.insert(column.to_owned());
             }
-            // What a source sent and the record still has is told once.
+            // A source value that is unchanged in the record is shown once.
             let known = pairs.iter().any(|pair| pair.name == name && pair.value.as_deref() == Some(&value));
             if !known {
                 let name = match source {
@@ -214,7 +214,7 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
     Shown { latency_ms: sample.latency as f64 / 1e6, right: sample.right, media, pairs }
 }
 
-/// All boxes of a track, if the text is nothing but those.
+/// Parses all boxes of a track, if the text has nothing else.
 fn path_of(text: &str) -> Option<Vec<Step>> {
     let path: Vec<Step> = steps(text).collect();
     (!path.is_empty() && path.len() == text.split(';').count()).then_some(path)
@@ -229,17 +229,17 @@ fn path_text(path: &[Step]) -> Option<String> {
     })
 }
 
-/// The number of the frame that a record of a source is.
+/// The frame number of a source record.
 fn values_frame(record: &RecordBatch) -> Option<u64> {
     row_values(record, 0).get("frame").and_then(serde_json::Value::as_u64)
 }
 
-/// A picture with a box drawn on it; none where it cannot be read within reason or there is no room for it.
+/// Returns a picture with a box drawn on it; `None` if it cannot be decoded within the limits or there is no room for it.
 fn with_box(bytes: &[u8], [left, top, width, height]: [f64; 4], budget: &mut usize) -> Option<Medium> {
     let mut whole = decoded(bytes)?.into_rgb8();
     let (colour, part) = BOX;
     let line = i64::from(whole.width().max(whole.height()) / part).max(1);
-    // Nothing of a line that is so far outside is seen.
+    // A line this far outside is invisible.
     let pixel = |at: f64| at.round().clamp(-1e6, 1e6) as i64;
     let edges = |from: f64, length: f64| (pixel(from), pixel(from + length));
     let ((left, right), (top, bottom)) = (edges(left, width), edges(top, height));
@@ -258,7 +258,7 @@ fn with_box(bytes: &[u8], [left, top, width, height]: [f64; 4], budget: &mut usi
     spend(&bytes, budget).then(|| Medium::Picture(address("image/jpeg", &bytes)))
 }
 
-/// Characters of a value; longer ones are cut.
+/// Most characters of a value.
 const LONGEST: usize = 240;
 
 /// A value as text; tensors are left out.
@@ -316,7 +316,7 @@ fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
     Medium::Other(format!("{size} of an unknown format"))
 }
 
-/// A picture that was made for the page; none where there is no room for it.
+/// Encodes a generated picture for the page; `None` if there is no room for it.
 pub(super) fn picture(of: &image::RgbImage, budget: &mut usize) -> Option<Medium> {
     let mut bytes = Vec::new();
     image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, 85).encode_image(of).ok()?;
@@ -335,15 +335,15 @@ fn address(kind: &str, bytes: &[u8]) -> String {
     format!("data:{kind};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
 }
 
-/// Pixels of the largest picture that is made smaller for a page.
+/// Pixels of the largest picture that is scaled down for a page.
 const LARGEST_PICTURE: u64 = 16_000_000;
 
-/// A smaller picture of a picture; none if it cannot be read within reason.
+/// Returns a smaller picture; `None` if it cannot be decoded within the limits.
 fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
     small(&decoded(bytes)?)
 }
 
-/// The pixels of a picture; none if it cannot be read within reason.
+/// Decodes a picture; `None` if that exceeds the limits.
 fn decoded(bytes: &[u8]) -> Option<image::DynamicImage> {
     if let Ok(frame) = RawImage::parse(bytes) {
         let fits = u64::from(frame.width) * u64::from(frame.height) <= LARGEST_PICTURE;
@@ -351,7 +351,7 @@ fn decoded(bytes: &[u8]) -> Option<image::DynamicImage> {
         return Some(image::RgbImage::from_raw(frame.width, frame.height, pixels)?.into());
     }
     let reader = || image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok();
-    // A page is written while somebody waits.
+    // A user waits for the page.
     let (width, height) = reader()?.into_dimensions().ok()?;
     if u64::from(width) * u64::from(height) > LARGEST_PICTURE {
         return None;
@@ -363,9 +363,9 @@ fn decoded(bytes: &[u8]) -> Option<image::DynamicImage> {
     reader.decode().ok()
 }
 
-/// A JPEG of a picture that is small enough for a page; none if there is none.
+/// Returns a JPEG small enough for a page; `None` if it is impossible.
 fn small(whole: &image::DynamicImage) -> Option<Vec<u8>> {
-    // Noise hardly gets smaller by being compressed.
+    // Noise is hardly compressible.
     [SMALL_SIDE, SMALL_SIDE / 2].into_iter().find_map(|side| {
         let small = whole.thumbnail(side, side).into_rgb8();
         let mut out = Vec::new();
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     fn png(side: u32) -> Vec<u8> {
-        // Noise, so that it does not compress.
+        // Noise, which does not compress.
         let mut state = 1u32;
         let picture = image::RgbImage::from_fn(side, side, |_, _| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,4 +1,4 @@
-//! The parts of a report that are tables, bars and cards.
+//! Parts of a report: tables, bars and cards.
 use super::records::{Medium, Pair, Shown, SinkRecords};
 use crate::drawing::picture::{self, Line, Picture};
 use crate::drawing::svg;
@@ -12,7 +12,7 @@ use tidemill_engine::{LatencySummary, LetterSample, RunReport, StageReport};
 
 const NAME: &[Attribute<'static>] = &[("class", &"id")];
 
-/// Wanted and measured; `complete`: the run came to its end.
+/// Required and measured values; `complete`: the run has ended.
 pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
     let columns =
         [("Level", false), ("Wanted", false), ("Measured", false), ("Missed in", true), ("", false)];
@@ -53,7 +53,7 @@ pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
     part.leaf("p", &[("class", &"note")], &format!("{judged} {windows}"));
 }
 
-/// The workflow or the plan, with what was measured on it.
+/// The workflow or the plan, with measurements.
 pub(super) fn workflow(prepared: &Prepared, report: &RunReport, part: &mut Markup) {
     part.leaf(
         "p",
@@ -63,7 +63,7 @@ pub(super) fn workflow(prepared: &Prepared, report: &RunReport, part: &mut Marku
     );
     let mut drawing = Markup::new();
     let width = svg::write(&measured(prepared, report), &mut drawing);
-    // The page scales it by this, within what can be read.
+    // The page scales it by this, within readable sizes.
     let style = format!("--width:{width:.0}px");
     part.element("div", &[("class", &"graph"), ("tabindex", &"0")], |graph| {
         graph.element("div", &[("style", &style)], |inner| inner.nest(&drawing));
@@ -89,7 +89,7 @@ fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
             variants.map(|path| outline::stem(&path.value)).filter(|stem| *stem == name).count() == 1
         };
         for line in &mut card.lines {
-            // Manifests are usually called like their model; if not, nothing is said.
+            // Manifests are usually named like their model; if not, no mark is shown.
             if let (Line::Model(name, chosen_mark), Some(model)) = (line, chosen)
                 && written(&model.variant)
             {
@@ -113,7 +113,7 @@ fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
         let (from, to) = (&picture.cards[wire.from].id, &picture.cards[wire.to].id);
         let stage = report.stages.iter().find(|stage| stage.stage == *from);
         let edge = report.edges.iter().find(|edge| edge.from == *from && edge.to == *to && edge.records > 0);
-        // Between stages of a plan only what was sent says how it was shared out.
+        // Between stages of a plan only the sent records show the shares.
         let records = match (edge, stage) {
             (Some(edge), _) => Some(edge.records),
             (None, Some(stage)) if plan.classes.len() == 1 => Some(stage.records_out),
@@ -130,7 +130,7 @@ fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
     picture
 }
 
-/// Bars of how long a record is where, and the figures.
+/// Bars of the time of a record in each stage, and the figures.
 pub(super) fn stages(report: &RunReport, part: &mut Markup) {
     let shown: Vec<&StageReport> = report.stages.iter().filter(|stage| stage.compute.count > 0).collect();
     let total = |stage: &StageReport| stage.transfer.mean_ms + stage.queue.mean_ms + stage.compute.mean_ms;
@@ -212,7 +212,7 @@ fn percentiles(summary: &LatencySummary) -> [String; 2] {
     }
 }
 
-/// Records that were dropped and are lost: where, why, how many. What a filter takes out is not lost.
+/// Dropped records that are lost: stage, reason, number. Filtered ones are not lost.
 pub(super) fn drops(report: &RunReport) -> impl Iterator<Item = (String, &str, u64)> {
     let stages = report.stages.iter().flat_map(|stage| {
         let drops = super::lost(&stage.drops);
@@ -286,7 +286,7 @@ fn letter_text(letter: &LetterSample, item: &mut Markup) {
     }
 }
 
-/// A value of a dead letter in words.
+/// Formats a value of a dead letter.
 fn told(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Object(blob) if blob.contains_key("bytes") => {
@@ -423,7 +423,7 @@ fn write_pair(pair: &Pair, list: &mut Markup) {
     });
 }
 
-/// Which model each stage ran and why.
+/// Model of each stage, with the reason.
 pub(super) fn models(models: &[ChosenModel], part: &mut Markup) {
     table(
         part,

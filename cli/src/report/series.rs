@@ -1,10 +1,10 @@
-//! What a run did over time, for the curves of a report. Bounded: a long run has coarser steps, not more of them.
+//! Time series of a run for the curves of a report. Bounded: a long run has coarser steps, not more of them.
 use std::collections::BTreeMap;
 use tidemill_app::machine::Usage;
 use tidemill_app::slo_watch::percentile_of;
 use tidemill_engine::{LatencyWindow, Observer, Program};
 
-/// Steps that are kept.
+/// Most steps kept.
 const MOST: usize = 240;
 /// Seconds of the first steps.
 const FIRST_STEP: f64 = 0.1;
@@ -18,11 +18,11 @@ pub(crate) struct Step {
     pub(crate) length: f64,
     /// Records that reached the sinks in it.
     pub(crate) arrived: u64,
-    /// Seconds of processor time that it took.
+    /// Seconds of processor time in it.
     pub(crate) processor_seconds: f64,
     /// Bytes in memory, the most seen.
     pub(crate) resident: Option<u64>,
-    /// Latencies by sink: milliseconds and how many records, ascending.
+    /// Latencies by sink: milliseconds and number of records, ascending.
     pub(crate) latencies: BTreeMap<String, Vec<(f64, u64)>>,
 }
 
@@ -32,7 +32,7 @@ impl Step {
         percentile_of(self.latencies.get(sink)?, percentile)
     }
 
-    /// This step and the next one as one.
+    /// Merges this step and the next one.
     fn merge(mut self, next: Step) -> Step {
         for (sink, added) in next.latencies {
             let values = self.latencies.entry(sink).or_default();
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// Records steps while a run goes on.
+/// Records steps during a run.
 pub(crate) struct Recorder {
     steps: Vec<Step>,
     step: f64,
@@ -64,7 +64,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// For a run that begins now.
+    /// Starts recording a run.
     pub(crate) fn new(program: &Program) -> Self {
         let usage = Usage::look();
         Self {
@@ -75,12 +75,12 @@ impl Recorder {
         }
     }
 
-    /// Adds a step if one is over; the last one may be shorter.
+    /// Adds a step if one has ended; the last one may be shorter.
     pub(crate) fn look(&mut self, observer: &Observer, is_last: bool) {
         let progress = observer.progress();
         let (before, arrived, used) = self.last;
         let length = progress.seconds - before;
-        // Looks come a little late each time; three quarters of a step are near enough.
+        // Looks are always slightly late; three quarters of a step are close enough.
         if length < self.step * 0.75 && !(is_last && progress.arrived > arrived) {
             return;
         }

@@ -1,4 +1,4 @@
-//! What windows of event time counted, as curves: driven by the columns `window_start` and `window_end`.
+//! Counts of event-time windows as curves, for sinks with the columns `window_start` and `window_end`.
 use super::written::{self, Row, Written};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use tidemill_drawing::markup::Markup;
 use tidemill_spec::types::{ColumnType, StreamType};
 use tidemill_spec::workflow::{Sink, Workflow};
 
-/// Groups with a curve of their own; those with the largest values.
+/// Most groups with a curve; those with the largest values.
 const GROUPS: usize = 8;
-/// Columns of a sink that are drawn.
+/// Most columns of a sink that are drawn.
 const COLUMNS: usize = 3;
 /// Points of a curve, the last ones.
 const POINTS: usize = 500;
@@ -20,16 +20,16 @@ const POINTS: usize = 500;
 pub(super) struct Windows {
     written: Written,
     columns: Columns,
-    /// Rows of windows that begin before time 0, which are not drawn.
+    /// Number of rows of windows that start before time 0, which are not drawn.
     early: usize,
 }
 
-/// What the columns of a sink are, in their order.
+/// Roles of a sink's columns, in order.
 #[derive(Debug, PartialEq)]
 struct Columns {
-    /// Their values make the groups.
+    /// Columns whose values form the groups.
     groups: Vec<String>,
-    /// Numbers.
+    /// Numeric columns.
     values: Vec<String>,
 }
 
@@ -52,13 +52,13 @@ pub(super) fn collect(prepared: &Prepared) -> Vec<Windows> {
     sinks.filter(has_several).collect()
 }
 
-/// Whether a window begins before time 0: of sources that count from 0 it holds a part of its length only.
+/// Whether a window starts before time 0: for sources that count from 0 it is incomplete.
 pub(super) fn is_early(row: &Row) -> bool {
     let time = |name: &str| row.get(name).and_then(Value::as_i64);
     time("window_start").is_some_and(|start| start < 0) && time("window_end").is_some_and(|end| end > 0)
 }
 
-/// The columns that the windows before a sink are grouped by.
+/// The group columns of the windows before a sink.
 fn grouped_by<'a>(workflow: &'a Workflow, sink: &'a Sink) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     let (mut waiting, mut seen) = (vec![sink.input.from.value.as_str()], BTreeSet::new());
@@ -71,7 +71,7 @@ fn grouped_by<'a>(workflow: &'a Workflow, sink: &'a Sink) -> BTreeSet<&'a str> {
         }
         let listed = operator.options.get("group_by").and_then(|listed| listed.as_list());
         names.extend(listed.into_iter().flatten().filter_map(|name| name.as_str()));
-        // What makes windows has a size, and what comes before it has other columns.
+        // An operator with windows has a size, and its inputs have other columns.
         if operator.options.get("size").is_none() {
             waiting.extend(operator.inputs.iter().map(|input| input.from.value.as_str()));
         }
@@ -80,7 +80,7 @@ fn grouped_by<'a>(workflow: &'a Workflow, sink: &'a Sink) -> BTreeSet<&'a str> {
 }
 
 impl Columns {
-    /// Texts and truths are no curves; of whole numbers only the binding says which they are.
+    /// Texts and bools are no curves; for whole numbers only the binding decides.
     fn of(stream: &StreamType, grouped_by: &BTreeSet<&str>) -> Self {
         let (mut groups, mut values) = (Vec::new(), Vec::new());
         for column in &stream.columns {
@@ -97,7 +97,7 @@ impl Columns {
         Self { groups, values }
     }
 
-    /// The name of the group of a row; empty where there are no groups.
+    /// The name of a row's group; empty without groups.
     fn group(&self, row: &Row) -> String {
         let parts = self.groups.iter().map(|name| match row.get(name) {
             None | Some(Value::Null) => "–".to_owned(),
@@ -140,7 +140,7 @@ fn records(count: usize) -> String {
     }
 }
 
-/// The first numeric columns, each with the number of its values that stand where there is one already.
+/// The first numeric columns, each with the number of values at positions that are taken already.
 fn columns(rows: &[Row], columns: &Columns) -> Vec<(String, Series, usize)> {
     let of = |name: &String| {
         let (mut series, mut left_out) = (Series::new(), 0);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn each_curve_has_its_own_last_points() {
-        // One group was there only in the beginning, another one all the time.
+        // One group existed only at the start, another one all the time.
         let long: BTreeMap<i64, f64> = (0..2000).map(|end| (end, 1.0)).collect();
         assert_eq!(last(&long).count(), POINTS);
         let series =

@@ -1,4 +1,4 @@
-//! What a run writes beside its results, and reads beside its sources: every file is opened before the first record is read.
+//! Files of a run beside its results and sources: every file is opened before the first record is read.
 use crate::arguments::RunArguments;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ pub(super) struct Outputs {
     pub(super) epochs: Option<EpochFile>,
     /// `--metrics`.
     pub(super) metrics: Option<MetricsPort>,
-    /// What `--replay` names.
+    /// Content of the file in `--replay`.
     pub(super) replay: Option<BTreeMap<String, EpochLog>>,
 }
 
 impl Outputs {
-    /// Opens all that the arguments name.
+    /// Opens all files and ports of the arguments.
     ///
     /// # Errors
     /// Files that cannot be read or written, that are named twice or that belong to a source or sink; a port in use.

@@ -1,4 +1,4 @@
-//! `tidemill run --processes`: each worker of the plan is a process of its own.
+//! `tidemill run --processes`: one process per worker of the plan.
 use crate::arguments::RunArguments;
 use crate::exit::Exit;
 use crate::terminal::Terminal;
@@ -11,7 +11,7 @@ use tidemill_app::processes::{self, Sockets, Tell};
 use tidemill_app::streams;
 use tidemill_engine::Hosts;
 
-/// What processes of workers cannot read is refused before any file is made.
+/// Refuses sources that processes of workers cannot read, before any file is made.
 ///
 /// # Errors
 /// A source reads standard input, or a stream on several workers.
@@ -26,11 +26,11 @@ pub(super) fn check(arguments: &RunArguments, prepared: &Prepared) -> Result<(),
         return Err(Failure::new(Kind::Configuration, text)
             .with_help("have it read a named pipe (`mkfifo`), or run without `--processes`"));
     }
-    // They would open one pipe and one journal, as if each were alone with them.
+    // They would open one pipe and one journal, as if each were the only one.
     streams::check_workers(&prepared.program).map_err(|text| Failure::new(Kind::Configuration, text))
 }
 
-/// Starts this very program for each worker; what they say is told with their names.
+/// Starts this program for each worker; prints their output with their names.
 pub(super) fn hosts(
     arguments: &RunArguments,
     prepared: &Prepared,
@@ -49,7 +49,7 @@ pub(super) fn hosts(
     processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), lock, command, tell)
 }
 
-/// What of the command line of this process says how the log is written: workers write theirs in the same way. Paths need not be text.
+/// Returns the log options of this process's command line for those of workers. Paths need not be text.
 pub(crate) fn own_log_options() -> Vec<String> {
     log_options(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()))
 }

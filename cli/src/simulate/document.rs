@@ -15,7 +15,7 @@ fn latency(of: &Latency) -> Value {
 }
 
 impl Story<'_> {
-    /// All that there is to say. Times are those of the plan.
+    /// Returns the whole answer. Times are those of the plan.
     pub(super) fn document(&self) -> Value {
         let simulation = self.simulation;
         let problem = &self.assembly.problem;

@@ -9,10 +9,10 @@ use tidemill_app::planning::Case;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::units::TimeSpan;
 
-/// Reads them. The rate is the plan's, unless somebody asks for another.
+/// Reads them. The rate is the plan's, unless another one is requested.
 ///
 /// # Errors
-/// Everything that is wrong with them, or which one is missing.
+/// All mistakes in them, or a missing file.
 pub(super) fn case(arguments: &SimulateArguments, plan: &Plan, terminal: &Terminal) -> anyhow::Result<Case> {
     let folder = arguments.plan.parent().unwrap_or(Path::new(""));
     let beside = |given: &Option<PathBuf>, names: &[&str], what: &str, say: &str| match given {

@@ -1,8 +1,8 @@
-//! How far a simulation is, in words.
+//! Progress of a simulation, in words.
 use tidemill_app::figures::{grouped, seconds};
 use tidemill_simulator::Progress;
 
-/// How far, and, after so many seconds, how long yet.
+/// Formats the progress, and, after some seconds, the remaining time.
 pub(super) fn text(progress: &Progress, elapsed: f64) -> String {
     let mut text = format!(
         "simulated {} of {}, {} events",

@@ -8,9 +8,9 @@ use tidemill_optimizer::summary;
 use tidemill_simulator::{Latency, Spacing, StageOutcome};
 use tidemill_spec::publication::Publication;
 
-/// Said of the rate where no record could come before the end.
+/// Text for the rate if no record could arrive before the end.
 const TOO_SHORT: &str = "too short to tell: it ended before a record came";
-/// Part of its time that a worker may be busier than the plan guarantees before it is explained.
+/// Excess of a worker's load over the guaranteed one that is explained.
 const BUSIER: f64 = 0.02;
 /// Route classes and stages that are listed.
 const ROWS_SHOWN: usize = 24;
@@ -23,7 +23,7 @@ fn percent(part: f64) -> String {
     format!("{} %", short(part * 100.0, 1))
 }
 
-/// With so many places at most.
+/// Formats with at most `places` decimals.
 fn short(value: f64, places: usize) -> String {
     let text = format!("{value:.places$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -38,10 +38,10 @@ fn percentiles(latency: &Latency) -> [String; 5] {
 }
 
 impl Story<'_> {
-    /// Writes all that there is to say.
+    /// Writes the whole answer.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(super) fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let (workflow, infrastructure) = (&self.case.workflow.name, &self.case.infrastructure.name);
         let of = match self.early_end() {
@@ -185,7 +185,7 @@ impl Story<'_> {
         writeln!(out)
     }
 
-    /// `operator@worker`; without a worker, where it runs.
+    /// Formats `operator@worker`; without a worker, the location.
     pub(super) fn stage_name(&self, hosting_index: usize) -> String {
         let problem = &self.assembly.problem;
         let hosting = &self.solution.hostings[hosting_index];
@@ -193,7 +193,7 @@ impl Story<'_> {
             Some(worker) => &self.workers[worker],
             None => &problem.locations[hosting.location].name,
         };
-        // A worker that runs an operator in two ways has two stages of it, which the plan tells apart.
+        // A worker that runs an operator in two forms has two stages of it, which the plan distinguishes.
         match &self.stages[hosting_index] {
             Some(id) if id.contains('@') => id.clone(),
             _ => format!("{}@{place}", problem.operators[hosting.operator].id),
@@ -317,7 +317,7 @@ impl Story<'_> {
         table.write(out)
     }
 
-    /// What a reader must not miss.
+    /// Writes the most important notes.
     fn end(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.simulation.unmatched > 0 {
             writeln!(out, "{} records never met a partner in a join", grouped(self.simulation.unmatched))?;

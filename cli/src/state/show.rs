@@ -14,7 +14,7 @@ use tidemill_app::journals::{self, Look};
 use tidemill_engine::EpochLog;
 use tidemill_state::{Content, Manifest, SinkState, StageState};
 
-/// Shows the last checkpoint at a place.
+/// Shows the last checkpoint of a state.
 pub(super) fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
     let manifest = manifest(&arguments.place)?;
     let journals = journals::look(&arguments.place)?;
@@ -90,7 +90,7 @@ fn journal_json(Look { extent: of, end_of_lines }: &Look) -> Value {
     })
 }
 
-/// Where a source is read on from, in its own words.
+/// Position from which a source is read on, in its own form.
 fn position(log: &EpochLog, epoch: u64) -> Option<&str> {
     let (_, cut) = log.cuts.range(..=epoch).next_back()?;
     Some(cut.position.0.as_str())
@@ -108,7 +108,7 @@ fn snapshot(state: &StageState) -> Option<u64> {
     })
 }
 
-/// Bytes of a text file that are committed.
+/// Committed bytes of a text file.
 fn file_bytes(sink: &SinkState) -> Option<u64> {
     let token: Value = serde_json::from_slice(&sink.token.as_ref()?.0).ok()?;
     token["length"].as_u64()
@@ -135,7 +135,7 @@ fn parts(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Table {
     }
     for (source, of) in journals {
         let extent = &of.extent;
-        // What one read gave is no record of the source: it may be a part of one, or many.
+        // The bytes of one read are no record: they may be a part of one, or many.
         let half = match of.half_a_line() {
             0 => String::new(),
             half => format!("; the last {half} are half a line"),

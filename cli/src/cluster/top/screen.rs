@@ -1,11 +1,11 @@
-//! A terminal as a screen: another page than that of the shell, keys without Enter, and everything as it was at the end.
+//! A terminal as a screen: the alternate screen, keys without Enter, and everything restored at the end.
 use crate::visible::visible;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// After so long an Esc is an Esc and not the beginning of another key.
+/// Time after which an Esc is a key by itself and not the start of another one.
 const REST: Duration = Duration::from_millis(30);
 
 /// A key.
@@ -22,16 +22,16 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// How a line looks.
+/// Style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Style {
     #[default]
     Plain,
     Strong,
     Weak,
-    /// White on black for black on white.
+    /// Inverse.
     Turned,
-    /// Something is wrong.
+    /// An alarm.
     Alarm,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal; none: there is none.
+    /// Takes over the terminal; `None` if there is none.
     ///
     /// # Errors
     /// The system refuses.
@@ -68,7 +68,7 @@ impl Screen {
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
         let screen = Self { before, has_colour };
-        // Another page, no cursor.
+        // Alternate screen, no cursor.
         write("\u{1b}[?1049h\u{1b}[?25l")?;
         Ok(Some(screen))
     }
@@ -79,7 +79,7 @@ impl Screen {
         size.map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
     }
 
-    /// Shows these lines and nothing else.
+    /// Shows exactly these lines.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -110,7 +110,7 @@ impl Screen {
         write(&text)
     }
 
-    /// The key that is pressed, if one is in time.
+    /// Waits for a key.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -132,13 +132,13 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody can be told that the terminal is gone.
+        // An error has no receiver if the terminal is gone.
         let _ = write("\u{1b}[0m\u{1b}[?25h\u{1b}[?1049l");
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
     }
 }
 
-/// The rest of a key that is several bytes.
+/// Reads the rest of a key that is several bytes.
 fn sequence() -> io::Result<Option<Key>> {
     let mut digits = Vec::new();
     loop {
@@ -168,7 +168,7 @@ fn byte(most: Duration) -> io::Result<Option<u8>> {
         Err(error) => return Err(error.into()),
     }
     let mut one = [0];
-    // Without the buffer of the standard library: what is in there is not seen by `poll`.
+    // Bypasses the buffer of the standard library, which `poll` does not see.
     match rustix::io::read(&stdin, &mut one) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(_) => Ok(Some(one[0])),

@@ -13,23 +13,23 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_simulator::{LoadBin, Price, Trace};
 
-/// Points of accuracy of which none are left of a record that is not answered.
+/// Accuracy points lost by an unanswered record.
 const ALL_POINTS: f64 = 100.0;
 
-/// A plan that may become that of a level.
+/// A candidate plan of a level.
 pub(super) struct Candidate {
-    /// The largest factor of the load that it is for.
+    /// The largest load factor that it is for.
     pub(super) top: f64,
     pub(super) assembly: Assembly,
     pub(super) status: Status,
     pub(super) solution: Solution,
     /// At the largest load: $/h.
     pub(super) cost: Cost,
-    /// The same by time and load: $.
+    /// Cost by time and load: $.
     pub(super) costs: Price,
-    /// What counts where levels are chosen: the cost, or the accuracy that is given up.
+    /// Objective of the choice of levels: the cost, or the lost accuracy.
     pub(super) price: Price,
-    /// In percent, where known.
+    /// In percent, if known.
     pub(super) accuracy: Option<f64>,
 }
 
@@ -37,29 +37,29 @@ pub(super) struct Candidate {
 pub(super) struct Candidates {
     pub(super) planner: &'static str,
     pub(super) bins: Vec<LoadBin>,
-    /// By bin; none: no plan was found.
+    /// By bin; `None`: no plan was found.
     pub(super) all: Vec<Option<Candidate>>,
-    /// The plan for the peak that keeps all levels, to compare with.
+    /// The plan for the peak that meets all levels, for comparison.
     pub(super) peak: Candidate,
-    /// What counts for a second of the nominal rate that is not served.
+    /// Penalty for a second of the nominal rate that is not served.
     pub(super) missed: f64,
-    /// The fleet that plans run on, where it is fixed.
+    /// The fleet that plans run on, if it is fixed.
     pub(super) fleet: Option<Fleet>,
 }
 
-/// Workers that are there.
+/// A fixed set of workers.
 pub(super) struct Fleet {
-    /// What it was bought for, in words.
+    /// Purpose of its purchase, in words.
     pub(super) bought_for: String,
-    /// Records per second at which its plan keeps all levels.
+    /// Records per second at which its plan meets all levels.
     pub(super) rate: f64,
     /// $/h of all its workers.
     pub(super) price: f64,
-    /// Its workers: how many of which type.
+    /// Its workers: number of each type.
     pub(super) workers: String,
 }
 
-/// No plan where one is needed.
+/// A required plan was not found.
 pub(super) struct Refused {
     pub(super) assembly: Assembly,
     pub(super) outcome: Outcome,
@@ -158,7 +158,7 @@ pub(super) fn on_a_fleet(
         let message = "the workers of the fleet carry none of this load with any variants";
         return Err(Failure::new(Kind::No, message).with_help("give more of them: `--fleet`").into());
     };
-    // Loads beyond that are one level, which is planned for what the workers do carry.
+    // Loads beyond that are one level, planned for the load that the workers can carry.
     let kept = bins.iter().take_while(|bin| bin.factor * nominal < carried).count();
     let beyond = bins.split_off(kept);
     bins.push(LoadBin {
@@ -182,7 +182,7 @@ pub(super) fn on_a_fleet(
     Ok(Ok(Candidates { planner: planner.name(), bins, all, peak, missed: ALL_POINTS, fleet: Some(fleet) }))
 }
 
-/// A plan with its prices; with a fleet, all of its workers are paid, and what counts is accuracy.
+/// Creates a candidate with its prices; with a fleet, all of its workers are paid, and accuracy counts.
 fn candidate(
     top: f64,
     assembly: Assembly,

@@ -18,7 +18,7 @@ fn totals(of: Totals, seconds: f64) -> Value {
 }
 
 impl LoadPlan<'_> {
-    /// All that there is to say. Costs are in $ unless they are said to be by the hour; parts are of 1.
+    /// Returns the whole answer. Costs are in $ unless they are per hour; shares are of 1.
     pub(super) fn document(&self, file: &Path) -> Value {
         let (least, mean, most) = self.rates();
         let seconds = self.trace.seconds();

@@ -34,10 +34,10 @@ fn small(part: f64) -> String {
 }
 
 impl LoadPlan<'_> {
-    /// Writes all that there is to say.
+    /// Writes the whole answer.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub(super) fn write_table(&self, file: &Path, out: &mut dyn Write) -> io::Result<()> {
         let (least, mean, most) = self.rates();
         let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! Cost against accuracy, a curve for each of some limits on latency.
+//! Cost against accuracy, with a curve per selected limit on latency.
 use crate::plan::steps::{self, Curve, MOST_CURVES};
 use tidemill_app::figures::milliseconds;
 use tidemill_optimizer::explain::{Surface, SurfacePoint};
@@ -10,7 +10,7 @@ struct Within<'a> {
     points: Vec<&'a SurfacePoint>,
 }
 
-/// The curves that differ, the tightest limit first.
+/// Returns the distinct curves, the tightest limit first.
 fn curves(surface: &Surface) -> Vec<Within<'_>> {
     let mut bounds: Vec<f64> = surface.points.iter().map(|point| point.latency).collect();
     bounds.sort_by(f64::total_cmp);
@@ -20,7 +20,7 @@ fn curves(surface: &Surface) -> Vec<Within<'_>> {
     for limit in chosen {
         let within = surface.points.iter().filter(|point| point.latency <= limit + 1e-9);
         let mut points: Vec<&SurfacePoint> = within.collect();
-        // From the most accurate down, only what is cheaper than all that is as accurate.
+        // From the most accurate down, keeps only those cheaper than all of higher accuracy.
         points.sort_by(|a, b| b.accuracy.total_cmp(&a.accuracy).then(a.cost.total_cmp(&b.cost)));
         let mut least = f64::INFINITY;
         points.retain(|point| {
@@ -40,7 +40,7 @@ fn curves(surface: &Surface) -> Vec<Within<'_>> {
     all
 }
 
-/// Of rising values the first, the last and those between that are about a constant factor apart.
+/// Of rising values the first, the last and those between at about a constant factor.
 fn spread(values: &[f64]) -> Vec<f64> {
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
     let count = MOST_CURVES.min(values.len());
