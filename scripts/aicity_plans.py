@@ -244,7 +244,7 @@ def beside_published():
     """What was published of the same workflow, with the cost that it was compared by."""
     known = json.loads(aicity_figures.PUBLISHED.read_text())
     lines = [
-        "## What was published", "",
+        "## Published figures", "",
         "Costs and planning times of tables 5.5 and 5.7 of the JellyBean evaluation, for one hour at 8 and 11 frames/s and an IDF1 of 70 %,",
         "with models and data that are not ours: their ratios can be compared with those above, not their numbers. `examples/aicity/published.json`",
         "has them all, with the models of table 5.3, relative prices of three kinds of machines and the latencies of table 5.6. Not published were accuracies of combinations of models, sizes of messages and other prices,",
