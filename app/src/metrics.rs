@@ -4,10 +4,11 @@ mod inventory;
 mod runs;
 mod values;
 
-pub use family::{Family, Labels};
-pub use inventory::{Kind as MetricKind, Metric, PROCESS, RUNS};
+pub use family::Labels;
+pub use inventory::{PROCESS, counter, gauge, runs};
 pub use prometheus_client::collector::Collector;
 pub use runs::{ObservedRun, RunsCollector};
+pub use tidemill_engine::{Metric, MetricKind};
 pub use values::Values;
 
 use crate::failure::{Failure, Kind};

@@ -3,13 +3,13 @@ use crate::command::root;
 use crate::live::{endless, get, serving, until_committed};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use tidemill_app::metrics::{Metric, MetricKind, PROCESS, RUNS};
+use tidemill_app::metrics::{Metric, MetricKind, PROCESS, runs};
 use tidemill_cluster::metrics::{AGENT, CONTROLLER};
 
 const PAGE: &str = "docs/reference/metrics.md";
 
 fn all() -> impl Iterator<Item = &'static Metric> {
-    RUNS.iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS)
+    runs().iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS)
 }
 
 /// Names, kinds and labels of a served text that the inventory lacks.
@@ -65,7 +65,7 @@ fn page() -> String {
          are there only where there is something to say: `run` and `cluster_worker` in a cluster, `variant` of models.\n",
     );
     let parts = [
-        ("Of runs", RUNS),
+        ("Of runs", runs()),
         ("Of a controller", CONTROLLER),
         ("Of an agent", AGENT),
         ("Of the process of a controller or an agent", PROCESS),
@@ -117,7 +117,7 @@ fn what_a_run_serves_stands_in_the_list() {
     let (_, text) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(unknown(text), Vec::<String>::new());
     let begun = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
-    assert_eq!(begun, RUNS.len(), "each metric of a run begins once:\n{text}");
+    assert_eq!(begun, runs().len(), "each metric of a run begins once:\n{text}");
     assert_eq!(
         unknown("# TYPE other counter\nother_total{a=\"b\"} 1\n"),
         ["other, a counter", "other_total"]

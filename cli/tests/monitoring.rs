@@ -6,12 +6,12 @@ use crate::live::get;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
-use tidemill_app::metrics::{MetricKind, PROCESS, RUNS};
+use tidemill_app::metrics::{MetricKind, PROCESS, runs};
 use tidemill_cluster::metrics::{AGENT, CONTROLLER};
 
 /// Names of all metrics, as in queries; histograms without their suffix.
 pub(crate) fn names() -> BTreeSet<String> {
-    let all = RUNS.iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS);
+    let all = runs().iter().chain(CONTROLLER).chain(AGENT).chain(PROCESS);
     all.map(|metric| match metric.kind {
         MetricKind::Counter => format!("{}_total", metric.name),
         _ => metric.name.to_owned(),

@@ -1,11 +1,10 @@
 //! One metric with all its label sets, as it is written.
-use super::inventory::{Kind, Metric};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
-use tidemill_engine::Latencies;
+use tidemill_engine::{BatchSizes, Metric, MetricKind, MetricValue};
 
 /// Upper ends of the buckets of times, seconds.
 const BOUNDS: [f64; 16] =
@@ -15,77 +14,54 @@ const BOUNDS: [f64; 16] =
 pub type Labels = Vec<(&'static str, String)>;
 
 /// One metric with all its label sets.
-pub struct Family<'a>(MetricEncoder<'a>);
+pub(super) struct Family<'a>(MetricEncoder<'a>);
 
 impl<'a> Family<'a> {
     /// Begins a metric: its name, what it is and what it tells.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(encoder: &'a mut DescriptorEncoder<'_>, metric: &'a Metric) -> Result<Self, fmt::Error> {
+    pub(super) fn begin(
+        encoder: &'a mut DescriptorEncoder<'_>,
+        metric: &'a Metric,
+    ) -> Result<Self, fmt::Error> {
         let kind = match metric.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
+            MetricKind::Counter => MetricType::Counter,
+            MetricKind::Gauge => MetricType::Gauge,
+            MetricKind::Histogram => MetricType::Histogram,
         };
         encoder.encode_descriptor(metric.name, metric.help, None, kind).map(Self)
     }
 
-    /// A counter's value.
+    /// A value; one by reason is one for each reason.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn count(&mut self, labels: &Labels, value: u64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.0.encode_family(labels)?)
-    }
-
-    /// The value of a counter of something that has parts: seconds.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn sum(&mut self, labels: &Labels, value: f64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.0.encode_family(labels)?)
-    }
-
-    /// A gauge's value.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn value(&mut self, labels: &Labels, value: f64) -> fmt::Result {
-        ConstGauge::new(value).encode(self.0.encode_family(labels)?)
-    }
-
-    /// A histogram of times.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn times(&mut self, labels: &Labels, times: &Latencies) -> fmt::Result {
-        self.times_of(labels, [times])
-    }
-
-    /// A histogram of the times of several together.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn times_of<'b>(
-        &mut self,
-        labels: &Labels,
-        all: impl IntoIterator<Item = &'b Latencies>,
-    ) -> fmt::Result {
-        let (mut cumulative, mut sum, mut count) = (vec![0_u64; BOUNDS.len()], 0.0_f64, 0_u64);
-        for (own, own_sum, own_count) in all.into_iter().map(|times| times.buckets(&BOUNDS)) {
-            cumulative.iter_mut().zip(own).for_each(|(total, more)| *total += more);
-            sum += own_sum;
-            count += own_count;
+    pub(super) fn show(&mut self, labels: &Labels, value: &MetricValue) -> fmt::Result {
+        match value {
+            MetricValue::Count(n) => ConstCounter::new(*n).encode(self.0.encode_family(labels)?),
+            MetricValue::Sum(sum) => ConstCounter::new(*sum).encode(self.0.encode_family(labels)?),
+            MetricValue::Gauge(value) => ConstGauge::new(*value).encode(self.0.encode_family(labels)?),
+            MetricValue::Is(is) => {
+                ConstGauge::new(f64::from(u8::from(*is))).encode(self.0.encode_family(labels)?)
+            }
+            MetricValue::Times(times) => {
+                let (cumulative, sum, count) = times.buckets(&BOUNDS);
+                self.histogram(labels, &BOUNDS, cumulative, sum, count)
+            }
+            MetricValue::Sizes(cumulative, records, batches) => {
+                self.histogram(labels, &BatchSizes::BOUNDS, cumulative.clone(), *records as f64, *batches)
+            }
+            MetricValue::ByReason(counts) => counts.iter().try_for_each(|(reason, n)| {
+                let mut labels = labels.clone();
+                labels.push(("reason", reason.clone()));
+                ConstCounter::new(*n).encode(self.0.encode_family(&labels)?)
+            }),
         }
-        self.histogram(labels, &BOUNDS, cumulative, sum, count)
     }
 
     /// A histogram: upper ends of buckets, how many values are at most so large, their sum and number.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn histogram(
+    fn histogram(
         &mut self,
         labels: &Labels,
         bounds: &[f64],

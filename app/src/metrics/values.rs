@@ -1,9 +1,10 @@
 //! Values of metrics that are gathered before they are written.
 use super::family::{Family, Labels};
-use super::inventory::{self as of, Kind, Metric};
+use super::inventory as of;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt;
+use tidemill_engine::{Metric, MetricKind, MetricValue};
 
 /// Values of counters and gauges; a metric is written once, with all that it was given.
 #[derive(Debug, Default)]
@@ -38,10 +39,11 @@ impl Collector for Values {
         for (metric, values) in &self.0 {
             let mut family = Family::begin(&mut encoder, metric)?;
             for (labels, value) in values {
-                match metric.kind {
-                    Kind::Counter => family.sum(labels, *value)?,
-                    Kind::Gauge | Kind::Histogram => family.value(labels, *value)?,
-                }
+                let value = match metric.kind {
+                    MetricKind::Counter => MetricValue::Sum(*value),
+                    MetricKind::Gauge | MetricKind::Histogram => MetricValue::Gauge(*value),
+                };
+                family.show(labels, &value)?;
             }
         }
         Ok(())

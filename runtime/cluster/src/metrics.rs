@@ -1,13 +1,5 @@
-//! What a controller and an agent tell a monitoring system, beside [`tidemill_app::metrics::RUNS`].
-use tidemill_app::metrics::{Metric, MetricKind};
-
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, labels, help }
-}
-
-const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, labels, help }
-}
+//! What a controller and an agent tell a monitoring system, beside [`tidemill_app::metrics::runs`].
+use tidemill_app::metrics::{Metric, counter, gauge};
 
 /// Whoever tells it is a controller.
 pub const CONTROLLER_INFO: Metric =

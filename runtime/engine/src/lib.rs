@@ -65,8 +65,8 @@ pub use graph::{Program, instance_name};
 pub use host::{HostOptions, Whereabouts, decline as decline_host, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
-    Amount, BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics,
-    StageMetrics,
+    Amount, BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, Metric, MetricKind,
+    MetricOf, MetricValue, Served, SinkMetrics, StageMetrics,
 };
 pub use processor::ProcessorTime;
 pub use promise::{Guarantee, Promise, Scope, promises};

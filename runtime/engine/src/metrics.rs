@@ -1,18 +1,22 @@
 //! What a run counts and times. Written by the slots, read at any time.
+mod cells;
+mod counters;
 mod figures;
+mod served;
+mod table;
 
+pub use counters::{EdgeMetrics, SinkMetrics, StageMetrics};
 pub(crate) use figures::{Figures, Own};
+pub use served::{Metric, MetricKind, MetricOf, MetricValue, Served};
 
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
-use crate::processor::ProcessorTime;
+use cells::Sizes;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use tidemill_operators::api::Reason;
-use tidemill_operators::track_truth::TrackMeasures;
-use tidemill_spec::publication::Publication;
 
 /// A latency distribution from 1 us to 1 h: percentiles with three digits (at most a thousandth too large; to the
 /// microsecond below 2 ms), count, mean and largest value exact.
@@ -71,6 +75,12 @@ impl Latencies {
         }
     }
 
+    /// Adds all of another one.
+    fn add_all(&self, other: &Self) {
+        let more = other.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add_all(&more);
+    }
+
     /// Cumulative counts at these bounds (seconds, ascending), the sum (seconds) and the count; for Prometheus.
     pub fn buckets(&self, bounds: &[f64]) -> (Vec<u64>, f64, u64) {
         let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,16 +128,16 @@ impl BatchSizes {
         count(&self.records, records);
     }
 
-    /// Cumulative counts at the bounds, the sum of all sizes and the number of batches; for Prometheus.
-    pub fn buckets(&self) -> (Vec<u64>, u64, u64) {
+    /// Cumulative counts at the bounds, the sum of all sizes and the number of batches, of counts that are not cumulative.
+    fn cumulative((counts, records): Sizes) -> (Vec<u64>, u64, u64) {
         let mut total = 0;
-        let counts = self.counts.iter().map(|bucket| {
-            total += bucket.load(Ordering::Relaxed);
+        let counts = counts.into_iter().map(|count| {
+            total += count;
             total
         });
         let mut cumulative: Vec<u64> = counts.collect();
         let batches = cumulative.pop().unwrap_or(0);
-        (cumulative, self.records.load(Ordering::Relaxed), batches)
+        (cumulative, records, batches)
     }
 }
 
@@ -150,7 +160,7 @@ impl ByReason {
     }
 }
 
-/// How many there are now of something that several parts of a stage or an edge have together: each tells its own share.
+/// How many there are now of something that several parts of a stage or an edge have together: each reports its own share.
 #[derive(Debug, Default)]
 pub struct Amount(AtomicI64);
 
@@ -173,147 +183,6 @@ impl Amount {
     }
 }
 
-/// Counters of one stage (all its partitions and incarnations).
-#[derive(Debug, Default)]
-pub struct StageMetrics {
-    /// Records that came in (replays included).
-    pub records_in: AtomicU64,
-    /// Records that went out (replays included).
-    pub records_out: AtomicU64,
-    /// Batches computed.
-    pub batches: AtomicU64,
-    /// How long they took, nanoseconds: each batch once, those of several copies and partitions together.
-    pub computing: AtomicU64,
-    /// How large they were; models only.
-    pub batch_sizes: BatchSizes,
-    /// Waiting in the stage before the computation.
-    pub queue: Latencies,
-    /// The computation (of the whole batch, once for each of its records).
-    pub compute: Latencies,
-    /// Records lost on purpose.
-    pub drops: ByReason,
-    /// Records that went on and of which there is something to know.
-    pub notes: ByReason,
-    /// Records that could not be processed.
-    pub dead_letters: ByReason,
-    /// Bytes of state.
-    pub state_bytes: AtomicU64,
-    /// For open-loop sources: the furthest that emission lagged behind the schedule, nanoseconds.
-    pub schedule_lag: AtomicI64,
-    /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
-    pub newest_time: AtomicI64,
-    /// For open-loop sources: how far emission is behind the schedule now, nanoseconds.
-    pub behind: AtomicI64,
-    /// Records that wait in the stage or are being computed; models only.
-    pub waiting: Amount,
-    /// Times that the stage was restarted.
-    pub restarts: AtomicU64,
-    /// Of other threads, for this stage alone: a model's, those that read a source.
-    pub processor: Arc<ProcessorTime>,
-    /// Copies of the model that were added while the run went on.
-    pub copies_added: AtomicU64,
-    /// What computes the model, as its executor says; models only.
-    pub device: OnceLock<String>,
-    /// Sources only: there is no more, or the run was told to end.
-    pub ended: AtomicBool,
-}
-
-impl StageMetrics {
-    /// A batch of so many records was computed.
-    pub(crate) fn computed(&self, elapsed: Nanoseconds, rows: u64) {
-        self.compute.record(elapsed, rows);
-        count(&self.batches, 1);
-        count(&self.computing, u64::try_from(elapsed).unwrap_or(0));
-    }
-}
-
-/// Counters of one plan edge.
-#[derive(Debug, Default)]
-pub struct EdgeMetrics {
-    /// Records sent (replays included).
-    pub records: AtomicU64,
-    /// Bytes sent (replays included).
-    pub bytes: AtomicU64,
-    /// From the sending stage's output to the receiving stage's input.
-    pub transfer: Latencies,
-    /// Records lost on purpose.
-    pub drops: ByReason,
-    /// Records that wait at the sender because the receiver has not taken earlier ones.
-    pub waiting: Amount,
-    /// Channels that are cut; only where the workflow says what happens then (`when_cut`), as with all that follows.
-    pub cut: Amount,
-    /// Channels that deliver what was kept while they were cut.
-    pub delivers: Amount,
-    /// Bytes that are kept for a receiver that is cut, or was and has not got all of it.
-    pub buffered: Amount,
-    /// Engine time since when it is cut, nanoseconds; 0 where it is not.
-    pub cut_since: AtomicI64,
-    /// Times that it was cut.
-    pub cuts: AtomicU64,
-    /// How long it was cut altogether, nanoseconds, without the cut that goes on.
-    pub cut_nanoseconds: AtomicU64,
-    /// Stand-ins on this side that answer now because it is cut (`when_cut: degrade`), as with what follows.
-    pub degraded: Amount,
-    /// Records that they were given to answer (replays included).
-    pub answered_here: AtomicU64,
-    /// Answers of the other side that have left (replays included).
-    pub answered_there: AtomicU64,
-}
-
-impl EdgeMetrics {
-    /// A channel of it is cut since then.
-    pub(crate) fn cut_begins(&self, since: Nanoseconds) {
-        if self.cut_since.compare_exchange(0, since, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            count(&self.cuts, 1);
-        }
-    }
-
-    /// A channel of it is back, or its receiver has ended.
-    pub(crate) fn cut_over(&self, now: Nanoseconds) {
-        if self.cut.get() > 1 {
-            return;
-        }
-        let since = self.cut_since.swap(0, Ordering::AcqRel);
-        if since != 0 {
-            count(&self.cut_nanoseconds, u64::try_from(now - since).unwrap_or(0));
-        }
-    }
-}
-
-/// Counters of one sink.
-#[derive(Debug, Default)]
-pub struct SinkMetrics {
-    /// Records that arrived.
-    pub records: AtomicU64,
-    /// From the intended emission at the source until readers of the sink can see the record: the commit that publishes it
-    /// has returned. Each record once, however often it was replayed.
-    pub latency: Latencies,
-    /// From the intended emission to the arrival in the sink's memory (replays included).
-    pub arrival: Latencies,
-    /// When readers can see what arrived; known once the sink is open.
-    pub publication: OnceLock<Publication>,
-    /// Engine time of the first arrival, nanoseconds; 0 before.
-    pub first_arrival: AtomicI64,
-    /// Engine time of the last arrival, nanoseconds.
-    pub last_arrival: AtomicI64,
-    /// Records committed (each once), those left out that nobody took.
-    pub committed: AtomicU64,
-    /// Committed records with ground truth. While the sink is open: of texts the characters of those that have come, of tracks 0.
-    pub scored: AtomicU64,
-    /// Those of them that are right.
-    pub correct: AtomicU64,
-    /// How many independent samples are as uncertain as the share of those that are right.
-    pub independent: AtomicU64,
-    /// Of tracks: what is measured beside IDF1, once the sink is closed.
-    pub tracks: OnceLock<TrackMeasures>,
-    /// Its rows are judged together: what two processes found is not added.
-    pub judged_whole: AtomicBool,
-    /// Committed records whose key has no ground truth.
-    pub without_truth: AtomicU64,
-    /// Nobody takes what the sink writes any more.
-    pub closed: AtomicBool,
-}
-
 /// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
@@ -321,6 +190,7 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::cells::Cell;
     use super::*;
 
     #[test]
@@ -332,17 +202,6 @@ mod tests {
         latencies.record(2_000_000, 1);
         latencies.record(1_000, 2);
         assert_eq!(window.advance(&latencies), [(0.001, 2), (2.0, 1)]);
-    }
-
-    /// Large batches take longer: weighted by their records, a stage would seem to compute more of its time than it does.
-    #[test]
-    fn a_batch_takes_its_time_once_however_large_it_is() {
-        let stage = StageMetrics::default();
-        stage.computed(2_000_000, 1);
-        stage.computed(10_000_000, 9);
-        let told = (stage.batches.load(Ordering::Relaxed), stage.computing.load(Ordering::Relaxed));
-        assert_eq!(told, (2, 12_000_000));
-        assert_eq!(stage.compute.summary().count, 10);
     }
 
     #[test]
@@ -362,7 +221,7 @@ mod tests {
         for size in [1, 2, 3, 8, 9, 1000] {
             sizes.record(size);
         }
-        assert_eq!(sizes.buckets(), (vec![1, 2, 3, 4, 5, 5, 5, 5, 5], 1023, 6));
+        assert_eq!(BatchSizes::cumulative(sizes.read()), (vec![1, 2, 3, 4, 5, 5, 5, 5, 5], 1023, 6));
     }
 
     #[test]

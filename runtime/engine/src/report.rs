@@ -351,6 +351,11 @@ impl Observer {
         self.0.clock.now()
     }
 
+    /// Engine seconds from the start to the end, or until now.
+    pub fn seconds(&self) -> f64 {
+        seconds(&self.0)
+    }
+
     /// Hosts that are processes of their own and do nothing yet: they are lost, or have not opened their models and files.
     pub fn opening(&self) -> Vec<String> {
         let hosts = self.0.hosts.iter().zip(&self.0.opened);
@@ -402,10 +407,12 @@ impl Observer {
     }
 }
 
-pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
+fn seconds(facts: &RunFacts) -> f64 {
     let ended = *facts.ended.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds =
-        (ended.unwrap_or_else(|| facts.clock.now()) - facts.started.load(Ordering::Acquire)) as f64 / 1e9;
+    (ended.unwrap_or_else(|| facts.clock.now()) - facts.started.load(Ordering::Acquire)) as f64 / 1e9
+}
+
+pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     let plan = &facts.program.plan;
     // The slowest way into a stage is what the record waits for.
     let mut transfers: BTreeMap<&str, LatencySummary> = BTreeMap::new();
@@ -465,7 +472,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     RunReport {
         complete,
         cut_short: facts.cut_short.load(Ordering::Relaxed),
-        seconds,
+        seconds: seconds(facts),
         stages: stages.collect(),
         slots: slots(facts).collect(),
         edges: edges.collect(),

@@ -1,0 +1,137 @@
+//! What a monitoring system gets of a cell: the metric, of which stages or edges it is, and the value.
+use super::cells::{Reasons, Sizes};
+use super::{BatchSizes, Latencies};
+use crate::clock::Nanoseconds;
+use crate::histogram::Histogram;
+use std::sync::Mutex;
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows; its name ends with `_total` where it is served.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts of values by size; seconds where its name says so.
+    Histogram,
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name; a counter's without `_total`.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+    /// Names of its labels; those that only some values have are in it.
+    pub labels: &'static [&'static str],
+    /// What it tells.
+    pub help: &'static str,
+}
+
+/// Of which stages, edges and sinks a metric is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricOf {
+    /// All.
+    All,
+    /// Stages with a model.
+    Models,
+    /// Stages of sources.
+    Sources,
+    /// Edges between slots that have sent something.
+    Sent,
+    /// Edges of which the workflow says what happens while they are cut.
+    WhenCut,
+    /// Edges whose records another variant answers while they are cut.
+    StandIns,
+}
+
+/// A value that is served.
+#[derive(Debug)]
+pub enum MetricValue {
+    /// Of a counter.
+    Count(u64),
+    /// Of a counter of something that has parts: seconds.
+    Sum(f64),
+    /// Of a gauge.
+    Gauge(f64),
+    /// Of a gauge: whether something is so.
+    Is(bool),
+    /// A distribution of times.
+    Times(Latencies),
+    /// A distribution of batches by their size: cumulative counts at [`BatchSizes::BOUNDS`], all records, all batches.
+    Sizes(Vec<u64>, u64, u64),
+    /// Of a counter, by reason.
+    ByReason(Reasons),
+}
+
+impl MetricValue {
+    /// Makes it that of both together: of edges between the same two stages.
+    pub fn add(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Count(own), Self::Count(more)) => *own += more,
+            (Self::Sum(own), Self::Sum(more)) | (Self::Gauge(own), Self::Gauge(more)) => *own += more,
+            (Self::Is(own), Self::Is(more)) => *own |= more,
+            (Self::Times(own), Self::Times(more)) => own.add_all(&more),
+            (Self::ByReason(own), Self::ByReason(more)) => {
+                more.into_iter().for_each(|(reason, n)| *own.entry(reason).or_default() += n);
+            }
+            // Others are of stages, and no two stages have the same labels.
+            _ => {}
+        }
+    }
+}
+
+/// A metric that a table of counters gives, with its value of one of them.
+pub struct Served<M> {
+    /// The metric.
+    pub metric: Metric,
+    /// Of which it is served.
+    pub of: MetricOf,
+    /// A label that tells this value from others of the same metric.
+    pub label: Option<(&'static str, &'static str)>,
+    /// The value at this engine time; none: there is nothing to tell.
+    pub value: fn(&M, Nanoseconds) -> Option<MetricValue>,
+}
+
+/// How a value is served.
+pub(crate) struct Form<T> {
+    pub(crate) kind: MetricKind,
+    pub(crate) value: fn(T) -> Option<MetricValue>,
+}
+
+/// A counter.
+pub(crate) const COUNT: Form<u64> =
+    Form { kind: MetricKind::Counter, value: |n| Some(MetricValue::Count(n)) };
+/// A counter of nanoseconds, served as seconds.
+pub(crate) const SECONDS: Form<u64> =
+    Form { kind: MetricKind::Counter, value: |n| Some(MetricValue::Sum(n as f64 / 1e9)) };
+/// How many there are now.
+pub(crate) const NOW: Form<u64> =
+    Form { kind: MetricKind::Gauge, value: |n| Some(MetricValue::Gauge(n as f64)) };
+/// Nanoseconds now, served as seconds.
+pub(crate) const SECONDS_NOW: Form<i64> =
+    Form { kind: MetricKind::Gauge, value: |n| Some(MetricValue::Gauge(n as f64 / 1e9)) };
+/// Nanoseconds at most so far, served as seconds where there were any.
+pub(crate) const MOST_SECONDS: Form<i64> =
+    Form { kind: MetricKind::Gauge, value: |n| (n > 0).then_some(MetricValue::Gauge(n as f64 / 1e9)) };
+/// Whether something is so.
+pub(crate) const IS: Form<bool> = Form { kind: MetricKind::Gauge, value: |is| Some(MetricValue::Is(is)) };
+/// Whether there is any.
+pub(crate) const ANY: Form<u64> = Form { kind: MetricKind::Gauge, value: |n| Some(MetricValue::Is(n > 0)) };
+/// A distribution of times.
+pub(crate) const TIMES: Form<Histogram> = Form {
+    kind: MetricKind::Histogram,
+    value: |times| Some(MetricValue::Times(Latencies(Mutex::new(times)))),
+};
+/// A distribution of sizes of batches.
+pub(crate) const SIZES: Form<Sizes> = Form {
+    kind: MetricKind::Histogram,
+    value: |sizes| {
+        let (cumulative, records, batches) = BatchSizes::cumulative(sizes);
+        Some(MetricValue::Sizes(cumulative, records, batches))
+    },
+};
+/// A counter by reason.
+pub(crate) const REASONS: Form<Reasons> =
+    Form { kind: MetricKind::Counter, value: |counts| Some(MetricValue::ByReason(counts)) };
