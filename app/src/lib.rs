@@ -8,7 +8,7 @@
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`measured`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
-//! | what does a monitoring system see? | [`metrics`], [`otlp`] |
+//! | what does a run do now, and what does a monitoring system see? | [`run_figures`], [`metrics`], [`otlp`] |
 //! | what do records at the sinks look like? | [`samples`] |
 //! | what is this machine? | [`machine`] |
 //!
@@ -74,6 +74,7 @@ pub mod processes;
 pub mod publication;
 pub mod relaxation;
 pub mod resumption;
+pub mod run_figures;
 pub mod run_options;
 pub mod samples;
 pub mod sent;

@@ -1,4 +1,5 @@
-//! Metrics for Prometheus while something goes on, at `http://ADDR/metrics` in the OpenMetrics text form.
+//! Metrics for Prometheus while something goes on, at `http://ADDR/metrics` in the OpenMetrics text form, and at `http://ADDR/figures` the
+//! figures of runs for `tidemill top`.
 mod family;
 mod inventory;
 mod runs;
@@ -12,6 +13,7 @@ pub use tidemill_engine::{Metric, MetricKind};
 pub use values::Values;
 
 use crate::failure::{Failure, Kind};
+use crate::run_figures::RunFigures;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -34,14 +36,34 @@ pub fn text(collectors: impl IntoIterator<Item = Box<dyn Collector>>) -> Result<
     Ok(text)
 }
 
-/// Gives the metrics as a text.
-type Text = Box<dyn Fn() -> Result<String, fmt::Error> + Send>;
+/// What is served.
+struct Pages {
+    metrics: Box<dyn Fn() -> Result<String, fmt::Error> + Send>,
+    figures: Box<dyn Fn() -> Vec<RunFigures> + Send>,
+}
+
+impl Pages {
+    /// The type and the text of a page; none: there is no such page.
+    fn get(&self, path: &str) -> Option<Page> {
+        match path {
+            "/metrics" => {
+                let text = (self.metrics)().map(|text| (CONTENT_TYPE, text));
+                Some(text.map_err(|error| error.to_string()))
+            }
+            "/figures" => {
+                let text = serde_json::to_string(&(self.figures)()).map(|text| ("application/json", text));
+                Some(text.map_err(|error| error.to_string()))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// A port that is ours already, so that a taken one is told before anything is read.
 pub struct MetricsPort {
     listener: TcpListener,
-    /// What is answered with; none: nobody answers yet.
-    text: Arc<Mutex<Option<Text>>>,
+    /// What is served; none: nothing is yet.
+    pages: Arc<Mutex<Option<Pages>>>,
 }
 
 impl fmt::Debug for MetricsPort {
@@ -65,7 +87,7 @@ impl MetricsPort {
             Failure::new(Kind::Unavailable, format!("metrics cannot be served at {address}: {error}"))
                 .with_help("choose another port, or 0 for any free one")
         })?;
-        Ok(Self { listener, text: Arc::default() })
+        Ok(Self { listener, pages: Arc::default() })
     }
 
     /// Where it is.
@@ -73,29 +95,28 @@ impl MetricsPort {
         self.listener.local_addr().ok()
     }
 
-    /// Answers requests with what `text` gives, until the process ends or this is called again.
+    /// Answers requests with these metrics and with the figures of these runs, until the process ends or this is called again.
     ///
     /// # Errors
     /// When the system gives no thread, or no second handle of the port.
     pub fn serve(
         &self,
-        text: impl Fn() -> Result<String, fmt::Error> + Send + 'static,
+        metrics: impl Fn() -> Result<String, fmt::Error> + Send + 'static,
+        figures: impl Fn() -> Vec<RunFigures> + Send + 'static,
     ) -> std::io::Result<()> {
-        let answers =
-            self.text.lock().unwrap_or_else(PoisonError::into_inner).replace(Box::new(text)).is_some();
+        let pages = Pages { metrics: Box::new(metrics), figures: Box::new(figures) };
+        let answers = self.pages.lock().unwrap_or_else(PoisonError::into_inner).replace(pages).is_some();
         if answers {
             return Ok(());
         }
         for _ in 0..AT_ONCE {
-            let (listener, text) = (self.listener.try_clone()?, Arc::clone(&self.text));
-            let text = move || match &*text.lock().unwrap_or_else(PoisonError::into_inner) {
-                Some(text) => text(),
-                None => Ok(String::new()),
-            };
+            let (listener, pages) = (self.listener.try_clone()?, Arc::clone(&self.pages));
+            let page =
+                move |path: &str| pages.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(path);
             std::thread::Builder::new().name("metrics".into()).spawn(move || {
                 for stream in listener.incoming().flatten() {
                     // A client that goes away is its own affair.
-                    let _ = answer(stream, &text);
+                    let _ = answer(stream, &page);
                 }
             })?;
         }
@@ -115,8 +136,11 @@ fn instant() -> Instant {
     Instant::now()
 }
 
+/// The type and the text of a page, or why it cannot be had.
+type Page = Result<(&'static str, String), String>;
+
 /// Reads one request, gives one answer, closes.
-fn answer(mut stream: TcpStream, text: impl Fn() -> Result<String, fmt::Error>) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, page: impl Fn(&str) -> Option<Page>) -> std::io::Result<()> {
     let until = instant() + PATIENCE;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
@@ -137,17 +161,14 @@ fn answer(mut stream: TcpStream, text: impl Fn() -> Result<String, fmt::Error>) 
     let line = String::from_utf8_lossy(&request);
     let mut words = line.split_ascii_whitespace();
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (status, body) = match (method, path.split('?').next().unwrap_or_default()) {
-        ("GET" | "HEAD", "/metrics") => match text() {
-            Ok(body) => ("200 OK", body),
-            Err(error) => ("500 Internal Server Error", error.to_string()),
+    let plain = "text/plain; charset=utf-8";
+    let (status, kind, body) = match method {
+        "GET" | "HEAD" => match page(path.split('?').next().unwrap_or_default()) {
+            Some(Ok((kind, body))) => ("200 OK", kind, body),
+            Some(Err(error)) => ("500 Internal Server Error", plain, error),
+            None => ("404 Not Found", plain, "metrics are at /metrics, figures at /figures\n".to_owned()),
         },
-        ("GET" | "HEAD", _) => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
-    };
-    let kind = match status {
-        "200 OK" => CONTENT_TYPE,
-        _ => "text/plain; charset=utf-8",
+        _ => ("405 Method Not Allowed", plain, "only GET\n".to_owned()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -169,7 +190,7 @@ mod tests {
     fn a_client_that_pauses_is_answered_and_holds_up_no_other_one() {
         let port = MetricsPort::open("127.0.0.1:0").unwrap();
         let address = port.address().unwrap();
-        port.serve(|| Ok("counted 7\n".to_owned())).unwrap();
+        port.serve(|| Ok("counted 7\n".to_owned()), Vec::new).unwrap();
         let ask = |pieces: [&str; 2], between: &dyn Fn()| {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

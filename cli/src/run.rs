@@ -27,10 +27,8 @@ use crate::terminal::Terminal;
 use crate::visible::visible;
 use keeping::Kept;
 use outputs::Outputs;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
 use tidemill_app::emulation::Emulated;
 use tidemill_app::engine_failure::{failed, not_started};
 use tidemill_app::failure::{Failure, Kind};
@@ -38,17 +36,17 @@ use tidemill_app::judgement::{Judgement, Levels};
 use tidemill_app::levels::{self, RateChoice};
 use tidemill_app::listener::Listener;
 use tidemill_app::machine::{self, Usage};
-use tidemill_app::metrics::{self, MetricsPort, ObservedRun, RunsCollector};
+use tidemill_app::metrics::{self, MetricsPort, RunsCollector};
 use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
 use tidemill_app::preparation::{Prepared, prepare, prepare_continued, streams};
 use tidemill_app::processes::secret_number;
+use tidemill_app::run_figures::RunPlace;
 use tidemill_app::run_options::run_options;
-use tidemill_app::slo_watch::SloWatch;
 use tidemill_app::state::Continued;
 use tidemill_app::tally::Left;
 use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport, TraceOptions};
-use watching::{Ends, Watchers, watch};
+use watching::{Ends, Watchers, locked, watch};
 
 /// The program of a run; one that continues from a state has the models that it had, unless changes are accepted.
 fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Prepared> {
@@ -192,10 +190,7 @@ fn start_and_watch(
     // Loading the models was before the run.
     let before = Usage::look().processor_seconds;
     let observer = run.observer();
-    let mut watchers = Watchers {
-        slo: SloWatch::new(&levels.slo, program),
-        recorder: records_curves.then(|| Recorder::new(program)),
-    };
+    let mut watchers = Watchers::new(&observer, &levels.slo, records_curves.then(|| Recorder::new(program)));
     if let (Some(exporter), Some(traces)) = (exporter, observer.traces()) {
         let workflow = &prepared.workflow.name.value;
         exporter.follow(workflow, workflow, traces);
@@ -204,26 +199,16 @@ fn start_and_watch(
         if let Some(address) = port.address() {
             terminal.note(&format!("metrics at http://{address}/metrics"));
         }
-        let workflow = prepared.workflow.name.value.clone();
-        let (observer, levels) = (run.observer(), levels.slo.clone());
-        let violations = watchers.slo.violations();
-        let observed = move || {
-            vec![ObservedRun {
-                workflow: workflow.clone(),
-                run: None,
-                observer: observer.clone(),
-                levels: levels.clone(),
-                violations: Arc::clone(&violations),
-                places: BTreeMap::new(),
-            }]
-        };
-        port.serve(move || {
-            metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>])
-        })?;
+        let place = RunPlace::here(&prepared.workflow.name.value);
+        let (watched, of_figures, at) = (watchers.watched(), watchers.watched(), place.clone());
+        let observed = move || vec![locked(&watched).observed(None, &place)];
+        let text =
+            move || metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>]);
+        port.serve(text, move || vec![locked(&of_figures).figures("", &at)])?;
     }
     let line = ProgressLine::new(*terminal, Expected::later(program, arguments.records, arguments.duration));
     let ends = Ends { interrupt, letters: arguments.max_dead_letters, terminal };
-    let ended = watch(&run, &ends, line, |is_last| watchers.look(&observer, prepared, is_last));
+    let ended = watch(&run, &ends, line, |is_last| watchers.look(&observer, is_last));
     let (report, failure) = match ended {
         Ok(report) => (report, None),
         Err(error) => (run.report(), Some(error)),
@@ -239,7 +224,7 @@ impl Ran {
         prepared: &Prepared,
         emulated: Option<&Emulated>,
     ) -> Judgement {
-        let (limit, violations) = (arguments.max_dead_letters, self.watchers.slo.violations());
+        let (limit, violations) = (arguments.max_dead_letters, self.watchers.violations());
         Judgement::of(&self.report, &self.observer, prepared, &self.levels, &violations, limit, emulated)
     }
 

@@ -120,7 +120,9 @@ fn a_run_of_this_machine_is_told_once() {
     let told = tidemill(&["top", "--metrics", &address, "--once"]).expect(0).stdout;
     assert!(told.contains("live (live) is running") && told.contains("numbers"), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
-    let document = tidemill(&["top", "--metrics", &address, "--output", "json"]).expect(0).json();
+    let look = || tidemill(&["top", "--metrics", &address, "--output", "json"]).expect(0).json();
+    until(|| look()["figures"]["window_seconds"].as_f64() > Some(0.0));
+    let document = look();
     let source = &document["figures"]["sources"][0];
     assert_eq!(source["wanted_per_second"], 200.0, "{document}");
     let measured = source["per_second"].as_f64().unwrap();

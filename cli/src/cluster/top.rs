@@ -2,7 +2,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which figures? | [`looking`], of a controller, or [`scrape`], of metrics |
+//! | which figures? | [`looking`], of a controller, or [`scrape`], of a run on this machine |
 //! | which lines? | [`view`] |
 //! | how are they shown, and which key was pressed? | [`screen`] |
 mod looking;
@@ -78,7 +78,7 @@ pub(crate) fn top(arguments: &TopArguments, terminal: &Terminal) -> anyhow::Resu
 }
 
 /// Looks on a thread of its own: a controller that does not answer holds up no key.
-fn look(mut place: Place, choice: Choice, every: Duration) -> anyhow::Result<Receiver<Seen>> {
+fn look(place: Place, choice: Choice, every: Duration) -> anyhow::Result<Receiver<Seen>> {
     let (sender, seen) = channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         loop {
@@ -91,10 +91,10 @@ fn look(mut place: Place, choice: Choice, every: Duration) -> anyhow::Result<Rec
     Ok(seen)
 }
 
-fn once(arguments: &TopArguments, mut place: Place) -> anyhow::Result<Exit> {
+fn once(arguments: &TopArguments, place: Place) -> anyhow::Result<Exit> {
     let choice = Choice::new(arguments.run.clone());
     let mut seen = place.look(&choice);
-    if place.needs_two_looks() {
+    if seen.lacks_rates() {
         std::thread::sleep(arguments.every);
         seen = place.look(&choice);
     }

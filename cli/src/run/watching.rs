@@ -3,31 +3,58 @@ use crate::interrupt::Interrupt;
 use crate::progress::ProgressLine;
 use crate::report::series::Recorder;
 use crate::terminal::Terminal;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::Prepared;
-use tidemill_app::slo_watch::SloWatch;
+use tidemill_app::run_figures::Watched;
+use tidemill_app::slo_watch::Violations;
 use tidemill_engine::{Observer, Run, RunError, RunReport};
+use tidemill_spec::workflow::Slo;
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Looks that an interrupted run gets to end in order: about a second.
 const LOOKS_AFTER_INTERRUPT: u32 = 9;
 
-/// Who looks at a run while it goes on.
+#[expect(clippy::disallowed_methods, reason = "rates are of real time")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+/// The watch of a run, which metrics read too.
+pub(super) fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Watchers of a run while it goes on.
 pub(super) struct Watchers {
-    /// Levels that are missed for a while.
-    pub(super) slo: SloWatch,
+    begun: Instant,
+    /// Its figures, and levels that are missed for a while.
+    watched: Arc<Mutex<Watched>>,
     /// Curves for the report page, where there is one.
     pub(super) recorder: Option<Recorder>,
 }
 
 impl Watchers {
-    pub(super) fn look(&mut self, observer: &Observer, prepared: &Prepared, is_last: bool) {
+    pub(super) fn new(observer: &Observer, levels: &Slo, recorder: Option<Recorder>) -> Self {
+        let watched = Arc::new(Mutex::new(Watched::new(observer.clone(), levels)));
+        Self { begun: instant(), watched, recorder }
+    }
+
+    pub(super) fn watched(&self) -> Arc<Mutex<Watched>> {
+        Arc::clone(&self.watched)
+    }
+
+    pub(super) fn violations(&self) -> Violations {
+        locked(&self.watched).violations()
+    }
+
+    pub(super) fn look(&mut self, observer: &Observer, is_last: bool) {
+        let now = self.begun.elapsed().as_secs_f64();
         match is_last {
-            true => self.slo.look_at_last(observer, &prepared.program),
-            false => self.slo.look(observer, &prepared.program),
+            true => locked(&self.watched).look_at_last(now),
+            false => locked(&self.watched).look(now),
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.look(observer, is_last);

@@ -169,7 +169,7 @@ pub fn serve(
     let counts = Arc::new(Counts::new(options.folder.join("files"), identity.facts.not_after));
     if let Some(port) = &options.metrics {
         let told = Arc::clone(&counts);
-        port.serve(move || metrics::text(&told)).map_err(system("no thread for metrics"))?;
+        port.serve(move || metrics::text(&told), Vec::new).map_err(system("no thread for metrics"))?;
     }
     let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, identity.certificates)?;
     let health = health::first(files_at, hosts.no_control_groups());

@@ -18,8 +18,8 @@
 //! | `GET /v1/runs/NAME/replan` | viewer | [`ReplanView`] |
 //! | `POST /v1/runs/NAME/replan` | operator | [`ReplanRequest`] to [`ReplanView`] |
 //! | `GET /v1/runs/NAME/samples?after=N` | viewer | [`SamplesView`]: the newest records of each sink |
-//! | `GET /v1/runs/NAME/figures` | viewer | [`crate::figures::RunFigures`] |
-//! | `GET /v1/me` | viewer | [`crate::figures::Myself`] |
+//! | `GET /v1/runs/NAME/figures` | viewer | [`RunFigures`] |
+//! | `GET /v1/me` | viewer | [`Myself`] |
 //! | `GET /metrics` | viewer | metrics, as Prometheus reads them |
 //! | `GET /` | anybody | a page in a browser, which asks the above |
 //! | `GET /v1/workers` | viewer | [`WorkerView`]s |
@@ -57,6 +57,8 @@ pub use planning::{
 };
 
 pub use samples::{SampleMedium, SampleValue, SampleView, SamplesView, SinkSamples};
+
+pub use tidemill_app::run_figures::{RunFigures, RunState};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -325,42 +327,13 @@ pub struct Submission {
     pub again: bool,
 }
 
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RunState {
-    /// It is being started.
-    Starting,
-    /// It runs.
-    Running,
-    /// Something is not there that it needs, such as a worker: [`RunView::waits_for`] says what.
-    Waiting,
-    /// It has come to its end.
-    Complete,
-    /// It has ended for a reason that would end it again.
-    Failed,
-    /// Somebody cancelled it.
-    Cancelled,
-}
-
-impl RunState {
-    /// Nothing more happens.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
-    }
-}
-
-impl std::fmt::Display for RunState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Complete => "complete",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        })
-    }
+/// Who asks, and what that person may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Myself {
+    /// The name.
+    pub name: String,
+    /// `viewer`, `operator` or `admin`.
+    pub role: String,
 }
 
 /// A run.

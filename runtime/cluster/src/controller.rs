@@ -401,9 +401,10 @@ impl Controller {
             watching("tm-figures", figures::watch)?,
         ];
         if let Some(port) = &options.metrics {
-            let told = Arc::downgrade(&shared);
-            port.serve(move || told.upgrade().map_or(Ok(String::new()), |shared| metrics::text(&shared)))
-                .map_err(folder_error(&shared.folder))?;
+            let (of_text, of_figures) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+            let text = move || of_text.upgrade().map_or(Ok(String::new()), |shared| metrics::text(&shared));
+            let figures = move || of_figures.upgrade().map_or_else(Vec::new, |shared| shared.live_figures());
+            port.serve(text, figures).map_err(folder_error(&shared.folder))?;
         }
         runs::resume(&shared);
         Ok(Self { shared, server, watchers })

@@ -6,7 +6,6 @@
 //! | who takes workflows and decides? | [`controller`] |
 //! | who runs stages on a machine? | [`agent`] |
 //! | how is the controller asked? | [`client`] |
-//! | what does a run do now? | [`figures`] |
 //! | should it have another plan? | [`replanning`] |
 //! | what does a monitoring system see? | [`metrics`] |
 //! | which files does a workflow need? | [`bundle`], [`blobs`], [`parcel`] |
@@ -19,7 +18,6 @@ pub mod bundle;
 pub mod client;
 pub mod controller;
 mod facts;
-pub mod figures;
 #[doc(hidden)]
 pub mod heard;
 pub mod metrics;

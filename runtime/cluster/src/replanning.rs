@@ -21,6 +21,7 @@ pub mod scores;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_app::measured::{Measured, MeasuredLevel};
+use tidemill_app::run_figures::Computed;
 
 /// What a plan takes of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -31,24 +32,13 @@ pub struct Use {
     pub memory_bytes: u64,
 }
 
-/// What a stage computed of late.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct StageFigure {
-    /// Records.
-    pub records: f64,
-    /// Batches.
-    pub batches: f64,
-    /// Mean seconds of a batch.
-    pub batch_seconds: f64,
-}
-
 /// What is known of a run of late.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Late {
     /// What came and how late.
     pub measured: Measured,
     /// By stage that computed something.
-    pub stages: BTreeMap<String, StageFigure>,
+    pub stages: BTreeMap<String, Computed>,
     /// Its service levels beside that.
     pub levels: Vec<MeasuredLevel>,
 }

@@ -11,7 +11,6 @@ pub use served::{Metric, MetricKind, MetricOf, MetricValue, Served};
 
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
-use cells::Sizes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -127,18 +126,6 @@ impl BatchSizes {
         count(&self.counts[bucket.unwrap_or(Self::BOUNDS.len())], 1);
         count(&self.records, records);
     }
-
-    /// Cumulative counts at the bounds, the sum of all sizes and the number of batches, of counts that are not cumulative.
-    fn cumulative((counts, records): Sizes) -> (Vec<u64>, u64, u64) {
-        let mut total = 0;
-        let counts = counts.into_iter().map(|count| {
-            total += count;
-            total
-        });
-        let mut cumulative: Vec<u64> = counts.collect();
-        let batches = cumulative.pop().unwrap_or(0);
-        (cumulative, records, batches)
-    }
 }
 
 /// Counts by reason.
@@ -190,7 +177,6 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::cells::Cell;
     use super::*;
 
     #[test]
@@ -213,15 +199,6 @@ mod tests {
         assert_eq!(amount.get(), 7);
         amount.change(&mut first, 0);
         assert_eq!((amount.get(), first, second), (2, 0, 2));
-    }
-
-    #[test]
-    fn batch_sizes_are_cumulative() {
-        let sizes = BatchSizes::default();
-        for size in [1, 2, 3, 8, 9, 1000] {
-            sizes.record(size);
-        }
-        assert_eq!(BatchSizes::cumulative(sizes.read()), (vec![1, 2, 3, 4, 5, 5, 5, 5, 5], 1023, 6));
     }
 
     #[test]

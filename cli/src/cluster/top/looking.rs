@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_app::failure::Failure;
+use tidemill_app::run_figures::RunFigures;
 use tidemill_cluster::api::RunView;
 use tidemill_cluster::client::{Client, ClientError, segment};
-use tidemill_cluster::figures::RunFigures;
 
 /// What was seen.
 pub(super) enum Seen {
@@ -21,6 +21,11 @@ pub(super) enum Seen {
 }
 
 impl Seen {
+    /// A run that has just started: it has no rates yet.
+    pub(super) fn lacks_rates(&self) -> bool {
+        matches!(self, Self::Run(run) if run.taken.is_some() && run.window_seconds == 0.0 && !run.state.is_over())
+    }
+
     /// For programs.
     pub(super) fn document(&self) -> Value {
         match self {
@@ -79,7 +84,7 @@ impl Choice {
 /// Where figures come from.
 pub(super) enum Place {
     Controller(Box<Client>),
-    Metrics(Box<Scrapes>),
+    Metrics(Scrapes),
 }
 
 impl Place {
@@ -89,17 +94,12 @@ impl Place {
     /// It is not known which controller is meant, or the address is none.
     pub(super) fn of(arguments: &TopArguments) -> anyhow::Result<Self> {
         Ok(match &arguments.metrics {
-            Some(address) => Self::Metrics(Box::new(Scrapes::of(address)?)),
+            Some(address) => Self::Metrics(Scrapes::of(address)?),
             None => Self::Controller(Box::new(connect::client(&arguments.of)?)),
         })
     }
 
-    /// Rates come from two looks.
-    pub(super) fn needs_two_looks(&self) -> bool {
-        matches!(self, Self::Metrics(_))
-    }
-
-    pub(super) fn look(&mut self, choice: &Choice) -> Seen {
+    pub(super) fn look(&self, choice: &Choice) -> Seen {
         let (run, shows_all) = choice.get();
         let seen = match self {
             Self::Metrics(scrapes) => {

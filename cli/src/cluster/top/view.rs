@@ -5,8 +5,8 @@ use crate::arguments::SortColumn;
 use clap::ValueEnum;
 use tidemill_app::delivery::ON_PURPOSE;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
+use tidemill_app::run_figures::{LevelFigures, RunFigures, SourceState, StageFigures, Times};
 use tidemill_cluster::api::RunView;
-use tidemill_cluster::figures::{LevelFigures, RunFigures, SourceState, StageFigures, Times};
 
 /// Stages that are shown where there is little room.
 const MOST_STAGES: usize = 8;
@@ -373,4 +373,4 @@ fn links(figures: &RunFigures, look: &Look, width: usize, lines: &mut Vec<Line>)
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,11 +1,10 @@
 //! The document of the API, made from the types of [`crate::api`]: OpenAPI 3.1, for programs that make clients of it.
 use crate::api::{
     ChangeRequest, ControllerView, Duties, Event, FilePart, FilePartRefused, Heartbeat, InfrastructureView,
-    LogLine, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused, RemovedView,
-    RenewRequest, ReplanRequest, ReplanView, ResultView, RunView, SamplesView, Source, SourceRequest,
-    Submission, TokenAnswer, TokenRequest, WayView, WorkerView,
+    LogLine, Myself, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused, RemovedView,
+    RenewRequest, ReplanRequest, ReplanView, ResultView, RunFigures, RunView, SamplesView, Source,
+    SourceRequest, Submission, TokenAnswer, TokenRequest, WayView, WorkerView,
 };
-use crate::figures::{Myself, RunFigures};
 use axum::Json;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};

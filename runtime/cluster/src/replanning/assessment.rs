@@ -1,12 +1,13 @@
 //! What plans come to by the figures of now: the profile's times as they are measured, the links as they are measured, the workers
 //! as they are there.
+use super::Late;
 use super::decision::{Assessment, Miss};
-use super::{Late, StageFigure};
 use crate::blobs;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_app::expectation::{Expectation, FIRST_SEED, expectation};
 use tidemill_app::planned::Planned;
 use tidemill_app::planning::Case;
+use tidemill_app::run_figures::Computed;
 use tidemill_app::waits::{is_of_latency, violations};
 use tidemill_optimizer::assemble::{Assembly, Level, Options, assemble};
 use tidemill_optimizer::check::Violation;
@@ -42,7 +43,7 @@ pub type Drift = BTreeMap<(String, Option<String>, String), f64>;
 pub fn times(
     profile: &Profile,
     plan: &Plan,
-    stages: &BTreeMap<String, StageFigure>,
+    stages: &BTreeMap<String, Computed>,
     busy: &BTreeMap<String, f64>,
 ) -> Drift {
     let mut sums: BTreeMap<(String, Option<String>, String), (f64, f64)> = BTreeMap::new();
@@ -447,10 +448,10 @@ mod tests {
         }
     }
 
-    fn figures(seconds: f64) -> BTreeMap<String, StageFigure> {
+    fn figures(seconds: f64) -> BTreeMap<String, Computed> {
         BTreeMap::from([(
             "see".to_owned(),
-            StageFigure { records: 40.0, batches: 40.0, batch_seconds: seconds },
+            Computed { records: 40.0, batches: 40.0, batch_seconds: seconds },
         )])
     }
 
@@ -459,7 +460,7 @@ mod tests {
         let mut profile = Profile::parse(PROFILE, "profile.yaml").unwrap();
         let none = BTreeMap::new();
         let drift =
-            |profile: &Profile, figures: &BTreeMap<String, StageFigure>, busy: &BTreeMap<String, f64>| {
+            |profile: &Profile, figures: &BTreeMap<String, Computed>, busy: &BTreeMap<String, f64>| {
                 super::drift(times(profile, &plan(), figures, busy))
             };
         assert!(drift(&profile, &figures(0.0105), &none).is_empty(), "as the profile says");
@@ -471,10 +472,8 @@ mod tests {
         let profile = Profile::parse(PROFILE, "profile.yaml").unwrap();
         let busy = BTreeMap::from([("a".to_owned(), 0.5)]);
         assert!(drift(&profile, &figures(0.02), &busy).is_empty());
-        let few = BTreeMap::from([(
-            "see".to_owned(),
-            StageFigure { records: 3.0, batches: 3.0, batch_seconds: 1.0 },
-        )]);
+        let few =
+            BTreeMap::from([("see".to_owned(), Computed { records: 3.0, batches: 3.0, batch_seconds: 1.0 })]);
         assert!(drift(&profile, &few, &none).is_empty(), "too few to tell");
     }
 

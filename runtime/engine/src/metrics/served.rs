@@ -1,6 +1,6 @@
 //! What a monitoring system gets of a cell: the metric, of which stages or edges it is, and the value.
+use super::Latencies;
 use super::cells::{Reasons, Sizes};
-use super::{BatchSizes, Latencies};
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
 use std::sync::Mutex;
@@ -59,7 +59,7 @@ pub enum MetricValue {
     Is(bool),
     /// A distribution of times.
     Times(Latencies),
-    /// A distribution of batches by their size: cumulative counts at [`BatchSizes::BOUNDS`], all records, all batches.
+    /// A distribution of batches by their size: cumulative counts at [`super::BatchSizes::BOUNDS`], all records, all batches.
     Sizes(Vec<u64>, u64, u64),
     /// Of a counter, by reason.
     ByReason(Reasons),
@@ -128,10 +128,38 @@ pub(crate) const TIMES: Form<Histogram> = Form {
 pub(crate) const SIZES: Form<Sizes> = Form {
     kind: MetricKind::Histogram,
     value: |sizes| {
-        let (cumulative, records, batches) = BatchSizes::cumulative(sizes);
+        let (cumulative, records, batches) = cumulative(sizes);
         Some(MetricValue::Sizes(cumulative, records, batches))
     },
 };
 /// A counter by reason.
 pub(crate) const REASONS: Form<Reasons> =
     Form { kind: MetricKind::Counter, value: |counts| Some(MetricValue::ByReason(counts)) };
+
+/// Cumulative counts at the bounds, the sum of all sizes and the number of batches.
+fn cumulative((counts, records): Sizes) -> (Vec<u64>, u64, u64) {
+    let mut total = 0;
+    let counts = counts.into_iter().map(|count| {
+        total += count;
+        total
+    });
+    let mut cumulative: Vec<u64> = counts.collect();
+    let batches = cumulative.pop().unwrap_or(0);
+    (cumulative, records, batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::BatchSizes;
+    use crate::metrics::cells::Cell;
+
+    #[test]
+    fn batch_sizes_are_cumulative() {
+        let sizes = BatchSizes::default();
+        for size in [1, 2, 3, 8, 9, 1000] {
+            sizes.record(size);
+        }
+        assert_eq!(cumulative(sizes.read()), (vec![1, 2, 3, 4, 5, 5, 5, 5, 5], 1023, 6));
+    }
+}

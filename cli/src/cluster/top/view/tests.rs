@@ -1,6 +1,5 @@
 use super::*;
-use tidemill_cluster::api::RunState;
-use tidemill_cluster::figures::{CostFigures, LinkFigures, SinkFigures, SourceFigures};
+use tidemill_app::run_figures::{CostFigures, LinkFigures, RunState, SinkFigures, SourceFigures};
 
 fn stage(name: &str, busy: f64, queue: f64) -> StageFigures {
     let times = |p50_ms: f64| Times { count: 9, p50_ms, p99_ms: p50_ms * 3.0 };
@@ -26,7 +25,7 @@ fn stage(name: &str, busy: f64, queue: f64) -> StageFigures {
     }
 }
 
-fn figures() -> RunFigures {
+pub(in crate::cluster::top) fn figures() -> RunFigures {
     let times = Times { count: 3, p50_ms: 84.0, p99_ms: 184.0 };
     let link = |from: &str, to: &str, to_worker: &str| LinkFigures {
         from: from.to_owned(),

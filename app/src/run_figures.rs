@@ -1,10 +1,74 @@
-//! What a run in a cluster does now, in figures: `GET /v1/runs/NAME/figures`.
+//! What a run does now, in figures: computed here once, for `top`, the page of a controller, and the gauges of a monitoring system.
 //!
 //! Rates, times and shares are those of the last [`RunFigures::window_seconds`]; counts are those of the whole run.
-use crate::api::RunState;
+mod change;
+mod watched;
+
+pub use watched::Watched;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tidemill_spec::plan::{Plan, PlanWorker, Stage};
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It is being started.
+    Starting,
+    /// It runs.
+    Running,
+    /// Something is not there that it needs, such as a worker: `waits_for` of the run says what.
+    Waiting,
+    /// It has come to its end.
+    Complete,
+    /// It has ended for a reason that would end it again.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl RunState {
+    /// Nothing more happens.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl std::fmt::Display for RunState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// Where a run is, and what is known of it without looking.
+#[derive(Debug, Clone)]
+pub struct RunPlace {
+    /// Its workflow.
+    pub workflow: String,
+    /// How far it is.
+    pub state: RunState,
+    /// In a cluster, by worker of the plan: the worker of the cluster.
+    pub places: BTreeMap<String, String>,
+    /// Processors of the workers of the cluster that are there.
+    pub processors: BTreeMap<String, f64>,
+}
+
+impl RunPlace {
+    /// A run of this process.
+    pub fn here(workflow: &str) -> Self {
+        let (places, processors) = (BTreeMap::new(), BTreeMap::new());
+        Self { workflow: workflow.to_owned(), state: RunState::Running, places, processors }
+    }
+}
 
 /// What a run does now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,7 +125,7 @@ pub struct Times {
 }
 
 /// A stage.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageFigures {
     /// Its id in the plan.
     pub stage: String,
@@ -248,17 +312,83 @@ pub struct CostFigures {
     pub network: Option<f64>,
 }
 
-/// Who asks, and what that person may do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Myself {
-    /// The name.
-    pub name: String,
-    /// `viewer`, `operator` or `admin`.
-    pub role: String,
+/// Records and batches that a stage computed of late.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Computed {
+    /// Records.
+    pub records: f64,
+    /// Batches.
+    pub batches: f64,
+    /// Mean seconds of a batch.
+    pub batch_seconds: f64,
+}
+
+impl RunFigures {
+    /// Those of a run that is not watched: it has not started, or ended before.
+    pub fn unseen(name: &str, place: &RunPlace, plan: &Plan) -> Self {
+        Self {
+            run: name.to_owned(),
+            workflow: place.workflow.clone(),
+            state: place.state,
+            taken: None,
+            seconds: 0.0,
+            window_seconds: 0.0,
+            plan_version: plan.plan_version,
+            emitted: 0,
+            arrived: 0,
+            dead_letters: 0,
+            restarts: 0,
+            limit: None,
+            stages: plan.stages.iter().map(|stage| StageFigures::still(stage, place)).collect(),
+            sources: Vec::new(),
+            sinks: Vec::new(),
+            links: Vec::new(),
+            workers: plan.workers.iter().map(|worker| RoleFigures::of(worker, plan, place, 0.0)).collect(),
+            levels: Vec::new(),
+            cost: CostFigures { predicted: predicted_cost(plan), ..CostFigures::default() },
+        }
+    }
+}
+
+impl StageFigures {
+    /// A stage that has counted nothing.
+    fn still(stage: &Stage, place: &RunPlace) -> Self {
+        Self {
+            stage: stage.id.clone(),
+            operator: stage.operator.clone(),
+            variant: stage.variant.clone(),
+            worker: stage.worker.clone(),
+            cluster_worker: place.places.get(&stage.worker).cloned(),
+            ..Self::default()
+        }
+    }
+}
+
+impl RoleFigures {
+    /// A worker whose stages keep so many processors busy.
+    fn of(worker: &PlanWorker, plan: &Plan, place: &RunPlace, processors: f64) -> Self {
+        let cluster_worker = place.places.get(&worker.id).cloned();
+        let of = cluster_worker.as_ref().and_then(|name| place.processors.get(name)).filter(|of| **of > 0.0);
+        let predicted = plan.predicted.as_ref().and_then(|predicted| predicted.utilization.get(&worker.id));
+        Self {
+            worker: worker.id.clone(),
+            tier: worker.tier.clone(),
+            worker_type: worker.worker_type.clone(),
+            price: worker.price.map(|price| price.0),
+            processors,
+            busy_percent: of.map(|of| processors / of * 100.0),
+            predicted_percent: predicted.map(|percent| percent.0),
+            cluster_worker,
+        }
+    }
+}
+
+fn predicted_cost(plan: &Plan) -> Option<f64> {
+    Some(plan.predicted.as_ref()?.cost.as_ref()?.value.0)
 }
 
 /// The stage that limits: the busiest, where one is busy for a tenth of its time at least.
-pub fn limit(stages: &[StageFigures]) -> Option<String> {
+fn limit(stages: &[StageFigures]) -> Option<String> {
     let busy = stages.iter().filter_map(|stage| Some((stage.busy.filter(|busy| *busy >= 0.1)?, stage)));
     busy.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, stage)| stage.stage.clone())
 }
@@ -268,27 +398,7 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, busy: Option<f64>) -> StageFigures {
-        let times = Times::default();
-        StageFigures {
-            stage: name.to_owned(),
-            operator: name.to_owned(),
-            variant: None,
-            worker: "w".to_owned(),
-            cluster_worker: None,
-            in_per_second: 0.0,
-            out_per_second: 0.0,
-            records_in: 0,
-            records_out: 0,
-            queue: times,
-            compute: times,
-            transfer: times,
-            busy,
-            waiting: 0,
-            drops: BTreeMap::new(),
-            dead_letters: BTreeMap::new(),
-            restarts: 0,
-            state_bytes: 0,
-        }
+        StageFigures { stage: name.to_owned(), busy, ..StageFigures::default() }
     }
 
     #[test]

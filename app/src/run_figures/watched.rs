@@ -1,15 +1,14 @@
 //! A run that goes on, as it is looked at.
 use super::change::{Change, LONG, Recent, Sample, Seen, StageCounts, stage_of};
-use super::{Place, predicted_cost, role, still};
-use crate::figures::{
-    CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, SinkFigures, SourceFigures,
-    StageFigures, limit,
+use super::{
+    Computed, CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, RunPlace, SinkFigures,
+    SourceFigures, StageFigures, limit, predicted_cost,
 };
-use crate::replanning::StageFigure;
+use crate::measured::{Measured, MeasuredLevel};
+use crate::metrics::ObservedRun;
+use crate::slo_watch::{SloWatch, Violations};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_app::measured::MeasuredLevel;
-use tidemill_app::slo_watch::SloWatch;
 use tidemill_engine::Observer;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
@@ -17,10 +16,10 @@ use tidemill_spec::workflow::Slo;
 /// Seconds between two samples of the counters.
 const BETWEEN: f64 = 1.0;
 
-/// A run that goes on.
-pub(super) struct Watched {
-    pub(super) observer: Observer,
-    pub(super) slo: SloWatch,
+/// A run that goes on, with its counters of the last seconds and its service levels.
+pub struct Watched {
+    observer: Observer,
+    slo: SloWatch,
     samples: VecDeque<Sample>,
     /// In the order of the plan: queue and computation.
     stages: Vec<(Recent, Recent)>,
@@ -32,7 +31,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(observer: Observer, levels: &Slo) -> Self {
+    /// A watch of a run that starts now.
+    pub fn new(observer: Observer, levels: &Slo) -> Self {
         let program = observer.program();
         let plan = &program.plan;
         Self {
@@ -46,7 +46,13 @@ impl Watched {
         }
     }
 
-    pub(super) fn look(&mut self, now: f64) {
+    /// Whether it watches the run of this observer.
+    pub fn is_of(&self, observer: &Observer) -> bool {
+        self.observer.is_of(observer)
+    }
+
+    /// Looks at the run, several times a second; `now`: real seconds since any time.
+    pub fn look(&mut self, now: f64) {
         self.slo.look(&self.observer, self.observer.program());
         self.count_windows();
         if self.samples.back().is_none_or(|last| now - last.at >= BETWEEN) {
@@ -67,7 +73,7 @@ impl Watched {
     }
 
     /// Looks once more, at the end.
-    pub(super) fn look_at_last(&mut self, now: f64) {
+    pub fn look_at_last(&mut self, now: f64) {
         self.slo.look_at_last(&self.observer, self.observer.program());
         self.count_windows();
         self.sample(now);
@@ -103,13 +109,15 @@ impl Watched {
         });
         let sinks = sinks.collect();
         let slots = observer.slots().iter().map(|slot| slot.processor_seconds).collect();
-        self.samples.push_back(Sample { at, stages, edges, sinks, slots });
+        let run = observer.seconds();
+        self.samples.push_back(Sample { at, run, stages, edges, sinks, slots });
         if self.samples.len() > LONG + 1 {
             self.samples.pop_front();
         }
     }
 
-    pub(super) fn tell(&self, name: &str, place: &Place) -> RunFigures {
+    /// What the run does now.
+    pub fn figures(&self, name: &str, place: &RunPlace) -> RunFigures {
         let program = self.observer.program();
         let plan = &program.plan;
         let progress = self.observer.progress();
@@ -122,7 +130,7 @@ impl Watched {
             run: name.to_owned(),
             workflow: place.workflow.clone(),
             state: place.state,
-            taken: Some(tidemill_app::machine::now()),
+            taken: Some(crate::machine::now()),
             seconds: progress.seconds,
             window_seconds: change.seconds,
             plan_version: plan.plan_version,
@@ -141,6 +149,28 @@ impl Watched {
         }
     }
 
+    /// The run, for a monitoring system.
+    pub fn observed(&self, name: Option<&str>, place: &RunPlace) -> ObservedRun {
+        ObservedRun {
+            workflow: place.workflow.clone(),
+            run: name.map(str::to_owned),
+            observer: self.observer.clone(),
+            levels: self.slo.levels().clone(),
+            violations: self.slo.violations(),
+            places: place.places.clone(),
+        }
+    }
+
+    /// The windows in which service levels were looked at and missed.
+    pub fn violations(&self) -> Violations {
+        self.slo.violations()
+    }
+
+    /// What was measured of late.
+    pub fn late(&self) -> &Measured {
+        self.slo.late()
+    }
+
     /// Records that sinks have, each once: what was repeated after a restart has arrived again.
     fn committed(&self) -> u64 {
         let sinks = self.sinks.keys().filter_map(|sink| self.observer.sink(sink));
@@ -150,13 +180,15 @@ impl Watched {
     fn stages(
         &self,
         plan: &Plan,
-        place: &Place,
+        place: &RunPlace,
         change: &Change<'_>,
         links: &[LinkFigures],
     ) -> Vec<StageFigures> {
         let of_slots = self.busy_of_slots(change);
         let all = plan.stages.iter().zip(&self.stages).enumerate().map(|(at, (stage, (queue, compute)))| {
-            let Some(metrics) = self.observer.stage(&stage.id) else { return still(stage, place) };
+            let Some(metrics) = self.observer.stage(&stage.id) else {
+                return StageFigures::still(stage, place);
+            };
             let into = links.iter().filter(|link| link.to == stage.id);
             let transfer =
                 into.clone().map(|link| link.transfer).max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
@@ -182,7 +214,7 @@ impl Watched {
                 dead_letters: metrics.dead_letters.counts(),
                 restarts: metrics.restarts.load(Ordering::Relaxed),
                 state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
-                ..still(stage, place)
+                ..StageFigures::still(stage, place)
             }
         });
         all.collect()
@@ -192,7 +224,7 @@ impl Watched {
     fn busy_of_slots(&self, change: &Change<'_>) -> BTreeMap<String, f64> {
         let mut busy: BTreeMap<String, f64> = BTreeMap::new();
         for (at, slot) in self.observer.slots().iter().enumerate() {
-            let Some(part) = change.share(|sample| sample.slots.get(at).copied()) else { continue };
+            let Some(part) = change.processor(|sample| sample.slots.get(at).copied()) else { continue };
             for stage in slot.stages.iter().map(|instance| stage_of(instance)) {
                 let known = busy.entry(stage.to_owned()).or_default();
                 *known = known.max(part);
@@ -278,14 +310,14 @@ impl Watched {
     }
 
     /// What goes between stages now.
-    pub(super) fn traffic(&self) -> Vec<LinkFigures> {
+    pub fn traffic(&self) -> Vec<LinkFigures> {
         self.links(&self.observer.program().plan, &Change::of(&self.samples))
     }
 
     fn workers(
         &self,
         plan: &Plan,
-        place: &Place,
+        place: &RunPlace,
         change: &Change<'_>,
         links: &[LinkFigures],
     ) -> (Vec<RoleFigures>, CostFigures) {
@@ -296,12 +328,12 @@ impl Watched {
                 slot.stages.first().is_some_and(|first| on(stage_of(first)) == Some(worker.id.as_str()))
             });
             let of_slots =
-                of_slots.filter_map(|(at, _)| change.share(|sample| sample.slots.get(at).copied()));
+                of_slots.filter_map(|(at, _)| change.processor(|sample| sample.slots.get(at).copied()));
             let of_stages = plan.stages.iter().enumerate().filter(|(_, stage)| stage.worker == worker.id);
             let of_stages = of_stages.filter_map(|(at, _)| {
-                change.share(|sample| sample.stages.get(at).map(|counts| counts.processor))
+                change.processor(|sample| sample.stages.get(at).map(|counts| counts.processor))
             });
-            role(worker, place, of_slots.chain(of_stages).sum())
+            RoleFigures::of(worker, plan, place, of_slots.chain(of_stages).sum())
         });
         let roles: Vec<RoleFigures> = roles.collect();
         let priced = roles.iter().filter_map(|role| role.price);
@@ -338,7 +370,7 @@ impl Watched {
     }
 
     /// The service levels beside what was measured of late, and what the plan expects.
-    pub(super) fn levels_now(&self) -> Vec<MeasuredLevel> {
+    pub fn levels_now(&self) -> Vec<MeasuredLevel> {
         let levels = self.slo.late().levels(self.slo.levels()).into_iter();
         match &self.observer.program().plan.predicted {
             Some(predicted) => levels.map(|level| level.beside(predicted)).collect(),
@@ -347,15 +379,75 @@ impl Watched {
     }
 
     /// What each stage computed of late.
-    pub(super) fn computed(&self) -> BTreeMap<String, StageFigure> {
+    pub fn computed(&self) -> BTreeMap<String, Computed> {
         let change = Change::over(&self.samples, LONG);
         let plan = &self.observer.program().plan;
         let all = plan.stages.iter().enumerate().filter_map(|(at, stage)| {
             let records = change.of_stage(at, |counts| counts.taken)? * change.seconds;
             let batches = change.of_stage(at, |counts| counts.batches)? * change.seconds;
             let batch_seconds = change.computing(at)? * change.seconds / batches;
-            (batches > 0.0).then(|| (stage.id.clone(), StageFigure { records, batches, batch_seconds }))
+            (batches > 0.0).then(|| (stage.id.clone(), Computed { records, batches, batch_seconds }))
         });
         all.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::Silent;
+    use crate::preparation::prepare;
+    use crate::run_figures::RunState;
+    use std::sync::Arc;
+    use tidemill_engine::clock::ManualClock;
+    use tidemill_engine::{Run, RunOptions};
+
+    const WORKFLOW: &str = "version: 1
+name: shop
+sources:
+  - {id: rows, kind: csv, rate: 1/s, options: {path: rows.csv, columns: {value: int64}}}
+operators:
+  - {id: some, kind: filter, input: rows, options: {where: \"value > 1\"}}
+sinks:
+  - {id: lines, kind: jsonl, input: some, options: {path: lines.jsonl}}
+";
+
+    /// `tidemill top` of a run on this machine and of a run in a cluster show these figures: both read what is computed here.
+    #[test]
+    fn a_model_with_two_copies_is_as_busy_here_as_in_a_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("workflow.yaml");
+        std::fs::write(&file, WORKFLOW).unwrap();
+        std::fs::write(folder.path().join("rows.csv"), "value\n1\n2\n").unwrap();
+        let mut program = prepare(&file, None, &[], &Silent).unwrap().program;
+        let stage = program.plan.stages.iter_mut().find(|stage| stage.operator == "some").unwrap();
+        stage.variant = Some("model".to_owned());
+        let clock = Arc::new(ManualClock::new());
+        let options = RunOptions { clock: clock.clone(), model_copies: 2, ..RunOptions::default() };
+        let run = Run::start(program, options).unwrap();
+        let mut watched = Watched::new(run.observer(), &Slo::default());
+        let metrics = run.observer().stage("some").unwrap();
+        metrics.copies_added.store(1, Ordering::Relaxed);
+        watched.look(0.0);
+        // Both compute 1.2 s in one second of the run, which takes two seconds on the clock of the machine.
+        clock.advance(1_000_000_000);
+        metrics.computing.fetch_add(1_200_000_000, Ordering::Relaxed);
+        watched.look(2.0);
+        let here = watched.figures("", &RunPlace::here("shop"));
+        let in_cluster = RunPlace {
+            workflow: "shop".to_owned(),
+            state: RunState::Running,
+            places: [("local".to_owned(), "hub".to_owned())].into(),
+            processors: [("hub".to_owned(), 4.0)].into(),
+        };
+        let there = watched.figures("night", &in_cluster);
+        let model = |figures: &RunFigures| {
+            let stage = figures.stages.iter().find(|stage| stage.stage == "some").unwrap();
+            (stage.busy.map(|busy| (busy * 1000.0).round()), figures.limit.clone(), figures.window_seconds)
+        };
+        assert_eq!(model(&here), (Some(600.0), Some("some".to_owned()), 1.0));
+        assert_eq!(model(&here), model(&there));
+        run.stopper().abort();
+        let _ = run.wait();
     }
 }

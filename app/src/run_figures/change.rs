@@ -1,7 +1,7 @@
 //! Counters of a run as they were some seconds ago, and what changed since.
-use crate::figures::{SourceState, Times};
+use super::{SourceState, Times};
+use crate::slo_watch::percentile_of;
 use std::collections::{BTreeMap, VecDeque};
-use tidemill_app::slo_watch::percentile_of;
 use tidemill_engine::{Latencies, LatencyWindow};
 
 /// Samples over which rates and times are.
@@ -27,8 +27,10 @@ pub(super) struct StageCounts {
 
 /// Counters at a point of time.
 pub(super) struct Sample {
-    /// Seconds.
+    /// Real seconds.
     pub(super) at: f64,
+    /// Engine seconds of the run, which a dilation stretches.
+    pub(super) run: f64,
     /// In the order of the plan.
     pub(super) stages: Vec<StageCounts>,
     /// In the order of the plan: records and bytes.
@@ -81,8 +83,11 @@ pub(super) fn stage_of(instance: &str) -> &str {
 
 /// What changed between the first and the last sample.
 pub(super) struct Change<'a> {
+    /// Seconds of the run; real ones where those of the run stand still, as they do once it has ended.
     pub(super) seconds: f64,
-    pub(super) ends: Option<(&'a Sample, &'a Sample)>,
+    /// Real seconds.
+    real: f64,
+    ends: Option<(&'a Sample, &'a Sample)>,
 }
 
 impl<'a> Change<'a> {
@@ -95,9 +100,10 @@ impl<'a> Change<'a> {
         let first = samples.len().saturating_sub(most + 1);
         match (samples.get(first), samples.back()) {
             (Some(first), Some(last)) if last.at > first.at => {
-                Self { seconds: last.at - first.at, ends: Some((first, last)) }
+                let (real, run) = (last.at - first.at, last.run - first.run);
+                Self { seconds: if run > 0.0 { run } else { real }, real, ends: Some((first, last)) }
             }
-            _ => Self { seconds: 0.0, ends: None },
+            _ => Self { seconds: 0.0, real: 0.0, ends: None },
         }
     }
 }
@@ -114,15 +120,19 @@ impl Change<'_> {
         self.per_second(|sample| sample.stages.get(at).map(&counter))
     }
 
-    /// Part of its time that a stage computes; of several copies and partitions all together.
+    /// Part of the time of the run that a stage computes; of several copies and partitions all together.
     pub(super) fn computing(&self, at: usize) -> Option<f64> {
-        self.share(|sample| sample.stages.get(at).map(|counts| counts.computing))
+        self.share(|sample| sample.stages.get(at).map(|counts| counts.computing), self.seconds)
     }
 
-    /// Of seconds, per second.
-    pub(super) fn share(&self, time: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    /// Of processor time, which is real time, per second.
+    pub(super) fn processor(&self, time: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        self.share(time, self.real)
+    }
+
+    fn share(&self, time: impl Fn(&Sample) -> Option<f64>, seconds: f64) -> Option<f64> {
         let (first, last) = self.ends?;
-        Some((time(last)? - time(first)?).max(0.0) / self.seconds)
+        Some((time(last)? - time(first)?).max(0.0) / seconds)
     }
 }
 

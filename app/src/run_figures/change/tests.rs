@@ -38,6 +38,7 @@ fn times_are_those_of_the_last_samples() {
 fn sample(at: f64, records: u64, seconds: f64) -> Sample {
     Sample {
         at,
+        run: at,
         stages: vec![StageCounts {
             taken: records,
             given: records,
@@ -59,11 +60,23 @@ fn rates_are_over_all_samples_that_are_kept() {
     assert_eq!(change.of_stage(0, |counts| counts.taken), Some(30.0));
     assert_eq!((change.of_stage(0, |counts| counts.batches), change.of_stage(1, |_| 7)), (Some(3.0), None));
     assert_eq!((change.computing(0), change.computing(1)), (Some(0.125), None), "whatever its batches hold");
-    assert_eq!(change.share(|sample| sample.slots.first().copied()), Some(0.25));
+    assert_eq!(change.processor(|sample| sample.slots.first().copied()), Some(0.25));
     assert_eq!(change.per_second(|sample| sample.edges.first().map(|counts| counts.0)), None);
     let samples: VecDeque<Sample> = [sample(1.0, 10, 0.5)].into();
     let change = Change::of(&samples);
-    assert_eq!((change.seconds, change.share(|sample| sample.slots.first().copied())), (0.0, None));
+    assert_eq!((change.seconds, change.processor(|sample| sample.slots.first().copied())), (0.0, None));
+}
+
+/// In 2 s on the clock, half a second of the run.
+#[test]
+fn rates_of_a_stretched_run_are_of_its_own_time() {
+    let samples: VecDeque<Sample> =
+        [Sample { run: 4.0, ..sample(1.0, 100, 1.0) }, Sample { run: 4.5, ..sample(3.0, 120, 2.0) }].into();
+    let change = Change::of(&samples);
+    assert_eq!((change.seconds, change.of_stage(0, |counts| counts.given)), (0.5, Some(40.0)));
+    // Batches take the time of the run; processor time is real.
+    assert_eq!(change.computing(0), Some(1.0));
+    assert_eq!(change.processor(|sample| sample.slots.first().copied()), Some(0.5));
 }
 
 #[test]
