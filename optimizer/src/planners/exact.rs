@@ -19,13 +19,15 @@
 //! variants are too many to list, those near the best plan are searched, and the bound is that without the limits. The
 //! limits and plans under looser ones determine the waits to choose from (`exact/waits.rs`). Bounds hold for every
 //! wait: they count intervals of waits (`exact/wait_levels.rs`), which are split where the relaxation needs it
-//! (`exact/narrow_waits.rs`). [`Status::Optimal`] means that the plan meets the bound; [`Status::Infeasible`] is proven
+//! (`exact/narrow_waits.rs`). [`crate::solution::Status::Optimal`] means that the plan meets the bound; [`crate::solution::Status::Infeasible`] is proven
 //! where the bound is infinite.
 mod accuracy_rows;
+mod best;
 mod cases;
 mod dive;
 mod equal_cost;
 mod extract;
+mod fault;
 mod first_point;
 mod highs;
 mod incumbent;
@@ -60,18 +62,17 @@ use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
-use crate::realise::{Placement, RealiseError, WorkerGroup, realise};
+use crate::realise::{RealiseError, realise};
 use crate::search_time::SearchTime;
-use crate::solution::{Outcome, Solution, Status};
+use crate::solution::{Outcome, Solution};
+use best::{Best, too_small};
 use equal_cost::more_accurate;
-use model::Model;
+use extract::realised;
+use fault::{NAME, fault};
 use prepared::{LatencyRule, MemoryRule, Prepared};
-use program::Point;
 use search::{Found, Search};
 use tuning::{PROGRAMS_UNDER_LATENCY, STRICTER};
 use under_latency::under_latency;
-
-pub(crate) const NAME: &str = "exact";
 
 /// The exact planner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -186,82 +187,6 @@ struct Asked<'a> {
     every_wait: bool,
 }
 
-/// The best plan and bound so far.
-#[derive(Debug)]
-struct Best {
-    /// The cheapest plan that passes the check, with its cost in $/h.
-    plan: Option<(f64, Solution)>,
-    /// No plan costs less; infinite: there is none.
-    bound: f64,
-}
-
-impl Best {
-    /// Whether the search is complete.
-    fn is_close(&self, gap: f64) -> bool {
-        let is_near =
-            |(cost, _): &(f64, Solution)| Outcome::gap_between(*cost, self.bound.min(*cost)) <= gap + 1e-9;
-        self.plan.as_ref().map_or(self.bound == f64::INFINITY, is_near)
-    }
-
-    /// Only plans below this cost are searched for; infinite without a plan.
-    fn cutoff(&self, gap: f64) -> f64 {
-        self.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| cost * (1.0 - gap))
-    }
-
-    fn offer(&mut self, cost: f64, solution: Solution) {
-        if self.plan.as_ref().is_none_or(|(least, _)| cost < *least) {
-            self.plan = Some((cost, solution));
-        }
-    }
-
-    /// Keeps the plan of a placement if it passes the check and is cheaper.
-    fn offer_placement(
-        &mut self,
-        problem: &Problem,
-        placement: Option<Placement>,
-    ) -> Result<(), PlannerError> {
-        match placement.and_then(|placement| realised_placement(problem, placement).ok()) {
-            Some(solution) => self.offer_solution(problem, solution),
-            None => Ok(()),
-        }
-    }
-
-    /// Keeps a plan if it passes the check and is cheaper.
-    fn offer_solution(&mut self, problem: &Problem, solution: Solution) -> Result<(), PlannerError> {
-        if check(problem, &solution).is_empty() {
-            let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-            self.offer(total, solution);
-        }
-        Ok(())
-    }
-
-    fn outcome(self, limits: &SearchLimits, search: &Search) -> Outcome {
-        let is_close = self.is_close(limits.gap);
-        let Some((total, solution)) = self.plan else {
-            return without_plan(self.bound, search);
-        };
-        let bound = self.bound.min(total);
-        let status = if is_close {
-            Status::Optimal
-        } else if search.by_time {
-            Status::TimeLimited
-        } else {
-            Status::Feasible
-        };
-        Outcome {
-            planner: NAME.to_owned(),
-            status,
-            solution: Some(solution),
-            cost: Some(total),
-            bound: Some(bound),
-            gap: Some(Outcome::gap_between(total, bound)),
-            nodes: search.nodes,
-            has_asked_highs: search.has_asked_highs,
-            seconds: search.time.seconds(),
-        }
-    }
-}
-
 /// Finds the cheapest plan and a bound without latency limits.
 fn without_latency(
     problem: &Problem,
@@ -337,32 +262,6 @@ fn without_latency(
     }
 }
 
-/// Realises a point, with up to two more workers of a class whose models do not fit. Its cost counts them.
-fn realised(
-    problem: &Problem,
-    prepared: &Prepared<'_>,
-    model: &Model,
-    point: &Point,
-) -> Result<Solution, RealiseError> {
-    realised_placement(problem, extract::placement(prepared, model, &point.values))
-}
-
-/// Realises a placement likewise.
-fn realised_placement(problem: &Problem, mut placement: Placement) -> Result<Solution, RealiseError> {
-    let first = realise(problem, &placement);
-    let mut last = first.clone();
-    for _ in 0..2 * problem.worker_classes.len() {
-        let Err(RealiseError::Memory { class, count }) = last else { break };
-        let taken: u32 = placement.groups.iter().filter(|g| g.class == class).map(|g| g.count).sum();
-        let is_full = taken >= problem.worker_classes[class].count;
-        let group = placement.groups.iter_mut().find(|group| group.class == class && group.count == count);
-        let Some(group) = group.filter(|_| !is_full) else { break };
-        group.count += 1;
-        last = realise(problem, &placement);
-    }
-    if last.is_ok() { last } else { first }
-}
-
 /// Finds a plan with the given variants whose models fit, where they do not fit on that number of workers of a class.
 fn fitted(
     problem: &Problem,
@@ -398,31 +297,4 @@ fn fitted(
         }
     }
     Ok(best)
-}
-
-/// Worker classes, with numbers of workers, whose memory is too small for the models.
-fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
-    let alone = |group: &WorkerGroup| {
-        let of_group = Placement { groups: vec![group.clone()], ..placement.clone() };
-        matches!(realise(problem, &of_group), Err(RealiseError::Memory { .. }))
-    };
-    let groups = placement.groups.iter().filter(|group| alone(group));
-    groups.map(|group| (group.class, group.count)).collect()
-}
-
-/// The outcome without a plan: none exists where the bound is infinite, otherwise none was found.
-fn without_plan(bound: f64, search: &Search) -> Outcome {
-    let is_proven = bound == f64::INFINITY;
-    Outcome {
-        status: if is_proven || !search.by_time { Status::Infeasible } else { Status::TimeLimited },
-        bound: Some(bound),
-        nodes: search.nodes,
-        has_asked_highs: search.has_asked_highs,
-        seconds: search.time.seconds(),
-        ..Outcome::infeasible(NAME, is_proven)
-    }
-}
-
-pub(crate) fn fault(reason: &impl ToString) -> PlannerError {
-    PlannerError::Fault { planner: NAME.to_owned(), reason: reason.to_string() }
 }

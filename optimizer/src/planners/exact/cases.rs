@@ -3,7 +3,8 @@
 //! The parts hold every joint variant once, so the cheapest plan of all parts is the cheapest of the whole, and no plan
 //! costs less than their least bound. Parts with few records come first, as their plans are usually the cheapest. Each
 //! gets an equal share of the remaining time, so that easy parts leave time for the others.
-use super::{Asked, Exact, NAME};
+use super::fault::NAME;
+use super::{Asked, Exact};
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;

@@ -5,6 +5,9 @@
 //!
 //! A busier worker keeps only longer waits, so the waits of a plan are chosen again for other variants: latency limits
 //! often leave room for them.
+use super::best::Best;
+use super::extract;
+use super::extract::realised;
 use super::model::{Allowed, Model};
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
@@ -16,7 +19,6 @@ use super::tuning::{
 };
 use super::variants::product;
 use super::wait_levels::WaitLevels;
-use super::{Best, extract, realised};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{PlannerError, SearchLimits};

@@ -1,8 +1,11 @@
 //! Extracts a placement from a point of the program.
+use super::best::realised_placement;
 use super::model::Model;
 use super::prepared::Prepared;
-use crate::problem::Producer;
-use crate::realise::{Factor, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup, join};
+use super::program::Point;
+use crate::problem::{Problem, Producer};
+use crate::realise::{Factor, Part, Pattern, Placement, RealiseError, SMALL_SHARE, WorkerGroup, join};
+use crate::solution::Solution;
 
 /// The placement of a point with whole numbers.
 pub(super) fn placement(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Placement {
@@ -144,4 +147,14 @@ fn shares_of(prepared: &Prepared<'_>, model: &Model, values: &[f64], node: usize
             .sum()
     };
     prepared.domains[node].iter().map(|&location| (vec![location], there(location))).collect()
+}
+
+/// Realises a point, with up to two more workers of a class whose models do not fit. Its cost counts them.
+pub(super) fn realised(
+    problem: &Problem,
+    prepared: &Prepared<'_>,
+    model: &Model,
+    point: &Point,
+) -> Result<Solution, RealiseError> {
+    realised_placement(problem, placement(prepared, model, &point.values))
 }

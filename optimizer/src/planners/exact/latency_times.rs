@@ -15,8 +15,26 @@ use std::collections::BTreeMap;
 /// A non-negative duration in seconds as a key of maps.
 type Bits = u64;
 
+impl Prepared<'_> {
+    /// Adds points of time.
+    pub(super) fn in_time(mut self) -> Self {
+        self.grid = if self.is_servable() { grid(&self) } else { None };
+        self
+    }
+
+    /// Refines the points of time by a point of a program with them; returns whether there are more now.
+    pub(super) fn refine(&mut self, model: &Model, values: &[f64]) -> bool {
+        let Some(mut grid) = self.grid.take() else { return false };
+        let links: Vec<(usize, usize)> = self.links.iter().map(|link| (link.from, link.to)).collect();
+        let size = (self.problem.operators.len(), self.nodes());
+        let is_finer = grid.refine(size, &links, &model.times, values);
+        self.grid = Some(grid);
+        is_finer
+    }
+}
+
 /// Points for a program with all choices of this problem; none where an operator has none.
-pub(super) fn grid(prepared: &Prepared<'_>) -> Option<TimeGrid> {
+fn grid(prepared: &Prepared<'_>) -> Option<TimeGrid> {
     let limits = &prepared.problem.limits;
     let longest = limits.latency.iter().map(|limit| limits.path_seconds(limit)).fold(0.0, f64::max);
     if longest <= 0.0 {

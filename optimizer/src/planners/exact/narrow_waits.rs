@@ -5,10 +5,9 @@
 //! the intervals plus a share of the difference to the waits needed. A split at that share makes waits available that a
 //! plan can have. One slightly above it keeps workers from counting the shorter wait while doing the work of the
 //! longer.
-use super::Best;
+use super::best::{Best, realised_placement};
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
-use super::realised_placement;
 use super::routes::Routes;
 use super::search::Search;
 use super::tuning::{NEAR_WAITS, NEARER_WAITS, SPLIT_HALVINGS, STEPS_OF_WAITS};

@@ -4,6 +4,7 @@
 //! small. It gets smaller by removing workers that the relaxation over whole routes proves too expensive for a plan
 //! cheaper than the best one known (reduced costs, probing). Rows restore what the program relaxes at joins: at the
 //! prices of a relaxation over routes each route pays at least as much as the cheapest, and so do flows made of routes.
+use super::best::{Best, too_small};
 use super::model::{Allowed, Model};
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort, Point};
@@ -15,7 +16,6 @@ use super::tuning::{
     QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS, SLOW_RELAXATIONS, SPLITS_AT_ONCE, STALLED_SPLITS, VIOLATED,
 };
 use super::wait_levels::WaitLevels;
-use super::{Best, too_small};
 use crate::planner::PlannerError;
 use std::rc::Rc;
 

@@ -1,6 +1,5 @@
 //! A problem prepared for the integer program: classes with waits, possible columns, the graph of locations.
-use super::latency_times;
-use super::model::Model;
+use super::fault::NAME;
 use super::time_grid::TimeGrid;
 use super::tuning::{LONGEST_WAIT, MOST_LOAD, MOST_ROUTE_COLUMNS};
 use super::wait_levels::WaitLevels;
@@ -132,8 +131,7 @@ impl<'a> Prepared<'a> {
         strictness: f64,
         waits: &WaitLevels,
     ) -> Result<Self, PlannerError> {
-        let unsupported =
-            |reason: String| PlannerError::Unsupported { planner: super::NAME.to_owned(), reason };
+        let unsupported = |reason: String| PlannerError::Unsupported { planner: NAME.to_owned(), reason };
         if !problem.operators.is_empty() && problem.operators.iter().all(|operator| operator.weightless) {
             return Err(unsupported(
                 "no operator needs a worker, so there is nothing to place the others by".to_owned(),
@@ -217,12 +215,6 @@ impl<'a> Prepared<'a> {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
     }
 
-    /// Adds points of time.
-    pub(super) fn in_time(mut self) -> Self {
-        self.grid = if self.is_servable() { latency_times::grid(&self) } else { None };
-        self
-    }
-
     /// Cost in $/h above that of any plan, even where all of them are free.
     pub(super) fn too_much(&self) -> f64 {
         self.dearest * (1.0 + 1e-6) + 1e-6
@@ -250,14 +242,6 @@ impl<'a> Prepared<'a> {
         }
         one.prune();
         one
-    }
-
-    /// Refines the points of time by a point of a program with them; returns whether there are more now.
-    pub(super) fn refine(&mut self, model: &Model, values: &[f64]) -> bool {
-        let Some(mut grid) = self.grid.take() else { return false };
-        let is_finer = grid.refine(self, model, values);
-        self.grid = Some(grid);
-        is_finer
     }
 
     /// Number of workers of a search class in a plan; with an operator, those for that one.

@@ -5,7 +5,7 @@
 //! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all others too:
 //! the cheapest route of another joint variant at these prices bounds that one (a Lagrangean bound), in a few
 //! microseconds. So some dozens of relaxations exclude thousands of joint variants.
-use super::Best;
+use super::best::Best;
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::routes::{Prices, Routes};

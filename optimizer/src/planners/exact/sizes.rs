@@ -5,7 +5,8 @@
 //! divided into that of the plan and the others. A part with one variant of each of these operators has exact sizes, so
 //! its optimum is exact. The part with the least bound is the next.
 use super::cases::{concluded, is_better};
-use super::{Asked, Exact, NAME, fault};
+use super::fault::{NAME, fault};
+use super::{Asked, Exact};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{PlannerError, SearchLimits};

@@ -10,6 +10,7 @@ use crate::problem::{
     AccuracyModel, AccuracyRow, Edge, LatencyLimit, Limits, Location, Operator, Producer, ResponseRow,
     ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
 };
+use crate::solution::Status;
 
 const GIB: f64 = (1u64 << 30) as f64;
 

@@ -3,8 +3,6 @@
 //! Few points make a small program and a weak bound. So there are few at first. Where keys of the relaxation's point
 //! would really end too late, the points from which their times were rounded down are added: dynamic discretization
 //! discovery (Boland, Hewitt, Marshall and Savelsbergh 2017, section 3).
-use super::model::Model;
-use super::prepared::Prepared;
 use super::tuning::{FIRST_POINTS, NEGLIGIBLE_SHARE, QUANTA, SAME_TIME};
 use std::collections::BTreeMap;
 
@@ -94,22 +92,28 @@ impl TimeGrid {
     ///
     /// A key is late where the latest of all keys at its point, each by the real times of its route, leaves too little
     /// time for the slowest continuation: this finds more keys than are really late, never fewer.
-    pub(super) fn refine(&mut self, prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> bool {
-        let columns = &model.times;
+    ///
+    /// `links`: the nodes that links lead from and to, by link; nodes from `operators` on are origins of sources.
+    pub(super) fn refine(
+        &mut self,
+        (operators, nodes): (usize, usize),
+        links: &[(usize, usize)],
+        columns: &TimeColumns,
+        values: &[f64],
+    ) -> bool {
         let is_used = |column: usize| values[column] > NEGLIGIBLE_SHARE;
-        let operators = prepared.problem.operators.len();
         let calls: Vec<&Call> = columns.calls.iter().filter(|call| is_used(call.column)).collect();
         let trips: Vec<&Trip> = columns.trips.iter().filter(|trip| is_used(trip.column)).collect();
         let waits: Vec<&Wait> = columns.waits.iter().filter(|wait| is_used(wait.column)).collect();
         // The real end of the last key, by node, location and end point; forwards.
         let mut ended: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         let mut begun: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
-        let order = (operators..prepared.nodes()).chain(0..operators); // origins send first
+        let order = (operators..nodes).chain(0..operators); // origins send first
         for node in order.clone() {
-            for (link, _) in prepared.links.iter().enumerate().filter(|(_, link)| link.to == node) {
+            for (link, (before, _)) in links.iter().enumerate().filter(|(_, (_, to))| *to == node) {
                 let mut arrived: BTreeMap<(usize, usize), f64> = BTreeMap::new();
                 for trip in trips.iter().filter(|trip| trip.link == link) {
-                    let sent = ended.get(&(prepared.links[link].from, trip.from, trip.end));
+                    let sent = ended.get(&(*before, trip.from, trip.end));
                     let sent = sent.copied().unwrap_or(0.0);
                     let at = arrived.entry((trip.to, trip.begin)).or_insert(0.0);
                     *at = at.max(sent + trip.seconds);
@@ -140,7 +144,7 @@ impl TimeGrid {
         let mut latest_begin: BTreeMap<(usize, usize, usize, usize), f64> = BTreeMap::new(); // by link into it
         let mut late: Vec<(usize, usize, bool, f64)> = Vec::new(); // node, location, is a begin, the point to add
         let tolerance = SAME_TIME * self.longest;
-        for node in (0..operators).rev().chain(operators..prepared.nodes()) {
+        for node in (0..operators).rev().chain(operators..nodes) {
             let mut least: BTreeMap<(usize, usize), f64> = BTreeMap::new();
             for call in calls.iter().filter(|call| call.node == node) {
                 let window = &self.windows[node][&call.location];
@@ -154,7 +158,7 @@ impl TimeGrid {
                     late.push((node, call.location, false, exact));
                 }
             }
-            for (link, facts) in prepared.links.iter().enumerate().filter(|(_, link)| link.to == node) {
+            for (link, (sender, _)) in links.iter().enumerate().filter(|(_, (_, to))| *to == node) {
                 for (&(location, begin), &time) in &least {
                     latest_begin.insert((link, node, location, begin), time);
                 }
@@ -169,10 +173,10 @@ impl TimeGrid {
                 for trip in trips.iter().filter(|trip| trip.link == link) {
                     let begin = latest_begin.get(&(link, node, trip.to, trip.begin)).copied();
                     let begin = begin.unwrap_or(f64::INFINITY);
-                    let at = latest_end.entry((facts.from, trip.from, trip.end)).or_insert(f64::INFINITY);
+                    let at = latest_end.entry((*sender, trip.from, trip.end)).or_insert(f64::INFINITY);
                     *at = at.min(begin - trip.seconds);
-                    let exact = self.windows[facts.from][&trip.from].ends[trip.end] + trip.seconds;
-                    let real = ended.get(&(facts.from, trip.from, trip.end)).copied().unwrap_or(0.0);
+                    let exact = self.windows[*sender][&trip.from].ends[trip.end] + trip.seconds;
+                    let real = ended.get(&(*sender, trip.from, trip.end)).copied().unwrap_or(0.0);
                     let point = self.windows[node][&trip.to].begins[trip.begin];
                     if real + trip.seconds > begin + tolerance && exact > point + tolerance {
                         late.push((node, trip.to, true, exact));

@@ -1,5 +1,5 @@
 //! Plans and a bound under latency limits: first without the limits, then one joint variant after the other.
-use super::Best;
+use super::best::Best;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::screening::one_by_one;
 use super::search::Search;
