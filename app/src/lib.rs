@@ -19,13 +19,14 @@
 //! use std::path::Path;
 //! use tidemill_app::judgement::{Judgement, Levels};
 //! use tidemill_app::listener::Silent;
+//! use tidemill_app::preparation::{PlanFrom, prepare_here};
 //! use tidemill_app::run_options::run_options;
 //! use tidemill_app::slo_watch::SloWatch;
-//! use tidemill_app::{levels, open_files, preparation};
+//! use tidemill_app::{levels, open_files};
 //! use tidemill_engine::Run;
 //!
 //! # fn main() -> anyhow::Result<()> {
-//! let mut prepared = preparation::prepare(Path::new("workflow.yaml"), None, &[], &Silent)?;
+//! let mut prepared = prepare_here(Path::new("workflow.yaml"), PlanFrom::Settings(&[]), &Silent)?;
 //! let (slo, rate_of) = levels::settle(&mut prepared, None, &Silent);
 //! let watch = SloWatch::new(&slo, &prepared.program);
 //! open_files::reserve(&prepared.program, &Silent)?;

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
 use crate::machine;
-use crate::preparation::{check, check_plan, check_plan_alone, load};
+use crate::preparation::{Scope, check, check_plan, load};
 use crate::sent::Sent;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::{Note, Profile, ProfileFile};
 use tidemill_spec::units::{Rate, TimeSpan};
+use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
 
 /// Files and limits of a planning problem.
@@ -86,10 +87,10 @@ impl Case {
         listener: &dyn Listener,
     ) -> anyhow::Result<Self> {
         let reading = Reading {
-            workflow: &|listener| load(workflow_file, listener),
+            workflow: &|listener| load(workflow_file, &environment, Scope::Files, listener),
             infrastructure: &|file| Infrastructure::load(file),
             candidates: &choice::candidates,
-            bound: &|workflow| check(workflow, |_| {}),
+            bound: &|workflow| check(workflow, Scope::Files, |_| {}).map(|(bound, _)| bound),
         };
         Self::read(workflow_file, &reading, asked, listener)
     }
@@ -219,10 +220,8 @@ impl Case {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn check(&self, plan: &Plan) -> Result<(), Diagnostics> {
-        match self.runs_here(plan) {
-            true => check_plan(&self.workflow, plan.clone()),
-            false => check_plan_alone(&self.workflow, plan.clone()),
-        }
+        let scope = if self.runs_here(plan) { Scope::Files } else { Scope::Manifests };
+        check_plan(&self.workflow, plan.clone(), scope)
     }
 
     fn runs_here(&self, plan: &Plan) -> bool {

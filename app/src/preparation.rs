@@ -2,6 +2,7 @@
 use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
+use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
@@ -9,20 +10,18 @@ use crate::stand_ins;
 use crate::state_place::StatePlace;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tidemill_engine::{OnPanic, Program};
+use tidemill_engine::{CPU, ExecutorSpec, OnPanic, PreparedModel, Program, UnknownDevice, factory_of};
 use tidemill_inference::MlKind;
-use tidemill_inference::choice::Reason;
 use tidemill_inference::error::ModelError;
-use tidemill_operators::api::BoundSource;
-use tidemill_operators::bind::{self, BoundWorkflow, Checked, Choice, Part, bind_workflow};
+use tidemill_operators::api::{BoundSource, OperatorError};
+use tidemill_operators::bind::{self, BoundWorkflow, Choice, Part, Unopened};
 use tidemill_operators::kind::Step;
 use tidemill_operators::registry::Registry;
-use tidemill_spec::backend::BackendChoice;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
-use tidemill_spec::workflow::{self, Source, Workflow};
+use tidemill_spec::workflow::{self, Sink, Source, Workflow};
 
 /// All kinds of operators, sources and sinks.
 pub fn registry() -> Registry {
@@ -72,33 +71,114 @@ impl std::fmt::Display for ChosenModel {
 /// Codes of what can be said of a workflow of which some keys were left out.
 const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
 
-/// Reads and checks a workflow; warnings go to the listener. Where only keys are unknown or units wrong, missing files
-/// are reported with them.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
-    load_with(file, &variables::environment, listener, |rest| check(rest, |_| {}).map(drop))
+/// What this host does with a workflow: how much of it is looked at, opened and loaded here.
+#[derive(Clone, Copy)]
+pub enum Scope<'a> {
+    /// Nothing: types are checked by the workflow's own file and the manifests that are here.
+    Manifests,
+    /// Nothing, and the files of data and models are looked at.
+    Files,
+    /// All of it runs here: everything is opened and each model is loaded.
+    Here,
+    /// The part of one worker of a plan that was checked: what its stages read is opened, and their models are loaded.
+    Worker(&'a str, Judge),
+    /// Workers elsewhere run it. What was sent with it is looked at. A source or ground truth with an absolute path lies on the
+    /// worker that has it; so may the model of a manifest.
+    Elsewhere(&'a Sent<'a>),
 }
 
-/// The same without a look at any file that the workflow names.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn load_alone(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
-    load_with(file, &variables::environment, listener, |rest| check_alone(rest).map(drop))
+/// Who has judged a workflow before a worker opens what is its own of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judge {
+    /// Somebody who sees the same files as the worker.
+    OfThisMachine,
+    /// A controller, which sees the files that were sent, and has told what the workflow promises without a look at others.
+    Elsewhere,
 }
 
-/// Reads and checks a workflow with these variables; where only keys are unknown or units wrong, what `check_rest` finds in the others
-/// comes with them.
+impl Scope<'_> {
+    fn candidates(&self, workflow: &Workflow) -> Result<Candidates, Diagnostics> {
+        match self {
+            Self::Elsewhere(sent) => sent.candidates(workflow),
+            _ => choice::candidates(workflow),
+        }
+    }
+
+    /// Whether a part of a workflow is opened, with this plan.
+    fn opens(&self, plan: &Plan, part: Part<'_>) -> bool {
+        let of = |id: &str| plan.stages.iter().filter(|stage| stage.operator == *id).collect::<Vec<_>>();
+        match (self, part) {
+            (Self::Manifests, _) => false,
+            (Self::Files | Self::Here, Part::Operator(operator)) => {
+                of(&operator.id).into_iter().all(loads_here)
+            }
+            (Self::Files | Self::Here, _) => true,
+            // Stage by stage, each with its own variant.
+            (Self::Worker(..), Part::Operator(_)) => false,
+            (Self::Worker(worker, _), Part::Source(Source { id, .. })) => {
+                of(id).iter().any(|stage| stage.worker == *worker)
+            }
+            (Self::Worker(worker, _), Part::Sink(Sink { id, .. }) | Part::GroundTruth(Sink { id, .. })) => {
+                of(id).iter().any(|stage| stage.worker == *worker)
+            }
+            (Self::Elsewhere(_), part) => sent::opens(part),
+        }
+    }
+
+    /// Whether a stage runs here.
+    fn runs(&self, stage: &Stage) -> bool {
+        match self {
+            Self::Here => true,
+            Self::Worker(worker, _) => stage.worker == *worker,
+            Self::Manifests | Self::Files | Self::Elsewhere(_) => false,
+        }
+    }
+
+    fn step(&self, stage: &Stage) -> Step {
+        let is_open = (self.runs(stage) || matches!(self, Self::Files)) && loads_here(stage);
+        if is_open { Step::Open } else { Step::Check }
+    }
+}
+
+fn device(stage: &Stage) -> &str {
+    stage.device.as_deref().unwrap_or(CPU)
+}
+
+/// Whether the model of a stage is loaded in the process that runs the stage.
+fn loads_here(stage: &Stage) -> bool {
+    factory_of(device(stage)).is_ok_and(|factory| factory.loads_here())
+}
+
+/// Where the plan of a workflow comes from.
+pub enum PlanFrom<'a> {
+    /// A file.
+    File(&'a Path),
+    /// Somebody who has read it already.
+    Given(&'a Plan),
+    /// No plan: all in one place, with these models or the most accurate ones.
+    Settings(&'a [Setting]),
+    /// The same for a run that continues from a state, if there is one in the place or where the workflow says: it has the models
+    /// that it had.
+    Continued(&'a [Setting], Option<&'a StatePlace>),
+}
+
+impl<'a> PlanFrom<'a> {
+    /// The file, where there is one.
+    pub fn file_or(file: Option<&'a Path>, otherwise: Self) -> Self {
+        file.map_or(otherwise, Self::File)
+    }
+}
+
+/// Reads and checks a workflow with these variables; warnings go to the listener. Where only keys are unknown or units wrong, what is
+/// wrong with the rest in this scope is reported with them.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn load_with(
+pub fn load(
     file: &Path,
     lookup: Lookup<'_>,
+    scope: Scope<'_>,
     listener: &dyn Listener,
-    check_rest: impl Fn(&Workflow) -> Result<(), Diagnostics>,
 ) -> Result<Workflow, Diagnostics> {
     match Workflow::load_or_rest(file, lookup) {
         Ok(workflow) => {
@@ -111,7 +191,7 @@ pub(crate) fn load_with(
         }
         Err((mut found, Some(rest))) => {
             found.extend(tidemill_inference::backend::check_workflow(&rest));
-            let more = check_rest(&rest).err().unwrap_or_default();
+            let more = check(&rest, scope, |_| {}).err().unwrap_or_default();
             found.extend(more.into_iter().filter(|finding| INDEPENDENT.contains(&finding.code)));
             found.sort();
             Err(found)
@@ -119,26 +199,35 @@ pub(crate) fn load_with(
     }
 }
 
-/// Checks the types of a workflow without loading its models.
+/// Checks the types of a workflow without a plan and without loading its models; with what was not looked at.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn check(workflow: &Workflow, tell: impl FnMut(Skipped)) -> Result<BoundWorkflow, Diagnostics> {
-    let candidates = choice::candidates(workflow)?;
-    stand_ins::check(workflow, &candidates)?;
-    let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, tell);
-    bind_workflow(&pruned, &registry(), |_| Choice::default())
-}
-
-/// Checks a workflow whose data and models lie elsewhere: by what its own file says, and the manifests of its models that are here.
-///
-/// # Errors
-/// Everything that is wrong with these.
-pub fn check_alone(workflow: &Workflow) -> Result<Checked, Diagnostics> {
-    if let Ok(candidates) = choice::candidates(workflow) {
-        stand_ins::check(workflow, &candidates)?;
+/// Everything that is wrong with it, as far as the scope shows it.
+pub fn check(
+    workflow: &Workflow,
+    scope: Scope<'_>,
+    tell: impl FnMut(Skipped),
+) -> Result<(BoundWorkflow, Vec<Unopened>), Diagnostics> {
+    let bind = |workflow: &Workflow, is_here: fn(Part<'_>) -> bool| {
+        bind::bind(workflow, &registry(), |_| Choice::default(), is_here)
+    };
+    match scope {
+        Scope::Elsewhere(sent) => {
+            sent.check(workflow)?;
+            bind(workflow, |_| false)
+        }
+        Scope::Manifests | Scope::Worker(..) => {
+            if let Ok(candidates) = choice::candidates(workflow) {
+                stand_ins::check(workflow, &candidates)?;
+            }
+            bind(workflow, |_| false)
+        }
+        Scope::Files | Scope::Here => {
+            let candidates = choice::candidates(workflow)?;
+            stand_ins::check(workflow, &candidates)?;
+            bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), |_| true)
+        }
     }
-    bind::check(workflow, &registry(), |_| Choice::default())
 }
 
 /// What a source reads that cannot be looked at before the run, in words with the source's id.
@@ -146,193 +235,106 @@ pub fn streams(sources: &BTreeMap<String, BoundSource>) -> impl Iterator<Item = 
     sources.iter().filter_map(|(id, source)| Some(format!("source `{id}` reads {}", source.stream.as_ref()?)))
 }
 
-/// Reads a workflow and a plan for it, or makes the default plan, binds both and loads the models once.
-///
-/// # Errors
-/// Everything that is wrong with the files, the types or the models; settings that name what is not there.
-pub fn prepare(
-    workflow_file: &Path,
-    plan_file: Option<&Path>,
-    settings: &[Setting],
-    listener: &dyn Listener,
-) -> anyhow::Result<Prepared> {
-    prepare_with(workflow_file, plan_file, settings, |_| None, listener)
-}
-
-/// The same for a run that continues from a state, if there is one in `place` or where the workflow says: without a plan it has the
-/// models that it had.
+/// Reads a workflow of this machine and prepares all of it to run here.
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn prepare_continued(
-    workflow_file: &Path,
-    plan_file: Option<&Path>,
-    settings: &[Setting],
-    place: Option<&StatePlace>,
-    listener: &dyn Listener,
-) -> anyhow::Result<Prepared> {
-    let place = |workflow: &Workflow| {
-        // A wrong address is reported where the state is opened.
-        place.cloned().or_else(|| StatePlace::of_workflow(workflow)?.ok())
-    };
-    prepare_with(workflow_file, plan_file, settings, place, listener)
+pub fn prepare_here(file: &Path, plan: PlanFrom<'_>, listener: &dyn Listener) -> anyhow::Result<Prepared> {
+    let workflow = load(file, &variables::environment, Scope::Here, listener)?;
+    prepare(workflow, plan, Scope::Here, listener)
 }
 
-fn prepare_with(
-    workflow_file: &Path,
-    plan_file: Option<&Path>,
-    settings: &[Setting],
-    place: impl Fn(&Workflow) -> Option<StatePlace>,
+/// Makes a program of a workflow and a plan: binds both, opens what the scope says, and has the factories of their devices load the
+/// models of the stages that run here.
+///
+/// # Errors
+/// Everything that is wrong with the files, the types or the models; settings that name what is not there. For a worker: the files
+/// have changed since they were judged, or lie only here and are not what they were taken for.
+pub fn prepare(
+    workflow: Workflow,
+    plan: PlanFrom<'_>,
+    scope: Scope<'_>,
     listener: &dyn Listener,
 ) -> anyhow::Result<Prepared> {
-    let workflow = load(workflow_file, listener)?;
-    let candidates = choice::candidates(&workflow)?;
-    let (mut plan, reasons) = match plan_file {
-        Some(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
-        None => {
-            let mut chosen = choice::choose(&workflow, &candidates, settings)?;
-            let is_kept =
-                place(&workflow).is_some_and(|place| keep_models(&place, &candidates, settings, &mut chosen));
-            if !is_kept {
-                choose_by_levels(&workflow, &candidates, settings, &mut chosen, listener);
-            }
-            (default_plan(&workflow, &chosen), chosen)
+    let candidates = scope.candidates(&workflow)?;
+    let is_planned = matches!(plan, PlanFrom::File(_) | PlanFrom::Given(_));
+    let (plan, reasons) = match plan {
+        PlanFrom::File(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
+        PlanFrom::Given(plan) => (plan.clone(), BTreeMap::new()),
+        PlanFrom::Settings(settings) => chosen(&workflow, &candidates, settings, None, scope, listener)?,
+        PlanFrom::Continued(settings, place) => {
+            // A wrong address is reported where the state is opened.
+            let place = place.cloned().or_else(|| StatePlace::of_workflow(&workflow)?.ok());
+            chosen(&workflow, &candidates, settings, place.as_ref(), scope, listener)?
         }
     };
-    stand_ins::place(&mut plan, &workflow, &candidates)?;
     let tell = |skipped: Skipped| {
-        if plan_file.is_none() {
+        if !is_planned && matches!(scope, Scope::Here) {
             listener.skipped(&skipped);
         }
     };
-    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
-    let pruned = choice::without_obstacles(&workflow, &candidates, used, tell);
-    let kind = MlKind::default();
-    let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
-    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons, &kind, |_| true)?;
-    add_freshness(&workflow, &mut plan);
-    let program = program(&workflow, bound, plan, |_| Step::Open)?;
-    Ok(Prepared { workflow, program, models, is_planned: plan_file.is_some() })
+    let (program, models) = bound(&workflow, &candidates, plan, &reasons, scope, tell)?;
+    Ok(Prepared { workflow, program, models, is_planned })
 }
 
-/// Who has judged a workflow before a worker opens what is its own of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judge {
-    /// Somebody who sees the same files as the worker.
-    OfThisMachine,
-    /// A controller, which sees the files that were sent, and has told what the workflow promises without a look at others.
-    Elsewhere,
-}
-
-/// A worker cannot open what is its own.
-pub struct NotOpened {
-    /// Why.
-    pub error: anyhow::Error,
-    /// The same, checked and not opened: enough to tell the coordinator why. None: not even that is right.
-    pub checked: Option<Box<Prepared>>,
-}
-
-impl std::fmt::Debug for NotOpened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NotOpened").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-impl<E: Into<anyhow::Error>> From<E> for NotOpened {
-    fn from(error: E) -> Self {
-        Self { error: error.into(), checked: None }
-    }
-}
-
-/// The same for a worker's process, with a plan that was checked: opens what its own stages read, and loads their models alone. The
-/// variables are those that who has judged the workflow had.
+/// Checks that a plan gives what its workflow would give in one stage an operator; loads no models.
 ///
 /// # Errors
-/// As [`prepare`]; the files have changed since, or lie only here and are not what they were taken for.
-pub fn prepare_worker(
-    (workflow_file, lookup): (&Path, Lookup<'_>),
+/// Everything that is wrong with it, as far as the scope shows it.
+pub fn check_plan(workflow: &Workflow, plan: Plan, scope: Scope<'_>) -> Result<(), Diagnostics> {
+    bound(workflow, &scope.candidates(workflow)?, plan, &BTreeMap::new(), scope, |_| {}).map(drop)
+}
+
+/// The plan of a workflow that comes without one, and why it has its models.
+fn chosen(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    settings: &[Setting],
+    place: Option<&StatePlace>,
+    scope: Scope<'_>,
+    listener: &dyn Listener,
+) -> Result<(Plan, BTreeMap<String, Chosen>), Failure> {
+    let mut chosen = choice::choose(workflow, candidates, settings)?;
+    let is_kept = place.is_some_and(|place| keep_models(place, candidates, settings, &mut chosen));
+    if !is_kept && matches!(scope, Scope::Here) {
+        choose_by_levels(workflow, candidates, settings, &mut chosen, listener);
+    }
+    Ok((default_plan(workflow, &chosen), chosen))
+}
+
+/// Binds a workflow and a plan, with the models of the stages that run here.
+fn bound(
+    workflow: &Workflow,
+    candidates: &Candidates,
     mut plan: Plan,
-    worker: &str,
-    judge: Judge,
-    listener: &dyn Listener,
-) -> Result<Prepared, NotOpened> {
-    let workflow = load_with(workflow_file, lookup, listener, |rest| check_alone(rest).map(drop))?;
-    let candidates = choice::candidates(&workflow)?;
-    stand_ins::place(&mut plan, &workflow, &candidates)?;
-    let kind = MlKind::default();
-    let checked = checked(&workflow, &candidates, &plan, &kind)?;
-    let opened = open_own(&workflow, &candidates, &checked, &mut plan, (worker, judge), &kind);
-    let (error, plan) = match opened {
-        Ok((program, models)) => return Ok(Prepared { workflow, program, models, is_planned: true }),
-        Err(error) => (error.into(), plan),
-    };
-    let program = program(&workflow, checked.bound().clone(), plan, |_| Step::Check).ok();
-    let checked =
-        program.map(|program| Box::new(Prepared { workflow, program, models: Vec::new(), is_planned: true }));
-    Err(NotOpened { error, checked })
-}
-
-fn open_own(
-    workflow: &Workflow,
-    candidates: &Candidates,
-    checked: &Checked,
-    plan: &mut Plan,
-    (worker, judge): (&str, Judge),
-    kind: &MlKind,
+    reasons: &BTreeMap<String, Chosen>,
+    scope: Scope<'_>,
+    tell: impl FnMut(Skipped),
 ) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
-    let is_own = |stage: &Stage| stage.worker == worker;
-    let has = |id: &str| plan.stages.iter().any(|stage| stage.operator == *id && is_own(stage));
-    let bound = checked.open(|part| match part {
-        Part::Source(source) => has(&source.id),
-        Part::Sink(sink) | Part::GroundTruth(sink) => has(&sink.id),
-        // Stage by stage, each with its own variant.
-        Part::Operator(_) => false,
-    })?;
-    if judge == Judge::Elsewhere {
-        checked.compare(&bound)?;
-    }
-    let models = choose_backends(workflow, candidates, plan, &BTreeMap::new(), kind, is_own)?;
-    let step = |stage: &Stage| if is_own(stage) { Step::Open } else { Step::Check };
-    Ok((program(workflow, bound, plan.clone(), step)?, models))
-}
-
-/// A workflow and a plan for it, checked with the variants that the plan names.
-fn checked(
-    workflow: &Workflow,
-    candidates: &Candidates,
-    plan: &Plan,
-    kind: &MlKind,
-) -> Result<Checked, Diagnostics> {
-    let used = |operator: &str, candidate: &Candidate| uses(plan, operator, candidate);
-    let pruned = choice::without_obstacles(workflow, candidates, used, |_| {});
-    bind::check(&pruned, &registry_with(kind.clone()), |id| choice_of(plan, id))
-}
-
-/// Judges a workflow for workers of other machines, with a plan or the default plan: looks into the files that were sent with it, and
-/// leaves to the workers what lies there. A source or ground truth with an absolute path lies on the worker that has it; so
-/// may the model of a manifest.
-///
-/// # Errors
-/// Everything that is wrong with the files, the types and the plan, as far as that is known here; see [`Sent::load`].
-pub fn prepare_elsewhere(
-    sent: &Sent<'_>,
-    plan: Option<Plan>,
-    listener: &dyn Listener,
-) -> anyhow::Result<Prepared> {
-    let workflow = sent.load(listener)?;
-    let candidates = sent.candidates(&workflow)?;
-    let is_planned = plan.is_some();
-    let mut plan = match plan {
-        Some(plan) => plan,
-        None => default_plan(&workflow, &choice::choose(&workflow, &candidates, &[])?),
-    };
-    stand_ins::place(&mut plan, &workflow, &candidates)?;
+    stand_ins::place(&mut plan, workflow, candidates)?;
+    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
+    let pruned = choice::without_obstacles(workflow, candidates, used, tell);
     let kind = MlKind::default();
-    let checked = checked(&workflow, &candidates, &plan, &kind)?;
-    let bound = checked.open(sent::opens)?;
-    compare_models(&workflow, &candidates, &plan, &kind)?;
-    let program = program(&workflow, bound, plan, |_| Step::Check)?;
-    Ok(Prepared { workflow, program, models: Vec::new(), is_planned })
+    let registry = registry_with(kind.clone());
+    let opens = |part: Part<'_>| scope.opens(&plan, part);
+    let bound = match scope {
+        Scope::Worker(_, judge) => {
+            let checked = bind::check(&pruned, &registry, |id| choice_of(&plan, id))?;
+            let bound = checked.open(opens)?;
+            if judge == Judge::Elsewhere {
+                checked.compare(&bound)?;
+            }
+            bound
+        }
+        _ => bind::bind(&pruned, &registry, |id| choice_of(&plan, id), opens)?.0,
+    };
+    if let Scope::Elsewhere(_) = scope {
+        compare_models(workflow, candidates, &plan, &kind)?;
+    }
+    if let Scope::Here = scope {
+        add_freshness(workflow, &mut plan);
+    }
+    program(workflow, bound, plan, reasons, scope)
 }
 
 /// Whether a source reads a file of the worker that has it, and not one that is sent with the workflow.
@@ -370,6 +372,10 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
         return Err(findings); // of another workflow, or another state of it: variants too
     }
     for (index, stage) in file.plan.stages.iter().enumerate() {
+        if let Err(error) = factory_of(device(stage)) {
+            let place = file.tree().span_at(&[Key("stages"), Index(index), Key("device")]);
+            findings.push(unknown_device(stage, &error).at(place));
+        }
         let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
         if list.iter().any(|candidate| candidate.manifest.id == **variant || candidate.written == *variant) {
             continue;
@@ -384,28 +390,10 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
     findings.into_result(file.plan)
 }
 
-/// Checks that a plan gives what its workflow would give in one stage an operator; loads no models.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn check_plan(workflow: &Workflow, mut plan: Plan) -> Result<(), Diagnostics> {
-    let candidates = choice::candidates(workflow)?;
-    stand_ins::place(&mut plan, workflow, &candidates)?;
-    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
-    let pruned = choice::without_obstacles(workflow, &candidates, used, |_| {});
-    let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
-    program(workflow, bound, plan, |_| Step::Open).map(drop)
-}
-
-/// The same without a look at any file but manifests.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn check_plan_alone(workflow: &Workflow, mut plan: Plan) -> Result<(), Diagnostics> {
-    let candidates = choice::candidates(workflow)?;
-    stand_ins::place(&mut plan, workflow, &candidates)?;
-    let checked = checked(workflow, &candidates, &plan, &MlKind::default())?;
-    program(workflow, checked.bound().clone(), plan, |_| Step::Check).map(drop)
+/// What is wrong with a stage on a device that no executor serves.
+fn unknown_device(stage: &Stage, error: &UnknownDevice) -> Diagnostic {
+    Diagnostic::error("E0419", format!("stage `{}` cannot run: {error}", stage.id))
+        .with_help("take `device` out to compute on the processors of the worker, or name a device of those")
 }
 
 fn uses(plan: &Plan, operator: &str, candidate: &Candidate) -> bool {
@@ -438,64 +426,63 @@ fn freshness(workflow: &Workflow, to: &str, port: usize) -> Option<tidemill_spec
     input.and_then(|input| input.freshness)
 }
 
-/// Loads every model, so that a bad one is found before anything else is done, and writes the backend that runs it into
-/// the plan. The run takes the models that were loaded here.
-fn choose_backends(
-    workflow: &Workflow,
-    candidates: &Candidates,
-    plan: &mut Plan,
-    reasons: &BTreeMap<String, Chosen>,
-    kind: &MlKind,
-    is_loaded: impl Fn(&Stage) -> bool,
-) -> Result<Vec<ChosenModel>, Diagnostics> {
-    let directory = &workflow.directory.0;
-    let mut lines = Vec::new();
-    for stage in plan.stages.iter_mut().filter(|stage| is_loaded(stage)) {
-        let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
-        let candidate = list.iter().find(|c| c.manifest.id == **variant || c.written == *variant);
-        let Some(candidate) = candidate else { continue };
-        let operator = workflow.operators.iter().find(|operator| operator.id == *stage.operator);
-        let asked = match (&stage.backend, operator.and_then(|operator| operator.backend.as_ref())) {
-            (Some(backend), _) => backend.clone(),
-            (None, Some(backend)) => backend.value.0.clone(),
-            (None, None) => BackendChoice::AUTO.to_owned(),
-        };
-        let blueprint = kind.blueprint(&workflow.resolve(&candidate.written)).map_err(ModelError::collect)?;
-        let choice = kind.load(&blueprint, &asked, directory).map_err(ModelError::into_diagnostics)?;
-        let backend_reason = match &choice.reason {
-            Reason::Asked => "as asked".to_owned(),
-            Reason::OnlyOne => "the only one here".to_owned(),
-            Reason::Probed(probes) | Reason::Remembered(probes) => {
-                let times = probes.iter().map(|p| format!("{} {:.2} ms", p.backend, p.median_us / 1e3));
-                times.collect::<Vec<_>>().join(", ")
-            }
-        };
-        let why = reasons.get(&stage.operator).map_or("as planned", |chosen| chosen.why.as_str());
-        lines.push(ChosenModel {
-            stage: stage.id.clone(),
-            variant: candidate.manifest.id.value.clone(),
-            why: why.to_owned(),
-            backend: choice.backend.clone(),
-            backend_why: backend_reason,
-        });
-        stage.backend = Some(choice.backend);
-    }
-    Ok(lines)
-}
-
+/// Binds each stage. The models of those that run here are loaded, so that a bad one is found before anything else is done: the
+/// backend that runs it goes into the plan, and the run takes the model.
 fn program(
     workflow: &Workflow,
     bound: BoundWorkflow,
-    plan: Plan,
-    step: impl Fn(&Stage) -> Step,
-) -> Result<Program, Diagnostics> {
-    let mut operators = BTreeMap::new();
+    mut plan: Plan,
+    reasons: &BTreeMap<String, Chosen>,
+    scope: Scope<'_>,
+) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
+    let (mut operators, mut models) = (BTreeMap::new(), Vec::new());
     let mut errors = Diagnostics::new();
-    for stage in plan.stages.iter().filter(|stage| bound.operators.contains_key(&stage.operator)) {
-        match bound.bind_operator(&stage.operator, &stage_choice(stage), step(stage)) {
-            Ok(operator) => drop(operators.insert(stage.id.clone(), operator)),
-            Err(found) => errors.append(found),
+    for stage in &mut plan.stages {
+        let factory = match factory_of(device(stage)) {
+            Ok(factory) => factory,
+            Err(error) => {
+                errors.push(unknown_device(stage, &error));
+                continue;
+            }
+        };
+        if !bound.operators.contains_key(&stage.operator) {
+            continue;
         }
+        let bind =
+            |stage: &Stage| bound.bind_operator(&stage.operator, &stage_choice(stage), scope.step(stage));
+        let operator = match bind(stage) {
+            Ok(operator) => operator,
+            Err(found) => {
+                errors.append(found);
+                continue;
+            }
+        };
+        let operator = match operator.model.as_ref().filter(|_| scope.runs(stage)) {
+            None => operator,
+            Some(model) => {
+                let prepared = factory.prepare(&ExecutorSpec::of(stage, &operator), &operator.make);
+                let PreparedModel { backend, instance } = prepared.map_err(found_in)?;
+                let chosen_there = || (model.backend.clone(), format!("on {}", device(stage)));
+                let is_chosen = backend.is_some();
+                let (backend, backend_why) =
+                    backend.map_or_else(chosen_there, |found| (found.name, found.why));
+                let why = reasons.get(&stage.operator).map_or("as planned", |chosen| chosen.why.as_str());
+                models.push(ChosenModel {
+                    stage: stage.id.clone(),
+                    variant: model.variant.clone(),
+                    why: why.to_owned(),
+                    backend: backend.clone(),
+                    backend_why,
+                });
+                if is_chosen {
+                    stage.backend = Some(backend);
+                }
+                let mut operator = bind(stage)?;
+                instance.into_iter().for_each(|model| operator.give_first(model));
+                operator
+            }
+        };
+        operators.insert(stage.id.clone(), operator);
     }
     let on_panic = workflow.operators.iter().map(|operator| {
         let reaction = match operator.on_panic {
@@ -512,7 +499,15 @@ fn program(
     {
         errors.push(Diagnostic::error("E0417", error.to_string()));
     }
-    errors.into_result(program)
+    errors.into_result((program, models))
+}
+
+/// What an executor says of a model that it cannot load.
+fn found_in(error: OperatorError) -> Diagnostics {
+    match error.findings.is_empty() {
+        true => Diagnostic::error("E0557", error.message).into(),
+        false => error.findings,
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use crate::emulation::{WarmUps, warm_up};
 use crate::failure::{Failure, Kind};
 use crate::listener::Silent;
-use crate::preparation::{Judge, NotOpened, Prepared, prepare_worker};
+use crate::preparation::{Judge, PlanFrom, Prepared, Scope, load, prepare};
 use crate::worker_journals::WorkerJournals;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -275,8 +275,13 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
         Some(cluster) => cluster.variables.get(name).cloned(),
         None => variables::environment(name),
     };
-    let prepared = prepare_worker((&task.workflow, &lookup), task.plan, &task.worker, judge, &Silent);
-    let mut prepared = prepared.map_err(|not_opened| told(not_opened, &options))?;
+    let workflow = load(&task.workflow, &lookup, Scope::Manifests, &Silent)?;
+    let scope = Scope::Worker(&task.worker, judge);
+    let prepared = prepare(workflow.clone(), PlanFrom::Given(&task.plan), scope, &Silent);
+    let mut prepared = prepared.map_err(|error| {
+        let checked = prepare(workflow, PlanFrom::Given(&task.plan), Scope::Manifests, &Silent);
+        report(error, checked.ok(), &options)
+    })?;
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = task.rates.get(id) {
             source.rate_per_second = *rate;
@@ -343,10 +348,9 @@ fn refuse(credentials: &Credentials, revoked: &[String]) {
     }
 }
 
-/// Tells the coordinator why this worker cannot open what is its own, so that the run ends with that reason. Whatever becomes of
-/// that, the process ends with it too.
-fn told(not_opened: NotOpened, options: &HostOptions) -> anyhow::Error {
-    let NotOpened { error, checked } = not_opened;
+/// Reports to the coordinator why this worker cannot open what is its own, so that the run ends with that reason. Whatever becomes
+/// of that, the process ends with it too. `checked`: the same, checked and not opened. None: not even that is right.
+fn report(error: anyhow::Error, checked: Option<Prepared>, options: &HostOptions) -> anyhow::Error {
     let Some(checked) = checked else { return error };
     let why = RunError::NotOpened { worker: options.name.clone(), text: in_a_line(&error) };
     if let Err(lost) = decline_host(&checked.program, options, &why) {

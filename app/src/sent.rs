@@ -5,7 +5,7 @@
 //! truth names by an absolute path lies on the worker that has it, and is not looked at.
 use crate::choice::{self, Candidates};
 use crate::listener::Listener;
-use crate::preparation::{load_with, registry};
+use crate::preparation::{Scope, load, registry};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use tidemill_inference::location;
@@ -54,11 +54,7 @@ impl Sent<'_> {
             let error = Diagnostic::error("E0102", format!("the workflow `{}` {why}", self.workflow));
             return Err(error.with_help("name one of the files that are sent with it").into());
         }
-        let check_rest = |rest: &Workflow| {
-            self.check(rest)?;
-            bind::check(rest, &registry(), |_| Choice::default()).map(drop)
-        };
-        let workflow = load_with(&self.file(), &|name| self.variable(name), listener, check_rest)
+        let workflow = load(&self.file(), &|name| self.variable(name), Scope::Elsewhere(self), listener)
             .map_err(of_variables)?;
         self.check(&workflow)?;
         Ok(workflow)
@@ -81,7 +77,7 @@ impl Sent<'_> {
 
     /// Checks the types of the workflow with the files that were sent; no model is looked at.
     pub(crate) fn bound(&self, workflow: &Workflow) -> Result<BoundWorkflow, Diagnostics> {
-        bind::check(workflow, &registry(), |_| Choice::default())?.open(opens)
+        bind::bind(workflow, &registry(), |_| Choice::default(), opens).map(|(bound, _)| bound)
     }
 
     /// Whether the files of a model may be looked at: one with an absolute path lies on the worker that runs it.
@@ -106,7 +102,7 @@ impl Sent<'_> {
     }
 
     /// Checks all paths that are opened or written here.
-    fn check(&self, workflow: &Workflow) -> Result<(), Diagnostics> {
+    pub(crate) fn check(&self, workflow: &Workflow) -> Result<(), Diagnostics> {
         let mut errors = Diagnostics::new();
         let base = &workflow.directory.0;
         let mut look = |what: String, path: &str, span: &Span, help: &str| {

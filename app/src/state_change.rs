@@ -150,7 +150,7 @@ pub fn carried(old: &Plan, program: &Program) -> Result<BTreeMap<String, String>
 mod tests {
     use super::*;
     use crate::listener::Silent;
-    use crate::preparation::{prepare, prepare_elsewhere};
+    use crate::preparation::{PlanFrom, Scope, prepare, prepare_here};
     use crate::sent::Sent;
     use tidemill_spec::plan::{PlanEdge, RouteClass};
     use tidemill_spec::units::TimeSpan;
@@ -171,9 +171,10 @@ sinks:
         let file = folder.path().join("workflow.yaml");
         std::fs::write(&file, WORKFLOW).unwrap();
         std::fs::write(folder.path().join("rows.csv"), "key,at,value\na,1,1\n").unwrap();
-        let prepared = prepare(&file, None, &[], &Silent).unwrap();
+        let prepared = prepare_here(&file, PlanFrom::Settings(&[]), &Silent).unwrap();
         let sent = Sent { folder: folder.path(), workflow: "workflow.yaml", variables: &BTreeMap::default() };
-        prepare_elsewhere(&sent, Some(prepared.program.plan), &Silent).unwrap().program
+        let plan = PlanFrom::Given(&prepared.program.plan);
+        prepare(sent.load(&Silent).unwrap(), plan, Scope::Elsewhere(&sent), &Silent).unwrap().program
     }
 
     /// Another stage of an operator, which takes half of the classes.

@@ -4,7 +4,6 @@
 //! Each process of a cluster keeps the first records that each of its models gets, by operator, in the folder of its run. One that is started
 //! for another plan, beside the one that runs, has its models compute these before it says that it stands ready; other variants of an
 //! operator get the same records. A process that replaces one that died begins at once: there is nobody who goes on meanwhile.
-use crate::emulation::warm_up::give_first;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::FileWriter;
@@ -72,7 +71,7 @@ fn warm(bound: &mut BoundOperator, path: &Path, most: u32, time: Duration) -> Re
             calls += 1;
         }
     }
-    give_first(bound, model);
+    bound.give_first(model);
     Ok(calls)
 }
 
@@ -178,6 +177,7 @@ mod tests {
             output: Default::default(),
             computation: Computation::Inference,
             spread: Spread::Any,
+            model: None,
             make: Arc::new(move || Ok(Instance::Inference(Box::new(Counting(Arc::clone(&calls)))))),
         }
     }

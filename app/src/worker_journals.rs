@@ -163,7 +163,7 @@ impl Lazy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preparation::prepare;
+    use crate::preparation::{PlanFrom, prepare_here};
     use std::io::Write;
 
     const WORKFLOW: &str = "version: 1
@@ -177,7 +177,7 @@ sinks:
     fn prepared(folder: &Path) -> Prepared {
         let workflow = folder.join("workflow.yaml");
         std::fs::write(&workflow, WORKFLOW).unwrap();
-        prepare(&workflow, None, &[], &crate::listener::Silent).unwrap()
+        prepare_here(&workflow, PlanFrom::Settings(&[]), &crate::listener::Silent).unwrap()
     }
 
     #[test]

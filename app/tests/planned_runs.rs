@@ -5,7 +5,7 @@ use std::path::Path;
 use tidemill_app::listener::Silent;
 use tidemill_app::planned::Planned;
 use tidemill_app::planning::{Case, PlanningOptions, SolverName};
-use tidemill_app::preparation::prepare;
+use tidemill_app::preparation::{PlanFrom, prepare_here};
 use tidemill_engine::{Run, RunOptions};
 use tidemill_optimizer::assemble::Options;
 use tidemill_optimizer::planner::{Planner, PlannerError};
@@ -36,8 +36,9 @@ fn write(files: &Files, folder: &Path) {
 
 /// Runs, and gives the lines of each output in order.
 fn run(files: &Files, folder: &Path, plan: Option<&Path>) -> Result<BTreeMap<String, Vec<String>>, String> {
-    let prepared =
-        prepare(&folder.join("workflow.yaml"), plan, &[], &Silent).map_err(|error| format!("{error:?}"))?;
+    let plan = PlanFrom::file_or(plan, PlanFrom::Settings(&[]));
+    let prepared = prepare_here(&folder.join("workflow.yaml"), plan, &Silent);
+    let prepared = prepared.map_err(|error| format!("{error:?}"))?;
     let run = Run::start(prepared.program, RunOptions::default()).map_err(|error| error.to_string())?;
     run.wait().map_err(|error| error.to_string())?;
     let lines = |name: &String| {

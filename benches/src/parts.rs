@@ -164,6 +164,7 @@ pub(crate) fn chain(
             output: stream(),
             computation,
             spread: Spread::Any,
+            model: None,
             make,
         };
         operators.insert(id, bound);

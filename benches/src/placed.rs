@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use tidemill_app::levels;
 use tidemill_app::listener::Silent;
-use tidemill_app::preparation::{Prepared, prepare};
+use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here};
 use tidemill_app::processes::{in_words, secret_number};
 use tidemill_app::run_options::run_options;
 use tidemill_engine::{HostLauncher, Hosts, Listen, Run, RunReport};
@@ -38,7 +38,7 @@ pub(crate) fn run(
     binary: &Path,
     place: &Place<'_>,
 ) -> anyhow::Result<RunReport> {
-    let mut prepared = prepare(workflow, Some(plan), &[], &Silent)?;
+    let mut prepared = prepare_here(workflow, PlanFrom::File(plan), &Silent)?;
     let _ = levels::settle(&mut prepared, None, &Silent);
     let mut options = run_options(&prepared, None, None)?;
     options.records = Some(records);

@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::outline;
 use std::io::Write;
 use tidemill_app::choice;
-use tidemill_app::preparation::{check, load_plan};
+use tidemill_app::preparation::{Scope, check, load_plan};
 use tidemill_spec::workflow::Workflow;
 
 /// Prints a drawing.
@@ -26,8 +26,8 @@ pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
         GraphFormat::Dot => drawing::dot(&outline),
         GraphFormat::Svg => {
             // What flows is drawn where it is known: a workflow that does not validate yet can be drawn too.
-            let bound = check(&workflow, |_| {}).ok();
-            let types = |id: &str| bound.as_ref()?.output(id).cloned();
+            let bound = check(&workflow, Scope::Files, |_| {}).ok();
+            let types = |id: &str| bound.as_ref()?.0.output(id).cloned();
             drawing::svg::file(&match &plan {
                 Some(plan) => picture::of_plan(&workflow, plan, &outline, &types),
                 None => picture::of_workflow(&workflow, &outline, &types),

@@ -39,7 +39,7 @@ use tidemill_app::machine::{self, Usage};
 use tidemill_app::metrics::{self, MetricsPort, RunsCollector};
 use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
-use tidemill_app::preparation::{Prepared, prepare, prepare_continued, streams};
+use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here, streams};
 use tidemill_app::processes::secret_number;
 use tidemill_app::run_figures::RunPlace;
 use tidemill_app::run_options::run_options;
@@ -52,10 +52,11 @@ use watching::{Ends, Watchers, locked, watch};
 fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Prepared> {
     let (workflow, plan) = (&arguments.workflow, arguments.plan.as_deref());
     let has_no_state = arguments.emulate || arguments.replay.is_some() || arguments.epoch_log.is_some();
-    match has_no_state || arguments.accept_changes {
-        true => prepare(workflow, plan, &arguments.set, terminal),
-        false => prepare_continued(workflow, plan, &arguments.set, arguments.state.as_ref(), terminal),
-    }
+    let otherwise = match has_no_state || arguments.accept_changes {
+        true => PlanFrom::Settings(&arguments.set),
+        false => PlanFrom::Continued(&arguments.set, arguments.state.as_ref()),
+    };
+    prepare_here(workflow, PlanFrom::file_or(plan, otherwise), terminal)
 }
 
 /// Runs a workflow to its end and reports.

@@ -12,7 +12,7 @@ use std::io::Write;
 use tidemill_app::figures::bytes;
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::prepare_continued;
+use tidemill_app::preparation::{PlanFrom, prepare_here};
 use tidemill_app::state::{self as app, described, failure};
 use tidemill_app::state_place::StatePlace;
 use tidemill_app::state_taking::reset_operator;
@@ -50,8 +50,9 @@ fn begins_with(place: &StatePlace) -> anyhow::Result<Manifest> {
 
 fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let manifest = begins_with(&arguments.place)?;
-    let (workflow, plan, place) = (&arguments.workflow, arguments.plan.as_deref(), Some(&arguments.place));
-    let mut prepared = prepare_continued(workflow, plan, &arguments.set, place, terminal)?;
+    let otherwise = PlanFrom::Continued(&arguments.set, Some(&arguments.place));
+    let plan = PlanFrom::file_or(arguments.plan.as_deref(), otherwise);
+    let mut prepared = prepare_here(&arguments.workflow, plan, terminal)?;
     // The rate of a run is that of its plan where it has one.
     levels::settle(&mut prepared, arguments.rate, terminal);
     let difference = app::difference_of(&manifest, &prepared);

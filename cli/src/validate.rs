@@ -8,9 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tidemill_app::choice;
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::{
-    check, check_alone, check_plan, check_plan_alone, load, load_alone, load_plan, streams,
-};
+use tidemill_app::preparation::{Scope, check, check_plan, load, load_plan, streams};
 use tidemill_app::resumption::check_sources;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
@@ -20,6 +18,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::profile::ProfileFile;
+use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml;
 
@@ -182,22 +181,20 @@ fn check_file(
 }
 
 fn check_workflow(file: &Path, looks: bool, listener: &dyn Listener) -> Result<Right, Diagnostics> {
-    if looks {
-        let workflow = load(file, listener)?;
-        let bound = check(&workflow, |skipped| listener.skipped(&skipped))?;
-        check_streams(&workflow, &bound, listener)?;
-        return Ok(summary_of(&workflow, "").into());
-    }
-    let workflow = load_alone(file, listener)?;
-    let checked = check_alone(&workflow)?;
-    check_streams(&workflow, checked.bound(), listener)?;
-    let unopened = checked.unopened().to_vec();
+    let scope = scope(looks);
+    let workflow = load(file, &environment, scope, listener)?;
+    let (bound, unopened) = check(&workflow, scope, |skipped| listener.skipped(&skipped))?;
+    check_streams(&workflow, &bound, listener)?;
     let what = match unopened.iter().any(|one| one.hides_types) {
         true => "; judged in part",
         false if !unopened.is_empty() => "; files not looked at",
         false => "",
     };
     Ok(Right { summary: summary_of(&workflow, what), unopened })
+}
+
+fn scope(looks: bool) -> Scope<'static> {
+    if looks { Scope::Files } else { Scope::Manifests }
 }
 
 fn check_streams(
@@ -232,10 +229,7 @@ fn check_plan_file(file: &Path, workflows: &[&Path], looks: bool) -> Result<Stri
         if workflow.name == *plan.workflow.name || workflows.len() == 1 {
             let candidates = choice::candidates(&workflow)?;
             let plan = load_plan(file, &workflow, &candidates)?;
-            match looks {
-                true => check_plan(&workflow, plan)?,
-                false => check_plan_alone(&workflow, plan)?,
-            }
+            check_plan(&workflow, plan, scope(looks))?;
             return Ok(format!(" (for the workflow `{}`)", workflow.name));
         }
     }

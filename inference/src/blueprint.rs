@@ -6,12 +6,13 @@ use crate::facts::{self, Dimension, FactsError, ModelFacts, Port, PortElement};
 use crate::location;
 use crate::sequence::plan::{self, Plan};
 use crate::steps::{InputSteps, OutputSteps};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{
-    self, Initial, Manifest, ModelInput, ModelOutput, OriginKind, OutputType, Postprocess,
+    self, Artifact, Initial, Manifest, ModelInput, ModelOutput, OriginKind, OutputType, Postprocess,
 };
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType};
@@ -37,7 +38,7 @@ pub(crate) struct FileInput {
 }
 
 /// A model whose manifest and file agree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Blueprint {
     /// The manifest.
     pub manifest: Manifest,
@@ -57,6 +58,8 @@ pub struct Blueprint {
     pub(crate) wanted: Vec<usize>,
     /// The decoder's plan, if the manifest has one.
     pub(crate) sequence: Option<Plan>,
+    /// Blueprints of the backends that load a file of their own.
+    artifacts: BTreeMap<String, Arc<Blueprint>>,
 }
 
 /// Reads a manifest, whose backends must be known to this program.
@@ -110,22 +113,67 @@ impl Blueprint {
         if manifest.origin.kind == OriginKind::Published {
             return Ok(Arc::new(Self::on_paper(manifest, manifest_path)));
         }
-        let file = location::file(&manifest, manifest_path);
+        let (mut artifacts, mut errors) = (BTreeMap::new(), Vec::new());
+        for (backend, Artifact { file, sha256 }) in &manifest.artifacts {
+            let inspect =
+                backend::registered().find(|known| known.name == backend).map(|known| known.inspect);
+            let inspect = inspect.unwrap_or(facts::inspect);
+            match Self::compared(manifest.clone(), manifest_path, (file, sha256), inspect) {
+                Ok(blueprint) => drop(artifacts.insert(backend.clone(), Arc::new(blueprint))),
+                Err(found) => errors.extend(found),
+            }
+        }
+        if manifest.file.is_empty() {
+            let first = artifacts.first_key_value().map(|(_, first)| Arc::clone(first));
+            return first.filter(|_| errors.is_empty()).map(|first| first.with(artifacts)).ok_or(errors);
+        }
+        let (file, sha256) = (manifest.file.clone(), manifest.sha256.clone());
+        match Self::compared(manifest, manifest_path, (&file, &sha256), facts::inspect) {
+            Ok(blueprint) if errors.is_empty() => Ok(blueprint.with(artifacts)),
+            Ok(_) => Err(errors),
+            Err(found) => Err(found.into_iter().chain(errors).collect()),
+        }
+    }
+
+    fn with(&self, artifacts: BTreeMap<String, Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { artifacts, ..self.clone() })
+    }
+
+    /// The blueprint for a backend: another one than this where the manifest names a file for it.
+    pub fn for_backend(self: &Arc<Self>, backend: &str) -> Arc<Self> {
+        Arc::clone(self.artifacts.get(backend).unwrap_or(self))
+    }
+
+    /// Digests of all files that backends load.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = &str> {
+        let others = self.artifacts.values().map(|artifact| &artifact.facts);
+        std::iter::once(&self.facts).chain(others).map(|facts| facts.sha256.as_str())
+    }
+
+    /// Compares a manifest with one of its files.
+    fn compared(
+        manifest: Manifest,
+        manifest_path: &Path,
+        (name, digest): (&Located<String>, &Located<String>),
+        inspect: fn(&Path) -> Result<ModelFacts, FactsError>,
+    ) -> Result<Self, Vec<ModelError>> {
+        let folder = location::folder(&manifest, manifest_path);
+        let file = folder.join(&name.value);
         if !file.is_file()
             && let Some(command) = location::command(&manifest)
         {
             let obtained = location::obtained(&manifest).unwrap_or_default();
-            let (id, span) = (manifest.id.value.clone(), manifest.file.span.clone());
+            let (id, span) = (manifest.id.value.clone(), name.span.clone());
             return Err(vec![ModelError::NotFetched { id, obtained, command, span }]);
         }
-        let facts = facts::inspect(&file).map_err(|cause| vec![unreadable(cause, &file, &manifest)])?;
-        if facts.sha256 != manifest.sha256.value {
+        let facts = inspect(&file).map_err(|cause| vec![unreadable(cause, &file, name, digest)])?;
+        if facts.sha256 != digest.value {
             // The rest is not compared: it would describe another file.
             return Err(vec![ModelError::Checksum {
                 path: file,
-                expected: manifest.sha256.value.clone(),
+                expected: digest.value.clone(),
                 found: facts.sha256,
-                span: manifest.sha256.span.clone(),
+                span: digest.span.clone(),
             }]);
         }
         let manifest = alphabet::filled_in(manifest, &facts)?;
@@ -134,7 +182,6 @@ impl Blueprint {
         let inputs = comparison.inputs(&manifest);
         let wanted = comparison.wanted(&manifest);
         comparison.repeat(&manifest);
-        let folder = location::folder(&manifest, manifest_path);
         let sequence = manifest.decoder.as_ref().and_then(|decoder| {
             plan::check(&manifest, decoder, &facts, &folder)
                 .map_err(|errors| comparison.errors.extend(errors))
@@ -149,7 +196,7 @@ impl Blueprint {
                 .and_then(|shape| shape.first())
                 .is_some_and(|d| matches!(d, Dimension::Fixed(_)))
         };
-        Ok(Arc::new(Self {
+        Ok(Self {
             one_by_one: sequence.is_some()
                 || facts.inputs.iter().any(fixed)
                 || manifest
@@ -161,10 +208,11 @@ impl Blueprint {
             output_rows,
             wanted,
             sequence,
+            artifacts: BTreeMap::new(),
             manifest_path: manifest_path.to_owned(),
             manifest,
             facts,
-        }))
+        })
     }
 
     /// A model without its file: only its manifest is known. It serves to check types, and [`crate::choice::load`] refuses
@@ -177,6 +225,7 @@ impl Blueprint {
             output_rows: manifest.outputs.iter().map(|output| row_shape(&output.shape)).collect(),
             wanted: Vec::new(),
             sequence: None,
+            artifacts: BTreeMap::new(),
             facts: ModelFacts::of_nothing(manifest_path),
             manifest_path: manifest_path.to_owned(),
             manifest,
@@ -207,11 +256,16 @@ impl Blueprint {
 }
 
 /// A file that is no model is usually a damaged one, which its digest shows.
-fn unreadable(cause: FactsError, file: &Path, manifest: &Manifest) -> ModelError {
-    let no_model = matches!(cause, FactsError::NotOnnx { .. });
-    let other = |bytes: Vec<u8>| sha256(&bytes) != manifest.sha256.value;
+fn unreadable(
+    cause: FactsError,
+    file: &Path,
+    name: &Located<String>,
+    digest: &Located<String>,
+) -> ModelError {
+    let no_model = matches!(cause, FactsError::NotOnnx { .. } | FactsError::Other { .. });
+    let other = |bytes: Vec<u8>| sha256(&bytes) != digest.value;
     let damaged = no_model && std::fs::read(file).is_ok_and(other);
-    ModelError::File { cause, damaged, span: manifest.file.span.clone() }
+    ModelError::File { cause, damaged, span: name.span.clone() }
 }
 
 struct Comparison<'a> {

@@ -54,6 +54,20 @@ pub struct Choice {
     pub left_out: Vec<(String, String)>,
 }
 
+impl Choice {
+    /// The reason in a few words.
+    pub fn why(&self) -> String {
+        match &self.reason {
+            Reason::Asked => "as asked".to_owned(),
+            Reason::OnlyOne => "the only one here".to_owned(),
+            Reason::Probed(probes) | Reason::Remembered(probes) => {
+                let times = probes.iter().map(|p| format!("{} {:.2} ms", p.backend, p.median_us / 1e3));
+                times.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} runs on {}", self.model, self.backend)?;
@@ -240,7 +254,8 @@ fn key(blueprint: &Blueprint, available: &[Arc<dyn Backend>]) -> String {
     versions.sort_unstable();
     let decoder = blueprint.sequence.as_ref().map_or("", |plan| plan.decoder.sha256.as_str());
     let processor = tidemill_machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    format!("{}{decoder} | {} | {processor}", blueprint.facts.sha256, versions.join(", "))
+    let files: String = blueprint.digests().collect();
+    format!("{files}{decoder} | {} | {processor}", versions.join(", "))
 }
 
 fn recall(path: &Path, key: &str) -> Option<Vec<Probe>> {

@@ -95,12 +95,17 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// Of a model that has no file here.
+    /// Facts of a model that has no file here.
     pub(crate) fn of_nothing(path: &Path) -> Self {
+        Self { sha256: String::new(), ..Self::of_bytes(path, &[]) }
+    }
+
+    /// Facts of a file of any format, read already: only its size and digest. A backend adds what the file declares.
+    pub fn of_bytes(path: &Path, bytes: &[u8]) -> Self {
         Self {
             path: path.to_owned(),
-            file_bytes: 0,
-            sha256: String::new(),
+            file_bytes: bytes.len() as u64,
+            sha256: sha256(bytes),
             inputs: Vec::new(),
             outputs: Vec::new(),
             opset: None,
@@ -123,6 +128,14 @@ pub enum FactsError {
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
+    },
+    /// The file is not in the format of its backend.
+    #[error("{} cannot be read as a model: {reason}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// The file is not an ONNX model.
     #[error("{} is not an ONNX model: {reason}; write it with an ONNX exporter or fetch it again", path.display())]

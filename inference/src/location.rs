@@ -9,7 +9,7 @@ use tidemill_spec::manifest::{Manifest, OriginKind};
 pub fn folder(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     let beside = manifest_path.parent().unwrap_or(Path::new(""));
     if obtained(manifest).is_some()
-        && !beside.join(&manifest.file.value).is_file()
+        && !manifest.files().next().is_some_and(|file| beside.join(file).is_file())
         && let Some(cache) = fetched(&manifest.id)
     {
         return cache;
@@ -19,7 +19,7 @@ pub fn folder(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
 
 /// The model file itself; the encoder if there is a decoder.
 pub fn file(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
-    folder(manifest, manifest_path).join(&manifest.file.value)
+    folder(manifest, manifest_path).join(manifest.files().next().unwrap_or_default())
 }
 
 /// The folder of a fetched or exported model of this id: `models/ID` of [`library::cache_folder`]. `None` on a machine

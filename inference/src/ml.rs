@@ -23,7 +23,7 @@ use crate::steps::{OutputColumn, column_shape};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
 use arrow_schema::SchemaRef;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +32,7 @@ use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
+use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
@@ -39,8 +40,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
-/// The kind `ml`; see the module. Clones share everything read and loaded: each manifest and its file are read once, and a
-/// model that was loaded and tried serves the first stage that runs it.
+/// The kind `ml`; see the module. Clones share what was read: each manifest and its file are read once.
 #[derive(Clone, Default)]
 pub struct MlKind {
     models: Arc<Models>,
@@ -52,8 +52,6 @@ struct Models {
     blueprints: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
     /// Manifests alone.
     on_paper: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
-    /// Loaded models, until a stage takes them.
-    loaded: Mutex<Vec<Model>>,
 }
 
 impl MlKind {
@@ -86,29 +84,23 @@ impl MlKind {
         Ok(blueprint)
     }
 
-    /// Loads and tries a model as [`choice::load`] does; the next stage that runs it takes it.
+    /// Loads and tries a model as [`choice::load`] does. Any process that has the files can: the data are all that it needs.
     ///
     /// # Errors
-    /// See [`choice::load`].
-    pub fn load(
-        &self,
-        blueprint: &Arc<Blueprint>,
-        asked: &str,
-        directory: &Path,
-    ) -> Result<choice::Choice, ModelError> {
-        let (model, choice) = choice::load(blueprint, asked, directory)?;
-        self.models.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(model);
-        Ok(choice)
-    }
-}
-
-impl Models {
-    /// Takes the model of this blueprint on this backend, if it is loaded.
-    fn take(&self, blueprint: &Blueprint, backend: &str) -> Option<Model> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = |model: &Model| model.backend() == backend && std::ptr::eq(model.blueprint(), blueprint);
-        let place = loaded.iter().position(wanted)?;
-        Some(loaded.swap_remove(place))
+    /// What is wrong with the data, the manifest, its file or its backends.
+    pub fn instance(&self, spec: &ModelSpec) -> Result<Box<dyn Inference>, OperatorError> {
+        let layout = serde_json::from_value(spec.layout.clone())
+            .map_err(|error| OperatorError::new(format!("the model of `{}`: {error}", spec.operator)))?;
+        let blueprint = self.blueprint(&spec.manifest).map_err(ModelError::collect)?;
+        let loaded = choice::load(&blueprint, &spec.backend, &spec.libraries);
+        let (model, choice) = loaded.map_err(ModelError::into_diagnostics)?;
+        let plan = Arc::new(Plan {
+            operator: operator_number(&spec.operator),
+            schema: record_schema(&spec.output),
+            layout,
+            backend: ChosenBackend { why: choice.why(), name: choice.backend },
+        });
+        Ok(Box::new(MlInstance { rows: model.no_rows(), model, plan }))
     }
 }
 
@@ -168,34 +160,33 @@ impl OperatorKind for MlKind {
         if let Some(name) = &options.variant_column {
             add_variant_column(context, &mut output, name)?;
         }
-        let (id, base) = (context.id.value.clone(), context.base.to_owned());
-        let models = Arc::clone(&self.models);
-        let plan = Arc::new(Plan {
-            operator: operator_number(&id),
-            schema: record_schema(&output),
+        let layout = Layout {
             kept: kept.into_iter().map(|i| METADATA_COLUMNS + i).collect(),
             consumed: columns.into_iter().map(|i| METADATA_COLUMNS + i).collect(),
             answers,
             variant: options.variant_column.is_some().then(|| manifest.id.value.clone()),
-        });
-        Ok(BoundOperator {
-            id,
+        };
+        let spec = ModelSpec {
+            operator: context.id.value.clone(),
             kind: self.kind().to_owned(),
+            variant: manifest.id.value.clone(),
+            manifest: path,
+            backend,
+            libraries: context.base.to_owned(),
+            input: inputs[0].stream.clone(),
+            output: output.clone(),
+            layout: serde_json::to_value(layout)
+                .map_err(|error| Diagnostic::error("E0606", error.to_string()).at(context.id.span.clone()))?,
+        };
+        let models = self.clone();
+        Ok(BoundOperator {
+            id: spec.operator.clone(),
+            kind: spec.kind.clone(),
             output,
             computation: Computation::Inference,
             spread: Spread::Any,
-            make: Arc::new(move || {
-                let model = match models.take(&blueprint, &backend) {
-                    Some(model) => model,
-                    None => {
-                        choice::load(&blueprint, &backend, &base)
-                            .map_err(|error| OperatorError::new(error.into_diagnostics().render(false)))?
-                            .0
-                    }
-                };
-                let rows = model.no_rows();
-                Ok(Instance::Inference(Box::new(MlInstance { model, plan: plan.clone(), rows })))
-            }),
+            model: Some(spec.clone()),
+            make: Arc::new(move || models.instance(&spec).map(Instance::Inference)),
         })
     }
 }
@@ -371,10 +362,9 @@ fn add_variant_column(
     Ok(())
 }
 
-/// Settings that all instances of one operator share.
-struct Plan {
-    operator: u64,
-    schema: SchemaRef,
+/// Which columns a model reads and gives.
+#[derive(Serialize, Deserialize)]
+struct Layout {
     /// Columns of the input batch that stay, in order.
     kept: Vec<usize>,
     /// Columns of the input batch for the model's inputs.
@@ -383,6 +373,14 @@ struct Plan {
     answers: usize,
     /// Value of the variant column, if the workflow requests it.
     variant: Option<String>,
+}
+
+/// What an instance was made for.
+struct Plan {
+    operator: u64,
+    schema: SchemaRef,
+    layout: Layout,
+    backend: ChosenBackend,
 }
 
 /// One loaded model.
@@ -428,6 +426,10 @@ impl Inference for MlInstance {
     fn processor_time_elsewhere(&self) -> Duration {
         self.model.processor_time_elsewhere()
     }
+
+    fn backend(&self) -> Option<ChosenBackend> {
+        Some(self.plan.backend.clone())
+    }
 }
 
 impl MlInstance {
@@ -440,7 +442,7 @@ impl MlInstance {
     ) -> Result<Vec<u32>, OperatorError> {
         let plan = Arc::clone(&self.plan);
         let readers: Option<Vec<_>> =
-            plan.consumed.iter().map(|i| CellReader::new(batch.column(*i))).collect();
+            plan.layout.consumed.iter().map(|i| CellReader::new(batch.column(*i))).collect();
         let readers =
             readers.ok_or_else(|| OperatorError::new("a batch has other column types than were bound"))?;
         let mut rows = Vec::with_capacity(batch.num_rows());
@@ -495,8 +497,8 @@ impl MlInstance {
 
     /// Converts the model's outputs to the last columns of the output.
     fn columns(&self, results: Vec<OutputColumn>) -> Result<Vec<ArrayRef>, OperatorError> {
-        let first = METADATA_COLUMNS + self.plan.kept.len();
-        let fields = self.plan.schema.fields().iter().skip(first).take(self.plan.answers);
+        let first = METADATA_COLUMNS + self.plan.layout.kept.len();
+        let fields = self.plan.schema.fields().iter().skip(first).take(self.plan.layout.answers);
         let columns = results.into_iter().zip(fields).map(|(column, field)| array(column, field.data_type()));
         columns.collect::<Result<_, _>>().map_err(arrow)
     }
@@ -517,9 +519,9 @@ impl MlInstance {
             &taken
         };
         let mut arrays = derive_metadata(batch, self.plan.operator);
-        arrays.extend(self.plan.kept.iter().map(|i| batch.column(*i).clone()));
+        arrays.extend(self.plan.layout.kept.iter().map(|i| batch.column(*i).clone()));
         arrays.extend(columns);
-        if let Some(variant) = &self.plan.variant {
+        if let Some(variant) = &self.plan.layout.variant {
             arrays.push(Arc::new(StringArray::from(vec![variant.as_str(); rows.len()])));
         }
         RecordBatch::try_new(self.plan.schema.clone(), arrays).map_err(arrow)

@@ -43,6 +43,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`] if the backend is not allowed, refuses the model, or the trial shows other shapes than the manifest.
     pub fn load(blueprint: Arc<Blueprint>, backend: &dyn Backend) -> Result<Self, ModelError> {
+        let blueprint = blueprint.for_backend(backend.name());
         let manifest = &blueprint.manifest;
         if !manifest.backends.iter().any(|allowed| allowed.to_string() == backend.name()) {
             return Err(ModelError::NotAllowed {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidemill_inference::MlKind;
 use tidemill_operators::api::{BoundOperator, Instance, Output};
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
+use tidemill_operators::model::ModelSpec;
 use tidemill_operators::record::{
     METADATA_COLUMNS, Metadata, derive_id, operator_number, record_schema, source_id, tensor_f32, text,
 };
@@ -273,17 +274,13 @@ fn variants_are_found_by_path_and_by_id() {
 }
 
 #[test]
-fn a_model_is_read_and_loaded_once() {
+fn a_model_is_read_once_and_loads_elsewhere_from_its_data() {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let folder = tempfile::tempdir().unwrap();
     for name in ["linear.yaml", "linear.onnx"] {
         std::fs::copy(testdata.join(name), folder.path().join(name)).unwrap();
     }
     let kind = MlKind::default();
-    let blueprint = kind.blueprint(&folder.path().join("linear.yaml")).unwrap();
-    assert_eq!(kind.load(&blueprint, "rten", folder.path()).unwrap().backend, "rten");
-    std::fs::remove_file(folder.path().join("linear.onnx")).unwrap();
-
     let (id, variants) = ("model".into(), ["linear.yaml".into()]);
     let base = folder.path();
     let context =
@@ -291,10 +288,23 @@ fn a_model_is_read_and_loaded_once() {
     let columns = vec![Column::new("x", tensor_type(4))];
     let stream = StreamType::new(columns.clone());
     let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
-    let operator = kind.clone().bind(&context, &[port], &Value::from(Node::Null)).unwrap();
-    let output = run(&operator, &batch(columns, vec![floats(4, vec![5.0, 0.0, 0.0, 0.0])]));
+    let operator = kind.bind(&context, &[port], &Value::from(Node::Null)).unwrap();
+    let records = batch(columns, vec![floats(4, vec![5.0, 0.0, 0.0, 0.0])]);
+    let output = run(&operator, &records);
     assert_eq!(texts(&output.batches[0], "label"), ["left"]);
-    assert!((operator.make)().is_err(), "a second one needs the file");
+
+    let sent = serde_json::to_vec(&operator.model).unwrap();
+    let spec: ModelSpec = serde_json::from_slice(&sent).unwrap();
+    assert_eq!((spec.variant.as_str(), spec.backend.as_str()), ("linear", "rten"));
+    let mut there = MlKind::default().instance(&spec).unwrap();
+    assert_eq!(there.backend().unwrap().name, "rten");
+    let mut again = Output::default();
+    there.infer(&records, &mut again).unwrap();
+    assert_eq!(again.batches, output.batches);
+
+    std::fs::remove_file(folder.path().join("linear.onnx")).unwrap();
+    assert!((operator.make)().is_err(), "another one needs the file");
+    assert!(MlKind::default().instance(&spec).is_err());
 }
 
 #[test]

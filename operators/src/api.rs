@@ -13,6 +13,7 @@
 //! their identities. A row of which nothing comes although nothing is wrong with it is neither a drop nor a dead letter.
 //!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
+use crate::model::{ChosenBackend, ModelSpec};
 use crate::record::{EventTime, Metadata, RecordId};
 use crate::values::{Values, row_values};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_journal::Journal;
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Journal as JournalOptions;
@@ -104,12 +106,20 @@ fn add(counts: &mut Vec<(Reason, u64)>, reason: Reason, rows: u64) {
 pub struct OperatorError {
     /// What failed and how to fix it.
     pub message: String,
+    /// The same with places in files, where it has to do with files.
+    pub findings: Diagnostics,
 }
 
 impl OperatorError {
     /// An error with this text.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), findings: Diagnostics::new() }
+    }
+}
+
+impl From<Diagnostics> for OperatorError {
+    fn from(findings: Diagnostics) -> Self {
+        Self { message: findings.render(false), findings }
     }
 }
 
@@ -214,6 +224,11 @@ pub trait Inference: Send {
     fn processor_time_elsewhere(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// The backend that computes it, where there is a choice.
+    fn backend(&self) -> Option<ChosenBackend> {
+        None
+    }
 }
 
 /// One running copy of an operator.
@@ -288,6 +303,8 @@ pub struct BoundOperator {
     pub computation: Computation,
     /// How its records may be spread over several stages.
     pub spread: Spread,
+    /// The model, where it has one that another process can load.
+    pub model: Option<ModelSpec>,
     /// Makes one instance; loads the model where there is one.
     pub make: MakeInstance,
 }

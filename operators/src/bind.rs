@@ -241,8 +241,11 @@ pub fn bind_workflow(
     bind(workflow, registry, choose, |_| true).map(|(bound, _)| bound)
 }
 
-/// Binds all parts, and opens those for which `is_here` holds.
-fn bind(
+/// Binds all parts, and opens those for which `is_here` holds; with what only opening the others shows.
+///
+/// # Errors
+/// As [`bind_workflow`], as far as it is known without opening the others.
+pub fn bind(
     workflow: &Workflow,
     registry: &Registry,
     choose: impl Fn(&str) -> Choice,

@@ -8,6 +8,7 @@ pub mod dead_letters;
 pub mod ground_truth;
 pub use tidemill_journal as journal;
 pub mod kind;
+pub mod model;
 pub use tidemill_media::raw_image;
 pub mod record;
 pub mod registry;

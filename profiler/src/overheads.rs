@@ -133,6 +133,7 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
         output: stream.clone(),
         computation: Computation::Inference,
         spread: Spread::Any,
+        model: None,
         make: Arc::new(|| Ok(Instance::Inference(Box::new(Pass)))),
     };
     let sink = BoundSink {

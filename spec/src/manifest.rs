@@ -36,6 +36,7 @@ use crate::types::ElementType;
 use crate::units::TimeSpan;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 mod check;
 mod decoder;
@@ -65,6 +66,10 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_empty")]
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Located<String>,
+    /// The files of backends that load another one than `file`, by backend. `file` may be left out where each backend has
+    /// one. A model with a decoder has none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<String, Artifact>,
     /// SPDX identifier of the licence.
     pub licence: String,
     /// Where the model comes from.
@@ -91,6 +96,17 @@ pub struct Manifest {
     /// How good it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
+}
+
+/// The file of a model for one backend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Artifact {
+    /// The file, in a format that the backend reads; where it lies: as for `file` of the manifest.
+    pub file: Located<String>,
+    /// sha256 of the file, 64 hexadecimal digits.
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub sha256: Located<String>,
 }
 
 /// Where a model comes from.

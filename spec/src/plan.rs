@@ -134,7 +134,8 @@ pub struct Stage {
     /// Chosen backend; none: `auto` for operators with models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// What computes the model: an accelerator type of the worker, or `cpu`, its processors. Default: cpu.
+    /// The device that computes the model: `cpu`, the processors of the worker, or another one whose scheme this program serves, such
+    /// as `remote:host/0`. Default: cpu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Worker id.

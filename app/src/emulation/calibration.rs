@@ -2,7 +2,7 @@
 //! model take longer and workers of a plan run for long; and times on this machine that no profile has are measured, in
 //! processor time, so that other programs do not make them longer.
 use super::speeds::{StageSpeed, Times};
-use super::warm_up::{self, WarmUps, give_first};
+use super::warm_up::{self, WarmUps};
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use arrow_array::RecordBatch;
@@ -71,7 +71,7 @@ pub(super) fn complete(
     }
     for (stage, model) in warm {
         if let Some(bound) = program.operators.get_mut(&stage) {
-            give_first(bound, model);
+            bound.give_first(model);
         }
     }
     Ok(warm_ups)

@@ -7,9 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::io::Cursor;
-use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_engine::Program;
-use tidemill_operators::api::{BoundOperator, Inference, Instance, OperatorError, Output};
+use tidemill_operators::api::{Inference, Instance, OperatorError, Output};
 use tidemill_operators::record::batch_bytes;
 use tidemill_profiler::records;
 
@@ -29,15 +28,6 @@ pub(super) fn warm(model: &mut dyn Inference, input: &RecordBatch, most: u32) ->
         }
     }
     Ok(())
-}
-
-/// Has the first instance that is made of an operator be this one.
-pub(crate) fn give_first(bound: &mut BoundOperator, model: Box<dyn Inference>) {
-    let (first, make) = (Mutex::new(Some(model)), Arc::clone(&bound.make));
-    bound.make = Arc::new(move || {
-        let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ready.map_or_else(|| make(), |model| Ok(Instance::Inference(model)))
-    });
 }
 
 fn failed(error: impl std::fmt::Display) -> OperatorError {
@@ -70,7 +60,7 @@ pub(crate) fn apply(program: &mut Program, worker: &str, warm_ups: &WarmUps) {
         // What cannot be made is told when the run makes it.
         let Ok(Instance::Inference(mut model)) = (bound.make)() else { continue };
         if warm(&mut *model, &input, most).is_ok() {
-            give_first(bound, model);
+            bound.give_first(model);
         }
     }
 }
@@ -79,6 +69,7 @@ pub(crate) fn apply(program: &mut Program, worker: &str, warm_ups: &WarmUps) {
 mod tests {
     use super::*;
     use arrow_array::BinaryArray;
+    use std::sync::Arc;
 
     fn pictures(rows: usize, bytes: usize) -> RecordBatch {
         let picture = vec![7u8; bytes];

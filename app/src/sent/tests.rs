@@ -1,7 +1,7 @@
 //! What is opened and written for others, in the folder of a controller with a secret of its own.
 use super::*;
 use crate::listener::Silent;
-use crate::preparation::prepare_elsewhere;
+use crate::preparation::{PlanFrom, prepare};
 use std::fs;
 
 const SECRET: &str = "the secret of the controller";
@@ -137,9 +137,10 @@ fn dead_letters_are_written_in_the_folder_of_the_run() {
     // Runs of before are refused as new ones are.
     let (folder, variables) = (place.path("run/files"), BTreeMap::default());
     let sent = Sent { folder: &folder, workflow: "flows/workflow.yaml", variables: &variables };
-    assert!(prepare_elsewhere(&sent, None, &Silent).is_err());
+    let prepared = || prepare(sent.load(&Silent)?, PlanFrom::Settings(&[]), Scope::Elsewhere(&sent), &Silent);
+    assert!(prepared().is_err());
     place.write("run/files/flows/workflow.yaml", WORKFLOW);
-    assert!(prepare_elsewhere(&sent, None, &Silent).is_ok());
+    assert!(prepared().is_ok());
     assert_eq!(fs::read_to_string(place.path("secret.yaml")).unwrap(), SECRET);
 }
 

@@ -1,7 +1,7 @@
 //! What each kind of change means.
 use super::*;
 use crate::listener::Silent;
-use crate::preparation::{Prepared, prepare};
+use crate::preparation::{PlanFrom, Prepared, prepare_here};
 use crate::state::identity;
 use serde_json::json;
 use tidemill_state::{SinkState, Token};
@@ -27,7 +27,7 @@ fn prepared(text: &str) -> Prepared {
     let file = folder.path().join("workflow.yaml");
     std::fs::write(&file, text).unwrap();
     std::fs::write(folder.path().join("rows.csv"), "key,at,value\na,1,1\n").unwrap();
-    prepare(&file, None, &[], &Silent).unwrap()
+    prepare_here(&file, PlanFrom::Settings(&[]), &Silent).unwrap()
 }
 
 /// A checkpoint in the middle of a run.

@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_app::listener::Silent;
-use tidemill_app::preparation::{Judge, prepare_worker};
+use tidemill_app::preparation::{Judge, PlanFrom, Scope, load, prepare};
 use tidemill_cluster::api::{Assignment, Capacity, Duties, HEARTBEAT_MILLISECONDS, Heartbeat, HostStatus};
 use tidemill_cluster::blobs::Blobs;
 use tidemill_cluster::client::Client;
 use tidemill_engine::{HostOptions, serve_host};
 use tidemill_identity::{Issued, JoinAddress, JoinRequest, WorkerFolder};
 use tidemill_link::remote::{Address, Credentials, Security};
-use tidemill_spec::variables::Lookup;
 
 /// Workers per process: each needs some files, and threads for every source.
 const TOGETHER: usize = 40;
@@ -284,10 +283,9 @@ fn run(
     blobs.lay_out(&assignment.bundle, folder)?;
     let workflow = folder.join(&assignment.bundle.workflow);
     let lookup = |name: &str| assignment.bundle.variables.get(name).cloned();
-    let workflow: (&Path, Lookup<'_>) = (&workflow, &lookup);
-    let mut prepared =
-        prepare_worker(workflow, assignment.plan.clone(), &assignment.role, Judge::Elsewhere, &Silent)
-            .map_err(|not_opened| not_opened.error)?;
+    let workflow = load(&workflow, &lookup, Scope::Manifests, &Silent)?;
+    let scope = Scope::Worker(&assignment.role, Judge::Elsewhere);
+    let mut prepared = prepare(workflow, PlanFrom::Given(&assignment.plan), scope, &Silent)?;
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = assignment.rates.get(id) {
             source.rate_per_second = *rate;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tidemill_app::listener::Silent;
-use tidemill_app::preparation::prepare;
+use tidemill_app::preparation::{PlanFrom, prepare_here};
 use tidemill_engine::{LatencySummary, Program, RunReport};
 use tidemill_operators::api::{Instance, Output};
 use tidemill_operators::record::EventTime;
@@ -118,7 +118,7 @@ fn files(folder: &Path, variants: &[&str; 3]) -> anyhow::Result<(PathBuf, PathBu
 
 /// Measures the milliseconds of each bare call by operator: the engine's operator, called without the engine.
 fn bare(workflow: &Path, plan: &Path) -> anyhow::Result<BTreeMap<&'static str, Vec<f64>>> {
-    let program = prepare(workflow, Some(plan), &[], &Silent)?.program;
+    let program = prepare_here(workflow, PlanFrom::File(plan), &Silent)?.program;
     let mut times = BTreeMap::new();
     let mut outputs = Vec::new();
     for (number, (source, model)) in [("images", MODELS[0]), ("questions", MODELS[1])].into_iter().enumerate()

@@ -10,12 +10,13 @@ use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::load;
+use tidemill_app::preparation::{Scope, load};
 use tidemill_cluster::api::{Event, RunState, RunView, Submission};
 use tidemill_cluster::bundle::{self, BundleError};
 use tidemill_cluster::client::{Client, ClientError, segment};
 use tidemill_cluster::parcel::{PARCEL, SMALL, pack};
 use tidemill_spec::plan::PlanFile;
+use tidemill_spec::variables::environment;
 
 /// Sends a workflow and begins a run.
 pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -30,7 +31,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow
 /// Sends a workflow and begins a run, and shows nothing of it.
 pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<(Client, RunView)> {
     plans::can_replan(arguments)?;
-    let workflow = load(&arguments.workflow, terminal)?;
+    let workflow = load(&arguments.workflow, &environment, Scope::Files, terminal)?;
     let planning = plans::planning(arguments)?;
     let client = client(&arguments.of)?;
     let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);

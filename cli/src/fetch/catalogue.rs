@@ -81,7 +81,9 @@ impl Fetchable {
         let decoder = manifest.decoder.iter().flat_map(|decoder| {
             [(&decoder.file, &decoder.sha256), (&decoder.tokenizer.file, &decoder.tokenizer.sha256)]
         });
-        let results = std::iter::once((&manifest.file, &manifest.sha256)).chain(decoder);
+        let model = Some((&manifest.file, &manifest.sha256)).filter(|(file, _)| !file.is_empty());
+        let artifacts = manifest.artifacts.values().map(|artifact| (&artifact.file, &artifact.sha256));
+        let results = model.into_iter().chain(artifacts).chain(decoder);
         let results: Vec<Value> =
             results.map(|(name, sha256)| json!({"name": name.value, "sha256": sha256.value})).collect();
         json!({

@@ -9,15 +9,16 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use tidemill_app::choice;
 use tidemill_app::output_file::OutputFile;
-use tidemill_app::preparation::load;
+use tidemill_app::preparation::{Scope, load};
 use tidemill_profiler::predict::{Features, LeftOut, Models, Predicted, Predictor, Target, complete};
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::variables::environment;
 
 /// Predicts and tells.
 pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let profile = super::read(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;
-    let workflow = load(&arguments.workflow, terminal)?;
+    let workflow = load(&arguments.workflow, &environment, Scope::Files, terminal)?;
     profile.validate_against(&workflow).into_result(())?;
     let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     let (mut models, mut wanted) = (Models::new(), Vec::new());

@@ -7,11 +7,12 @@ use tidemill_app::choice::{self, Candidates};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::machine::Machine;
-use tidemill_app::preparation::{load, registry};
+use tidemill_app::preparation::{Scope, load, registry};
 use tidemill_inference::backend::backend;
 use tidemill_profiler::child::Program;
 use tidemill_profiler::subject::{Model, Subject};
 use tidemill_profiler::tasks::Host;
+use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
 
 /// The workflow with the models that can run here with one of these backends (none: any), and a line for each that is
@@ -21,7 +22,7 @@ pub(super) fn subject(
     backends: &[String],
     terminal: &Terminal,
 ) -> anyhow::Result<(Subject, Vec<String>)> {
-    let workflow = load(workflow_file, terminal)?;
+    let workflow = load(workflow_file, &environment, Scope::Files, terminal)?;
     let candidates = choice::candidates(&workflow)?;
     let mut skipped = Vec::new();
     let models = models(&workflow, &candidates, backends, &mut skipped)?;

@@ -8,7 +8,7 @@ mod panic;
 mod ranges;
 pub mod rten;
 
-use crate::facts::ModelFacts;
+use crate::facts::{self, FactsError, ModelFacts};
 use crate::tensor::Tensor;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -115,6 +115,25 @@ pub struct Registration {
     /// Gives the backend, or what to do where it cannot be used. The search for libraries starts at the folder; see
     /// [`library::find`].
     pub open: fn(&Path) -> Result<Arc<dyn Backend>, BackendError>,
+    /// Whether it can be used here, where that is known without taking a library into use; none: [`Self::open`] shows it.
+    pub is_here: Option<fn(&Path) -> bool>,
+    /// Reads what a file that it loads declares: the entry of a manifest's `artifacts`.
+    pub inspect: fn(&Path) -> Result<ModelFacts, FactsError>,
+}
+
+impl Registration {
+    /// A backend that loads ONNX files.
+    pub const fn onnx(
+        name: &'static str,
+        summary: &'static str,
+        open: fn(&Path) -> Result<Arc<dyn Backend>, BackendError>,
+    ) -> Self {
+        Self { name, summary, open, is_here: None, inspect: facts::inspect }
+    }
+
+    fn is_usable(&self, directory: &Path) -> bool {
+        self.is_here.map_or_else(|| (self.open)(directory).is_ok(), |is_here| is_here(directory))
+    }
 }
 
 /// The backends of this crate, the one that is tried first first.
@@ -143,12 +162,7 @@ pub fn registered() -> impl Iterator<Item = Registration> {
 
 /// All backends, in the order in which they are tried, each with whether it can be used here. `directory`: as for [`backend`].
 pub fn usable(directory: &Path) -> Vec<(&'static str, bool)> {
-    let can = |backend: &Registration| match backend.name {
-        // To open it would take its library into use, which is more than whoever only asks wants.
-        onnxruntime::NAME => onnxruntime::is_here(directory),
-        _ => (backend.open)(directory).is_ok(),
-    };
-    registered().map(|backend| (backend.name, can(&backend))).collect()
+    registered().map(|backend| (backend.name, backend.is_usable(directory))).collect()
 }
 
 fn names() -> Vec<&'static str> {

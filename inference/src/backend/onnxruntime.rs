@@ -25,9 +25,8 @@ const FIX: &str = "run `tidemill doctor --fix` (needs network and python3), or s
 
 /// How it is found.
 pub const REGISTRATION: Registration = Registration {
-    name: NAME,
-    summary: "ONNX Runtime.",
-    open: |directory| Ok(Arc::new(OnnxRuntime::open(directory)?)),
+    is_here: Some(is_here),
+    ..Registration::onnx(NAME, "ONNX Runtime.", |directory| Ok(Arc::new(OnnxRuntime::open(directory)?)))
 };
 
 /// The backend.

@@ -24,8 +24,7 @@ const VERSION: &str = "0.27.0";
 const BYTES: (i64, i64) = (0, 255);
 
 /// How it is found.
-pub const REGISTRATION: Registration =
-    Registration { name: NAME, summary: "RTen, pure Rust.", open: |_| Ok(Arc::new(Rten)) };
+pub const REGISTRATION: Registration = Registration::onnx(NAME, "RTen, pure Rust.", |_| Ok(Arc::new(Rten)));
 
 /// The backend.
 #[derive(Debug, Clone, Copy)]

@@ -44,7 +44,7 @@ pub(crate) struct CacheTensor {
 }
 
 /// A matching encoder and decoder.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) decoder: ModelFacts,
     pub(crate) tokenizer: Tokenizer,

@@ -258,6 +258,7 @@ impl OperatorKind for Model {
             output: StreamType::new([Column::new("answer", column)]),
             computation: Computation::Inference,
             spread: Spread::Any,
+            model: None,
             make: Arc::new(|| -> Result<Instance, OperatorError> { Err(OperatorError::new("for tests")) }),
         })
     }

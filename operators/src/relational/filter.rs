@@ -83,6 +83,7 @@ impl TypedOperatorKind for Filter {
             output: port.stream.clone(),
             computation: Computation::Stateless,
             spread: Spread::Any,
+            model: None,
             make: Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running { operator, condition: condition.clone() })))
             }),

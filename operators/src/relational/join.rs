@@ -161,6 +161,7 @@ impl TypedOperatorKind for Join {
             output,
             computation: Computation::Stateful,
             spread: Spread::RouteKey(route_keys),
+            model: None,
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

@@ -167,6 +167,7 @@ impl TypedOperatorKind for Map {
             output,
             computation: Computation::Stateless,
             spread: if computed.is_empty() { Spread::Any } else { Spread::Computes(computed) },
+            model: None,
             make: Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running {
                     operator,

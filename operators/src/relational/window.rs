@@ -211,6 +211,7 @@ impl TypedOperatorKind for Window {
             output,
             computation: Computation::Stateful,
             spread: Spread::by_group(options.group_by.iter().map(|name| name.value.as_str())),
+            model: None,
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

@@ -310,6 +310,7 @@ impl TypedOperatorKind for Associate {
             output,
             computation: Computation::Stateful,
             spread: Spread::One,
+            model: None,
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

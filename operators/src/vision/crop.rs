@@ -143,6 +143,7 @@ impl TypedOperatorKind for Crop {
             output,
             computation: Computation::Stateless,
             spread: Spread::Any,
+            model: None,
             make: Arc::new(move || Ok(Instance::Stateless(Box::new(Running { setup: Arc::clone(&setup) })))),
         })
     }

@@ -231,6 +231,7 @@ impl TypedOperatorKind for Track {
             output,
             computation: Computation::Stateful,
             spread: Spread::Group(camera),
+            model: None,
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

@@ -21,6 +21,7 @@ pub use spec::{
 };
 
 use crate::clock::Clock;
+use crate::executor::CallGate;
 use crate::failure::RunError;
 use crate::graph::Program;
 use crate::link::{Link, Memfd};
@@ -81,8 +82,8 @@ impl Emulator {
         })
     }
 
-    /// How fast the calls of a stage are; none: as fast as they are here.
-    pub(crate) fn pace(&self, stage: &Stage) -> Option<Arc<StagePace>> {
+    /// Makes the calls of a stage as fast as its worker is; none: they are as fast as they are here.
+    pub(crate) fn gate(&self, stage: &Stage) -> Option<Arc<dyn CallGate>> {
         let server = self.servers.get(&stage.worker)?;
         let ratios = self.ratios.get(&stage.id).cloned().unwrap_or_default();
         let assumed = self.assumed.get(&stage.id).cloned();

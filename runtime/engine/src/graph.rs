@@ -1,5 +1,6 @@
 //! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
 use crate::channel::{CREDIT_WINDOW, ChannelId, Role};
+use crate::executor::{CPU, factory_of};
 use crate::failure::{OnPanic, RunError};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::routing::Selector;
@@ -309,6 +310,10 @@ fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
 pub(crate) fn build(program: &Program) -> Result<Graph, RunError> {
     program.check_spread()?;
     program.check_edges()?;
+    for stage in &program.plan.stages {
+        let device = stage.device.as_deref().unwrap_or(CPU);
+        factory_of(device).map_err(|error| RunError::Plan(format!("stage '{}': {error}", stage.id)))?;
+    }
     let mut graph = Graph::default();
     let order = program.topological()?;
     let stages = program.stages();

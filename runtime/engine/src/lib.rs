@@ -57,8 +57,8 @@ pub use emulation::{
     WorkerReport, WorkerSpeed,
 };
 pub use executor::{
-    CPU, Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, LocalExecutor, LocalExecutors,
-    ModelExecutor, Notifier,
+    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, ModelExecutor,
+    Notifier, PreparedModel, Span as CallSpan, UnknownDevice, factory_of, register as register_executors,
 };
 pub use failure::{OnPanic, RunError};
 pub use graph::{Program, instance_name};

@@ -14,7 +14,6 @@ use crate::coordinator::{
     Checkpoints, Coordinator, Event, Hands, Hosts, Orders, RemoteHosts, Shown, Workers,
 };
 use crate::emulation::{Emulated, Emulation};
-use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::faults::Faults;
 use crate::graph::{MetricsTable, Program, build_checked};
@@ -56,15 +55,13 @@ pub struct RunOptions {
     /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
     /// the others and processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
-    /// Starts what runs the models; default: a thread of this process each.
-    pub executors: Arc<dyn ExecutorFactory>,
     /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
     /// copies of its models serve nothing.
     pub emulation: Option<Emulation>,
     /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a restart
     /// needs; see `faults`. Told to stop, such a run ends as if it were aborted: another process continues it.
     pub durability: Option<Durability>,
-    /// Runs each worker of the plan in a process of its own. What else is set here holds for all of them; executors are theirs.
+    /// Runs each worker of the plan in a process of its own. What else is set here holds for all of them.
     pub hosts: Option<Hosts>,
     /// Faults on purpose. Every slot then keeps what a restart needs, which takes some times the memory of windows and
     /// joins; else only slots with an operator that is restarted after panics do.
@@ -85,7 +82,6 @@ impl Default for RunOptions {
             samples: None,
             traces: None,
             model_copies: 1,
-            executors: Arc::new(LocalExecutors),
             emulation: None,
             durability: None,
             hosts: None,
@@ -219,7 +215,6 @@ impl Run {
                     epochs: &epochs,
                     sampler: facts.sampler.as_ref(),
                     tracer: facts.tracer.as_ref(),
-                    executors: &options.executors,
                     emulator: facts.emulated.as_ref().and_then(Emulated::here),
                     faults: options.faults.as_ref(),
                     keep_epochs: options.keep_epoch_log,

@@ -252,6 +252,7 @@ mod tests {
             output: StreamType::new([Column::new("site", ColumnType::Text)]),
             computation: Computation::Stateless,
             spread,
+            model: None,
             make: Arc::new(|| Err(OperatorError::new("nothing is computed here"))),
         }
     }

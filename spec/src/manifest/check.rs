@@ -32,8 +32,12 @@ impl Manifest {
         found.extend(identifier::check(&self.id, "."));
         // A model without a file has nothing to name.
         let is_here = self.origin.kind != OriginKind::Published;
+        let needs_file = is_here
+            && (self.artifacts.is_empty()
+                || !self.file.is_empty()
+                || self.backends.iter().any(|backend| !self.artifacts.contains_key(&backend.0)));
         for (key, text) in [("file", &self.file), ("sha256", &self.sha256)] {
-            if text.is_empty() && is_here {
+            if text.is_empty() && needs_file {
                 found.push(
                     Diagnostic::error("E0104", format!("missing key `{key}`"))
                         .at(self.id.span.clone())
@@ -51,6 +55,7 @@ impl Manifest {
                     .with_help("name at least one: `backends: [rten, ort]`"),
             );
         }
+        self.check_artifacts(&mut found);
         self.origin.check(&self.origin.span, &mut found);
         self.check_names(&mut found);
         let shapes = self.inputs.iter().map(|input| &input.shape);
@@ -65,6 +70,22 @@ impl Manifest {
         self.check_loop(&mut found);
         self.check_metric(&mut found);
         found
+    }
+
+    fn check_artifacts(&self, found: &mut Diagnostics) {
+        for (backend, artifact) in &self.artifacts {
+            digest(&artifact.sha256, found);
+            if self.backends.iter().all(|other| other.0 != *backend) {
+                let text = format!("`artifacts` has a file for `{backend}`, which is none of the backends");
+                let help = format!("add it to `backends`, or take `{backend}` out of `artifacts`");
+                found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
+            }
+            if self.decoder.is_some() {
+                let text = "a model with a decoder has the same files for all backends";
+                let help = "take `artifacts` out";
+                found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
+            }
+        }
     }
 
     /// Returns an error for each placeholder of `tidemill models inspect --manifest` that is not filled in.

@@ -31,7 +31,9 @@ impl Manifest {
     /// Returns the names of all its files, relative to its own folder.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let decoder = self.decoder.iter().flat_map(|decoder| [&decoder.file, &decoder.tokenizer.file]);
-        std::iter::once(&self.file).chain(decoder).map(|file| file.value.as_str())
+        let artifacts = self.artifacts.values().map(|artifact| &artifact.file);
+        let model = Some(&self.file).filter(|file| !file.is_empty());
+        model.into_iter().chain(artifacts).chain(decoder).map(|file| file.value.as_str())
     }
 
     /// Returns the YAML text; parsing it gives an equal manifest.

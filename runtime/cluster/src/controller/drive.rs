@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Silent;
-use tidemill_app::preparation::{Prepared, is_of_worker, prepare_elsewhere};
+use tidemill_app::preparation::{PlanFrom, Prepared, Scope, is_of_worker, prepare};
 use tidemill_app::run_options::run_options;
 use tidemill_app::sent::Sent;
 use tidemill_app::service_level::LevelSetting;
@@ -165,7 +165,9 @@ pub(super) fn prepared(
         error @ BlobError::System { .. } => Failure::new(Kind::Unavailable, error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
-    prepare_elsewhere(&sent(&folder, bundle)?, plan, &Silent)
+    let sent = sent(&folder, bundle)?;
+    let plan = plan.as_ref().map_or(PlanFrom::Settings(&[]), PlanFrom::Given);
+    prepare(sent.load(&Silent)?, plan, Scope::Elsewhere(&sent), &Silent)
 }
 
 /// Begins to drive a run on a thread of its own.

@@ -10,6 +10,7 @@
 //! takes nothing from the worker's capacity.
 use super::{AssumedTimes, PacedStageReport, WorkerSpeed};
 use crate::clock::{Clock, Nanoseconds};
+use crate::executor::{CallGate, Span};
 use crate::wake::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -141,13 +142,6 @@ pub(crate) struct StagePace {
     meter: Meter,
 }
 
-/// When a call began and ended, in plan time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) started: Nanoseconds,
-    pub(crate) finished: Nanoseconds,
-}
-
 impl StagePace {
     pub(super) fn new(server: Arc<Server>, ratios: Vec<f64>) -> Self {
         let number = server.stages.fetch_add(1, Ordering::Relaxed);
@@ -177,34 +171,6 @@ impl StagePace {
         *calls = calls.saturating_add(1);
         *factor += (relative - *factor) * SMOOTHING.max(1.0 / f64::from(*calls));
         if *factor > 0.0 { (there * relative / *factor * 1e9) as Nanoseconds } else { 0 }
-    }
-
-    /// Makes a call of so many records that was there since `submitted`: waits for the worker, computes, and holds the
-    /// worker for as long as it takes there. `compute` tells the processor time that it needed; none: it did nothing.
-    /// None when the run ended before it began.
-    pub(crate) fn call(
-        &self,
-        records: usize,
-        submitted: Nanoseconds,
-        compute: impl FnOnce() -> Option<Duration>,
-    ) -> Option<Span> {
-        let server = &self.server;
-        if !server.take_turn() {
-            return None;
-        }
-        let begun = server.clock.now();
-        let processor = compute();
-        let now = server.clock.now();
-        let span = match processor {
-            None => Span { started: begun, finished: now },
-            Some(processor) => {
-                let span = self.hold(records, submitted.min(begun), processor, now - begun);
-                server.sleep_until(span.finished);
-                Span { finished: span.finished.max(now), ..span }
-            }
-        };
-        server.end_turn();
-        Some(span)
     }
 
     /// Reserves the worker's time for a call that took `elapsed` here.
@@ -252,6 +218,34 @@ impl StagePace {
 
     fn ratio(&self, records: usize) -> f64 {
         of(&self.ratios, records).unwrap_or(1.0)
+    }
+}
+
+impl CallGate for StagePace {
+    /// Waits for the worker, computes, and holds the worker for as long as the call takes there.
+    fn call(
+        &self,
+        records: usize,
+        submitted: Nanoseconds,
+        compute: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Option<Span> {
+        let server = &self.server;
+        if !server.take_turn() {
+            return None;
+        }
+        let begun = server.clock.now();
+        let processor = compute();
+        let now = server.clock.now();
+        let span = match processor {
+            None => Span { started: begun, finished: now },
+            Some(processor) => {
+                let span = self.hold(records, submitted.min(begun), processor, now - begun);
+                server.sleep_until(span.finished);
+                Span { finished: span.finished.max(now), ..span }
+            }
+        };
+        server.end_turn();
+        Some(span)
     }
 }
 
@@ -308,7 +302,7 @@ mod tests {
         let (ended, ends) = mpsc::channel();
         let pace = Arc::clone(pace);
         std::thread::spawn(move || {
-            let span = pace.call(1, submitted, || {
+            let span = pace.call(1, submitted, &mut || {
                 computing.send(()).expect("the test waits");
                 ms(processor)
             });
@@ -359,10 +353,10 @@ mod tests {
         let pace = Arc::new(StagePace::new(server, vec![1.0]));
         // Submitted at 0, computed at 7 ms only, because this machine was busy: on the worker it is over already.
         clock.advance(7 * MS);
-        let span = pace.call(1, 0, || ms(5)).expect("the run goes on");
+        let span = pace.call(1, 0, &mut || ms(5)).expect("the run goes on");
         assert_eq!(span, Span { started: 0, finished: 7 * MS }, "but nobody heard of it before");
         clock.advance(MS);
-        let next = pace.call(1, 6 * MS, || ms(2)).expect("the run goes on");
+        let next = pace.call(1, 6 * MS, &mut || ms(2)).expect("the run goes on");
         assert_eq!(next, Span { started: 6 * MS, finished: 8 * MS });
     }
 
@@ -371,7 +365,7 @@ mod tests {
         let (clock, server) = server(WorkerSpeed::Ratio);
         let pace = StagePace::new(server, vec![2.0]);
         let call = |took: Nanoseconds| {
-            pace.call(1, clock.now(), || {
+            pace.call(1, clock.now(), &mut || {
                 clock.advance(took);
                 ms(5)
             });

@@ -1,41 +1,106 @@
-//! Who starts the executors of a run.
-use super::{CPU, LocalExecutor, ModelExecutor};
+//! Executor factories, each registered under the scheme of the devices that it serves.
+use super::{CPU, CallGate, ModelExecutor, cpu};
 use crate::clock::Clock;
-use crate::emulation::worker::StagePace;
 use crate::processor::ProcessorTime;
-use std::sync::Arc;
-use tidemill_operators::api::{BoundOperator, Instance, OperatorError};
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use tidemill_operators::api::{BoundOperator, Inference, MakeInstance, OperatorError};
+use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_spec::plan::Stage;
 
-/// What an executor is to run.
+/// A stage with a model as plain data: another process can load the model from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorSpec {
+    /// The device as the plan names it: a scheme, and for some schemes `:` and an address (`cpu`, `remote:host/0`).
+    pub device: String,
+    /// Id of the stage.
+    pub stage: String,
+    /// Largest batch that it submits.
+    pub max_batch: u32,
+    /// The model; none: the operator belongs to this program, and no other process can load it.
+    pub model: Option<ModelSpec>,
+}
+
+impl ExecutorSpec {
+    /// The model of a stage on the device of the stage.
+    pub fn of(stage: &Stage, operator: &BoundOperator) -> Self {
+        Self {
+            device: stage.device.clone().unwrap_or_else(|| CPU.to_owned()),
+            stage: stage.id.clone(),
+            max_batch: stage.max_batch,
+            model: operator.model.clone(),
+        }
+    }
+
+    /// The factory of its device.
+    ///
+    /// # Errors
+    /// [`UnknownDevice`].
+    pub fn factory(&self) -> Result<Arc<dyn ExecutorFactory>, UnknownDevice> {
+        factory_of(&self.device)
+    }
+}
+
+/// The start of one executor.
 pub struct ExecutorRequest {
-    /// The stage: its operator, variant, backend, device and worker.
-    pub stage: Stage,
-    /// The operator; its `make` loads the model in this process.
-    pub operator: BoundOperator,
+    /// The stage and its model, as data.
+    pub spec: ExecutorSpec,
+    /// Operator id.
+    pub operator: String,
+    /// Loads the model in this process, where [`ExecutorFactory::loads_here`] holds.
+    pub make: MakeInstance,
     /// Engine time, for the times of completions.
     pub clock: Arc<dyn Clock>,
     /// Takes the processor time that the model uses on this machine.
     pub processor: Arc<ProcessorTime>,
-    /// How fast the worker is, where it is emulated.
-    pub(crate) pace: Option<Arc<StagePace>>,
+    /// Lets calls through, where the worker is emulated. An executor that ignores it runs at its own speed.
+    pub gate: Option<Arc<dyn CallGate>>,
 }
 
-/// Starts what runs the models of a run: one executor for each partition of each stage with a model.
+/// A model that was loaded before its run begins.
+#[derive(Default)]
+pub struct PreparedModel {
+    /// The backend that computes it; none: the factory chooses when it starts the executor.
+    pub backend: Option<ChosenBackend>,
+    /// The loaded model, where it is in this process: the first executor of the stage takes it.
+    pub instance: Option<Box<dyn Inference>>,
+}
+
+/// Starts the executors of all devices of one scheme: one executor for each partition of each stage with a model.
 ///
-/// - [`ExecutorFactory::start`] may take as long as loading the model takes. It is called before the run reads
-///   anything; an error then ends the start.
+/// - [`ExecutorFactory::prepare`] and [`ExecutorFactory::start`] choose the backend and load the model. They may take as long
+///   as that takes. They are called before the run reads anything; an error then ends the start.
 /// - An executor whose process, interpreter or machine died completes each job that it did not finish, and each that it is given
 ///   later, as [`JobResult::Lost`](super::JobResult::Lost): a slot that is restarted for another reason attaches to it again. The run then drops it, starts another one here and restarts the slot
 ///   of the stage from what is durable: nothing is lost or doubled. Losses one after another without progress end the
 ///   run, or, where the operator is restarted on panics, lead to the record that causes them.
-/// - Workers that are emulated slow down [`LocalExecutor`] only.
+///
+/// A factory of another crate is added by one call of [`register`] before the program starts.
 pub trait ExecutorFactory: Send + Sync {
+    /// The scheme of its devices: all of a device's name, or the part before the first `:`.
+    fn scheme(&self) -> &str;
+
+    /// Loads the model of a stage before its run begins, so that a wrong one is found early. The default leaves that to
+    /// [`ExecutorFactory::start`].
+    ///
+    /// # Errors
+    /// The model cannot be loaded; the text or the findings say what to do.
+    fn prepare(&self, spec: &ExecutorSpec, make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
+        let _ = (spec, make);
+        Ok(PreparedModel::default())
+    }
+
     /// Starts an executor.
     ///
     /// # Errors
     /// The model cannot be loaded, or what runs it cannot be started; the text says what to do.
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError>;
+
+    /// Whether it loads models in this process, by the `make` that it is given. For other factories nothing of the model is
+    /// opened here: they have the [`ExecutorSpec`], and their `make` fails.
+    fn loads_here(&self) -> bool {
+        false
+    }
 
     /// Whether its executors may be lost. Then the slots of the models keep what a restart needs.
     fn may_be_lost(&self) -> bool {
@@ -43,29 +108,73 @@ pub trait ExecutorFactory: Send + Sync {
     }
 }
 
-/// Runs each model on a thread of this process.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LocalExecutors;
+/// All factories; those of this crate are in it from the start.
+static FACTORIES: LazyLock<RwLock<Vec<Arc<dyn ExecutorFactory>>>> =
+    LazyLock::new(|| RwLock::new(vec![Arc::new(cpu::LocalExecutors)]));
 
-impl ExecutorFactory for LocalExecutors {
-    fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-        let ExecutorRequest { stage, operator, clock, processor, pace } = request;
-        if let Some(device) = stage.device.as_deref().filter(|device| *device != CPU) {
-            return Err(OperatorError::new(format!(
-                "the plan has stage '{}' compute on '{device}'; this program computes on '{CPU}' only",
-                stage.id
-            )));
+/// No factory is registered for a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("nothing computes on the device '{device}': this program serves {known}")]
+pub struct UnknownDevice {
+    /// The device.
+    pub device: String,
+    /// The schemes that are registered.
+    pub known: String,
+}
+
+/// Adds the factory of a scheme to this process. Returns whether it did: a scheme that has a factory keeps it.
+pub fn register(factory: Arc<dyn ExecutorFactory>) -> bool {
+    let mut all = FACTORIES.write().unwrap_or_else(PoisonError::into_inner);
+    let is_new = all.iter().all(|other| other.scheme() != factory.scheme());
+    if is_new {
+        all.push(factory);
+    }
+    is_new
+}
+
+/// The factory of a device.
+///
+/// # Errors
+/// [`UnknownDevice`] where nothing is registered for its scheme.
+pub fn factory_of(device: &str) -> Result<Arc<dyn ExecutorFactory>, UnknownDevice> {
+    let scheme = device.split_once(':').map_or(device, |(scheme, _)| scheme);
+    let all = FACTORIES.read().unwrap_or_else(PoisonError::into_inner);
+    let found = all.iter().find(|factory| factory.scheme() == scheme);
+    found.cloned().ok_or_else(|| {
+        let known: Vec<String> = all.iter().map(|factory| format!("'{}'", factory.scheme())).collect();
+        UnknownDevice { device: device.to_owned(), known: known.join(", ") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Odd;
+
+    impl ExecutorFactory for Odd {
+        fn scheme(&self) -> &str {
+            "odd"
         }
-        let Instance::Inference(model) = (operator.make)()? else {
-            return Err(OperatorError::new(format!("stage '{}' made another kind of operator", stage.id)));
-        };
-        let (make, clock, processor) = (Arc::clone(&operator.make), Arc::clone(clock), Arc::clone(processor));
-        let executor = LocalExecutor::start_on(&stage.operator, model, make, clock, processor, pace.clone())
-            .map_err(|error| OperatorError::new(format!("no thread for a model: {error}")))?;
-        Ok(Arc::new(executor))
+        fn start(&self, _request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+            Err(OperatorError::new("it is odd"))
+        }
     }
 
-    fn may_be_lost(&self) -> bool {
-        false
+    #[test]
+    fn a_scheme_has_one_factory() {
+        assert!(factory_of(CPU).is_ok_and(|factory| factory.loads_here() && !factory.may_be_lost()));
+        assert!(register(Arc::new(Odd)) && !register(Arc::new(Odd)));
+        assert!(factory_of("odd").is_ok() && factory_of("odd:host/0").is_ok_and(|odd| !odd.loads_here()));
+        let error = factory_of("remote:host/0").err().map(|error| error.to_string());
+        let expected = "nothing computes on the device 'remote:host/0': this program serves 'cpu', 'odd'";
+        assert_eq!(error.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_spec_is_data() {
+        let spec = ExecutorSpec { device: "odd:1".into(), stage: "s".into(), max_batch: 4, model: None };
+        let text = serde_json::to_string(&spec).expect("no map with odd keys");
+        assert_eq!(serde_json::from_str::<ExecutorSpec>(&text).ok(), Some(spec));
     }
 }

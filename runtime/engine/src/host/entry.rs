@@ -6,7 +6,6 @@ use super::process::{JOINING, LOOKING, hear};
 use super::teller::say;
 use super::whereabouts::Whereabouts;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
-use crate::executor::ExecutorFactory;
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program};
 use crate::protocol::{Beginning, Hello, Notice, Order};
@@ -20,7 +19,6 @@ pub(super) struct Entry<'a> {
     pub(super) graph: &'a Graph,
     pub(super) metrics: &'a MetricsTable,
     pub(super) name: &'a str,
-    pub(super) executors: &'a Arc<dyn ExecutorFactory>,
     pub(super) coordinator: &'a Whereabouts,
     pub(super) security: &'a Security,
     /// Who the certificate of the coordinator must be of.
@@ -122,8 +120,7 @@ impl Entry<'_> {
     fn load(&self) -> Result<(PreparedModels, Arc<SharedClock>), RunError> {
         let shared = Arc::new(self.clock(REAL_TIME));
         let clock = Arc::clone(&shared) as Arc<dyn Clock>;
-        let models =
-            PreparedModels::load(self.program, self.graph, self.name, self.metrics, &clock, self.executors)?;
+        let models = PreparedModels::load(self.program, self.graph, self.name, self.metrics, &clock)?;
         Ok((models, shared))
     }
 

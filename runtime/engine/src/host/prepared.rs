@@ -1,7 +1,7 @@
 //! Models that a host has loaded before its run begins.
 use super::resources::{executor_request, start_executor};
 use crate::clock::Clock;
-use crate::executor::{ExecutorFactory, ModelExecutor};
+use crate::executor::ModelExecutor;
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program};
 use std::collections::BTreeMap;
@@ -20,7 +20,6 @@ impl PreparedModels {
         worker: &str,
         metrics: &MetricsTable,
         clock: &Arc<dyn Clock>,
-        executors: &Arc<dyn ExecutorFactory>,
     ) -> Result<Self, RunError> {
         let mut all = BTreeMap::new();
         for instance in
@@ -32,7 +31,7 @@ impl PreparedModels {
             if matches!(bound.computation, Computation::Inference) {
                 let metrics = metrics.stages.get(&stage.id).cloned().unwrap_or_default();
                 let request = executor_request(stage, bound, clock, &metrics, None);
-                all.insert(instance.instance.clone(), start_executor(executors.as_ref(), &request)?);
+                all.insert(instance.instance.clone(), start_executor(&request)?);
             }
         }
         Ok(Self(Mutex::new(all)))

@@ -7,7 +7,6 @@ use super::{HostEvent, Network, NetworkEvent, Notices, PreparedModels, Setup};
 use crate::checkpoint::FollowJournals;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
 use crate::cut::{Alone, Cuts};
-use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program, build};
 use crate::letters::Letters;
@@ -46,8 +45,6 @@ pub struct HostOptions {
     /// Who the certificate of the coordinator must be of (`tidemill:controller`): nobody else is told the number of the run. None:
     /// whoever is believed.
     pub coordinator_identity: Option<String>,
-    /// Starts what runs the models.
-    pub executors: Arc<dyn ExecutorFactory>,
     /// How long it goes on when its coordinator is gone, and looks for it; zero: it ends at once. Only where the run keeps
     /// checkpoints.
     pub patience: Duration,
@@ -74,7 +71,6 @@ impl HostOptions {
             announce: None,
             security: Security::none(),
             coordinator_identity: None,
-            executors: Arc::new(LocalExecutors),
             patience: Duration::ZERO,
             keep_in: std::env::temp_dir(),
             journals: None,
@@ -115,7 +111,6 @@ pub fn decline(program: &Program, options: &HostOptions, why: &RunError) -> Resu
         graph: &graph,
         metrics: &MetricsTable::of(program),
         name: &options.name,
-        executors: &options.executors,
         coordinator: &options.coordinator,
         security: &options.security,
         coordinator_identity: options.coordinator_identity.as_deref(),
@@ -141,7 +136,6 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         announce,
         security,
         coordinator_identity,
-        executors,
         patience,
         keep_in,
         journals,
@@ -184,7 +178,6 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         graph: &graph,
         metrics: &metrics,
         name: &name,
-        executors: &executors,
         coordinator: &coordinator,
         security: &security,
         coordinator_identity: coordinator_identity.as_deref(),
@@ -235,7 +228,6 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         program,
         graph: &graph,
         name: &name,
-        executors: Arc::clone(&executors),
         metrics: metrics.clone(),
         prepared,
         clock: shared_clock,
@@ -352,7 +344,6 @@ struct Joined<'a> {
     program: &'a Program,
     graph: &'a Graph,
     name: &'a str,
-    executors: Arc<dyn ExecutorFactory>,
     metrics: MetricsTable,
     /// Models that it has loaded already.
     prepared: Option<PreparedModels>,
@@ -439,7 +430,6 @@ impl Joined<'_> {
             epochs: &epochs,
             sampler: sampler.as_ref(),
             tracer: tracer.as_ref(),
-            executors: &self.executors,
             emulator: emulator.as_ref(),
             faults: None,
             keep_epochs: false,

@@ -6,9 +6,8 @@ use crate::checkpoint::Past;
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::StageContext;
 use crate::cut::StandIn;
-use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulator, WireEnd};
-use crate::executor::{ExecutorFactory, ExecutorRequest, ModelExecutor};
+use crate::executor::{CallGate, ExecutorRequest, ExecutorSpec, ModelExecutor};
 use crate::failure::{OnPanic, RunError, Suspects, operator_error};
 use crate::faults::Faults;
 use crate::graph::{ChannelOut, Graph, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
@@ -138,7 +137,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) metrics: &'a MetricsTable,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) emulator: Option<&'a Emulator>,
-    pub(crate) executors: &'a Arc<dyn ExecutorFactory>,
     pub(crate) faults: Option<&'a Arc<dyn Faults>>,
     pub(crate) replay: Option<&'a BTreeMap<String, EpochLog>>,
     /// What it continues from; none: it begins.
@@ -151,29 +149,28 @@ pub(crate) struct Opening<'a> {
     pub(crate) prepared: Option<&'a PreparedModels>,
 }
 
-/// What is asked of who starts the executor of a stage.
+/// The start of the executor of a stage.
 pub(super) fn executor_request(
     stage: &Stage,
     operator: &BoundOperator,
     clock: &Arc<dyn Clock>,
     metrics: &StageMetrics,
-    pace: Option<Arc<StagePace>>,
+    gate: Option<Arc<dyn CallGate>>,
 ) -> ExecutorRequest {
     ExecutorRequest {
-        stage: stage.clone(),
-        operator: operator.clone(),
+        spec: ExecutorSpec::of(stage, operator),
+        operator: operator.id.clone(),
+        make: Arc::clone(&operator.make),
         clock: Arc::clone(clock),
         processor: Arc::clone(&metrics.processor),
-        pace,
+        gate,
     }
 }
 
 /// Starts the executor of a stage.
-pub(super) fn start_executor(
-    executors: &dyn ExecutorFactory,
-    request: &ExecutorRequest,
-) -> Result<Arc<dyn ModelExecutor>, RunError> {
-    executors.start(request).map_err(|error| operator_error(&request.operator.id, error))
+pub(super) fn start_executor(request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, RunError> {
+    let factory = request.spec.factory().map_err(|error| RunError::Plan(error.to_string()))?;
+    factory.start(request).map_err(|error| operator_error(&request.operator, error))
 }
 
 /// What a host has opened.
@@ -328,12 +325,12 @@ impl Opening<'_> {
             Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
             Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make), program.by_group(stage))),
             Computation::Inference => {
-                let pace = self.emulator.and_then(|emulator| emulator.pace(stage));
+                let gate = self.emulator.and_then(|emulator| emulator.gate(stage));
                 // What was loaded before knows no emulation.
-                let prepared = self.prepared.filter(|_| pace.is_none());
-                let request = executor_request(stage, bound, self.clock, metrics, pace);
-                let factory = Arc::clone(self.executors);
-                let start: StartExecutor = Arc::new(move || start_executor(factory.as_ref(), &request));
+                let prepared = self.prepared.filter(|_| gate.is_none());
+                let request = executor_request(stage, bound, self.clock, metrics, gate);
+                let may_be_lost = request.spec.factory().is_ok_and(|factory| factory.may_be_lost());
+                let start: StartExecutor = Arc::new(move || start_executor(&request));
                 let budget = stage.batching_budget.0 as Nanoseconds;
                 let executor = match prepared.and_then(|prepared| prepared.take(instance)) {
                     Some(executor) => executor,
@@ -343,7 +340,7 @@ impl Opening<'_> {
                 Ok(Work::Inference {
                     executor,
                     batching: Batching::new(stage.max_batch as usize, budget),
-                    restart: self.executors.may_be_lost().then_some(start),
+                    restart: may_be_lost.then_some(start),
                 })
             }
         }

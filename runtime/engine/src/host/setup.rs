@@ -4,7 +4,6 @@ use crate::checkpoint::{Past, StagePast, decode};
 use crate::clock::{Clock, Nanoseconds};
 use crate::cut::Cuts;
 use crate::emulation::Emulator;
-use crate::executor::ExecutorFactory;
 use crate::failure::RunError;
 use crate::faults::Faults;
 use crate::frame::CLOSED;
@@ -31,7 +30,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) epochs: &'a Arc<EpochLogs>,
     pub(crate) sampler: Option<&'a Arc<Sampler>>,
     pub(crate) tracer: Option<&'a Arc<Tracer>>,
-    pub(crate) executors: &'a Arc<dyn ExecutorFactory>,
     pub(crate) emulator: Option<&'a Arc<Emulator>>,
     pub(crate) faults: Option<&'a Arc<dyn Faults>>,
     /// Keep the whole epoch log, for a later replay.
@@ -60,7 +58,6 @@ impl Setup<'_> {
             metrics: self.metrics,
             clock: self.clock,
             emulator: self.emulator.map(AsRef::as_ref),
-            executors: self.executors,
             faults: self.faults,
             replay: beginning.replay.as_ref(),
             past: past.as_ref(),

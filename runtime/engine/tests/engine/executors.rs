@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tidemill_engine::{
     Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, ModelExecutor, Notifier, Run, RunError,
-    RunOptions, RunReport,
+    RunOptions, RunReport, register_executors,
 };
 use tidemill_operators::api::{Instance, OperatorError, Output};
 use tidemill_spec::plan::LinkKind;
@@ -37,7 +37,7 @@ impl Mortal {
     fn start(request: &ExecutorRequest, kills: impl Fn(i64) -> bool + Send + 'static) -> Self {
         let executor = Self::default();
         let state = Arc::clone(&executor.state);
-        let Ok(Instance::Inference(mut model)) = (request.operator.make)() else { panic!("no model") };
+        let Ok(Instance::Inference(mut model)) = (request.make)() else { panic!("no model") };
         std::thread::spawn(move || {
             let (state, woken) = &*state;
             loop {
@@ -96,14 +96,23 @@ impl ModelExecutor for Mortal {
 
 /// Executors that die when they see one of these values, at most `deaths` times in total.
 struct Mortals {
+    scheme: String,
     poison: &'static [i64],
     deaths: Arc<AtomicUsize>,
     started: Arc<AtomicUsize>,
 }
 
 impl ExecutorFactory for Mortals {
+    fn scheme(&self) -> &str {
+        &self.scheme
+    }
+    fn loads_here(&self) -> bool {
+        true
+    }
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-        assert_eq!((request.stage.id.as_str(), request.operator.id.as_str()), ("model", "model"));
+        let (spec, device) = (&request.spec, format!("{}:0", self.scheme));
+        let expected = ("model", "model", device.as_str());
+        assert_eq!((spec.stage.as_str(), request.operator.as_str(), spec.device.as_str()), expected);
         self.started.fetch_add(1, Ordering::Relaxed);
         let (poison, deaths) = (self.poison, Arc::clone(&self.deaths));
         let take_one = move || {
@@ -133,8 +142,12 @@ fn run(
     }
     let started = Arc::new(AtomicUsize::new(0));
     let deaths = Arc::new(AtomicUsize::new(deaths));
-    let executors = Arc::new(Mortals { poison, deaths, started: Arc::clone(&started) });
-    let run = Run::start(b.program, RunOptions { executors, ..RunOptions::default() }).expect("starts");
+    // Each run has a scheme of its own: the tests of one process share the factories.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let scheme = format!("mortal-{}", RUNS.fetch_add(1, Ordering::Relaxed));
+    b.program.plan.stages[1].device = Some(format!("{scheme}:0"));
+    assert!(register_executors(Arc::new(Mortals { scheme, poison, deaths, started: Arc::clone(&started) })));
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
     let result = result_within(&run, 50);
     let all = [sorted(&rows), sorted(&windows)].concat();
     (result, all, started.load(Ordering::Relaxed))
@@ -177,13 +190,16 @@ fn the_record_that_kills_executors_becomes_a_dead_letter() {
 struct Refusing;
 
 impl ExecutorFactory for Refusing {
+    fn scheme(&self) -> &str {
+        "refusing"
+    }
     fn start(&self, _request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
         Err(OperatorError::new("there is no interpreter"))
     }
 }
 
 #[test]
-fn a_thread_of_this_process_computes_on_its_processors_only() {
+fn a_device_that_has_no_factory_is_refused() {
     for (device, refused) in [(None, false), (Some("cpu"), false), (Some("accelerator"), true)] {
         let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
         b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
@@ -196,7 +212,13 @@ fn a_thread_of_this_process_computes_on_its_processors_only() {
                 assert_eq!((refused, report.stages[1].device.as_deref()), (false, Some("cpu")));
                 assert_eq!(report.stages[0].device, None, "no model");
             }
-            Err(error) => assert!(refused && error.to_string().contains("on 'accelerator'"), "{error}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    refused && text.contains("on the device 'accelerator': this program serves 'cpu'"),
+                    "{text}"
+                );
+            }
         }
     }
 }
@@ -207,7 +229,8 @@ fn an_executor_that_cannot_be_started_ends_the_start() {
     b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
     b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
     b.sink(sink("out").0, "c").edge("model", "out", 0);
-    let options = RunOptions { executors: Arc::new(Refusing), ..RunOptions::default() };
-    let error = Run::start(b.program, options).err().expect("is refused");
+    b.program.plan.stages[1].device = Some("refusing".to_owned());
+    assert!(register_executors(Arc::new(Refusing)));
+    let error = Run::start(b.program, RunOptions::default()).err().expect("is refused");
     assert_eq!(error.to_string(), "'model' failed: there is no interpreter");
 }

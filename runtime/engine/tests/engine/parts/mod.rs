@@ -121,6 +121,7 @@ pub(crate) fn operator(
         output: stream(),
         computation,
         spread: Spread::Any,
+        model: None,
         make: Arc::new(move || Ok(make())),
     }
 }

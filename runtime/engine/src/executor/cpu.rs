@@ -1,0 +1,393 @@
+//! Models that compute on the processors of this machine: each copy on a thread of its own, all taking from one queue.
+use super::{
+    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, ModelExecutor,
+    Notifier, PreparedModel, Span,
+};
+use crate::clock::{Clock, Nanoseconds};
+use crate::failure::panic_text;
+use crate::processor::{ProcessorTime, ThreadMeter};
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tidemill_machine::thread_time;
+use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
+
+/// Runs each model on threads of this process.
+pub(super) struct LocalExecutors;
+
+impl LocalExecutors {
+    /// Loads a model into this process.
+    fn model(spec: &ExecutorSpec, make: &MakeInstance) -> Result<Box<dyn Inference>, OperatorError> {
+        match make()? {
+            Instance::Inference(model) => Ok(model),
+            _ => Err(OperatorError::new(format!("stage '{}' made another kind of operator", spec.stage))),
+        }
+    }
+}
+
+impl ExecutorFactory for LocalExecutors {
+    fn scheme(&self) -> &str {
+        CPU
+    }
+
+    fn loads_here(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, spec: &ExecutorSpec, make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
+        let model = Self::model(spec, make)?;
+        Ok(PreparedModel { backend: model.backend(), instance: Some(model) })
+    }
+
+    fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+        let ExecutorRequest { spec, operator, make, clock, processor, gate } = request;
+        let model = Self::model(spec, make)?;
+        let (make, clock, processor) = (Arc::clone(make), Arc::clone(clock), Arc::clone(processor));
+        let executor = LocalExecutor::start(operator, model, make, clock, processor, gate.clone())
+            .map_err(|error| OperatorError::new(format!("no thread for a model: {error}")))?;
+        Ok(Arc::new(executor))
+    }
+
+    fn may_be_lost(&self) -> bool {
+        false
+    }
+}
+
+/// Engine time spent computing.
+#[derive(Default)]
+struct Busy {
+    /// By jobs that ended.
+    ended: Nanoseconds,
+    /// Jobs that go on, and the sum of when they began.
+    running: i64,
+    begun: Nanoseconds,
+}
+
+struct Shared {
+    name: String,
+    clock: Arc<dyn Clock>,
+    processor: Arc<ProcessorTime>,
+    /// Lets calls through, where something holds them up.
+    gate: Option<Arc<dyn CallGate>>,
+    make: MakeInstance,
+    notifier: Mutex<Option<Notifier>>,
+    incarnation: AtomicU64,
+    bytes: AtomicUsize,
+    copies: AtomicUsize,
+    busy: Mutex<Busy>,
+}
+
+/// One model in this process: each copy on a thread of its own, all taking from one queue.
+struct LocalExecutor {
+    /// Jobs with when they were submitted.
+    jobs: Sender<(Job, Nanoseconds)>,
+    /// The other ends, for further copies.
+    taken: Receiver<(Job, Nanoseconds)>,
+    completed: Sender<Completion>,
+    completions: Receiver<Completion>,
+    shared: Arc<Shared>,
+}
+
+impl LocalExecutor {
+    /// Starts the thread. `instance` is the first copy of the model; after a panic `make` makes another. The time of the
+    /// thread and of those of the model's backend is added to `processor`.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    fn start(
+        name: &str,
+        instance: Box<dyn Inference>,
+        make: MakeInstance,
+        clock: Arc<dyn Clock>,
+        processor: Arc<ProcessorTime>,
+        gate: Option<Arc<dyn CallGate>>,
+    ) -> std::io::Result<Self> {
+        let (jobs, taken) = unbounded();
+        let (completed, completions) = unbounded();
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            clock,
+            processor,
+            gate,
+            make,
+            notifier: Mutex::new(None),
+            incarnation: AtomicU64::new(0),
+            bytes: AtomicUsize::new(0),
+            copies: AtomicUsize::new(1),
+            busy: Mutex::default(),
+        });
+        let executor = Self { jobs, taken, completed, completions, shared };
+        executor.spawn(Some(instance))?;
+        Ok(executor)
+    }
+
+    /// A thread with a copy of the model; where there is none yet, it makes one first.
+    fn spawn(&self, instance: Option<Box<dyn Inference>>) -> std::io::Result<()> {
+        let (taken, completed) = (self.taken.clone(), self.completed.clone());
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(format!("tm-model-{}", shared.name));
+        let spawned = thread.spawn(move || {
+            let mut model = instance;
+            if model.is_none() {
+                match catch_unwind(AssertUnwindSafe(|| (shared.make)())) {
+                    Ok(Ok(Instance::Inference(made))) => model = Some(made),
+                    // The others go on without it.
+                    failed => {
+                        let reason = match failed {
+                            Ok(Err(error)) => error.message,
+                            Ok(Ok(_)) => "it became another kind of operator".to_owned(),
+                            Err(payload) => panic_text(payload.as_ref()),
+                        };
+                        tracing::warn!(model = shared.name, reason, "no further copy of the model");
+                        shared.copies.fetch_sub(1, Ordering::AcqRel);
+                        return;
+                    }
+                }
+            }
+            serve(model, &shared, &taken, &completed);
+        });
+        spawned.map(drop)
+    }
+}
+
+/// Computes jobs until there will be no more.
+fn serve(
+    mut model: Option<Box<dyn Inference>>,
+    shared: &Shared,
+    jobs: &Receiver<(Job, Nanoseconds)>,
+    completed: &Sender<Completion>,
+) {
+    let mut meter = ThreadMeter::begin(Arc::clone(&shared.processor));
+    for (job, submitted) in jobs {
+        let records = job.parts.iter().map(RecordBatch::num_rows).sum();
+        let mut result = JobResult::Cancelled;
+        // The processor time that it took; none if nobody needs the result any more.
+        let mut work = || {
+            let started = shared.clock.now();
+            let current = shared.incarnation.load(Ordering::Acquire);
+            if u64::from(job.incarnation) < current {
+                return None;
+            }
+            shared.begin(started);
+            // Only a gate asks for it, and it takes two system calls.
+            let before = shared.gate.as_ref().map(|_| thread_time());
+            let (done, elsewhere) = compute(&mut model, &shared.make, &job.parts);
+            let used =
+                before.map_or(Duration::ZERO, |before| thread_time().saturating_sub(before) + elsewhere);
+            meter.add_of_others(elsewhere);
+            result = done;
+            shared.end(started, shared.clock.now());
+            Some(used)
+        };
+        let span = match &shared.gate {
+            Some(gate) => gate.call(records, submitted, &mut work),
+            None => {
+                let started = shared.clock.now();
+                work();
+                Some(Span { started, finished: shared.clock.now() })
+            }
+        };
+        let span = span.unwrap_or_else(|| Span { started: submitted, finished: shared.clock.now() });
+        meter.look();
+        shared.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
+        let completion = Completion {
+            id: job.id,
+            incarnation: job.incarnation,
+            result,
+            started: span.started,
+            finished: span.finished,
+        };
+        // The rows are given back before anybody hears of the result.
+        drop(job.parts);
+        if completed.send(completion).is_err() {
+            return;
+        }
+        let notifier = shared.notifier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notifier) = notifier.as_ref() {
+            notifier.notify();
+        }
+    }
+}
+
+impl Shared {
+    fn begin(&self, now: Nanoseconds) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.running += 1;
+        busy.begun += now;
+    }
+
+    fn end(&self, started: Nanoseconds, now: Nanoseconds) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.running -= 1;
+        busy.begun -= started;
+        busy.ended += now - started;
+    }
+}
+
+/// What came of it, and the processor time of other threads that the model used.
+fn compute(
+    model: &mut Option<Box<dyn Inference>>,
+    make: &MakeInstance,
+    parts: &[RecordBatch],
+) -> (JobResult, Duration) {
+    let none = Duration::ZERO;
+    let mut instance = match model.take() {
+        Some(instance) => instance,
+        // A model that cannot even be made is no fault of the records.
+        None => match catch_unwind(AssertUnwindSafe(|| make())) {
+            Ok(Ok(Instance::Inference(instance))) => instance,
+            Ok(Ok(_)) => {
+                let error = OperatorError::new("it became another kind of operator");
+                return (JobResult::Failed(error), none);
+            }
+            Ok(Err(error)) => return (JobResult::Failed(error), none),
+            Err(payload) => {
+                let text = panic_text(payload.as_ref());
+                let error = OperatorError::new(format!("it cannot be made again: {text}"));
+                return (JobResult::Failed(error), none);
+            }
+        },
+    };
+    let infer = || {
+        let mut output = Output::default();
+        let before = instance.processor_time_elsewhere();
+        instance.infer_parts(parts, &mut output)?;
+        let elsewhere = instance.processor_time_elsewhere().saturating_sub(before);
+        *model = Some(instance);
+        Ok((output, elsewhere))
+    };
+    match catch_unwind(AssertUnwindSafe(infer)) {
+        Ok(Ok((output, elsewhere))) => (JobResult::Done(output), elsewhere),
+        Ok(Err(error)) => (JobResult::Failed(error), none),
+        Err(payload) => {
+            // What the panic left behind was taken out and is made anew for the next batch.
+            (JobResult::Panicked(panic_text(payload.as_ref())), none)
+        }
+    }
+}
+
+impl ModelExecutor for LocalExecutor {
+    fn submit(&self, job: Job) {
+        self.shared.bytes.fetch_add(job.bytes, Ordering::AcqRel);
+        // The thread ends only when this sender is dropped.
+        let _ = self.jobs.send((job, self.shared.clock.now()));
+    }
+
+    fn completion(&self) -> Option<Completion> {
+        self.completions.try_recv().ok()
+    }
+
+    fn attach(&self, notifier: Notifier, incarnation: u32) {
+        self.shared.incarnation.store(u64::from(incarnation), Ordering::Release);
+        *self.shared.notifier.lock().unwrap_or_else(PoisonError::into_inner) = Some(notifier);
+    }
+
+    fn device(&self) -> &str {
+        CPU
+    }
+
+    fn bytes_in_flight(&self) -> usize {
+        self.shared.bytes.load(Ordering::Acquire)
+    }
+
+    fn copies(&self) -> usize {
+        self.shared.copies.load(Ordering::Acquire)
+    }
+
+    fn busy(&self, now: Nanoseconds) -> Nanoseconds {
+        let busy = self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.ended + busy.running * now - busy.begun
+    }
+
+    fn add_copy(&self) -> bool {
+        self.shared.copies.fetch_add(1, Ordering::AcqRel);
+        let started = self.spawn(None);
+        if started.is_err() {
+            self.shared.copies.fetch_sub(1, Ordering::AcqRel);
+        }
+        started.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use arrow_schema::Schema;
+    use std::sync::Barrier;
+
+    /// Ends a batch only when another one is computed at the same time.
+    struct Together(Arc<Barrier>);
+
+    impl Inference for Together {
+        fn infer(&mut self, _batch: &RecordBatch, _output: &mut Output) -> Result<(), OperatorError> {
+            self.0.wait();
+            Ok(())
+        }
+    }
+
+    fn start(first: Box<dyn Inference>, make: MakeInstance, clock: Arc<dyn Clock>) -> LocalExecutor {
+        LocalExecutor::start("m", first, make, clock, Arc::default(), None).expect("a thread")
+    }
+
+    fn job(id: u64) -> Job {
+        let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        Job { id, incarnation: 1, parts: vec![batch], bytes: 7 }
+    }
+
+    fn completions(executor: &LocalExecutor, count: usize) -> Vec<Completion> {
+        (0..count).map(|_| executor.completions.recv().expect("the threads live")).collect()
+    }
+
+    #[test]
+    fn a_further_copy_takes_from_the_same_queue() {
+        let barrier = Arc::new(Barrier::new(2));
+        let first = Box::new(Together(Arc::clone(&barrier)));
+        let again = Arc::clone(&barrier);
+        let make: MakeInstance =
+            Arc::new(move || Ok(Instance::Inference(Box::new(Together(Arc::clone(&again))))));
+        let executor = start(first, make, Arc::new(ManualClock::new()));
+        assert!(executor.add_copy());
+        assert_eq!(executor.copies(), 2);
+        (0..4).for_each(|id| executor.submit(job(id)));
+        let mut ids: Vec<u64> = completions(&executor, 4).iter().map(|completion| completion.id).collect();
+        ids.sort_unstable();
+        assert_eq!((ids, executor.bytes_in_flight()), (vec![0, 1, 2, 3], 0));
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_made_is_none() {
+        let barrier = Arc::new(Barrier::new(1));
+        let make: MakeInstance = Arc::new(|| Err(OperatorError::new("no memory")));
+        let first = Box::new(Together(barrier));
+        let executor = start(first, make, Arc::new(ManualClock::new()));
+        assert!(executor.add_copy());
+        while executor.copies() == 2 {
+            std::thread::yield_now();
+        }
+        executor.submit(job(0));
+        assert!(matches!(completions(&executor, 1)[0].result, JobResult::Done(_)));
+    }
+
+    #[test]
+    fn time_spent_computing_includes_what_goes_on() {
+        let clock = Arc::new(ManualClock::new());
+        let barrier = Arc::new(Barrier::new(2));
+        let make: MakeInstance = Arc::new(|| Err(OperatorError::new("none")));
+        let first = Box::new(Together(Arc::clone(&barrier)));
+        let executor = start(first, make, Arc::clone(&clock) as Arc<dyn Clock>);
+        executor.submit(job(0));
+        while executor.shared.busy.lock().expect("not poisoned").running == 0 {
+            std::thread::yield_now();
+        }
+        clock.advance(30);
+        assert_eq!(executor.busy(clock.now()), 30);
+        barrier.wait();
+        completions(&executor, 1);
+        clock.advance(50);
+        assert_eq!(executor.busy(clock.now()), 30);
+    }
+}
