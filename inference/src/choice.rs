@@ -1,4 +1,4 @@
-//! Which backend runs a model: the one that was asked for, or the faster of those that the manifest allows.
+//! Choice of a model's backend: the requested one, or the fastest of those that the manifest allows.
 use crate::backend::{self, Backend, BackendError, library};
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_spec::manifest::OriginKind;
 
-/// Runs before a probe counts.
+/// Runs before a probe is measured.
 const WARM_UPS: usize = 3;
 /// Runs of a probe; the median counts.
 const RUNS: usize = 20;
-/// Runs of a slow model's probe, and when it counts as slow: after so long the difference shows with fewer runs.
+/// Runs of a slow model's probe, which suffice for long runs; the threshold follows.
 const FEWEST_RUNS: usize = 3;
 const LONG_ENOUGH: Duration = Duration::from_millis(500);
 
-/// How long one record takes on a backend.
+/// Duration of one record on a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// Name of the backend.
@@ -28,12 +28,12 @@ pub struct Probe {
     pub median_us: f64,
 }
 
-/// Why a backend was chosen.
+/// Reason for a choice.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// The workflow or plan names it.
     Asked,
-    /// It is the only one that is allowed and available.
+    /// It is the only allowed and available one.
     OnlyOne,
     /// It was the fastest of these, now.
     Probed(Vec<Probe>),
@@ -48,9 +48,9 @@ pub struct Choice {
     pub model: String,
     /// Name of the backend.
     pub backend: String,
-    /// Why.
+    /// Reason.
     pub reason: Reason,
-    /// Allowed backends that could not be used, and why.
+    /// Allowed backends that could not be used, with the reason.
     pub left_out: Vec<(String, String)>,
 }
 
@@ -92,16 +92,14 @@ impl fmt::Display for Choice {
     }
 }
 
-/// One probe or decision at a time: stages load on several threads, and two probes at once would measure
-/// each other.
+/// Serialises probes and decisions: stages load on several threads, and parallel probes would disturb each other.
 static DECIDING: Mutex<()> = Mutex::new(());
 
-/// Loads a model with the backend `asked`, or with `auto` the faster of those that the
-/// manifest allows and this machine has. `directory`: where the search for libraries starts, see
-/// [`library::find`].
+/// Loads a model with the backend `asked`, or with `auto` the fastest of those that the manifest allows and this machine
+/// has. `directory`: start of the search for libraries, see [`library::find`].
 ///
-/// The choice is remembered for the model file, the backends' versions and the kind of CPU in
-/// `backend-choice.json` of [`library::cache_folder`].
+/// The choice is stored per model file, versions of the backends and kind of CPU in `backend-choice.json` of
+/// [`library::cache_folder`].
 ///
 /// # Errors
 /// [`ModelError`]; with `auto` that of the last backend if none could load the model.
@@ -114,10 +112,10 @@ pub fn load(
     load_with_memory(blueprint, asked, directory, memory.as_deref())
 }
 
-/// Like [`load`], with the file that remembers choices; `None` remembers nothing.
+/// Loads a model as [`load`] does, with a file of stored choices; `None` stores nothing.
 ///
 /// # Errors
-/// As for [`load`].
+/// See [`load`].
 pub fn load_with_memory(
     blueprint: &Arc<Blueprint>,
     asked: &str,
@@ -183,7 +181,7 @@ pub fn load_with_memory(
                 false
             }
         });
-        // A probe of one says nothing of what is faster.
+        // A single probe allows no comparison.
         if probes.len() < 2 {
             probes.clear();
         } else if let Some(path) = memory {
@@ -202,7 +200,7 @@ pub fn load_with_memory(
     Ok((loaded, report(choice)))
 }
 
-/// Says whether the backend may be used at all, before anything is loaded.
+/// Checks whether the backend is allowed, before anything is loaded.
 pub(crate) fn not_allowed(blueprint: &Blueprint, asked: &str) -> Result<(), ModelError> {
     let backends = &blueprint.manifest.backends;
     if asked == "auto" || backends.iter().any(|allowed| allowed.to_string() == asked) {
@@ -247,7 +245,7 @@ fn fastest(probes: &[Probe]) -> Option<&str> {
     probes.iter().min_by(|a, b| a.median_us.total_cmp(&b.median_us)).map(|probe| probe.backend.as_str())
 }
 
-/// Everything that may change which backend is faster.
+/// Returns a key of everything that may affect which backend is faster.
 fn key(blueprint: &Blueprint, available: &[Arc<dyn Backend>]) -> String {
     let mut versions: Vec<String> =
         available.iter().map(|b| format!("{} {}", b.name(), b.version())).collect();
@@ -263,7 +261,7 @@ fn recall(path: &Path, key: &str) -> Option<Vec<Probe>> {
 }
 
 fn read(path: &Path) -> BTreeMap<String, Vec<Probe>> {
-    // A file that is missing or damaged only costs another probe.
+    // A missing or damaged file only costs another probe.
     std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 

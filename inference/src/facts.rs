@@ -1,4 +1,4 @@
-//! What an ONNX file says of itself, read without a backend.
+//! Facts in an ONNX file, read without a backend.
 use crate::wire::{FieldValue, Fields, WireError};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -9,9 +9,9 @@ use tidemill_spec::types::ElementType;
 /// Element type of a model's input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortElement {
-    /// One that Tidemill can feed or read.
+    /// A type that Tidemill can feed or read.
     Known(ElementType),
-    /// Another one, by its ONNX name in lower case (`float16`, `string`).
+    /// Another type, by its ONNX name in lower case (`float16`, `string`).
     Other(String),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for PortElement {
 pub enum Dimension {
     /// Always this size.
     Fixed(usize),
-    /// Any size; the name is the file's (empty if it gives none).
+    /// Any size; the name is the file's (empty if it has none).
     Free(String),
 }
 
@@ -43,19 +43,19 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// A named input or output as the file declares it.
+/// A declared input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Name.
     pub name: String,
     /// Element type.
     pub element: PortElement,
-    /// Shape, the batch dimension included; `None` if the file does not give the rank.
+    /// Shape, including the batch dimension; `None` if the file omits the rank.
     pub shape: Option<Vec<Dimension>>,
 }
 
 impl Port {
-    /// The shape in words: `[batch, 3, 128, 128] float32`.
+    /// Formats the shape: `[batch, 3, 128, 128] float32`.
     pub fn type_text(&self) -> String {
         match &self.shape {
             Some(shape) => {
@@ -67,16 +67,16 @@ impl Port {
     }
 }
 
-/// What an ONNX file says of itself.
+/// Facts in an ONNX file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFacts {
     /// The file.
     pub path: PathBuf,
-    /// Its size in bytes, external data not counted.
+    /// Its size in bytes, excluding external data.
     pub file_bytes: u64,
     /// sha256 of the file, lower-case hexadecimal.
     pub sha256: String,
-    /// Inputs in order, weights not counted.
+    /// Inputs in order, excluding weights.
     pub inputs: Vec<Port>,
     /// Outputs in order.
     pub outputs: Vec<Port>,
@@ -90,7 +90,7 @@ pub struct ModelFacts {
     pub is_quantised: bool,
     /// The program that wrote it.
     pub producer: Option<String>,
-    /// What its maker wrote into it, by name: an alphabet, labels, a licence.
+    /// Metadata of its maker, by name: an alphabet, labels, a licence.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -118,7 +118,7 @@ impl ModelFacts {
     }
 }
 
-/// Why a file could not be read as a model.
+/// Error of reading a model file.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
     /// The file cannot be read.
@@ -126,7 +126,7 @@ pub enum FactsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The cause.
+        /// Cause.
         source: std::io::Error,
     },
     /// The file is not in the format of its backend.
@@ -134,7 +134,7 @@ pub enum FactsError {
     Other {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description.
         reason: String,
     },
     /// The file is not an ONNX model.
@@ -157,7 +157,7 @@ pub fn inspect(path: &Path) -> Result<ModelFacts, FactsError> {
     inspect_bytes(path, &bytes)
 }
 
-/// The facts of an ONNX file that was read already; `path` is only kept.
+/// Reads the facts from a file's bytes; `path` is only stored.
 ///
 /// # Errors
 /// [`FactsError::NotOnnx`].
@@ -275,7 +275,7 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
     Ok(found)
 }
 
-/// Whether a node is one of those that compute with 8 bits.
+/// Whether a node computes with 8 bits.
 fn is_of_8_bits(fields: Fields<'_>) -> Result<bool, WireError> {
     for field in fields {
         if let (4, value) = field? {
@@ -288,7 +288,7 @@ fn is_of_8_bits(fields: Fields<'_>) -> Result<bool, WireError> {
     Ok(false)
 }
 
-/// Number of elements that a node holds as a constant: some exporters keep the weights so.
+/// Number of elements of a node's constant: some exporters store weights so.
 fn constant(fields: Fields<'_>) -> Result<u64, WireError> {
     let (mut is_constant, mut elements) = (false, 0u64);
     for field in fields {

@@ -223,7 +223,7 @@ fn variant(context: &OperatorContext<'_>) -> Result<PathBuf, Diagnostics> {
         .into())
 }
 
-/// Reports early if no backend on this machine can run the model, if that matters here.
+/// Fails early if no backend on this machine can run the model. A check skips this: another machine will run it.
 fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>) -> Result<(), Diagnostics> {
     let located = |error: ModelError| -> Diagnostics {
         error

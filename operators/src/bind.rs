@@ -1,9 +1,10 @@
-//! From a workflow to operators that can run: every kind is looked up, every option checked, the types of all
-//! connected ports compared. All errors are found in one go; what stands behind a broken operator is not blamed.
+//! Binds a workflow to operators that can run: looks up every kind, checks every option, compares the types of all
+//! connected ports. All errors are found in one pass; parts downstream of a broken operator get none.
 //!
-//! There are two steps. [`check`] judges by what the workflow's own files say, the manifests of its models among them: all types,
-//! what sources and sinks promise, and what only opening shows. [`Checked::open`] looks into what is opened on this host: files
-//! of data, models, programs. [`bind_workflow`] is both at once, of all parts, on the one machine that has everything.
+//! There are two steps. [`check`] uses the workflow's own files, including the manifests of its models: it determines all
+//! types, the guarantees of sources and sinks, and the facts that only opening can show. [`Checked::open`] reads the files
+//! that are opened on this host: data, models, programs. [`bind_workflow`] does both at once, for all parts, on the one
+//! machine that has everything.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -12,17 +13,17 @@
 //! | `E0603` | an operator has too few or too many inputs |
 //! | `E0604` | unknown kind |
 //! | `E0605` | a column that the input does not have |
-//! | `E0606` | an option has a value that cannot be meant |
+//! | `E0606` | an option has an impossible value |
 //! | `E0607` | an expression does not parse or has the wrong type |
-//! | `E0608` | inputs that lead nowhere or in a circle |
+//! | `E0608` | inputs without a source or in a cycle |
 //! | `E0609` | a file or folder that is missing, empty or cannot be read |
 //! | `E0610` | ground truth that cannot be read |
 //! | `E0611` | a file that is written twice, or written and read |
-//! | `E0612` | both inputs of a join send a column of the same name |
+//! | `E0612` | both inputs of a join send a column of one name |
 //! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
-//! | `E0614` | a source that can be read only once, where it would be read again |
+//! | `E0614` | a source that can be read only once, but would be read again |
 //! | `E0616` | opening found something else than was checked |
-//! | `E0620` | rows that may be taken back, at an operator or sink that only adds |
+//! | `E0620` | retractable rows, at an operator or sink that only adds |
 //!
 //! ```
 //! use tidemill_operators::{bind::{Choice, bind_workflow}, registry::Registry};
@@ -65,7 +66,7 @@ use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
 use unopened::Findings;
 use variants::{bind_one, bind_variants, other_type};
 
-/// Which model and backend an operator is bound with.
+/// Model and backend of an operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Path of the manifest as written in the workflow, or the manifest's id; `None`: the first one.
@@ -74,31 +75,31 @@ pub struct Choice {
     pub backend: Option<String>,
 }
 
-/// A part of a workflow, which is opened where it runs.
+/// A part of a workflow, which is opened on its host.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
-    /// What a source reads.
+    /// The input of a source.
     Source(&'a Source),
     /// The models of an operator, all of its variants.
     Operator(&'a Operator),
-    /// What a sink reads beside its rows.
+    /// The other inputs of a sink.
     Sink(&'a Sink),
-    /// The right answers of a sink.
+    /// The ground truth of a sink.
     GroundTruth(&'a Sink),
 }
 
-/// A workflow whose kinds, options and types fit.
+/// A workflow with matching kinds, options and types.
 #[derive(Clone)]
 pub struct BoundWorkflow {
     /// The workflow.
     pub workflow: Workflow,
     /// Sources by id.
     pub sources: BTreeMap<String, BoundSource>,
-    /// Operators by id, each with the variant that was chosen.
+    /// Operators by id, each with the chosen variant.
     pub operators: BTreeMap<String, BoundOperator>,
     /// Sinks by id.
     pub sinks: BTreeMap<String, BoundSink>,
-    /// Operator ids, every one after those it receives from; in the order of the workflow where that is free.
+    /// Operator ids, every one after those it receives from; otherwise in the order of the workflow.
     pub order: Vec<String>,
     /// For every operator and sink, the ids it receives from, in the order of its ports.
     pub inputs: BTreeMap<String, Vec<String>>,
@@ -118,16 +119,16 @@ impl BoundWorkflow {
         }
     }
 
-    /// Type of what a source or operator sends.
+    /// Returns the output type of a source or operator.
     pub fn output(&self, id: &str) -> Option<&StreamType> {
         self.sources.get(id).map(|s| &s.output).or_else(|| self.operators.get(id).map(|o| &o.output))
     }
 
-    /// The same operator with another variant or backend, opened or only checked; several may run at once.
+    /// Binds an operator with another variant or backend, opened or only checked; several may run at once.
     ///
     /// # Errors
-    /// `E0608` for an unknown operator, `E0602` if this variant sends another type than the one bound first, and
-    /// whatever is wrong with the variant itself.
+    /// `E0608` for an unknown operator, `E0602` if this variant sends another type than the one bound first, and errors of
+    /// the variant itself.
     pub fn bind_operator(&self, id: &str, choice: &Choice, step: Step) -> Result<BoundOperator, Diagnostics> {
         let Some(operator) = self.workflow.operators.iter().find(|o| o.id.value == id) else {
             let names = self.workflow.operators.iter().map(|o| o.id.value.as_str());
@@ -151,7 +152,7 @@ impl BoundWorkflow {
     }
 }
 
-/// A workflow that is right as far as its own files tell.
+/// A workflow that is correct by its own files.
 #[derive(Clone)]
 pub struct Checked {
     bound: BoundWorkflow,
@@ -160,31 +161,30 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Its types and promises. Operators whose manifests are not here, and what stands behind them, are left out.
+    /// Its types and guarantees. Operators without manifests here, and parts downstream of them, are left out.
     pub fn bound(&self) -> &BoundWorkflow {
         &self.bound
     }
 
-    /// What only opening shows.
+    /// Facts that only opening can show.
     pub fn unopened(&self) -> &[Unopened] {
         &self.unopened
     }
 
-    /// Looks into what is opened on this host.
+    /// Opens the parts of this host.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors found.
     pub fn open(&self, is_here: impl Fn(Part<'_>) -> bool) -> Result<BoundWorkflow, Diagnostics> {
         let bound = &self.bound;
         let choose = |id: &str| self.choices.get(id).cloned().unwrap_or_default();
         bind(&bound.workflow, &bound.registry, choose, is_here).map(|(bound, _)| bound)
     }
 
-    /// Compares what was found on opening with what was checked, where somebody else has judged the workflow without a look at
-    /// the files, and has told what it promises.
+    /// Compares opened sources with the checked ones, whose guarantees another host may have published without the files.
     ///
     /// # Errors
-    /// `E0616` for each source that is something else than it was taken for.
+    /// `E0616` for each source that differs.
     pub fn compare(&self, opened: &BoundWorkflow) -> Result<(), Diagnostics> {
         let mut errors = Diagnostics::new();
         for source in &self.bound.workflow.sources {
@@ -211,11 +211,11 @@ impl Checked {
     }
 }
 
-/// Checks every source, operator and sink of a workflow by what its own files say, as [`bind_workflow`] without a look at
-/// files of data, models and programs.
+/// Checks every source, operator and sink of a workflow by its own files, as [`bind_workflow`] without files of data,
+/// models and programs.
 ///
 /// # Errors
-/// Everything that is wrong with the kinds, options, connected types and manifests, each at its place.
+/// All errors in kinds, options, connected types and manifests, each at its position.
 pub fn check(
     workflow: &Workflow,
     registry: &Registry,
@@ -228,11 +228,11 @@ pub fn check(
     Ok(Checked { bound, choices, unopened })
 }
 
-/// Binds every source, operator and sink of a workflow. `choose` says which variant and backend an operator (by id)
-/// gets; all other variants are bound too, for a check that they send the same type.
+/// Binds every source, operator and sink of a workflow. `choose` returns the variant and backend of an operator (by id);
+/// all other variants are bound too, to check that they send one type.
 ///
 /// # Errors
-/// Everything that is wrong with the kinds, options, connected types and input files, each at its place.
+/// All errors in kinds, options, connected types and input files, each at its position.
 pub fn bind_workflow(
     workflow: &Workflow,
     registry: &Registry,
@@ -266,7 +266,7 @@ pub fn bind(
             }
             Err(found) => {
                 errors.append(found);
-                // A program or a file that is missing hides no mistake in what comes behind.
+                // A missing program or file must not hide mistakes downstream.
                 if let Ok(checked) = bind_source(source, registry, workflow, Step::Check) {
                     bound.sources.insert(checked.id.clone(), checked);
                 }
@@ -284,7 +284,7 @@ pub fn bind(
             .iter()
             .map(|input| Some(port(input, bound.output(&input.from)?.clone())))
             .collect();
-        // Without the type of an input nothing can be said; its own error is reported already.
+        // Without the type of an input there is nothing to check; its own error is reported already.
         let Some(ports) = ports else {
             findings.behind(&operator.id, operator.inputs.iter());
             continue;
@@ -360,7 +360,7 @@ fn check_references(workflow: &Workflow, errors: &mut Diagnostics) {
     }
 }
 
-/// The operators, every one after those it receives from. Operators in a circle are left out and reported.
+/// Returns the operators, every one after those it receives from. Operators in a cycle are left out and reported.
 fn in_order<'a>(workflow: &'a Workflow, errors: &mut Diagnostics) -> Vec<&'a Operator> {
     let mut waiting: Vec<&Operator> = workflow.operators.iter().collect();
     let mut order = Vec::new();

@@ -1,4 +1,4 @@
-//! Backends: what runs an ONNX file. One file and one line in the list of [`Registration`]s each; all behave the same
+//! Backends, which run ONNX files. Each is one file and one line in the list of [`Registration`]s; all are equivalent
 //! behind [`Backend`] and [`Session`].
 mod graph;
 mod known_faults;
@@ -19,36 +19,34 @@ use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
-/// A way to run ONNX files.
+/// A runtime for ONNX files.
 pub trait Backend: Send + Sync {
     /// Name in manifests, workflows and plans.
     fn name(&self) -> &'static str;
-    /// Version of what runs the models, for reports and for keys of cached measurements.
+    /// Version of the runtime, for reports and for keys of cached measurements.
     fn version(&self) -> String;
     /// Loads a model. The session uses one thread to compute.
     ///
     /// # Errors
-    /// [`BackendError::Load`] if the backend refuses the model, for instance for an operator it does not know.
+    /// [`BackendError::Load`] if the backend refuses the model, for instance because of an unknown operator.
     fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError>;
 }
 
-/// One loaded model. It takes and gives tensors in the order of [`ModelFacts::inputs`] and
-/// [`ModelFacts::outputs`].
+/// One loaded model. It reads and returns tensors in the order of [`ModelFacts::inputs`] and [`ModelFacts::outputs`].
 pub trait Session: Send {
-    /// Runs the model once. `outputs`: positions of the outputs that are wanted; the result has the
-    /// same order.
+    /// Runs the model once. `outputs`: positions of the requested outputs; the result has their order.
     ///
     /// # Errors
     /// [`BackendError::Run`] if the inputs do not fit the model or a computation fails.
     fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError>;
 
-    /// Processor time so far of threads other than the one that calls [`Session::run`], where there are any.
+    /// Processor time so far of threads other than the caller of [`Session::run`], if there are any.
     fn processor_time_elsewhere(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// What can go wrong with a backend.
+/// Error of a backend.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BackendError {
     /// The backend cannot be used on this machine.
@@ -56,9 +54,9 @@ pub enum BackendError {
     Unavailable {
         /// Name of the backend.
         backend: &'static str,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// What to do.
+        /// Advice.
         fix: String,
     },
     /// There is no backend of this name.
@@ -66,7 +64,7 @@ pub enum BackendError {
     Unknown {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
     /// The backend refuses the model.
@@ -78,19 +76,19 @@ pub enum BackendError {
         backend: &'static str,
         /// The model file.
         path: String,
-        /// What it says.
+        /// Message of the backend.
         reason: String,
     },
-    /// An output has another shape or element type than the manifest says.
+    /// An output has another shape or element type than in the manifest.
     #[error("the backend {backend} failed to run {model}: {reason}")]
     Shape {
         /// Name of the backend.
         backend: &'static str,
         /// The model.
         model: String,
-        /// What was expected and what was found.
+        /// Expected and found.
         reason: String,
-        /// Whether the output has as many rows as the model found things, not as there are records.
+        /// Whether the number of rows depends on the model's findings instead of the records.
         changes: bool,
     },
     /// A run failed.
@@ -100,20 +98,19 @@ pub enum BackendError {
         backend: &'static str,
         /// The model file.
         model: String,
-        /// What it says.
+        /// Message of the backend.
         reason: String,
     },
 }
 
-/// How a backend is found.
+/// Registration of a backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Registration {
     /// Name in manifests, workflows and plans.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Short description.
     pub summary: &'static str,
-    /// Gives the backend, or what to do where it cannot be used. The search for libraries starts at the folder; see
-    /// [`library::find`].
+    /// Opens the backend; an error has advice. The search for libraries starts at the folder; see [`library::find`].
     pub open: fn(&Path) -> Result<Arc<dyn Backend>, BackendError>,
     /// Whether it can be used here, where that is known without taking a library into use; none: [`Self::open`] shows it.
     pub is_here: Option<fn(&Path) -> bool>,
@@ -136,14 +133,13 @@ impl Registration {
     }
 }
 
-/// The backends of this crate, the one that is tried first first.
+/// The backends of this crate, in the order of preference.
 const BUILT_IN: &[Registration] = &[onnxruntime::REGISTRATION, rten::REGISTRATION];
 
-/// Those of others.
+/// Registered backends of other crates.
 static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
 
-/// Adds a backend to this process, before any file is read that names it. Whether it did: a name that is there already
-/// stays with the backend that has it, and `auto` is nobody's.
+/// Adds a backend to this process, before any file that names it is read. Returns false if the name is taken or is `auto`.
 pub fn register(backend: Registration) -> bool {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let is_new = backend.name != BackendChoice::AUTO
@@ -154,13 +150,13 @@ pub fn register(backend: Registration) -> bool {
     is_new
 }
 
-/// All backends, in the order in which they are tried.
+/// Returns all backends, in the order of preference.
 pub fn registered() -> impl Iterator<Item = Registration> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
     BUILT_IN.iter().copied().chain(added)
 }
 
-/// All backends, in the order in which they are tried, each with whether it can be used here. `directory`: as for [`backend`].
+/// Returns all backends, in the order of preference, each with whether it is usable here. `directory`: see [`backend`].
 pub fn usable(directory: &Path) -> Vec<(&'static str, bool)> {
     registered().map(|backend| (backend.name, backend.is_usable(directory))).collect()
 }
@@ -169,11 +165,11 @@ fn names() -> Vec<&'static str> {
     registered().map(|backend| backend.name).collect()
 }
 
-/// The backend of that name. `directory`: where the search for libraries starts (the folder of the
-/// workflow); see [`library::find`].
+/// Returns the backend of that name. `directory`: start of the search for libraries (the folder of the workflow); see
+/// [`library::find`].
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] with what to do, or [`BackendError::Unknown`].
+/// [`BackendError::Unavailable`] with advice, or [`BackendError::Unknown`].
 pub fn backend(name: &str, directory: &Path) -> Result<Arc<dyn Backend>, BackendError> {
     match registered().find(|backend| backend.name == name) {
         Some(backend) => (backend.open)(directory),
@@ -185,7 +181,7 @@ pub(crate) fn unknown_name(name: &str) -> BackendError {
     BackendError::Unknown { name: name.to_owned(), known: names().join(", ") }
 }
 
-/// What is wrong with the backends that a workflow names.
+/// Checks the backends named in a workflow.
 pub fn check_workflow(workflow: &Workflow) -> Diagnostics {
     let named = workflow.operators.iter().filter_map(|operator| operator.backend.as_ref());
     let named = named.filter_map(|choice| Some((choice.value.named()?, &choice.span)));
@@ -194,7 +190,7 @@ pub fn check_workflow(workflow: &Workflow) -> Diagnostics {
     unknown(named, &possible)
 }
 
-/// What is wrong with the backends that a manifest names.
+/// Checks the backends named in a manifest.
 pub fn check_manifest(manifest: &Manifest) -> Diagnostics {
     unknown(manifest.backends.iter().map(|backend| (backend.0.as_str(), &backend.span)), &names())
 }

@@ -1,6 +1,6 @@
-//! The backend `ort`: ONNX Runtime, loaded when it is first asked for.
+//! The backend `ort`: ONNX Runtime, loaded at the first use.
 //!
-//! A process loads the library once; the first folder that has a usable one decides.
+//! A process loads the library once, from the first folder that has a usable one.
 use super::library::{self, Found};
 use super::{Backend, BackendError, Registration, Session, model_name};
 use crate::facts::ModelFacts;
@@ -23,7 +23,7 @@ const FIX: &str = "run `tidemill doctor --fix` (needs network and python3), or s
                     library file; a container needs an image with it (`scripts/image.sh --onnxruntime`); models also run on the \
                     backend rten";
 
-/// How it is found.
+/// Its registration.
 pub const REGISTRATION: Registration = Registration {
     is_here: Some(is_here),
     ..Registration::onnx(NAME, "ONNX Runtime.", |directory| Ok(Arc::new(OnnxRuntime::open(directory)?)))
@@ -39,8 +39,8 @@ pub struct OnnxRuntime {
 
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
-/// Whether a library that can be used is found, see [`library::find`]. It is not taken into use, but loaded
-/// to see which version it is, which may take a while and runs what it does at its start.
+/// Whether a usable library is found, see [`library::find`]. Its version is checked by loading it, which may take a while
+/// and runs its initialisers, but it is not used.
 pub fn is_here(directory: &Path) -> bool {
     match library::find(&library::ONNXRUNTIME, directory) {
         Found::Named { path, .. } => accepted(&path).is_ok(),
@@ -48,7 +48,7 @@ pub fn is_here(directory: &Path) -> bool {
     }
 }
 
-/// The file of a library that the bindings accept, and which 1.x it is; else why they do not.
+/// Returns the file of a library that the bindings accept, and its minor version 1.x; else the reason.
 fn accepted(path: &Path) -> Result<(PathBuf, u32), String> {
     let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
     if !path.is_file() {
@@ -65,7 +65,7 @@ impl OnnxRuntime {
     /// Finds and loads the library, see [`library::find`].
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] with what was tried and what to do.
+    /// [`BackendError::Unavailable`] with the attempts and advice.
     pub fn open(directory: &Path) -> Result<Self, BackendError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = &*loaded {
@@ -106,8 +106,8 @@ impl OnnxRuntime {
         }
     }
 
-    /// The bindings panic when they load a library lazily and it is missing or too old, so everything is
-    /// checked here before the first call into them.
+    /// Checks everything before the first call into the bindings, which panic when they load a library lazily and it is
+    /// missing or too old.
     fn load_library(path: &Path) -> Result<Self, String> {
         let (path, minor) = accepted(path)?;
         let environment = ort::init_from(&path)
@@ -153,8 +153,7 @@ impl Backend for OnnxRuntime {
     }
 }
 
-/// What ONNX Runtime has to say goes into our log, one level lower than it thinks: its errors come back from the call
-/// that failed too, which reports them.
+/// Forwards ONNX Runtime's messages to our log, one level lower: the failed call returns its errors too.
 fn log(level: LogLevel, category: &str, place: &str, message: &str) {
     match level {
         LogLevel::Fatal => tracing::error!(target: "ort", category, place, "{message}"),
@@ -165,7 +164,7 @@ fn log(level: LogLevel, category: &str, place: &str, message: &str) {
     }
 }
 
-/// One thread and no spinning: the engine decides about parallelism, and idle sessions take no time.
+/// One thread and no spinning: the engine decides about parallelism, and idle sessions use no time.
 fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
     let text = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
     OrtSession::builder(environment)
@@ -187,7 +186,7 @@ fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
 struct OnnxRuntimeSession {
     session: OrtSession,
     inputs: Vec<String>,
-    /// Which of them are truth values; they are fed with integers, of which 0 is false.
+    /// Whether each of them is bool; those get integers, with 0 as false.
     truth: Vec<bool>,
     outputs: Vec<String>,
     name: String,

@@ -1,7 +1,7 @@
-//! The built-in backend: rten, pure Rust, always there.
+//! The built-in backend: rten, pure Rust, always available.
 //!
-//! It computes with 32-bit integers where the model says int64: inputs beyond are refused, and so are models and inputs with which
-//! integers may leave them; see [`super::ranges`].
+//! It computes int64 in 32 bits: larger inputs are refused, and so are models and inputs whose integers may exceed 32 bits;
+//! see [`super::ranges`].
 use super::graph::{self, Graph};
 use super::known_faults::{self, Doubtful};
 use super::panic::caught;
@@ -23,7 +23,7 @@ const VERSION: &str = "0.27.0";
 /// The least and the largest byte.
 const BYTES: (i64, i64) = (0, 255);
 
-/// How it is found.
+/// Its registration.
 pub const REGISTRATION: Registration = Registration::onnx(NAME, "RTen, pure Rust.", |_| Ok(Arc::new(Rten)));
 
 /// The backend.
@@ -63,7 +63,7 @@ impl Backend for Rten {
             return Err(refused(why));
         }
         let threads = Arc::new(ThreadPool::with_num_threads(1));
-        // Within the pool, so that a panic in it is on the thread where it is caught.
+        // Within the pool, so that its panics are on the thread that catches them.
         let loaded = threads.run(|| caught(|| Model::load_file(&facts.path)));
         let model = loaded.map_err(refused)?.map_err(|error| refused(error.to_string()))?;
         let ids = |ports: &[Port]| -> Result<Vec<NodeId>, BackendError> {
@@ -105,9 +105,9 @@ struct RtenSession {
     names: Vec<String>,
     outputs: Vec<NodeId>,
     graph: Graph,
-    /// The least and the largest integers of inputs, by name, with which none leaves 32 bits.
+    /// Proven ranges of integer inputs, by name, for which all integers fit into 32 bits.
     proven: HashMap<String, (i64, i64)>,
-    /// Operators whose ranks the first run shows.
+    /// Operators whose ranks are known after the first run.
     doubtful: Vec<(NodeId, Doubtful)>,
     threads: Arc<ThreadPool>,
     /// Processor time of the pool's thread so far.
@@ -161,7 +161,7 @@ impl RtenSession {
 }
 
 impl RtenSession {
-    /// Refuses integers with which the model may compute others that do not fit into 32 bits.
+    /// Refuses integers for which the model may compute others that do not fit into 32 bits.
     fn prove(&mut self, inputs: &[Tensor]) -> Result<(), BackendError> {
         let mut now: HashMap<String, (i64, i64)> = HashMap::new();
         for (name, tensor) in self.names.iter().zip(inputs) {
@@ -206,7 +206,7 @@ impl Session for RtenSession {
                 self.outputs.get(*i).copied().ok_or_else(|| self.failed(format!("it has no output {i}")))
             })
             .collect::<Result<_, _>>()?;
-        // rten refuses to give the same output twice.
+        // rten refuses to return one output twice.
         let mut once = wanted.clone();
         once.extend(self.doubtful.iter().map(|(id, _)| *id));
         once.sort_unstable();

@@ -10,7 +10,7 @@ use tidemill_spec::span::Located;
 use tidemill_spec::types::{ColumnType, StreamType};
 use tidemill_spec::workflow::{Sink, Source, Workflow};
 
-/// What to say of a kind that there is not.
+/// The error for an unknown kind.
 pub(super) fn unknown_kind<'a>(
     what: &str,
     kind: &Located<String>,
@@ -24,7 +24,7 @@ pub(super) fn unknown_kind<'a>(
         .into()
 }
 
-/// Binds a source, with what all sources have in common.
+/// Binds a source, with the common settings of all sources.
 pub(super) fn bind_source(
     source: &Source,
     registry: &Registry,
@@ -71,7 +71,7 @@ fn check_key(source: &str, key: &Located<String>, output: &StreamType) -> Result
     }
 }
 
-/// Binds a sink; its ground truth may be read at another step than what else it reads.
+/// Binds a sink; its ground truth may be bound at another step.
 pub(super) fn bind_sink(
     sink: &Sink,
     registry: &Registry,
