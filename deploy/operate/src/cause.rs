@@ -2,6 +2,8 @@
 use std::path::PathBuf;
 use tidemill_cluster::client::ClientError;
 
+/// Name of this machine in messages.
+pub(crate) const HERE: &str = "this machine";
 /// The HTTP status for an unknown user.
 const UNAUTHORIZED: u16 = 401;
 
@@ -63,7 +65,7 @@ pub enum Cause {
         services: [String; 2],
     },
     /// The image is missing and cannot be obtained.
-    #[error("{machine} has no image {image}{}", if machine == crate::machine::HERE { "" } else { ", and neither has this machine" })]
+    #[error("{machine} has no image {image}{}", if machine == HERE { "" } else { ", and neither has this machine" })]
     ImageMissing {
         /// Machine.
         machine: String,

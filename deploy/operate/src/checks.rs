@@ -372,7 +372,7 @@ mod tests {
         let machine = crate::machine::tests::scripted(folder.path(), &programs);
         let site = Site::load(folder.path()).unwrap().on("hub", &machine).on("edge", &machine);
         let nobody = crate::machine::tests::NOBODY;
-        let error = crate::up::up(&site, crate::up::Patience::default(), nobody).err().unwrap();
+        let error = crate::up::up(&site, crate::readiness::Patience::default(), nobody).err().unwrap();
         (error, std::fs::read_to_string(folder.path().join("calls")).unwrap())
     }
 

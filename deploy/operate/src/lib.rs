@@ -33,6 +33,7 @@ pub use control::Control;
 pub use down::{Down, down};
 pub use logs::{LogOptions, logs};
 pub use ps::{ContainerState, ServiceView, View, ps};
+pub use readiness::Patience;
 pub use site::Site;
-pub use up::{Patience, Up, submitted, up};
+pub use up::{Up, submitted, up};
 pub use upgrade::{Upgraded, upgrade};

@@ -1,5 +1,5 @@
 //! Machines: this one, and others by ssh.
-use crate::cause::{Cause, OperateError};
+use crate::cause::{Cause, HERE, OperateError};
 use crate::control::Control;
 use crate::process::{self, Told};
 use std::io;
@@ -26,9 +26,6 @@ const WITHIN: &str =
     r#"if command -v timeout >/dev/null 2>&1; then exec timeout "$0" "$@"; else exec "$@"; fi"#;
 /// Timeout of queries.
 pub(crate) const SHORT: Duration = Duration::from_secs(60);
-
-/// Name of this machine in messages.
-pub(crate) const HERE: &str = "this machine";
 
 /// A machine that runs programs.
 #[derive(Debug, Clone, PartialEq, Eq)]

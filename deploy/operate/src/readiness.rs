@@ -17,6 +17,27 @@ const RESTARTS: u64 = 5;
 /// Time for which a failing health check is tolerated.
 const GRACE: Duration = Duration::from_secs(12);
 
+/// Timeouts.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until a container is healthy.
+    pub container: Duration,
+    /// Until a worker has joined.
+    pub worker: Duration,
+    /// Until the processes of a run are up.
+    pub run: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            container: Duration::from_secs(90),
+            worker: Duration::from_secs(90),
+            run: Duration::from_secs(180),
+        }
+    }
+}
+
 /// The awaited state.
 pub(crate) struct Wanted<'a> {
     pub(crate) place: &'a Place,

@@ -5,7 +5,7 @@ use crate::connection::{Connection, connect};
 use crate::control::Control;
 use crate::equipment::{Equipment, causes};
 use crate::images::{self, Images};
-use crate::readiness::{Wanted, wait};
+use crate::readiness::{Patience, Wanted, wait};
 use crate::site::{Place, Site};
 use crate::upgrade::Record;
 use crate::{checks, joining, leftovers, sending};
@@ -21,27 +21,6 @@ use tidemill_deploy::{IGNORED, IGNORED_FILE};
 
 /// Polling interval for the state of a run.
 const LOOK: Duration = Duration::from_millis(300);
-
-/// Timeouts.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// Until a container is healthy.
-    pub container: Duration,
-    /// Until a worker has joined.
-    pub worker: Duration,
-    /// Until the processes of a run are up.
-    pub run: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self {
-            container: Duration::from_secs(90),
-            worker: Duration::from_secs(90),
-            run: Duration::from_secs(180),
-        }
-    }
-}
 
 /// Result of starting a deployment.
 #[derive(Debug, Clone, Serialize)]

@@ -17,6 +17,7 @@ mod relay;
 use crate::api::{Duties, Health, Heartbeat, RenewRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
+use crate::clock::instant;
 use backends::Backends;
 use capacity::Capacities;
 pub use capacity::GivenCapacity;
@@ -340,7 +341,7 @@ impl Agent<'_> {
     fn renew_if_due(&mut self, folder: &mut WorkerFolder, beats: &Client, other: &Client) {
         let (now, present) = (Timestamp::now(), folder.current().map(|identity| identity.facts.clone()));
         let Some(present) = present.filter(|facts| now >= facts.renewal_due()) else { return };
-        if self.renews_at.is_some_and(|at| hosts::instant() < at) {
+        if self.renews_at.is_some_and(|at| instant() < at) {
             return;
         }
         let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
@@ -358,7 +359,7 @@ impl Agent<'_> {
                 tracing::info!("the certificate of this worker is renewed");
             }
             Err(error) => {
-                self.renews_at = Some(hosts::instant() + renewal_pause(present.not_after.since(now)));
+                self.renews_at = Some(instant() + renewal_pause(present.not_after.since(now)));
                 tracing::warn!("the certificate of this worker cannot be renewed now: {error}");
             }
         }

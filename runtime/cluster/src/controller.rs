@@ -2,6 +2,7 @@
 //!
 //! It can die at any time: the workers go on, and the next process on the same folder takes their runs over.
 mod admission;
+mod answering;
 mod backends;
 mod changing;
 mod cuts;
@@ -352,7 +353,7 @@ impl Controller {
             address,
             exchange: Arc::new(exchange),
             exchange_port,
-            begun: waiting::instant(),
+            begun: crate::clock::instant(),
             workers: Mutex::default(),
             worker_changes: AtomicU64::new(0),
             processors: Mutex::default(),

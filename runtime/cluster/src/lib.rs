@@ -16,6 +16,7 @@ pub mod api;
 pub mod blobs;
 pub mod bundle;
 pub mod client;
+mod clock;
 pub mod controller;
 mod facts;
 #[doc(hidden)]

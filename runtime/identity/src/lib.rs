@@ -76,8 +76,10 @@ mod folder;
 pub mod heard;
 mod hexadecimal;
 mod name;
+mod new_key;
 mod peer;
 mod people;
+mod person;
 #[cfg(test)]
 mod power_loss;
 mod refusal;
@@ -100,14 +102,16 @@ pub use controller::{ControllerError, TLS_NAME, between_workers_config, fingerpr
 pub use error::{IdentityError, StoreError};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use name::{NAME_LENGTH, Name, NameError};
+pub use new_key::NewKey;
 pub use peer::{PeerIdentity, PeerIdentityError};
-pub use people::{Action, Person, Role, RoleError};
+pub use people::{Action, Role, RoleError};
+pub use person::Person;
 pub use refusal::{Refusal, RefusalKind};
 pub use register::{
     ANSWER_KEPT, AccessTokenRecord, CertificateRecord, JoinTokenRecord, Revocation, TokenUse,
 };
 pub use registry::Registry;
-pub use request::{CertificateRequest, NewKey, REQUEST_BYTES, RequestError};
+pub use request::{CertificateRequest, REQUEST_BYTES, RequestError};
 pub use timestamp::Timestamp;
 pub use token::{AccessToken, JoinToken, NoRandomness, TokenError, TokenId, TokenIdError};
 pub use worker::{WorkerFolder, WorkerIdentity};

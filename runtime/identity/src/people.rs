@@ -1,11 +1,8 @@
-//! People and what they may do.
+//! Roles and what they may do.
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-
-use crate::refusal::Refusal;
-use crate::token::TokenId;
 
 /// What a person may do in a cluster. Each role may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -115,30 +112,6 @@ impl FromStr for Role {
     }
 }
 
-/// Somebody who showed a good access token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
-    /// What the person is called.
-    pub name: String,
-    /// What the person may do.
-    pub role: Role,
-    /// Which token was shown.
-    pub token: TokenId,
-}
-
-impl Person {
-    /// Goes on if the person may do it.
-    ///
-    /// # Errors
-    /// [`Refusal::NotAllowed`] otherwise.
-    pub fn require(&self, action: Action) -> Result<(), Refusal> {
-        if self.role.may(action) {
-            return Ok(());
-        }
-        Err(Refusal::NotAllowed { person: self.name.clone(), role: self.role, action })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,14 +126,5 @@ mod tests {
         }
         let error = "root".parse::<Role>().unwrap_err().to_string();
         assert_eq!(error, "\"root\" is no role: write viewer, operator or admin");
-    }
-
-    #[test]
-    fn a_viewer_who_submits_is_told_what_it_takes() {
-        let viewer = Person { name: "Ada".to_owned(), role: Role::Viewer, token: TokenId([1; 5]) };
-        assert_eq!(viewer.require(Action::View), Ok(()));
-        let refusal = viewer.require(Action::Submit).unwrap_err();
-        let text = "Ada may not start a run: that takes the role operator, and this access token has the role viewer";
-        assert_eq!((refusal.to_string(), refusal.for_peer()), (text.to_owned(), text.to_owned()));
     }
 }

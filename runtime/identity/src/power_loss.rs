@@ -14,8 +14,8 @@ use crate::authority::{Authority, Issued, JoinRequest, JoinTokenOptions, Lifetim
 use crate::error::IdentityError;
 use crate::files::{Files, parent};
 use crate::fingerprint::Fingerprint;
+use crate::new_key::NewKey;
 use crate::refusal::Refusal;
-use crate::request::NewKey;
 use crate::timestamp::Timestamp;
 use crate::token::{AccessToken, JoinToken};
 

@@ -1,13 +1,10 @@
 //! Requests for certificates (PKCS #10): a public key, and the proof that who asks has the private one.
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
-use rcgen::{PublicKeyData, SignatureAlgorithm};
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject;
-use zeroize::Zeroizing;
 
 use crate::der::{INTEGER, Malformed, Reader, SEQUENCE};
-use crate::error::IdentityError;
 use crate::fingerprint::sha256;
 
 /// Bytes that a request may have, as PEM.
@@ -168,61 +165,13 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A new private key (ECDSA P-256) and the request that goes with it. The key never leaves the machine; it must be kept before
-/// the request is sent, so that an answer that is lost can be asked for again.
-pub struct NewKey {
-    key: Zeroizing<String>,
-    request: String,
-}
-
-impl std::fmt::Debug for NewKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NewKey")
-    }
-}
-
-impl NewKey {
-    /// A new one.
-    ///
-    /// # Errors
-    /// [`IdentityError::Certificate`] when the system gives no random bytes.
-    pub fn generate() -> Result<Self, IdentityError> {
-        Self::of(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IdentityError::certificate)?)
-    }
-
-    /// A request for a key that was kept.
-    ///
-    /// # Errors
-    /// [`IdentityError::Certificate`] when the text is no private key that is taken.
-    pub fn from_pem(key_pem: &str) -> Result<Self, IdentityError> {
-        Self::of(KeyPair::from_pem(key_pem).map_err(IdentityError::certificate)?)
-    }
-
-    fn of(pair: KeyPair) -> Result<Self, IdentityError> {
-        let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = DistinguishedName::new();
-        let request = parameters.serialize_request(&pair).and_then(|request| request.pem());
-        let request = request.map_err(IdentityError::certificate)?;
-        Ok(Self { key: Zeroizing::new(pair.serialize_pem()), request })
-    }
-
-    /// The private key as PEM.
-    pub fn key_pem(&self) -> &Zeroizing<String> {
-        &self.key
-    }
-
-    /// The request as PEM.
-    pub fn request_pem(&self) -> &str {
-        &self.request
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rcgen::PKCS_ECDSA_P384_SHA384;
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384};
 
     use super::*;
+    use crate::new_key::NewKey;
 
     fn request(algorithm: &'static SignatureAlgorithm) -> (KeyPair, Vec<u8>) {
         let pair = KeyPair::generate_for(algorithm).expect("random bytes");

@@ -11,8 +11,8 @@ use crate::certificate::CertificateFacts;
 use crate::error::{IdentityError, StoreError};
 use crate::fingerprint::Fingerprint;
 use crate::folder::Folder;
+use crate::new_key::NewKey;
 use crate::peer::PeerIdentity;
-use crate::request::NewKey;
 
 /// The certificate, that of the authority, and the key.
 const IDENTITY: &str = "identity.pem";

@@ -1,7 +1,7 @@
 //! On which backends models can run here.
 //!
 //! To look loads libraries, which may take a while: a thread of its own does that, and heartbeats tell what it found last.
-use super::hosts::instant;
+use crate::clock::instant;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

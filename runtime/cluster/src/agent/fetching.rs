@@ -1,8 +1,8 @@
 //! Fetches files: from another worker that has them, from an object store, or from the controller, which says whom to ask.
-use super::hosts::instant;
 use crate::api::{Bundle, BundleFile, OBJECT_STORE, Source, SourceRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
+use crate::clock::instant;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -7,6 +7,7 @@ use super::relay::Relay;
 use super::{AgentError, AgentOptions};
 use crate::api::{Assignment, HostStatus, LogLine};
 use crate::blobs::{Blobs, workflow_in};
+use crate::clock::instant;
 use crate::run_id::run_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemill_app::processes::{CertificateTexts, ClusterPart, Moved, NotBelieved, WorkerTask, in_words};
 use tidemill_engine::remote::Address;
 use tidemill_identity::PeerIdentity;
@@ -76,11 +77,6 @@ pub(super) struct Hosts {
 
 fn key_of(assignment: &Assignment) -> Key {
     (assignment.run.clone(), assignment.role.clone(), assignment.plan_version)
-}
-
-#[expect(clippy::disallowed_methods, reason = "patience is real time")]
-pub(super) fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Hosts {

@@ -4,6 +4,7 @@
 //! A probe that took some time is followed by a pause of [`PAUSES`] times as long at least, so probes of one worker take no more than
 //! one hundredth of the time of a way. Where traffic of runs shows the rate, the controller says so, and only round trips are measured.
 use crate::api::{WayFigure, WayTarget};
+use crate::clock::instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 use std::collections::BTreeMap;
@@ -34,11 +35,6 @@ const MOST_PEERS: usize = 4;
 const PING: u8 = b'p';
 /// So many bytes follow: four bytes, the least significant first.
 const BYTES_FOLLOW: u8 = b'b';
-
-#[expect(clippy::disallowed_methods, reason = "a probe measures real time")]
-fn instant() -> Instant {
-    Instant::now()
-}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,8 +1,8 @@
 //! Dials other workers when the controller wants to know whether they are reached.
 use crate::api::{Probe, Probed};
 use crate::client::Client;
+use crate::clock::instant;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 use tidemill_link::remote::Credentials;
 
 /// See the module.
@@ -10,11 +10,6 @@ use tidemill_link::remote::Credentials;
 pub(super) struct Prober {
     last: u64,
     found: Arc<Mutex<Option<Probed>>>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a delay is measured in real time")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Prober {

@@ -1,9 +1,10 @@
 //! Several controllers, one of which leads: who asks finds that one.
 use super::ClientError;
 use crate::api::NotLeading;
+use crate::clock::instant;
 use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemill_identity::{Answer, Call, CallError, Caller, JoinAddress, Repeat};
 
 /// Where there are others, a connection to one is waited for so long.
@@ -25,11 +26,6 @@ struct Known {
     callers: Vec<Arc<Caller>>,
     /// The one that is asked.
     current: usize,
-}
-
-#[expect(clippy::disallowed_methods, reason = "patience with a controller is real time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl Several {
@@ -117,7 +113,7 @@ impl Several {
         mut ask: impl FnMut(&Caller) -> Result<Answer, CallError>,
         is_harmless: impl Fn(&CallError) -> bool,
     ) -> Result<Answer, ClientError> {
-        let begun = now();
+        let begun = instant();
         let (mut failed, mut turns) = (0, 0);
         loop {
             let caller = self.current();

@@ -1,9 +1,10 @@
 //! The runs of a controller, looked at several times a second.
-use super::server::{Answer, asked, none};
+use super::answering::{Answer, asked, none};
 use super::tls::Peer;
 use super::ways::{RunTraffic, Sent, Traffic};
 use super::{Shared, locked};
 use crate::api::{Myself, RunFigures};
+use crate::clock::instant;
 use crate::facts::{LastFigures, WorkerFacts};
 use crate::replanning::Late;
 use axum::Json;
@@ -23,11 +24,6 @@ use tidemill_spec::workflow::Slo;
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked what they send between workers.
 const TRAFFIC: Duration = Duration::from_secs(1);
-
-#[expect(clippy::disallowed_methods, reason = "rates are of real time")]
-fn instant() -> Instant {
-    Instant::now()
-}
 
 /// The runs that are looked at, and what was seen last of those that are over.
 pub(crate) struct Watching {
@@ -226,8 +222,8 @@ pub(super) async fn me(
     _: ConnectInfo<Peer>,
     headers: HeaderMap,
 ) -> Answer<Myself> {
-    super::server::blocking(&shared, move |shared| {
-        let person = super::server::known_person(shared, &headers, Action::View)?;
+    super::answering::blocking(&shared, move |shared| {
+        let person = super::answering::known_person(shared, &headers, Action::View)?;
         Ok(Json(Myself { name: person.name, role: person.role.to_string() }))
     })
     .await

@@ -1,10 +1,11 @@
 //! How the cluster is: the controller, and whether workers reach each other.
-use super::server::No;
-use super::server::{Answer, asked, broken};
+use super::answering::No;
+use super::answering::{Answer, asked, broken};
 use super::tls::Peer;
 use super::{Shared, locked};
 use crate::agent::health::{civil_milliseconds, free_bytes};
 use crate::api::{ControllerView, LinkView, Probe, ProbeView, Probed, SharedView, StandByView};
+use crate::clock::instant;
 use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,11 +30,6 @@ pub(crate) struct Probes {
     only_dial: Vec<String>,
     asked: BTreeSet<String>,
     answers: BTreeMap<String, Probed>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "patience is real time")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Probes {

@@ -1,6 +1,7 @@
 //! Has the workers of the cluster start the processes of a run.
 use super::{Shared, locked, placing};
 use crate::api::HEARTBEAT_MILLISECONDS;
+use crate::clock::instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,6 @@ pub(super) struct Launcher {
     launched: BTreeSet<String>,
     /// Roles that nobody could have when they were launched; whether that was told.
     waiting: BTreeMap<String, bool>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Launcher {

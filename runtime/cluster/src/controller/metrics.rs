@@ -1,5 +1,5 @@
 //! What the controller tells a monitoring system, of itself and of all runs.
-use super::server::{No, blocking, broken, known_person};
+use super::answering::{No, blocking, broken, known_person};
 use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::RunState;

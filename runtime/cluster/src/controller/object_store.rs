@@ -2,8 +2,8 @@
 //!
 //! A store that is away holds nobody up: what lies there is looked for beside, again and again, and until that is known files are taken as
 //! if nothing did. A prefix belongs to one cluster, whose fingerprint lies there: another one would remove what this one needs.
-use super::ways::instant;
 use crate::blobs::{Beyond, is_digest};
+use crate::clock::instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;

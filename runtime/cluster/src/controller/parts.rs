@@ -1,9 +1,10 @@
 //! Parts of files that lie on workers: workers dial the controller, so it says what it wants, and they send it. At most a few are
 //! under way, and nothing is kept.
-use super::server::{Answer, No, blocking, worker};
+use super::answering::{Answer, No, blocking, worker};
 use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::{CHUNK, FilePart, FilePartRefused};
+use crate::clock::instant;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Path, State};
@@ -110,11 +111,6 @@ impl All {
 pub(crate) struct Parts {
     all: Mutex<All>,
     changed: Notify,
-}
-
-#[expect(clippy::disallowed_methods, reason = "patience is real time")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 /// A request is forgotten with whoever made it.

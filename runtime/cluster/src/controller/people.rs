@@ -1,6 +1,6 @@
 //! People: who may ask, and what.
 use super::Shared;
-use super::server::{Answer, No, asked};
+use super::answering::{Answer, No, asked};
 use super::tls::Peer;
 use crate::api::{PersonAnswer, PersonRequest, PersonView};
 use axum::Json;

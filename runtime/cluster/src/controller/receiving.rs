@@ -1,6 +1,6 @@
 //! Files of workflows that are sent: written as they come, a few parts at a time in memory.
 use super::Shared;
-use super::server::{Answer, No, blocking, broken, person};
+use super::answering::{Answer, No, blocking, broken, person};
 use crate::blobs::BlobError;
 use crate::parcel::unpack;
 use axum::Json;

@@ -1,19 +1,15 @@
 //! Runs that have ended go, by hand or by a rule: what the controller keeps of them, and their files on workers as soon as these are
 //! heard.
-use super::server::{Answer, No, asked, broken, none};
-use super::tls::Peer;
 use super::{Shared, locked, sharing};
 use crate::agent::folders::bytes_in;
 use crate::api::{RemovedView, RunFolder};
 use crate::facts::{FactsError, Removed};
 use crate::run_id::run_id;
-use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{HeaderMap, StatusCode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_identity::{Action, Timestamp};
+use tidemill_identity::Timestamp;
 
 /// Files that were sent for a submission that did not come yet.
 const SUBMISSION: Duration = Duration::from_secs(3600);
@@ -45,16 +41,6 @@ pub(crate) enum RemovalError {
     Facts(#[from] FactsError),
     #[error("the files of run `{0}` cannot be removed: {1}")]
     System(String, std::io::Error),
-}
-
-impl From<RemovalError> for No {
-    fn from(error: RemovalError) -> Self {
-        match error {
-            RemovalError::NoSuch(name) => none("run", &name),
-            RemovalError::Running(_) => No(StatusCode::CONFLICT, error.to_string()),
-            RemovalError::Facts(_) | RemovalError::System(..) => broken(&error),
-        }
-    }
 }
 
 /// A run that has ended.
@@ -261,16 +247,6 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         shared.keep_the_rule(&mut sizes);
         std::thread::park_timeout(LOOK);
     }
-}
-
-pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    Path(name): Path<String>,
-    who: ConnectInfo<Peer>,
-    headers: HeaderMap,
-) -> Answer<RemovedView> {
-    asked(shared, (who, headers), Action::Cancel, move |shared, by| Ok(shared.remove_run(&name, by, "")?))
-        .await
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The controller's own certificate: it issues itself a new one after two thirds of its life, and shows that from the next connection on.
 //! Connections that are there go on. One that stands by does the same ([`super::stand_by`]).
 use super::Shared;
-use super::ways::instant;
 use crate::agent::health::civil_milliseconds;
+use crate::clock::instant;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_identity::{CertificateFacts, Timestamp};

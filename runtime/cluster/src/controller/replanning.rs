@@ -11,6 +11,7 @@ pub(super) use wishes::WishError;
 use super::planning::{Wish, mark_of, pinned};
 use super::{Shared, locked};
 use crate::api::{ChangeOutcome, PlanChange, Proposal, Replan};
+use crate::clock::instant;
 use crate::facts::RunFacts;
 use crate::replanning::Late;
 use crate::replanning::assessment::{as_placed, charge, keep_sources, paid};
@@ -33,11 +34,6 @@ const GONE: f64 = 100.0;
 const LAST_CHANGES: usize = 4;
 /// Plans of a run of which it is kept what they take.
 const MOST_USES: usize = 6;
-
-#[expect(clippy::disallowed_methods, reason = "patience with a plan is real time")]
-fn instant() -> Instant {
-    Instant::now()
-}
 
 /// What is remembered of runs that are looked at, for the watch and for who asks.
 pub(crate) struct Replanners {

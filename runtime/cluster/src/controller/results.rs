@@ -1,6 +1,6 @@
 //! What sinks wrote, fetched from the workers that have it: what is committed, and nothing else.
 use super::Shared;
-use super::server::{Answer, No, Who, asked, blocking, none, person};
+use super::answering::{Answer, No, Who, asked, blocking, none, person};
 use super::tls::Peer;
 use crate::api::{CHUNK, FilePart, ResultView, RunState};
 use crate::facts::RunFacts;
@@ -40,7 +40,7 @@ impl Shared {
             Err(StateError::Store(StoreError::NoState { .. })) => {
                 return Ok(sinks.map(|sink| (sink, Committed::Bytes(0))).collect());
             }
-            Err(error) => return Err(super::server::broken(&error)),
+            Err(error) => return Err(super::answering::broken(&error)),
         };
         if state.manifest().is_none() {
             // Before the first checkpoint.

@@ -1,5 +1,6 @@
 //! The newest records of the sinks of a run: what the processes of the run told its coordinator, while it goes on.
-use super::server::{Answer, Behind, Who, asked, none};
+use super::answering::{Answer, Who, asked, none};
+use super::server::Behind;
 use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::{SampleMedium, SampleValue, SampleView, SamplesView, SinkSamples};

@@ -2,28 +2,24 @@
 mod plans;
 mod replans;
 
+use super::answering::{Answer, No, Who, asked, blocking, broken, none, person, revoked, token, worker};
 use super::runs::SubmitError;
 use super::tls::{Peer, TlsListener};
 use super::{
-    Shared, figures, health, metrics, openapi, page, parts, people, receiving, removal, results, samples,
-    sources,
+    Shared, figures, health, metrics, openapi, page, parts, people, receiving, results, samples, sources,
 };
-use crate::api::{CHUNK, Heartbeat, Refused, RenewRequest, Submission, TokenAnswer, TokenRequest};
+use crate::api::{CHUNK, Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
 use crate::blobs::{BlobError, Offset};
 use crate::serving::{self, Known};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_identity::{
-    Action, IdentityError, JoinRequest, JoinTokenOptions, Person, Refusal, RefusalKind, Timestamp,
-    VerifiedPeer,
-};
+use tidemill_identity::{Action, IdentityError, JoinRequest, JoinTokenOptions, Timestamp};
 use tidemill_link::remote::{ClientCertificates, Credentials};
 use tokio::sync::oneshot;
 
@@ -128,7 +124,7 @@ pub(super) fn routes() -> Routes {
         .route("/v1/links", get(replans::links))
         .route("/v1/runs/{name}/figures", get(figures::figures))
         .route("/v1/me", get(figures::me))
-        .route("/v1/runs/{name}/remove", post(removal::remove))
+        .route("/v1/runs/{name}/remove", post(remove_run))
         .route("/v1/runs/{name}/results", get(results::results))
         .route("/v1/runs/{name}/results/{sink}", get(results::result))
         .route("/v1/workers", get(workers))
@@ -156,84 +152,6 @@ fn app(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// A request that is refused.
-pub(super) struct No(pub(super) StatusCode, pub(super) String);
-
-impl IntoResponse for No {
-    fn into_response(self) -> Response {
-        (self.0, Json(Refused { error: self.1 })).into_response()
-    }
-}
-
-/// See [`crate::api::REVOKED`].
-fn revoked() -> StatusCode {
-    StatusCode::from_u16(crate::api::REVOKED).unwrap_or(StatusCode::GONE)
-}
-
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> Self {
-        tracing::warn!("refused: {refusal}");
-        let status = match refusal.kind() {
-            _ if matches!(refusal, Refusal::CertificateRevoked { .. }) => revoked(),
-            RefusalKind::Malformed => StatusCode::BAD_REQUEST,
-            RefusalKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-            RefusalKind::Forbidden => StatusCode::FORBIDDEN,
-            RefusalKind::Conflict => StatusCode::CONFLICT,
-        };
-        Self(status, refusal.for_peer())
-    }
-}
-
-impl From<IdentityError> for No {
-    fn from(error: IdentityError) -> Self {
-        match error {
-            IdentityError::Refused(refusal) => refusal.into(),
-            IdentityError::Invalid(text) => Self(StatusCode::BAD_REQUEST, text),
-            IdentityError::NoSuch(what) => Self(StatusCode::NOT_FOUND, format!("there is no {what}")),
-            other => broken(&other),
-        }
-    }
-}
-
-pub(super) fn broken(error: &dyn std::fmt::Display) -> No {
-    tracing::error!("{error}");
-    No(StatusCode::INTERNAL_SERVER_ERROR, format!("the controller cannot do it now: {error}"))
-}
-
-pub(super) fn none(what: &str, name: &str) -> No {
-    No(StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"))
-}
-
-pub(super) type Answer<T> = Result<Json<T>, No>;
-pub(super) type Who = (ConnectInfo<Peer>, HeaderMap);
-
-/// Does something that may wait for the disk.
-pub(super) async fn blocking<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    act: impl FnOnce(&Arc<Shared>) -> Result<T, No> + Send + 'static,
-) -> Result<T, No> {
-    let shared = Arc::clone(shared);
-    tokio::task::spawn_blocking(move || act(&shared)).await.map_err(|error| broken(&error))?
-}
-
-/// The worker that asks.
-pub(super) fn worker(shared: &Shared, peer: &Peer) -> Result<(String, VerifiedPeer), No> {
-    if peer.chain.is_empty() {
-        return Err(No(StatusCode::UNAUTHORIZED, "a worker shows its certificate: join first".into()));
-    }
-    let verified = shared.authority.verify(&peer.chain, Timestamp::now())?;
-    match verified.identity.worker() {
-        Some(name) => Ok((name.to_string(), verified)),
-        None => Err(No(StatusCode::FORBIDDEN, "only workers may do this".into())),
-    }
-}
-
-/// The access token that a request shows.
-fn token(headers: &HeaderMap) -> &str {
-    let shown = headers.get("authorization").and_then(|value| value.to_str().ok());
-    shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
-}
-
 impl serving::Doorkeeper for Shared {
     fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known {
         if !peer.chain.is_empty() {
@@ -246,18 +164,6 @@ impl serving::Doorkeeper for Shared {
             Err(_) => Known::Nobody,
         }
     }
-}
-
-/// The person that asks, who may do it.
-pub(super) fn known_person(shared: &Shared, headers: &HeaderMap, action: Action) -> Result<Person, No> {
-    let person = shared.authority.authenticate(token(headers), Timestamp::now())?;
-    person.require(action)?;
-    Ok(person)
-}
-
-/// Their name.
-pub(super) fn person(shared: &Shared, headers: &HeaderMap, action: Action) -> Result<String, No> {
-    Ok(known_person(shared, headers, action)?.name)
 }
 
 async fn join(
@@ -298,20 +204,6 @@ async fn heartbeat(
         let duties = shared.heard(&verified, &name, heartbeat, peer.address.ip().to_string());
         let is_revoked = || No(revoked(), "the certificate of this worker was revoked".into());
         duties.map(Json).ok_or_else(is_revoked)
-    })
-    .await
-}
-
-/// Asks `act` where the person may do it.
-pub(super) async fn asked<T: Send + 'static>(
-    shared: Arc<Shared>,
-    (_, headers): Who,
-    action: Action,
-    act: impl FnOnce(&Arc<Shared>, &str) -> Result<T, No> + Send + 'static,
-) -> Answer<T> {
-    blocking(&shared, move |shared| {
-        let name = person(shared, &headers, action)?;
-        act(shared, &name).map(Json)
     })
     .await
 }
@@ -366,6 +258,16 @@ async fn cancel(
         shared.cancel(&name, by).map_err(|error| broken(&error))?.ok_or_else(|| none("run", &name))
     })
     .await
+}
+
+async fn remove_run(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    who: ConnectInfo<Peer>,
+    headers: HeaderMap,
+) -> Answer<crate::api::RemovedView> {
+    asked(shared, (who, headers), Action::Cancel, move |shared, by| Ok(shared.remove_run(&name, by, "")?))
+        .await
 }
 
 #[derive(Deserialize)]

@@ -1,9 +1,10 @@
 //! Whom a worker has a file from: the controller gives a file to a few, and they give it to the others, so that a roll-out to many
 //! does not send as many copies over the controller's uplink.
-use super::server::{Answer, No, blocking, worker};
+use super::answering::{Answer, No, blocking, worker};
 use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::{OBJECT_STORE, Source, SourceRequest};
+use crate::clock::instant;
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,11 +96,6 @@ impl Takers {
         let takers = self.0.get_mut(digest).into_iter().flatten();
         takers.filter(|one| one.worker == worker).for_each(|one| one.heard = now);
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Shared {

@@ -4,16 +4,11 @@ use crate::api::{CutStage, CutView, RunState};
 use crate::facts::{Document, Role, RunFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A worker of a run that is silent for so many times the stated time of detection, whose work nobody is to wait for and nobody else can
 /// have, is given up.
 const GIVEN_UP: u32 = 2;
-
-#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
-pub(crate) fn instant() -> Instant {
-    Instant::now()
-}
 
 /// Workers that were heard in time, each with its backends where it says which it has.
 pub(crate) type Alive = BTreeMap<String, Option<Arc<[String]>>>;

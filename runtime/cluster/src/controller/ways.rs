@@ -9,6 +9,7 @@
 //! probe is sent but for the delay, for at most [`CONFIRMED`]. Where they send more than the known rate, that is the rate.
 use super::{Shared, locked};
 use crate::api::{RateSource, WayFigure, WayView};
+use crate::clock::instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,11 +164,6 @@ impl Ways {
     pub(crate) fn is_shown(&self, to: &str) -> bool {
         self.0.get(to).is_some_and(|way| way.is_shown(instant()))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "ages of figures are real time")]
-pub(crate) fn instant() -> Instant {
-    Instant::now()
 }
 
 impl Shared {

@@ -2,10 +2,11 @@
 use super::detection::Rhythm;
 use super::planning::part_of_quota;
 use super::runs::{Job, LiveRun};
-use super::ways::{Ways, instant};
+use super::ways::Ways;
 use super::{Shared, locked, placing};
 use crate::agent::health::civil_milliseconds;
 use crate::api::{Assignment, Duties, Heartbeat, HostStatus, Quota, WayTarget, WorkerHealth, WorkerView};
+use crate::clock::instant;
 use crate::facts::{Document, Role, RunFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,7 +1,8 @@
 //! People who come in.
 use super::Authority;
 use crate::error::{IdentityError, StoreError};
-use crate::people::{Person, Role};
+use crate::people::Role;
+use crate::person::Person;
 use crate::refusal::Refusal;
 use crate::register::{AccessTokenRecord, Register, Revocation};
 use crate::timestamp::Timestamp;

@@ -1,4 +1,5 @@
 //! What a run loses when its plan changes, measured from outside: over two runs of the engine, by the clock of the controller.
+use crate::clock::instant;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidemill_engine::Timing;
@@ -8,14 +9,6 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A sink that gets nothing for so long after another one has got something is not waited for any more: its pause is at least as long as
 /// it is then.
 const PATIENCE: Duration = Duration::from_secs(4);
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the pause is measured in real time, over two runs of the engine"
-)]
-pub(super) fn instant() -> Instant {
-    Instant::now()
-}
 
 /// The plan before has been ended, with its last checkpoint.
 pub(in crate::controller) struct Suspended {

@@ -1,7 +1,7 @@
 //! Runs that wait for workers: parked, and woken by a worker that joins.
 use super::{End, is_cancelled};
 use crate::api::RunState;
-use crate::controller::ways::instant;
+use crate::clock::instant;
 use crate::controller::{Shared, launcher, locked, placing};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The plan of a run: looked at and changed.
-use super::{Answer, No, asked, broken, none};
 use crate::api::{ChangeRequest, PlanView};
 use crate::controller::Shared;
+use crate::controller::answering::{Answer, No, asked, broken, none};
 use crate::controller::changing::ChangeError;
 use crate::controller::tls::Peer;
 use axum::Json;

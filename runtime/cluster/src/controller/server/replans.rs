@@ -1,7 +1,7 @@
 //! Routes of plans and of what they are made for.
-use super::{Answer, No, asked, none};
 use crate::api::{InfrastructureView, ReplanRequest, ReplanView, WayView};
 use crate::controller::Shared;
+use crate::controller::answering::{Answer, No, asked, none};
 use crate::controller::replanning::WishError;
 use crate::controller::tls::Peer;
 use axum::Json;

@@ -1,6 +1,6 @@
 //! Files of workflows: the folder of a controller is a cache of them.
-use super::super::ways::instant;
 use crate::blobs::Beyond;
+use crate::clock::instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
