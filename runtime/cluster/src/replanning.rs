@@ -1,15 +1,15 @@
-//! Whether a run should have another plan, by the figures of now: without clocks, threads, files or a network, so that a simulation asks
-//! what a controller asks.
+//! Decides whether a run should get another plan. Uses no clocks, threads, files or network, so that a simulation runs the controller's own
+//! code.
 //!
 //! | question | module |
 //! |---|---|
-//! | what do plans come to by the figures of now? | [`assessment`] |
-//! | for which load is it planned? | [`load`] |
-//! | how accurate are the models, as answers with truth say? | [`scores`] |
-//! | is another one worth a change? | [`decision`] |
-//! | what gives way where no plan keeps all levels? | [`degradation`] |
-//! | where does a worker of a plan go when its own is lost? | [`placement`] |
-//! | who looks, and when? | [`replanner`] |
+//! | what do plans cost and miss by current figures? | [`assessment`] |
+//! | which load is planned for? | [`load`] |
+//! | how accurate are the models by judged answers? | [`scores`] |
+//! | is another plan worth a change? | [`decision`] |
+//! | which levels are relaxed if no plan keeps all? | [`degradation`] |
+//! | where does a plan's worker move when its machine is lost? | [`placement`] |
+//! | when is a run checked? | [`replanner`] |
 pub mod assessment;
 pub mod decision;
 pub mod degradation;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use tidemill_app::measured::{Measured, MeasuredLevel};
 use tidemill_app::run_figures::Computed;
 
-/// What a plan takes of a worker.
+/// Share of a worker that a plan uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// Part of its time.
@@ -32,13 +32,13 @@ pub struct Use {
     pub memory_bytes: u64,
 }
 
-/// What is known of a run of late.
+/// Recent measurements of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Late {
-    /// What came and how late.
+    /// Rates, latencies and scores.
     pub measured: Measured,
     /// By stage that computed something.
     pub stages: BTreeMap<String, Computed>,
-    /// Its service levels beside that.
+    /// Its service levels as measured.
     pub levels: Vec<MeasuredLevel>,
 }

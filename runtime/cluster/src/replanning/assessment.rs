@@ -1,5 +1,4 @@
-//! What plans come to by the figures of now: the profile's times as they are measured, the links as they are measured, the workers
-//! as they are there.
+//! Assesses plans by current figures: measured service times, measured links, and the workers that are present.
 use super::Late;
 use super::decision::{Assessment, Miss};
 use crate::blobs;
@@ -18,28 +17,28 @@ use tidemill_spec::plan::{LatencyBasis, Plan, PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{HourlyPrice, TimeSpan};
 
-/// Fewer batches say nothing of how long they take.
+/// With fewer batches their mean time is not used.
 const LEAST_BATCHES: f64 = 20.0;
-/// Times that differ by less than this part are as the profile says.
+/// Relative difference below which a time counts as the profile's.
 const LIKE_THE_PROFILE: f64 = 0.15;
-/// A time that differs by more than this factor is a fault of measuring, or of the profile, and counts as this.
+/// Largest factor by which a time may differ; more is a measuring fault or a faulty profile, and is clamped.
 const MOST: f64 = 20.0;
 
-/// Seconds after which times that nobody measures any more are those of the profile again.
+/// Seconds after which times without a new measurement revert to the profile's.
 const FORGOTTEN: f64 = 1800.0;
-/// Times that differ by more than this factor from those of an earlier look are others.
+/// Factor by which times have to differ from an earlier look to count as changed.
 const CHANGED: f64 = 1.25;
-/// Rates and delays of links that differ by less than this factor are alike, and delays by less than these seconds.
+/// Rates and delays of links count as equal within this factor, delays also within the seconds below.
 const LIKE: f64 = 2.0;
 const LEAST_DELAY: f64 = 0.005;
-/// Percent of a machine's time that are told apart.
+/// Step in percent in which a machine's load is compared.
 const ROUGHLY: f64 = 10.0;
 
-/// How many times as long as the profile says calls take, by operator, model and type of worker.
+/// Measured call time divided by the profile's, by operator, model and worker type.
 pub type Drift = BTreeMap<(String, Option<String>, String), f64>;
 
-/// What was measured of the stages of a plan beside what its profile says, also where that is as it says. Several stages of an operator on
-/// workers of a type count together. `busy` is what others take of a worker.
+/// Measured stage times relative to the profile, including those that agree with it. Stages of one operator on one worker type are
+/// averaged. `busy` is the share of each worker's time that others use.
 pub fn times(
     profile: &Profile,
     plan: &Plan,
@@ -57,7 +56,7 @@ pub fn times(
         let known =
             profile.service_times(&stage.operator, variant, backend, &worker.worker_type, stage.max_batch);
         let Some(known) = known else { continue };
-        // What others take makes calls longer, and is counted there.
+        // Calls take longer where others use the worker. That is counted there.
         let left = 1.0 - busy.get(&worker.id).copied().unwrap_or(0.0).min(0.95);
         let expected = known.mean(batch) / left;
         if expected > 0.0 {
@@ -71,19 +70,18 @@ pub fn times(
     factors.map(|(key, factor)| (key, factor.clamp(1.0 / MOST, MOST))).collect()
 }
 
-/// Those that differ from the profile.
+/// Keeps the factors that differ from the profile.
 pub fn drift(times: Drift) -> Drift {
     let differs = |factor: &f64| !(1.0 / (1.0 + LIKE_THE_PROFILE)..=1.0 + LIKE_THE_PROFILE).contains(factor);
     times.into_iter().filter(|(_, factor)| differs(factor)).collect()
 }
 
-/// What was measured under this plan and those before it. A model that was slow is not planned with again as if nobody had seen it;
-/// after [`FORGOTTEN`] seconds it may show that it is not slow any more.
+/// Times measured under this plan and earlier ones. A model that was slow stays slow for [`FORGOTTEN`] seconds, then it may be tried again.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times(BTreeMap<(String, Option<String>, String), (f64, f64)>);
 
 impl Times {
-    /// Takes what was measured at a time in seconds, and tells what differs from the profile.
+    /// Records measurements at a time in seconds. Returns those that differ from the profile.
     pub fn see(&mut self, measured: Drift, now: f64) -> Drift {
         self.0.retain(|_, (_, at)| now - *at < FORGOTTEN);
         self.0.extend(measured.into_iter().map(|(key, factor)| (key, (factor, now))));
@@ -91,7 +89,7 @@ impl Times {
     }
 }
 
-/// The profile with times as they are measured.
+/// Scales the profile's times by the measured factors.
 pub fn drifted(profile: &mut Profile, drift: &Drift) {
     for service in &mut profile.services {
         let key = (service.operator.clone(), service.variant.clone(), service.worker_type.clone());
@@ -104,7 +102,7 @@ pub fn drifted(profile: &mut Profile, drift: &Drift) {
     }
 }
 
-/// Whether service times are others than those of an earlier look, by more than a quarter.
+/// Whether service times differ from those of an earlier look by more than a quarter.
 pub fn has_changed(before: &Drift, now: &Drift) -> bool {
     let of = |drift: &Drift, key: &(String, Option<String>, String)| drift.get(key).copied().unwrap_or(1.0);
     let differs = |key: &(String, Option<String>, String)| {
@@ -114,8 +112,7 @@ pub fn has_changed(before: &Drift, now: &Drift) -> bool {
     before.keys().chain(now.keys()).any(differs)
 }
 
-/// Whether machines, or what is left of them, or links are others than at an earlier look. What is measured differs a little
-/// with every look.
+/// Whether machines, their free capacity or links differ from an earlier look by more than the noise of measuring.
 pub fn is_other(before: &Infrastructure, now: &Infrastructure) -> bool {
     let machines = |of: &Infrastructure| -> BTreeMap<String, (String, String, u64, u64)> {
         let tiers = of.tiers.iter().flat_map(|tier| tier.workers.iter().map(move |worker| (tier, worker)));
@@ -142,7 +139,7 @@ pub fn is_other(before: &Infrastructure, now: &Infrastructure) -> bool {
     machines(before) != machines(now) || links(before, now) || links(now, before)
 }
 
-/// In words: `speech on small takes 2.4 times as long as its profile says`.
+/// Formats it: `speech on small takes 2.4 times as long as its profile says`.
 pub fn drift_text(drift: &Drift) -> String {
     let one = |((operator, variant, worker_type), factor): (&(String, Option<String>, String), &f64)| {
         let variant = variant.as_ref().map_or_else(String::new, |variant| format!("/{variant}"));
@@ -151,7 +148,7 @@ pub fn drift_text(drift: &Drift) -> String {
     drift.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The plan on the workers of the cluster that have its roles, `workers` by role; devices of sources are no workers.
+/// Moves the plan to the cluster's workers that have its roles (`workers` by role). Source devices are no workers.
 pub fn as_placed(plan: &Plan, workers: &BTreeMap<String, String>, infrastructure: &Infrastructure) -> Plan {
     let of = workers;
     let mut placed = plan.clone();
@@ -180,7 +177,7 @@ pub fn as_placed(plan: &Plan, workers: &BTreeMap<String, String>, infrastructure
     placed
 }
 
-/// A machine of an infrastructure as a worker of a plan.
+/// Describes a machine of an infrastructure as a worker of a plan.
 fn machine(infrastructure: &Infrastructure, name: &str) -> Option<PlanWorker> {
     infrastructure.tiers.iter().find_map(|tier| {
         let worker = tier.workers.iter().find(|worker| worker.names.iter().any(|own| own == name))?;
@@ -194,8 +191,7 @@ fn machine(infrastructure: &Infrastructure, name: &str) -> Option<PlanWorker> {
     })
 }
 
-/// Sources of a run that goes on stay where they are, whatever tiers have joined since; what the infrastructure says of one
-/// counts.
+/// Keeps the sources of a running job where they are, whatever tiers have joined since. A source in the infrastructure takes precedence.
 pub fn keep_sources(infrastructure: &mut Infrastructure, plan: &Plan, sources: &[String]) {
     for id in sources {
         if infrastructure.source(id).is_some() {
@@ -215,7 +211,7 @@ pub fn keep_sources(infrastructure: &mut Infrastructure, plan: &Plan, sources: &
     }
 }
 
-/// A machine that is paid for anyway costs nothing more; its price, if it is there.
+/// Sets the price of a machine that is paid for anyway to 0. Returns its former price, or `None` if it is absent.
 pub fn paid(infrastructure: &mut Infrastructure, name: &str) -> Option<f64> {
     for tier in &mut infrastructure.tiers {
         let all = &mut tier.workers.value;
@@ -240,7 +236,7 @@ pub fn paid(infrastructure: &mut Infrastructure, name: &str) -> Option<f64> {
     None
 }
 
-/// Has a plan say what it costs in all: workers that are paid for anyway, by what they cost, were planned with for nothing.
+/// Adds the prices of workers that were planned as free because they are paid for anyway.
 pub fn charge(plan: &mut Plan, prices: &BTreeMap<String, f64>) {
     for worker in &mut plan.workers {
         if let Some(price) = prices.get(&worker.id) {
@@ -254,28 +250,28 @@ pub fn charge(plan: &mut Plan, prices: &BTreeMap<String, f64>) {
     }
 }
 
-/// Part of its time that others take, by machine.
+/// Share of its time that others use, by machine.
 pub fn busy(infrastructure: &Infrastructure) -> BTreeMap<String, f64> {
     let workers = infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter());
     let named = workers.flat_map(|worker| worker.names.iter().map(move |name| (name, worker)));
     named.filter_map(|(name, worker)| Some((name.value.clone(), worker.busy.as_ref()?.0 / 100.0))).collect()
 }
 
-/// What a plan that is there comes to. `simulates`: what a simulation expects counts, too.
+/// Assesses an existing plan. With `simulates`, the simulation's expectation counts too.
 ///
 /// # Errors
-/// It is outside of what can be planned with, in words.
+/// The plan is outside of the planning problem.
 pub fn assessed(case: &Case, plan: &Plan, simulates: bool) -> Result<Assessment, String> {
     read(case, plan).map(|read| read.assessment(case, plan, simulates))
 }
 
-/// A plan that is there, as the planner would have made it.
+/// An existing plan in the planner's form.
 pub(crate) struct ReadPlan {
     pub(crate) assembly: Assembly,
     pub(crate) planned: Planned,
 }
 
-/// Reads a plan that is there.
+/// Converts an existing plan into the planner's form.
 ///
 /// # Errors
 /// As [`assessed`].
@@ -289,7 +285,7 @@ pub(crate) fn read(case: &Case, plan: &Plan) -> Result<ReadPlan, String> {
 }
 
 impl ReadPlan {
-    /// What it comes to; `plan` as it was read.
+    /// Assesses it; `plan` is the one that was read.
     pub(crate) fn assessment(&self, case: &Case, plan: &Plan, simulates: bool) -> Assessment {
         let Self { assembly, planned } = self;
         let mut found = violations(&assembly.problem, planned);
@@ -307,7 +303,7 @@ impl ReadPlan {
     }
 }
 
-/// What a simulation denies of a plan.
+/// Limits that a simulation contradicts.
 pub fn denied(expectation: &Expectation) -> Vec<Miss> {
     use tidemill_app::expectation::Contradiction;
     let all = expectation.contradictions().iter().map(|one| {
@@ -325,7 +321,7 @@ pub fn denied(expectation: &Expectation) -> Vec<Miss> {
     all.collect()
 }
 
-/// A broken limit in words, and by which part.
+/// Describes a broken limit and by which part it is broken.
 fn miss(violation: &Violation, planned: &Planned) -> Miss {
     let name = |worker: &usize| planned.workers.get(*worker).cloned().unwrap_or_default();
     let (text, by) = match violation {
@@ -366,14 +362,14 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
     Miss { found, ..Miss::other(text, by.max(0.001)) }
 }
 
-/// Levels that are missed as measured. An accuracy counts where so many answers say it, and not a few.
+/// Levels that are missed by measurement. Accuracy counts only once its confidence interval excludes the level.
 pub fn measured(late: &Late) -> Vec<Miss> {
     let missed = late.levels.iter().filter_map(|level| {
         let by = level.missed_by.filter(|by| *by > 0.0)?;
         let interval = late.measured.scored.and_then(|scored| scored.interval_percent());
         let best = interval.map_or(100.0, |(_, high)| high);
         let is_said = level.level != "accuracy" || best < level.wanted_value;
-        // What the plan expects is judged with the plan.
+        // The plan's assessment covers levels that it expects to miss.
         (is_said && level.planned.is_none()).then_some((level, by))
     });
     let all = missed.map(|(level, by)| {
@@ -394,12 +390,12 @@ pub fn measured(late: &Late) -> Vec<Miss> {
     all.collect()
 }
 
-/// What distinguishes a plan from others for the same workflow: which stage runs where, with which model and which share.
+/// Identifies a plan among others for the same workflow: the worker, model and share of each stage.
 pub fn mark_of(plan: &Plan) -> String {
     let mut stages: Vec<(&str, &str, &str, Option<&str>, String)> = plan
         .stages
         .iter()
-        // Those follow from the others.
+        // Stand-ins follow from the other stages.
         .filter(|stage| stage.stands_in_for.is_none())
         .map(|stage| {
             let variant = stage.variant.as_deref();
@@ -411,7 +407,7 @@ pub fn mark_of(plan: &Plan) -> String {
     blobs::digest(format!("{stages:?}").as_bytes())
 }
 
-/// Stages of another plan that are elsewhere, have another model, or were not there.
+/// Number of stages in `to` that are new, moved or have another model.
 pub fn moved(from: &Plan, to: &Plan) -> usize {
     let facts = |plan: &Plan| -> BTreeSet<(String, String, Option<String>)> {
         let stages = plan.stages.iter().filter(|stage| stage.stands_in_for.is_none());
@@ -468,7 +464,7 @@ mod tests {
         assert_eq!(drift_text(&found), "see/tiny on small takes 3.00 times as long as its profile says");
         drifted(&mut profile, &found);
         assert_eq!(profile.services[0].batches[0].mean, Some(TimeSpan(30_000_000)));
-        // Half of the worker is another run's: then twice as long is what is expected.
+        // Half of the worker belongs to another run: twice the time is expected.
         let profile = Profile::parse(PROFILE, "profile.yaml").unwrap();
         let busy = BTreeMap::from([("a".to_owned(), 0.5)]);
         assert!(drift(&profile, &figures(0.02), &busy).is_empty());

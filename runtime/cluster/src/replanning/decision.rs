@@ -1,20 +1,20 @@
-//! Whether a run keeps its plan: a function of what is known, without clock, files or threads.
+//! Decides whether a run keeps its plan: a pure function without clock, files or threads.
 //!
-//! A plan is judged by the levels that it misses first, and by its cost after that. Another plan is taken
+//! Missed levels count first, cost second. A run changes to another plan
 //!
-//! - when the present one has missed a level for [`PATIENCE`], and the other misses by less than [`BETTER`] of that; what the user lets
-//!   give way counts only where both miss as much of all else;
-//! - when it misses no more, and costs less by at least [`LEAST_SAVING`] for [`LONGER`] on end, so that what is saved in
-//!   [`HORIZON`] is more than twice the cost of switching:
+//! - when the present one has missed a level for [`PATIENCE`] and the other misses less than [`BETTER`] times that; conceded levels count
+//!   only on a tie;
+//! - when it misses no more and has cost less by at least [`LEAST_SAVING`] for [`LONGER`] without a break, and the saving within
+//!   [`HORIZON`] exceeds twice the cost of switching:
 //!
 //!   `(cost now - cost then) * HORIZON > 2 * (OVERLAP + moved * PAUSE) * (cost now + cost then)`
 //!
-//!   While a run changes both plans are paid for ([`OVERLAP`]: processes of the new one start and load models beside those of
-//!   the old one), and each stage that moves stands still for [`PAUSE`].
+//!   During a change both plans are paid for ([`OVERLAP`]: new processes start and load models beside the old ones), and each stage that
+//!   moves pauses for [`PAUSE`].
 //!
-//! After a change nothing is changed for [`SETTLE`], and nothing for its cost for [`DWELL`]. What is decided is no change yet: whoever
-//! decides may say no, or the new plan may not come to stand ready. Until [`History::has_changed`] is told the plan is the one that it was, and
-//! a change is decided again after [`SETTLE`] (for its cost after [`DWELL`]), twice as long for each of the last changes that failed.
+//! After a change no other follows for [`SETTLE`], and none for cost for [`DWELL`]. A decision is not a change yet: it may be declined, or
+//! the new plan may fail to start. Until [`History::has_changed`] is called, the decision is repeated after [`SETTLE`] (for cost:
+//! [`DWELL`]), doubled for each recent change that failed.
 use super::Use;
 use std::collections::BTreeMap;
 use tidemill_app::figures::dollars;
@@ -23,51 +23,51 @@ use tidemill_spec::plan::Plan;
 
 /// Seconds for which a level has to be missed.
 pub const PATIENCE: f64 = 10.0;
-/// Part of what is missed now that another plan may miss.
+/// Fraction of the present misses below which another plan is better.
 pub const BETTER: f64 = 0.8;
 /// Seconds for which another plan has to be cheaper.
 pub const LONGER: f64 = 60.0;
-/// Part of the present cost that has to be saved.
+/// Fraction of the present cost that has to be saved.
 pub const LEAST_SAVING: f64 = 0.05;
-/// Seconds in which a change for its cost has to pay.
+/// Seconds in which a change for cost has to pay off.
 pub const HORIZON: f64 = 3600.0;
 /// Seconds in which both plans are paid for.
 pub const OVERLAP: f64 = 30.0;
-/// Seconds that a stage stands still when it moves.
+/// Seconds that a moving stage pauses.
 pub const PAUSE: f64 = 0.5;
-/// Seconds after a change in which nothing is changed.
+/// Seconds after a change without another one.
 pub const SETTLE: f64 = 30.0;
-/// Seconds after a change in which nothing is changed for its cost.
+/// Seconds after a change without another one for cost.
 pub const DWELL: f64 = 300.0;
-/// Failed changes that make the pause before the next one longer.
+/// Largest number of failed changes that lengthen the pause.
 const MOST_FAILED: u32 = 4;
 
-/// A level, or another limit, that a plan misses.
+/// A service level or other limit that a plan misses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Miss {
-    /// In words, with numbers.
+    /// Description with numbers.
     pub text: String,
-    /// Part of the limit by which it is missed.
+    /// Fraction of the limit by which it is missed.
     pub by: f64,
-    /// The service level, and what of it is found: records per second, percent or seconds; none: another limit.
+    /// The service level and its value (records per second, percent or seconds); `None` for another limit.
     pub found: Option<(Level, f64)>,
-    /// The user lets it give way so far.
+    /// Whether the user concedes this much.
     pub gives_way: bool,
 }
 
 impl Miss {
-    /// Of a limit that is no service level.
+    /// Creates a miss of a limit that is no service level.
     pub fn other(text: String, by: f64) -> Self {
         Self { text, by, found: None, gives_way: false }
     }
 }
 
-/// A plan by the figures of now.
+/// Cost and misses of a plan by current figures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Assessment {
     /// $/h.
     pub cost: f64,
-    /// What it does not keep.
+    /// Limits that it misses.
     pub misses: Vec<Miss>,
 }
 
@@ -77,7 +77,7 @@ impl Assessment {
         all.map(|miss| miss.by.max(0.0)).sum()
     }
 
-    /// Whether it misses less than another one, by enough. What the user lets give way counts where nothing else is missed.
+    /// Whether it misses clearly less than another one. Conceded levels decide a tie.
     fn is_better_than(&self, other: &Self) -> bool {
         let [own, its] = [self.sum(false), other.sum(false)];
         own < BETTER * its || (own <= its && self.sum(true) < BETTER * other.sum(true))
@@ -91,7 +91,7 @@ impl Assessment {
         self.misses.is_empty()
     }
 
-    /// In words: `0.0060 $/h, all levels kept`.
+    /// Formats it: `0.0060 $/h, all levels kept`.
     pub fn text(&self) -> String {
         let misses: Vec<&str> = self.misses.iter().map(|miss| miss.text.as_str()).collect();
         match misses.is_empty() {
@@ -106,32 +106,31 @@ impl Assessment {
 pub struct Candidate {
     /// The plan.
     pub plan: Plan,
-    /// What distinguishes it from others.
+    /// Mark that identifies it among others.
     pub mark: String,
-    /// What it comes to.
+    /// Its cost and misses.
     pub assessment: Assessment,
-    /// Stages that are elsewhere, or with another model.
+    /// Number of stages that move or change their model.
     pub moved: usize,
-    /// What it takes of its workers.
+    /// Share of each worker that it uses.
     pub uses: BTreeMap<String, Use>,
 }
 
-/// What is known at one time.
+/// Findings of one look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// The present plan.
     pub current: Assessment,
-    /// The best other plan; none: none was looked for, or the present one is the best.
+    /// The best other plan; `None` if there was no search or the present one is the best.
     pub candidate: Option<Candidate>,
-    /// Why no plan keeps the levels, where none does.
+    /// Reason why no plan keeps the levels.
     pub none: Option<String>,
-    /// Whether another plan was looked for.
+    /// Whether a search took place.
     pub is_searched: bool,
 }
 
 impl Seen {
-    /// Nothing that was found is a reason to change: no other plan keeps more of the levels, or costs less by enough. Whether it has
-    /// been so for long does not count.
+    /// Whether nothing found is a reason to change: no other plan keeps more levels or is cheaper by enough. Ignores for how long.
     pub fn has_no_reason(&self) -> bool {
         let Some(candidate) = &self.candidate else { return true };
         let is_better = candidate.assessment.is_better_than(&self.current);
@@ -141,79 +140,79 @@ impl Seen {
     }
 }
 
-/// What was seen before.
+/// State that [`decide`] keeps between looks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// When the plan was changed, or the run began, in seconds.
+    /// Time in seconds of the last change, else of the run's start.
     changed: Option<f64>,
-    /// When a change was decided that has not been made.
+    /// Time of a decided change that has not been made.
     decided: Option<f64>,
-    /// How many of the last changes failed.
+    /// Number of recent changes that failed.
     failed: u32,
     missed_since: Option<f64>,
-    /// Since when this plan is cheaper.
+    /// Time since which this plan is cheaper.
     cheaper_since: Option<(f64, String)>,
-    /// What was told of levels that no plan keeps.
+    /// The last report about levels that no plan keeps.
     told: Option<String>,
 }
 
 impl History {
-    /// Whether another plan is cheaper, and it is to be seen for how long.
+    /// Whether another plan is cheaper and is being watched.
     pub fn is_watching(&self) -> bool {
         self.cheaper_since.is_some()
     }
 
-    /// The plan is another one since now.
+    /// Records that the plan changed now.
     pub fn has_changed(&mut self, now: f64) {
         (self.changed, self.decided) = (Some(now), None);
         self.watch_anew();
     }
 
-    /// So many of the last changes failed.
+    /// Sets how many of the last changes failed.
     pub fn has_failed(&mut self, failed: u32) {
         self.failed = failed.min(MOST_FAILED);
     }
 
-    /// Whether it is long enough since a change was decided that has not been made.
+    /// Whether a change that was decided but not made may be decided again.
     fn may_decide_again(&self, pause: f64, now: f64) -> bool {
         let pause = pause * f64::from(2_u32.pow(self.failed));
         self.decided.is_none_or(|decided| now - decided >= pause)
     }
 
-    /// What was seen for a while counts no more: it has to be seen for as long again.
+    /// Restarts the observation periods.
     pub fn watch_anew(&mut self) {
         (self.missed_since, self.cheaper_since) = (None, None);
     }
 }
 
-/// What to do.
+/// Outcome of a look.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Nothing; why.
+    /// Change nothing; the reason.
     Keep(String),
-    /// Change, or propose to; why, with numbers.
+    /// Change, or propose to; the reason with numbers.
     Change(Box<Candidate>, String),
-    /// No plan is better, and people should know; what.
+    /// Report that no plan is better; the text.
     Tell(String),
 }
 
-/// Seconds times $/h that a change costs.
+/// Cost of a change, in seconds times $/h.
 pub fn switching_cost(now: f64, then: f64, moved: usize) -> f64 {
     (OVERLAP + moved as f64 * PAUSE) * (now + then)
 }
 
-/// Whether another plan saves enough, whenever that is.
+/// Whether another plan saves enough, regardless of when.
 pub fn pays(now: f64, then: f64, moved: usize) -> bool {
     let saved = now - then;
     saved >= LEAST_SAVING * now && saved > 0.0 && saved * HORIZON > 2.0 * switching_cost(now, then, moved)
 }
 
-/// `1 stage moves`.
+/// Formats it: `1 stage moves`.
 pub fn stages_move(count: usize) -> String {
     if count == 1 { "1 stage moves".to_owned() } else { format!("{count} stages move") }
 }
 
-/// Decides at a time, in seconds of any clock that does not go back.
+/// Decides at a time in seconds of a monotonic clock.
 pub fn decide(history: &mut History, seen: Seen, now: f64) -> Decision {
     let Seen { current, candidate, none, is_searched } = seen;
     let begun = *history.changed.get_or_insert(now);
@@ -227,7 +226,7 @@ pub fn decide(history: &mut History, seen: Seen, now: f64) -> Decision {
             history.cheaper_since = None;
         }
         if let Some(none) = none.filter(|_| missed_for >= PATIENCE) {
-            // By which part a level is missed changes all the time; that it is, is said once.
+            // The extent of a miss changes all the time. Report once that a level is missed.
             if history.told.is_none() {
                 history.told = Some(none.clone());
                 return Decision::Tell(format!("the plan has {}; {none}", current.text()));
@@ -328,7 +327,7 @@ mod tests {
         };
         assert!(matches!(missed(&mut history, 20.0), Decision::Keep(_)));
         assert!(matches!(missed(&mut history, 40.0), Decision::Change(..)));
-        // Nobody has said yes, or it failed: it is decided again, and not at every look.
+        // The change was not accepted, or it failed: it is decided again, but not at every look.
         assert!(matches!(missed(&mut history, 50.0), Decision::Keep(_)));
         history.has_failed(1);
         assert!(matches!(missed(&mut history, 70.0), Decision::Keep(_)), "twice as long after a failure");
@@ -336,7 +335,7 @@ mod tests {
         history.has_failed(99);
         assert!(matches!(missed(&mut history, 579.0), Decision::Keep(_)));
         assert!(matches!(missed(&mut history, 580.0), Decision::Change(..)), "there is a longest pause");
-        // A proposal to save does not keep a level from being kept.
+        // A proposal to save does not delay one that keeps a level.
         let mut history = begun();
         let cheaper = |history: &mut History, now| {
             decide(history, seen(assessed(1.0, 0.0), Some(other("c", 0.5, 0.0))), now)
@@ -396,12 +395,12 @@ mod tests {
         assert!(matches!(at(&mut history, 400.0, 0.5), Decision::Keep(_)), "seen for the first time");
         assert!(matches!(at(&mut history, 430.0, 0.97), Decision::Keep(_)), "saves too little");
         assert!(matches!(at(&mut history, 440.0, 0.5), Decision::Keep(_)), "begins anew");
-        // A look without a search says nothing of other plans.
+        // A look without a search says nothing about other plans.
         let unsearched = Seen { is_searched: false, ..seen(assessed(1.0, 0.0), None) };
         assert!(matches!(decide(&mut history, unsearched, 470.0), Decision::Keep(_)));
         assert!(history.is_watching());
         assert!(matches!(at(&mut history, 501.0, 0.5), Decision::Change(..)));
-        // With very many stages switching costs more than is saved.
+        // With very many stages switching costs more than it saves.
         assert!(pays(1.0, 0.9, 2) && !pays(1.0, 0.9, 200));
         assert!(!pays(0.0, 0.0, 0));
     }
@@ -439,7 +438,7 @@ mod tests {
         assert!(matches!(at(&mut history, 151.0, 0.2), Decision::Tell(_)));
     }
 
-    /// One moment of a trace: what two plans cost and miss.
+    /// One moment of a trace: cost and miss of two plans.
     fn moments() -> impl Strategy<Value = Vec<[(f64, f64); 2]>> {
         let one = || (0.5..2.0f64, prop_oneof![3 => Just(0.0), 1 => 0.01..1.0f64]);
         prop::collection::vec((one(), one()).prop_map(|(a, b)| [a, b]), 1..400)
@@ -448,7 +447,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Whatever costs and levels do, plans are not changed more often than the rules say, and never to a worse one.
+        /// Checks that plans change no more often than the rules allow, and never to a worse one.
         #[test]
         fn plans_do_not_flap(trace in moments(), step in 1.0..40.0f64) {
             let (mut history, mut running, mut changes) = (begun(), 0usize, Vec::new());
@@ -480,7 +479,7 @@ mod tests {
             }
         }
 
-        /// Noise of a few percent around two plans that are alike changes nothing.
+        /// Noise of a few percent around two similar plans changes nothing.
         #[test]
         fn noise_changes_nothing(noise in prop::collection::vec((-0.02..0.02f64, -0.02..0.02f64), 1..400)) {
             let mut history = begun();

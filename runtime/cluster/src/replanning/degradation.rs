@@ -1,8 +1,8 @@
-//! Which levels give way, and in which order, where no plan keeps all of them: as the user says (`--degrade`).
+//! Relaxes service levels in the user's order (`--degrade`) when no plan keeps all of them.
 //!
-//! Cheaper models, as long as the level on accuracy is kept, are no degradation: every plan is made that way. Beyond that a level gives
-//! way when all before it have given what they may, and each as little as it has to. What gives way is a miss of the plan, told with
-//! numbers; what the user does not name never gives way.
+//! Cheaper models are no degradation while the accuracy level is kept. A level is relaxed only after all before it have reached their
+//! limits, and as little as possible. Each concession is reported as a miss with numbers. Levels that the user does not name are never
+//! relaxed.
 use super::decision::Miss;
 use super::replanner::{Best, Search};
 use tidemill_app::figures::milliseconds;
@@ -12,10 +12,10 @@ use tidemill_optimizer::assemble::Level;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
 use tidemill_spec::workflow::LatencySlo;
 
-/// Halvings of the way from a level to what it may give way to.
+/// Bisection steps between a level and its limit.
 const HALVINGS: usize = 3;
 
-/// What is asked for.
+/// Requested levels.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
     accuracy: Option<f64>,
@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// The level that a setting is about.
+/// The level that a setting concerns.
 pub fn level_of(setting: &LevelSetting) -> Level {
     match setting {
         LevelSetting::Rate(_) => Level::Rate,
@@ -44,10 +44,10 @@ pub fn level_of(setting: &LevelSetting) -> Level {
     }
 }
 
-/// What is wrong with an order, in words.
+/// Checks an order.
 ///
 /// # Errors
-/// A level that stands twice, is not asked for at all, or would not give way.
+/// A level is listed twice, is not requested, or is not relaxed by its limit.
 pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
     let Some(wanted) = Wanted::of(case) else { return Ok(()) }; // what is wrong is told when it is planned
     for (at, step) in order.iter().enumerate() {
@@ -84,7 +84,7 @@ pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
     Ok(())
 }
 
-/// A setting that is a part of the way from a level to what it may give way to; none: there is nothing between.
+/// A setting part of the distance from a level to its limit; `None` if there is nothing between.
 fn between(step: &LevelSetting, wanted: &Wanted, part: f64) -> Option<LevelSetting> {
     match step {
         LevelSetting::Accuracy(Some(to)) => {
@@ -101,13 +101,13 @@ fn between(step: &LevelSetting, wanted: &Wanted, part: f64) -> Option<LevelSetti
                 below: below.into(),
             })))
         }
-        // One plan for what is let through, not another one for each load.
+        // There is one plan for the admitted rate, not one for each load.
         LevelSetting::Rate(_) | LevelSetting::Accuracy(None) | LevelSetting::Latency(None) => None,
     }
 }
 
-/// The best plan that lets levels give way in this order, each as little as possible, with what is missed then. None: even so there is
-/// none. The options of the case are what they were before.
+/// The best plan with levels relaxed in this order, each as little as possible, and its misses. `None` if there is no such plan. The
+/// options of the case are restored.
 pub fn planned_with_less(
     case: &mut Case,
     order: &[LevelSetting],
@@ -142,7 +142,7 @@ pub fn planned_with_less(
     found
 }
 
-/// What a plan misses of a level that gives way.
+/// The plan's miss of a relaxed level.
 fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> {
     let miss = |level: Level, found: f64, text: String, by: f64| Miss {
         text,
@@ -172,7 +172,7 @@ fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> 
     }
 }
 
-/// Less is let through than comes.
+/// The miss of a source rate that is reduced.
 pub fn yielded_rate(from: f64, to: f64) -> Miss {
     let rounded = |rate: f64| Rate((rate * 100.0).round() / 100.0);
     Miss {
@@ -187,7 +187,7 @@ pub fn yielded_rate(from: f64, to: f64) -> Miss {
     }
 }
 
-/// Marks what a plan misses within what the user lets give way.
+/// Marks misses within the user's limits.
 pub fn mark(misses: &mut [Miss], order: &[LevelSetting]) {
     for miss in misses {
         let Some((level, found)) = miss.found else { continue };

@@ -1,8 +1,8 @@
-//! For which load a run is planned: that of sources which give what comes, with room for more, in steps.
+//! Load that a run is planned for: the measured rate of open sources with headroom, in steps.
 //!
-//! The largest load of the last [`MEMORY`] seconds counts: a plan grows at once and shrinks when a burst is over. It is planned for
-//! [`ROOM`] times as much, rounded up to a power of [`STEP`] times the rates of the workflow, so that a load that moves a little
-//! leads to one plan and not to many. Whether the present plan holds is judged by the load of now, without room.
+//! The largest load of the last [`MEMORY`] seconds counts, so a plan grows at once and shrinks after a burst. It is multiplied by [`ROOM`]
+//! and rounded up to a power of [`STEP`] times the workflow's rates, so that small changes keep the plan. Whether the present plan holds is
+//! judged by the current load without headroom.
 use super::Late;
 use std::collections::{BTreeMap, VecDeque};
 use tidemill_app::planning::Case;
@@ -10,40 +10,39 @@ use tidemill_optimizer::assemble::{Assembly, Level};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::units::Rate;
 
-/// Times the load that a plan is made for.
+/// Headroom factor.
 pub const ROOM: f64 = 1.15;
 /// Factor between the loads that plans are made for.
 pub const STEP: f64 = 1.2;
-/// Seconds of which the largest load counts.
+/// Seconds over which the largest load counts.
 pub const MEMORY: f64 = 60.0;
-/// The least part of the workflow's rates that is planned for, where no level says more.
+/// Smallest fraction of the workflow's rates to plan for, unless a level asks for more.
 pub const LEAST: f64 = 1.0 / 32.0;
 
-/// The loads of the last seconds.
+/// Recent loads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Loads {
     seen: VecDeque<(f64, f64)>,
 }
 
-/// A load, as a rate of the slowest source: records per second.
+/// Load in records per second of the slowest source.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// As it is measured, or what the level on the rate asks for, where that is more.
+    /// Measured rate, or the rate level where that is higher.
     pub now: f64,
-    /// For which a plan is looked for.
+    /// Rate that the search plans for.
     pub planned: f64,
-    /// That of the workflow.
+    /// Rate in the workflow.
     pub nominal: f64,
 }
 
-/// Whether the level on the rate is one that counts: then a plan carries that much, however little comes.
+/// Whether a rate level applies. A plan then carries that rate even if less arrives.
 fn has_level(case: &Case) -> bool {
     let own = case.workflow.slo.rate.is_some() && !case.options.without.contains(&Level::Rate);
     case.options.rate.is_some() || own
 }
 
-/// What comes, as a factor on the rates of an assembly: of the sources that give what comes the one that gives most of it. None: there
-/// is no such source.
+/// Measured rate divided by an assembly's, maximum over the open sources. `None` if there is none.
 fn factor(late: &Late, assembly: &Assembly) -> Option<f64> {
     let sources = &assembly.problem.sources;
     let outputs: BTreeMap<&str, f64> =
@@ -57,7 +56,7 @@ fn factor(late: &Late, assembly: &Assembly) -> Option<f64> {
 }
 
 impl Loads {
-    /// The load by what was measured at a time in seconds; none: the rates of the sources are those of the workflow.
+    /// Records the load at a time in seconds. `None` if the sources run at the workflow's rates.
     pub fn see(&mut self, late: &Late, case: &Case, assembly: &Assembly, now: f64) -> Option<Load> {
         let measured = factor(late, assembly)?;
         self.seen.push_back((now, measured));
@@ -76,7 +75,7 @@ impl Loads {
 }
 
 impl Load {
-    /// In words, beside what a plan says of itself.
+    /// Describes the load, beside the range that a plan predicts.
     pub fn text(&self, plan: &Plan) -> String {
         let rate = |rate: f64| Rate((rate * 100.0).round() / 100.0);
         let range = plan.predicted.as_ref().and_then(|predicted| predicted.rate.as_ref()).map(|range| {

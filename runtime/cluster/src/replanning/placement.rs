@@ -1,21 +1,21 @@
-//! Where a worker of a plan goes when the worker of the cluster that had it is lost.
+//! Chooses a new worker for a role whose worker is lost.
 
-/// A worker of the cluster that could have it.
+/// A candidate worker of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spare {
     /// Its name.
     pub name: String,
-    /// Its tier, if it told one.
+    /// Its tier, if known.
     pub tier: Option<String>,
-    /// Its location, if it told one.
+    /// Its location, if known.
     pub location: Option<String>,
-    /// Its type, if it told one.
+    /// Its type, if known.
     pub worker_type: Option<String>,
-    /// Workers of plans that it has.
+    /// Number of roles that it has.
     pub duties: usize,
 }
 
-/// What a worker of a plan wants.
+/// Preferences of a worker of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Its tier.
@@ -26,8 +26,7 @@ pub struct Wanted {
     pub worker_type: Option<String>,
 }
 
-/// The best worker: one of the same tier and location, among these one of the same type, and among these one that has the least to
-/// do. None: nobody is there.
+/// The best worker, by tier, location, type and then the fewest duties. `None` if there are no candidates.
 pub fn best(spares: &[Spare], wanted: &Wanted) -> Option<String> {
     let least = spares.iter().min_by_key(|spare| {
         let is_elsewhere = (spare.tier != wanted.tier, spare.location != wanted.location);

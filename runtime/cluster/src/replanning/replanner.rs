@@ -1,5 +1,5 @@
-//! Looks at a run from time to time, has other plans looked for where there is a reason, and says what to do. A controller asks it with
-//! what it measures, a simulation with what it simulates.
+//! Checks a run periodically, searches other plans if there is a reason, and returns a verdict. A controller calls it with measurements, a
+//! simulation with simulated figures.
 use super::assessment::{
     Drift, Times, assessed, busy, denied, drift_text, drifted, has_changed, is_other, measured, moved, times,
 };
@@ -18,50 +18,50 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::units::Rate;
 
-/// Seconds between two looks at whether a plan holds.
+/// Seconds between two checks of a plan.
 pub const CHECK: f64 = 10.0;
-/// Seconds between two searches of another plan for a run.
+/// Seconds between two searches for a run.
 pub const SEARCH: f64 = 30.0;
-/// Seconds that figures are of: so long a run has to be whole before they are figures of all of it.
+/// Window of the figures in seconds. A run has to be complete this long before they cover all of it.
 pub const WHOLE: f64 = 10.0;
 
-/// A plan that was found.
+/// Result of a search.
 pub struct Best {
     /// As it would be run.
     pub plan: Plan,
-    /// What tells it from others.
+    /// Mark that identifies it among others.
     pub mark: String,
-    /// As the planner has it.
+    /// In the planner's form.
     pub planned: Planned,
-    /// What it would do.
+    /// Its expected behaviour.
     pub expectation: Expectation,
-    /// What it takes of its workers.
+    /// Share of each worker that it uses.
     pub uses: BTreeMap<String, Use>,
 }
 
-/// Who looks for plans.
+/// A planner.
 pub trait Search {
     /// The best plan of a case.
     ///
     /// # Errors
-    /// There is none; why, in words. With `explains` also what would have to give way, which may take a while.
+    /// There is no such plan; the reason. With `explains` it names the levels to relax, which may take a while.
     fn best(&mut self, case: &Case, explains: bool) -> Result<Best, String>;
 
-    /// What tells a plan that is there from others.
+    /// The mark of an existing plan.
     fn mark(&self, plan: &Plan) -> String;
 }
 
-/// What a run has that it keeps.
+/// Workers that a run cannot leave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bound {
-    /// $/h of workers that have its files, by worker.
+    /// Price in $/h of workers that hold its files, by worker.
     pub prices: BTreeMap<String, f64>,
-    /// Those of them that are not there.
+    /// Misses for such workers that are absent.
     pub gone: Vec<Miss>,
 }
 
 impl Bound {
-    /// $/h of all these workers.
+    /// Sum of their prices, $/h.
     pub fn cost(&self) -> f64 {
         self.prices.values().sum()
     }
@@ -69,32 +69,32 @@ impl Bound {
 
 /// A run at one time.
 pub struct Situation<'a> {
-    /// The planning problem with the workers, links and prices of now.
+    /// The planning problem with current workers, links and prices.
     pub case: &'a mut Case,
     /// Its plan, on the workers that have its roles.
     pub plan: &'a Plan,
-    /// What was measured of it.
+    /// Its recent measurements.
     pub late: &'a Late,
-    /// What it keeps.
+    /// Workers that it cannot leave.
     pub bound: &'a Bound,
-    /// Which levels give way, in which order.
+    /// Levels that may be relaxed, in order.
     pub degrade: &'a [LevelSetting],
 }
 
-/// What a look at a run found.
+/// Findings of a check.
 pub struct Look {
     /// The plan beside others.
     pub seen: Seen,
-    /// The workers and links that were planned with.
+    /// Workers and links that were planned with.
     pub infrastructure: Infrastructure,
-    /// What is measured and differs from the profile.
+    /// Measured times that differ from the profile.
     pub drift: Drift,
-    /// What comes, where that is not what the workflow says.
+    /// Load, where it differs from the workflow's.
     pub load: Option<Load>,
 }
 
 impl Look {
-    /// What of the figures of now differs from those that the plan was made with: ` (…)`, or nothing.
+    /// Figures that differ from those of the plan: ` (…)`, or nothing.
     pub fn because(&self, plan: &Plan) -> String {
         let load = self.load.map(|load| load.text(plan));
         let drift = (!self.drift.is_empty()).then(|| drift_text(&self.drift));
@@ -103,7 +103,7 @@ impl Look {
     }
 }
 
-/// What was measured of a run, also under plans before its own.
+/// Measurements of a run, including those under earlier plans.
 #[derive(Default)]
 struct Memory {
     loads: Loads,
@@ -111,7 +111,7 @@ struct Memory {
     times: Times,
 }
 
-/// What is known of a run when it is looked at.
+/// Facts about a run for one check.
 struct Known<'a> {
     load: Option<Load>,
     scores: &'a Scores,
@@ -130,35 +130,35 @@ impl Memory {
     }
 }
 
-/// What is remembered of a run between two looks.
+/// State of a run between two checks.
 #[derive(Default)]
 pub struct Replanner {
     history: History,
     memory: Memory,
     checked: Option<f64>,
     searched: Option<f64>,
-    /// When the run was not whole last.
+    /// Time at which the run was last incomplete.
     waited: Option<f64>,
-    /// The plan that it was told of last.
+    /// Last version of the plan that was seen.
     version: Option<u64>,
-    /// For which workers a plan was last looked for, with which service times, and for which load.
+    /// Workers, service times and load of the last search.
     looked_for: Option<(Infrastructure, Drift, Option<f64>)>,
 }
 
-/// What is to be done.
+/// Outcome of a check.
 pub struct Verdict {
-    /// Keep the plan, change it, or tell somebody.
+    /// The decision.
     pub decision: Decision,
-    /// Whether another plan was looked for.
+    /// Whether a search took place.
     pub has_searched: bool,
-    /// Another plan was looked for, and nothing that was found is a reason to change.
+    /// Whether a search found no reason to change.
     pub has_no_reason: bool,
-    /// What of the figures of now differs from those that the plan was made with: ` (…)`, or nothing.
+    /// Figures that differ from those of the plan: ` (…)`, or nothing.
     pub because: String,
 }
 
 impl Replanner {
-    /// Whether it is time for a look, in seconds of any clock that does not go back.
+    /// Whether a check is due, in seconds of a monotonic clock.
     pub fn is_due(&self, now: f64) -> bool {
         self.is_time(now) && self.waited.is_none_or(|at| now - at >= WHOLE)
     }
@@ -167,8 +167,8 @@ impl Replanner {
         self.checked.is_none_or(|at| now - at >= CHECK)
     }
 
-    /// The run is not whole: a part of it is silent, cut off, or only begins. There is no look until it has been whole for [`WHOLE`], and
-    /// what was watched before is watched anew then. True: it would have been time for one.
+    /// Postpones checks because part of the run is silent, cut off or starting. They resume once it has been complete for [`WHOLE`], with
+    /// new observation periods. Returns whether a check was due.
     pub fn wait(&mut self, now: f64) -> bool {
         self.waited = Some(now);
         self.history.watch_anew();
@@ -179,7 +179,7 @@ impl Replanner {
         was_due
     }
 
-    /// The run has this version of its plan, and so many of its last changes failed. Patience begins anew with another version.
+    /// Records the plan's version and how many recent changes failed. A new version restarts the observation periods.
     pub fn sees_plan(&mut self, version: u64, failed: u32, now: f64) {
         self.history.has_failed(failed);
         if self.version.replace(version).is_some_and(|before| before != version) {
@@ -187,10 +187,10 @@ impl Replanner {
         }
     }
 
-    /// Looks at a run. `has_proposal`: another plan waits for somebody to decide, so it is looked whether there is still a reason.
+    /// Checks a run. `has_proposal`: another plan waits for a decision, so the reason for it is checked again.
     ///
     /// # Errors
-    /// What cannot be planned with, in words.
+    /// The figures cannot be planned with.
     pub fn look(
         &mut self,
         situation: Situation<'_>,
@@ -225,10 +225,10 @@ impl Replanner {
         Ok(Verdict { decision, has_searched, has_no_reason, because })
     }
 
-    /// Looks at a run for somebody who asks, whatever there is a reason for.
+    /// Checks a run on request, with a search in any case.
     ///
     /// # Errors
-    /// What cannot be planned with, in words.
+    /// The figures cannot be planned with.
     pub fn ask(
         &mut self,
         situation: Situation<'_>,
@@ -240,10 +240,10 @@ impl Replanner {
     }
 }
 
-/// Judges the plan of a run by the figures of now, and looks for another one where `searches` says so.
+/// Assesses the plan of a run by current figures. Searches another one if `searches` says so.
 ///
 /// # Errors
-/// What cannot be planned with, in words.
+/// The figures cannot be planned with.
 fn look_at(
     situation: Situation<'_>,
     known: Known<'_>,
@@ -278,7 +278,7 @@ fn look_at(
         Ok((best, mut misses)) if search.mark(plan) != best.mark => {
             misses.extend(denied(&best.expectation));
             misses.extend(bound.gone.iter().cloned());
-            // At the load of now, as the present one.
+            // At the current load, as the present plan.
             let own = assessed(case, &best.plan, false).map(|of| of.cost);
             let cost = match load {
                 Some(_) => own.unwrap_or_else(|_| best.planned.summary.cost.total()),
@@ -294,7 +294,7 @@ fn look_at(
     Ok(Look { seen, infrastructure, drift, load })
 }
 
-/// The best plan for the load with room, else for that of now, else one that lets levels give way; and what it misses.
+/// The best plan for the load with headroom, else for the current load, else with relaxed levels; and its misses.
 fn other(
     case: &mut Case,
     load: Option<Load>,
@@ -323,18 +323,18 @@ fn other(
     }
 }
 
-/// The plan of now by the figures of now; one that is outside of what can be planned with misses all.
+/// Assesses the present plan. One outside of the planning problem misses everything.
 fn present(case: &Case, plan: &Plan, bound: &Bound, simulates: bool) -> Assessment {
     let found = assessed(case, plan, simulates);
     let found = found.map(|of| Assessment { cost: of.cost + bound.cost(), ..of });
     found.unwrap_or_else(|why| Assessment {
-        // What it says itself has all in it.
+        // Its own prediction includes everything.
         cost: plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0)).unwrap_or(0.0),
         misses: vec![Miss::other(why, 1.0)],
     })
 }
 
-/// A plan that carries what the rate may give way to misses the rate by that much, and nothing else.
+/// Reduces the misses of a plan that carries the conceded rate to a miss of the rate alone.
 fn give_way(case: &mut Case, plan: &Plan, degrade: &[LevelSetting], current: &mut Assessment) {
     let rate = degrade.iter().find_map(|step| match step {
         LevelSetting::Rate(rate) => *rate,

@@ -1,4 +1,4 @@
-//! What answers with truth say of plans: measured accuracy counts for the models that it was measured of.
+//! Applies measured accuracy to the models that it was measured with.
 use super::Late;
 use std::collections::BTreeMap;
 use tidemill_app::measured::Scored;
@@ -9,7 +9,7 @@ use tidemill_spec::units::Percent;
 /// Models by operator.
 type Variants = BTreeMap<String, String>;
 
-/// Answers that were judged, by the models that gave them.
+/// Judged answers, by the models that gave them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scores(BTreeMap<Variants, Scored>);
 
@@ -19,7 +19,7 @@ fn variants(plan: &Plan) -> Variants {
 }
 
 impl Scores {
-    /// Takes what was measured under a plan. Counts are those since the plan began, so the last ones count.
+    /// Records the measurements under a plan. Counts are cumulative, so the last ones replace earlier ones.
     pub fn see(&mut self, plan: &Plan, late: &Late) {
         let variants = variants(plan);
         if let Some(scored) = late.measured.scored.filter(|_| !variants.is_empty()) {
@@ -28,13 +28,12 @@ impl Scores {
     }
 }
 
-/// Has the profile say what was measured, where that is surely less than it says: of so many answers, and not of a few. Other models keep
-/// what the profile says until they have been tried.
+/// Lowers the profile's accuracy where the measured interval lies below it. Other models keep the profile's value until they have run.
 pub fn with_scores(profile: &mut Profile, scores: &Scores) {
     let Some(accuracy) = &mut profile.accuracy else { return };
     for (variants, scored) in &scores.0 {
         let Some((low, high)) = scored.interval_percent() else { continue };
-        // Without a row the profile says it by its operators; one row would stand in place of all these.
+        // Without a row the profile derives accuracy from its operators; a row for one would replace all of these.
         let known = accuracy.end_to_end.iter_mut().find(|row| row.variants == *variants);
         if let Some(row) = known.filter(|row| high < row.accuracy.0) {
             row.accuracy = Percent(scored.percent());
