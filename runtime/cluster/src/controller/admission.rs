@@ -1,10 +1,9 @@
-//! Whose certificate may be shown for which worker of a plan: that of the worker of the cluster which was given its place, and no
-//! other, however good it is.
+//! Checks that the certificate shown for a worker of a plan is that of the worker of the cluster that has its role.
 use super::Shared;
 use tidemill_engine::remote::{Greeting, Purpose};
 use tidemill_identity::PeerIdentity;
 
-/// Whether who shows the certificate of `identity` may be the host that its greeting says it is; an error is the reason why not.
+/// Checks that the owner of the certificate of `identity` may be the host that its greeting names.
 pub(super) fn may_be(shared: &Shared, greeting: &Greeting, identity: Option<&str>) -> Result<(), String> {
     let Purpose::Control { host: role } = &greeting.purpose else {
         return Err("this is a controller, not a worker".to_owned());

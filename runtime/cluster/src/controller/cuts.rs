@@ -1,4 +1,4 @@
-//! Edges of runs that are cut: what is known of them, and the events that tell of them.
+//! Views of cut edges of runs, and the events that report them.
 use super::{Shared, locked};
 use crate::api::{CutStage, CutView, StandInView};
 use std::collections::BTreeMap;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use tidemill_engine::Observer;
 use tidemill_spec::workflow::WhenCut;
 
-/// A silence of a worker that is shorter is none.
+/// Shorter silences of a worker are ignored.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What was told of the edges of a run last, and of its stand-ins by the stage that they stand in for: whether one answers, and what it has
-/// answered.
+/// Last reported state of a run's edges, and of its stand-ins by replaced stage: whether one answers, and its number of answers.
 #[derive(Default)]
 pub(super) struct Told {
     edges: BTreeMap<(String, String), (CutStage, Option<String>)>,
@@ -19,7 +18,7 @@ pub(super) struct Told {
 }
 
 impl Shared {
-    /// Looks at the edges of a run of which the workflow says what happens while they are cut, and tells what is new.
+    /// Reports changes of edges for which the workflow defines a behaviour while cut.
     pub(super) fn look_at_cuts(&self, run: &str, observer: &Observer, told: &mut Told) {
         let program = observer.program();
         if program.when_cut.is_empty() {
@@ -32,7 +31,7 @@ impl Shared {
             let stage = view.stage;
             let before = told.edges.get(&edge).map(|(stage, _)| *stage);
             if before != Some(stage) {
-                // Of a worker that was silent it is known now what it did.
+                // The state of a silent worker is now known.
                 let kind = match (before, stage) {
                     (Some(CutStage::Silent), CutStage::Cut) | (Some(CutStage::Cut), CutStage::Silent) => None,
                     (_, CutStage::Cut | CutStage::Silent) => Some("edge_cut"),
@@ -58,7 +57,7 @@ impl Shared {
         for view in &stand_ins {
             let before = told.stand_ins.insert(view.of.clone(), (view.answers, view.answered_here));
             let (answered, rows) = before.unwrap_or_default();
-            // What it did while nobody heard it is known afterwards.
+            // Its work while it was unreachable becomes known afterwards.
             let kind = match (answered, view.answers) {
                 (false, true) => "degraded",
                 (true, false) => "restored",
@@ -98,7 +97,7 @@ impl Shared {
         stand_ins.collect()
     }
 
-    /// The worker of the cluster that has each worker of a plan.
+    /// The cluster's worker for each worker of a plan.
     fn workers_by_role(&self, run: &str) -> BTreeMap<String, Option<String>> {
         self.facts.look(|document| {
             let roles = document.runs.get(run).map(|run| &run.roles);

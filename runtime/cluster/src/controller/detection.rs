@@ -1,36 +1,35 @@
-//! When a worker that says nothing is lost.
+//! Decides when a silent worker is lost.
 //!
 //! *Fixed*: after a stated time of silence.
 //!
-//! *Phi accrual* (Hayashibara, Défago, Yared, Katayama: The phi accrual failure detector, SRDS 2004): by how unlikely the silence is, as far
-//! as heartbeats came until now. With the mean `m` and the standard deviation `s` of the last times between two heartbeats, taken as
-//! normally distributed, a heartbeat comes later than `t` with the probability `P(t)`, and
+//! *Phi accrual* (Hayashibara, Défago, Yared, Katayama: The phi accrual failure detector, SRDS 2004): by how unlikely the silence is given
+//! earlier heartbeats. With the mean `m` and the standard deviation `s` of recent intervals, taken as normally distributed, a heartbeat
+//! comes later than `t` with the probability `P(t)`, and
 //!
 //! `phi(t) = -log10(P(t))`.
 //!
-//! A worker is lost when phi comes to the threshold: at 8 one heartbeat in 10^8 would have come later. On a link whose delays vary that takes
-//! longer than on one on which heartbeats come like clockwork, so neither a bad link makes its workers come and go, nor has a
-//! good one to wait as long as a bad one.
+//! A worker is lost when phi reaches the threshold: at 8 one heartbeat in 10^8 would be later. This takes longer on a link with varying
+//! delays than on a regular one, so a bad link causes no false losses and a good one no long waits.
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time between two heartbeats that nothing is known of, and the least that is waited for two of them.
+/// Default interval between heartbeats, and the least wait for two of them.
 const HEARTBEAT: Duration = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
-/// Times between heartbeats that are remembered: of the last minute and a half.
+/// Number of intervals kept: about the last minute and a half.
 const MOST_TIMES: usize = 200;
-/// With fewer of them silence is judged by the stated time.
+/// With fewer intervals the fixed time applies.
 const LEAST_TIMES: usize = 10;
-/// The least standard deviation, seconds: a process that is not scheduled for a moment is not lost.
+/// Least standard deviation in seconds: a process that is briefly not scheduled is not lost.
 const LEAST_DEVIATION: f64 = 0.1;
-/// However heartbeats came, after so many times the stated time a worker is lost.
+/// Multiple of the fixed time after which a worker is lost in any case.
 const LONGEST: u32 = 10;
 
-/// Which silence means that a worker is lost.
+/// Rule by which silence means that a worker is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Detection {
-    /// The stated time. By phi: until enough is known of a worker.
+    /// The fixed time. By phi: used until enough intervals are known.
     pub time: Duration,
-    /// Phi at which a worker is lost; none: it is lost after the stated time.
+    /// Phi at which a worker is lost; `None`: it is lost after the fixed time.
     pub phi: Option<f64>,
 }
 
@@ -40,16 +39,15 @@ impl Default for Detection {
     }
 }
 
-/// When the heartbeats of a worker came.
+/// Recent heartbeat intervals of a worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Rhythm {
-    /// Seconds between two of them, the oldest first.
+    /// Intervals in seconds, oldest first.
     times: VecDeque<f64>,
 }
 
 impl Rhythm {
-    /// A heartbeat has come so long after the one before. That of a worker that was lost meanwhile is none of these: it says nothing
-    /// of how heartbeats come from one that is there.
+    /// Records the interval since the previous heartbeat. Not called after a loss: that interval does not describe a live worker.
     pub(crate) fn beats(&mut self, after: Duration) {
         if self.times.len() == MOST_TIMES {
             self.times.pop_front();
@@ -57,7 +55,7 @@ impl Rhythm {
         self.times.push_back(after.as_secs_f64());
     }
 
-    /// Phi of a silence; none: too little is known.
+    /// Phi of a silence; `None` with too few intervals.
     pub(crate) fn phi(&self, silent: Duration) -> Option<f64> {
         if self.times.len() < LEAST_TIMES {
             return None;
@@ -69,7 +67,7 @@ impl Rhythm {
         Some(-later((silent.as_secs_f64() - mean) / deviation).log10())
     }
 
-    /// Whether a worker that is silent for so long is lost.
+    /// Whether a worker is lost after this silence.
     pub(crate) fn is_lost(&self, silent: Duration, detection: &Detection) -> bool {
         match detection.phi.zip(self.phi(silent)) {
             None => silent >= detection.time,
@@ -80,12 +78,12 @@ impl Rhythm {
     }
 }
 
-/// The probability that a value of the standard normal distribution is more than `y`, by the logistic approximation of Bowling, Khasawneh,
-/// Kaewkuekool and Cho (A logistic approximation to the cumulative normal distribution, 2009); at most 0.00014 off. Far out, where it is
-/// compared, it is smaller than the tail: phi comes to a threshold somewhat sooner than by the tail itself.
+/// Probability that a standard normal value exceeds `y`, by the logistic approximation of Bowling, Khasawneh, Kaewkuekool and Cho (A
+/// logistic approximation to the cumulative normal distribution, 2009); error at most 0.00014. In the tail it is too small, so phi reaches
+/// a threshold somewhat early.
 fn later(y: f64) -> f64 {
     let e = (-y * (1.5976 + 0.070566 * y * y)).exp();
-    // The same number, without a difference of numbers that are alike.
+    // Equivalent form that avoids cancellation.
     if e.is_infinite() { 1.0 } else { (e / (1.0 + e)).max(f64::MIN_POSITIVE) }
 }
 
@@ -97,14 +95,14 @@ mod tests {
         Duration::from_millis(time)
     }
 
-    /// Heartbeats after these times, again and again.
+    /// Repeats these intervals.
     fn rhythm(times: &[u64]) -> Rhythm {
         let mut rhythm = Rhythm::default();
         (0..50).for_each(|_| times.iter().for_each(|time| rhythm.beats(milliseconds(*time))));
         rhythm
     }
 
-    /// Milliseconds after which a worker is lost, on a clock that is wound by hand.
+    /// Milliseconds after which a worker is lost, on a manual clock.
     fn lost_after(rhythm: &Rhythm, detection: &Detection) -> u64 {
         (0..100_000).step_by(10).find(|time| rhythm.is_lost(milliseconds(*time), detection)).unwrap()
     }
@@ -128,7 +126,7 @@ mod tests {
         assert!((1_000..1_300).contains(&good), "{good}");
         let bad = lost_after(&rhythm(&[100, 900, 200, 1_800, 50, 1_500, 300]), &phi());
         assert!((3_000..8_000).contains(&bad), "{bad}");
-        // What came later now and then is no reason.
+        // Occasional late heartbeats are no reason.
         assert!(!rhythm(&[100, 900, 200, 1_800, 50, 1_500, 300]).is_lost(milliseconds(2_500), &phi()));
         assert!(rhythm(&[500, 505, 495]).is_lost(milliseconds(2_500), &phi()));
     }

@@ -1,4 +1,4 @@
-//! Which worker of the cluster has which worker of a plan.
+//! Assigns the workers of plans to workers of the cluster.
 use super::{Happened, Shared, backends, changing, locked};
 use crate::api::WorkerView;
 use crate::facts::{Document, Role};
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_spec::plan::PlanWorker;
 
-/// The best worker for a role of a plan of a run that has its backends: the one of that name, else one of the same tier and location, among
-/// these one of the same type, and among these one that has the least to do. None: nobody is there.
+/// The best worker with the backends of a role: the one with its name, else by tier, location, type and fewest duties. `None` if there is
+/// none.
 pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     let views = shared.worker_views();
     shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
 }
 
-/// The same for a role whose process has ended: where nobody else can have it, it stays, although its worker is being drained.
+/// Chooses for a role whose process has ended. It stays on a draining worker if no other can take it.
 pub(crate) fn choose_again(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     choose(shared, run, version, role).or_else(|| {
         let own = shared.facts.look(|document| {
@@ -25,10 +25,10 @@ pub(crate) fn choose_again(shared: &Shared, run: &str, version: u64, role: &str)
     })
 }
 
-/// Who there is to choose from.
+/// Candidates.
 struct Choice<'a> {
     views: BTreeMap<&'a str, &'a WorkerView>,
-    /// Those that take work.
+    /// Workers that accept work.
     spares: Vec<Spare>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Choice<'a> {
         self.views.get(name).is_some_and(|view| view.is_alive && !view.is_drained)
     }
 
-    /// Those that take work and have the backends of a role.
+    /// Workers that accept work and have the backends of a role.
     fn able(&self, role: &Role) -> Vec<Spare> {
         self.spares.iter().filter(|spare| self.has_all(&spare.name, role)).cloned().collect()
     }
@@ -79,7 +79,7 @@ impl<'a> Choice<'a> {
             [next, Some(&run.plan)].into_iter().flatten()
         });
         let planned = plans.flat_map(|plan| &plan.workers).find(|worker| worker.id == role);
-        // A name that the cluster knows means that machine: it is waited for unless it is lost or drained.
+        // A name known to the cluster means that machine: it is waited for unless it is lost or drained.
         let known = self.views.get(role);
         let of_plan = |of: fn(&PlanWorker) -> Option<String>| planned.and_then(of);
         let location = known.and_then(|view| view.location.clone());
@@ -90,7 +90,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// A role of a run that nobody has and nobody can have now; none: it can begin. Where nobody has any, no process of it is anywhere.
+/// A role of a run without a possible worker; `None` if the run can start. If no role has a worker, no process of the run exists.
 pub(crate) fn without_place(shared: &Shared, run: &str, version: u64) -> Option<String> {
     let views = shared.worker_views();
     let (role, is_nowhere) = shared.facts.look(|document| {
@@ -106,8 +106,7 @@ pub(crate) fn without_place(shared: &Shared, run: &str, version: u64) -> Option<
     Some(role)
 }
 
-/// Gives all roles of a run that nobody has yet to workers that can have them, at once: one after the other they would take as many changes of what
-/// is kept.
+/// Assigns all open roles of a run at once, to change the facts only once.
 pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {
     let views = shared.worker_views();
     let chosen: Vec<(String, String)> = shared.facts.look(|document| {
@@ -147,14 +146,13 @@ pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {
     });
 }
 
-/// The worker of each role that is wanted.
+/// The worker of each wanted role.
 fn duties(document: &Document) -> Vec<String> {
     let running = document.runs.values().filter(|run| !run.state.is_over());
     running.flat_map(|run| run.roles.values().filter_map(|role| role.worker.clone())).collect()
 }
 
-/// Takes all that can go on elsewhere from a worker. What may still go on by itself on a worker that is silent stays: after how long a silence
-/// to call this again.
+/// Moves roles away from a worker. Roles that may still run on a silent worker stay; returns the silence after which to call this again.
 pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration> {
     changing::give_up_with(shared, worker, why);
     let there: Vec<(String, u64, String, Role)> = shared.facts.look(|document| {
@@ -212,7 +210,7 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration
     again
 }
 
-/// Has a worker have a role, in a new process.
+/// Assigns a role to a worker, in a new process.
 pub(crate) fn place(shared: &Shared, run: &str, version: u64, role: &str, worker: &str) {
     let kept = shared.facts.change(|document| {
         let roles = document.runs.get_mut(run).and_then(|run| run.roles_of_mut(version));
@@ -262,7 +260,7 @@ mod tests {
             choice.spares.iter_mut().filter(|spare| spare.name == worker).for_each(|spare| spare.duties += 1);
             worker
         };
-        // Its own name first, then whoever has the least to do.
+        // Its own name first, then the worker with the fewest duties.
         assert_eq!(["b", "x", "y", "z"].map(&mut place), ["b", "a", "a", "b"]);
         assert_eq!(Choice::of(&views[2..], &document).choose(&document, "night", 1, "x"), None);
     }
@@ -287,7 +285,7 @@ mod tests {
         assert_eq!(chosen(&views, "x").as_deref(), Some("b"));
         assert_eq!(chosen(&views, "y").as_deref(), Some("a"));
         assert_eq!(chosen(&views[..1], "x"), None);
-        // An older program does not say what it has.
+        // An older program does not report its backends.
         assert_eq!(chosen(&[of("a", None)], "x").as_deref(), Some("a"));
         // Its own name does not help a worker that lacks them.
         let views = [of("x", Some(&["rten"])), of("b", Some(&["ort", "rten"]))];
@@ -312,7 +310,7 @@ mod tests {
         }
     }
 
-    /// The controller that was told is gone before it has ended the run.
+    /// The controller exits after the cancel request and before the run has ended.
     #[test]
     fn the_next_controller_ends_a_run_that_was_cancelled() {
         let folder = tempfile::tempdir().unwrap();
@@ -321,7 +319,7 @@ mod tests {
             RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Starting);
         let insert = |document: &mut Document| document.runs.insert("night".to_owned(), run);
         controller.shared.facts.change(insert).unwrap();
-        // Nobody drives it here.
+        // No driver runs here.
         assert!(controller.shared.cancel("night", "ada").unwrap().is_some());
         controller.end();
         let controller = Controller::start(&options(folder.path())).unwrap();

@@ -1,11 +1,11 @@
-//! Plans workflows for the workers that have joined: with the library calls of `tidemill plan`, and with what other runs leave.
+//! Plans workflows for the joined workers with the library of `tidemill plan`, using the capacity that other runs leave.
 //!
 //! | question | module |
 //! |---|---|
-//! | what are the workers, as an infrastructure? | `machines` |
-//! | what do other runs have of them? | `taken` |
+//! | how do workers become an infrastructure? | `machines` |
+//! | which part do other runs use? | `taken` |
 //! | which plan, and where must its sinks stay? | `plans` |
-//! | why is it so, or why is there none? | `explanation` |
+//! | why this plan, or why none? | `explanation` |
 mod explanation;
 mod machines;
 mod plans;
@@ -22,7 +22,7 @@ use crate::api::{InfrastructureView, WorkerView};
 use std::collections::BTreeMap;
 use tidemill_spec::infrastructure::Infrastructure;
 
-/// Bits per second that are left of a link of which other runs have all.
+/// Rate in bits per second assumed for a link that other runs use fully.
 const LEAST_RATE: f64 = 1000.0;
 
 impl Machine {
@@ -41,13 +41,13 @@ impl Machine {
 }
 
 impl Shared {
-    /// Workers that can be planned with.
+    /// Workers that are alive and accept work.
     pub(crate) fn machines(&self) -> Vec<Machine> {
         let views = self.worker_views();
         views.iter().filter(|view| view.is_alive && !view.is_drained).map(Machine::of).collect()
     }
 
-    /// What runs take of each worker of the cluster, but for one run.
+    /// Usage of each worker by all runs except one.
     pub(crate) fn taken(&self, except: Option<&str>) -> BTreeMap<String, Taken> {
         let processors: BTreeMap<String, f64> =
             self.worker_views().into_iter().map(|view| (view.name, view.capacity.processors)).collect();
@@ -55,7 +55,7 @@ impl Shared {
         self.facts.look(|document| taken(document, &measured, except))
     }
 
-    /// Part of the time of the worker of the cluster that each role of each run has taken so far.
+    /// Measured share of a worker's time, by run and role.
     fn measured_uses(&self, processors: &BTreeMap<String, f64>) -> BTreeMap<(String, String), f64> {
         let observers: Vec<_> = {
             let runs = locked(&self.runs);
@@ -85,7 +85,7 @@ impl Shared {
         measured
     }
 
-    /// What is known of the ways between workers, with what runs leave of them but for one.
+    /// Measured links between workers, less the traffic of all runs except one.
     fn link_facts(&self, except: Option<&str>) -> Vec<LinkFact> {
         let traffic = self.traffic();
         let fresh = self.way_views().into_iter().filter(|link| link.age_seconds < STALE.as_secs_f64());
@@ -102,11 +102,11 @@ impl Shared {
             .collect()
     }
 
-    /// The workers that have joined as an infrastructure, with what runs leave of them but for one; and what is to be said of
-    /// that. `file` gives machines, prices and links instead.
+    /// Describes the joined workers as an infrastructure, less the usage of all runs except one, with notes. `file` gives machines, prices
+    /// and links instead.
     ///
     /// # Errors
-    /// Nothing that can be planned with, in words.
+    /// There is nothing to plan with.
     pub(crate) fn infrastructure(
         &self,
         file: Option<&Infrastructure>,
@@ -119,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// The same as a file.
+    /// Renders the infrastructure as a file.
     ///
     /// # Errors
     /// As [`Shared::infrastructure`].

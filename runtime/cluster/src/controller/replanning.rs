@@ -1,4 +1,4 @@
-//! Watches runs, and finds out whether another plan would be better: by the figures of now, with a planner and a simulation.
+//! Watches runs and checks by current figures, with a planner and a simulation, whether another plan is better.
 //!
 //! | question | module |
 //! |---|---|
@@ -24,18 +24,18 @@ use tidemill_app::planning::Case;
 use tidemill_app::service_level::LevelSetting;
 use tidemill_spec::plan::{Plan, PlanWorker};
 
-/// How often it is looked whether it is time to look at a run.
+/// Interval at which due checks are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Seconds that a search may take.
 const SEARCH_SECONDS: f64 = 10.0;
-/// By which part a plan misses whose files are not there: more than any other.
+/// Miss of a plan whose files are absent: larger than any other.
 const GONE: f64 = 100.0;
-/// Changes that are looked at to see whether they fail.
+/// Number of recent changes examined for failures.
 const LAST_CHANGES: usize = 4;
-/// Plans of a run of which it is kept what they take.
+/// Number of plans of a run whose usage is kept.
 const MOST_USES: usize = 6;
 
-/// What is remembered of runs that are looked at, for the watch and for who asks.
+/// Replanners by run, for the watch and for requests.
 pub(crate) struct Replanners {
     begun: Instant,
     of: BTreeMap<String, Replanner>,
@@ -47,38 +47,38 @@ impl Replanners {
     }
 }
 
-/// What is remembered of a run between two looks.
+/// State of a run between two looks.
 #[derive(Default)]
 struct Watched {
-    /// What was decided last, to be told once.
+    /// The last decision, so that it is reported once.
     told: Option<String>,
-    /// Since when it is told that nothing is decided, because a part of the run is missing.
+    /// Time since which a missing part has been reported as the reason for no decision.
     waits: Option<Instant>,
 }
 
-/// A run as it is now.
+/// Current facts and measurements of a run.
 struct Now {
     facts: RunFacts,
     late: Late,
-    /// Sinks that have files, with the worker of the plan that has these.
+    /// Sinks with files, and the workers of the plan that hold them.
     pins: BTreeMap<String, PlanWorker>,
 }
 
 impl Now {
-    /// By role, the worker of the cluster that has it.
+    /// The cluster's worker by role.
     fn workers(&self) -> BTreeMap<String, String> {
         let roles = self.facts.roles.iter();
         roles.filter_map(|(role, of)| Some((role.clone(), of.worker.clone()?))).collect()
     }
 
-    /// Which levels give way, in which order: what was refused when it was submitted is not there.
+    /// Levels that may be relaxed, in order. Invalid ones were rejected at submission.
     fn degrade(&self) -> Vec<LevelSetting> {
         let planning = self.facts.planned.planning.iter();
         planning.flat_map(|planning| &planning.degrade).filter_map(|text| text.parse().ok()).collect()
     }
 }
 
-/// The planning problem of a run by the figures of now.
+/// The planning problem of a run by current figures.
 struct Problem<'a> {
     shared: &'a Shared,
     wish: Wish<'a>,
@@ -90,7 +90,7 @@ struct Problem<'a> {
     degrade: Vec<LevelSetting>,
 }
 
-/// The planner of the controller: with what other runs leave, within the quota of the run, sinks where their files are.
+/// The controller's planner: uses free capacity within the run's quota and keeps sinks with their files.
 struct Planner<'a> {
     shared: &'a Shared,
     wish: Wish<'a>,
@@ -113,7 +113,7 @@ impl Search for Planner<'_> {
 }
 
 impl Problem<'_> {
-    /// Uses it with a planner.
+    /// Passes it to `ask` together with a planner.
     fn with<T>(&mut self, late: &Late, ask: impl FnOnce(Situation<'_>, &mut Planner<'_>) -> T) -> T {
         let mut planner =
             Planner { shared: self.shared, wish: self.wish, notes: &self.notes, bound: &self.bound };
@@ -146,8 +146,8 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     }
 }
 
-/// Whether a part of the run is missing: then nothing is decided about its plan. It could not be ended before that part is back, and figures
-/// would be those of the other parts.
+/// Whether part of the run is missing. Its plan then stays: it could not be ended before that part returns, and figures would cover only
+/// the other parts.
 fn waits(shared: &Shared, name: &str, watched: &mut Watched) -> bool {
     let missing = shared.missing_of(name);
     if missing.is_none() {
@@ -186,7 +186,7 @@ fn look(shared: &Arc<Shared>, name: &str, watched: &mut Watched) {
         return;
     }
     let Some(run) = shared.run_now(name) else { return };
-    // Of a run that has just begun nothing is known.
+    // There are no figures for a run that has just started.
     let is_looked_at = run.facts.planned.planning.is_some() && run.facts.planned.replan != Replan::Off;
     if !is_looked_at || run.late.measured.sources.is_empty() {
         return;
@@ -209,7 +209,7 @@ fn look(shared: &Arc<Shared>, name: &str, watched: &mut Watched) {
             return tell_once(shared, name, watched, "replan_failed", &text);
         }
     };
-    // It may have taken a while to find a plan.
+    // The search may have taken a while.
     if waits(shared, name, watched) {
         return;
     }
@@ -232,14 +232,14 @@ fn look(shared: &Arc<Shared>, name: &str, watched: &mut Watched) {
             let why = format!("{why}{because}");
             shared.propose(name, *candidate, &why, None);
             if planned.replan == Replan::Auto {
-                // What fails is told, and tried again when the plan is looked for again.
+                // A failure is reported, and tried again after the next search.
                 let _ = shared.apply(name, &why);
             }
         }
     }
 }
 
-/// Numbers differ with every look: what was told with the same first words is not told again.
+/// Compares without digits, because numbers differ with every look.
 fn tell_once(shared: &Shared, name: &str, watched: &mut Watched, kind: &str, text: &str) {
     let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
     if watched.told.as_ref() != Some(&plain) {
@@ -249,7 +249,7 @@ fn tell_once(shared: &Shared, name: &str, watched: &mut Watched, kind: &str, tex
 }
 
 impl Shared {
-    /// A run and what was measured of it of late; none: it does not run.
+    /// Returns a run with its recent measurements; `None` if it does not run.
     fn run_now(&self, name: &str) -> Option<Now> {
         let outputs = locked(&self.runs).get(name)?.outputs.clone();
         let late = self.late(name);
@@ -259,10 +259,10 @@ impl Shared {
         Some(Now { facts, late, pins })
     }
 
-    /// The planning problem of a run by the figures of now.
+    /// Builds the planning problem of a run by current figures.
     ///
     /// # Errors
-    /// What cannot be planned with, in words.
+    /// The figures cannot be planned with.
     fn problem<'a>(&'a self, name: &'a str, run: &'a Now) -> Result<Problem<'a>, String> {
         let Some(planning) = &run.facts.planned.planning else {
             return Err("it was submitted with a plan, without profiles to plan with".to_owned());
@@ -277,10 +277,10 @@ impl Shared {
         Ok(Problem { shared: self, wish, case, notes, placed, bound, degrade: run.degrade() })
     }
 
-    /// Judges the plan of a run by the figures of now, and looks for another one, for somebody who asks.
+    /// Assesses the plan of a run and searches another one, on request.
     ///
     /// # Errors
-    /// What cannot be planned with, in words.
+    /// The figures cannot be planned with.
     fn look_at(&self, name: &str, run: &Now) -> Result<Look, String> {
         let mut problem = self.problem(name, run)?;
         problem.with(&run.late, |situation, planner| {
@@ -288,14 +288,14 @@ impl Shared {
         })
     }
 
-    /// Asks what is remembered of a run, with the time in seconds, which pass as fast as plans are to be judged.
+    /// Uses the replanner of a run, with the time in seconds scaled by the replanning pace.
     fn with_replanner<T>(&self, name: &str, ask: impl FnOnce(&mut Replanner, f64) -> T) -> T {
         let mut all = locked(&self.replanners);
         let now = all.begun.elapsed().as_secs_f64() * self.replan_pace;
         ask(all.of.entry(name.to_owned()).or_default(), now)
     }
 
-    /// Whether its plan is being changed: what will come of that is not known yet. Else it is remembered which plan it has.
+    /// Whether its plan is being changed, with an unknown outcome. Otherwise records the plan's version.
     fn is_changing(&self, name: &str) -> bool {
         let known = self.facts.look(|document| {
             let run = document.runs.get(name)?;
@@ -312,7 +312,7 @@ impl Shared {
         is_changing
     }
 
-    /// Forgets runs that are over.
+    /// Drops replanners of runs that are over.
     fn forget_replanners(&self) {
         let open = |name: &String| {
             self.facts.look(|document| document.runs.get(name).is_some_and(|run| !run.state.is_over()))
@@ -320,8 +320,7 @@ impl Shared {
         locked(&self.replanners).of.retain(|name, _| open(name));
     }
 
-    /// Fixes in a case what a run that goes on does not change: its sources are where they are, and workers that have files of its
-    /// sinks are paid for anyway.
+    /// Fixes what a running job keeps: sources stay in place, and workers that hold files of its sinks are already paid for.
     fn settle(&self, case: &mut Case, run: &Now) -> Bound {
         let sources: Vec<String> =
             case.workflow.sources.iter().map(|source| source.id.value.clone()).collect();
@@ -333,7 +332,7 @@ impl Shared {
             let worker = placed.unwrap_or_else(|| role.clone());
             match paid(&mut case.infrastructure, &worker) {
                 Some(price) => *bound.prices.entry(worker).or_default() += price,
-                // No other plan is better as long as this is so.
+                // No other plan is better while this holds.
                 None => bound.gone.push(Miss::other(
                     format!("worker {worker} has files of its sinks, and is not there or takes no work"),
                     GONE,
@@ -343,7 +342,7 @@ impl Shared {
         bound
     }
 
-    /// Keeps another plan for a run, for somebody to decide.
+    /// Stores another plan of a run for a decision.
     fn propose(&self, name: &str, candidate: Candidate, why: &str, by: Option<&str>) {
         let Candidate { plan, mark, uses, .. } = candidate;
         let proposal = Proposal {
@@ -380,11 +379,10 @@ impl Shared {
         self.tell("replan_proposed", Some(name), None, &text);
     }
 
-    /// Has a run go on by the plan that is proposed. The event `replan_accepted` tells when it does, `plan_change_failed` when nothing came
-    /// of it.
+    /// Changes a run to the proposed plan. The event `replan_accepted` reports success, `plan_change_failed` failure.
     ///
     /// # Errors
-    /// There is none, or it cannot be taken; in words. Told as an event, too.
+    /// There is no proposal, or it cannot be used. Reported as an event, too.
     fn apply(self: &Arc<Self>, name: &str, why: &str) -> Result<(), String> {
         if let Some(parts) = self.missing_of(name).in_words() {
             return Err(format!("run `{name}` keeps its plan until it is whole again: {parts}"));
@@ -395,7 +393,7 @@ impl Shared {
             return Err(format!("no plan is proposed for run `{name}`"));
         };
         match self.change_plan(name, proposal.plan, why) {
-            // It is proposed until the run has it: it may still fail.
+            // The proposal stays until the run has it, because the change may still fail.
             Ok(version) => {
                 let kept = self.facts.change(|document| {
                     let Some(run) = document.runs.get_mut(name) else { return };

@@ -1,5 +1,5 @@
-//! What several controllers share besides the facts: states of runs, files of workflows, dead letters, and the register of the authority. All
-//! of it is rows in PostgreSQL, written by the one that leads.
+//! State that several controllers share besides the facts: states of runs, files of workflows, dead letters, and the register of the
+//! authority. Stored as rows in PostgreSQL, written by the leader.
 //!
 //! | kind | name | bytes |
 //! |---|---|---|
@@ -24,7 +24,7 @@ pub(super) use state::SharedState;
 use std::sync::Arc;
 use tidemill_postgres::{Lead, PostgresError};
 
-/// Everything of a run that has been removed, or that begins anew under a name that was used.
+/// Clears everything of a run that has been removed or whose name is used again.
 pub(super) fn clear_run(lead: &Arc<Lead>, run: &str) -> Result<(), PostgresError> {
     lead.clear(&state::kind(run))?;
     lead.clear(&letters::kind(run))?;

@@ -1,4 +1,4 @@
-//! Why a plan is as it is, and why there is none, in words.
+//! Explains in words why a plan was chosen, and why there is none.
 use super::Taken;
 use std::collections::BTreeMap;
 use tidemill_app::expectation::Expectation;
@@ -11,10 +11,10 @@ use tidemill_optimizer::explain::{Relaxation, Relaxed, relaxations};
 use tidemill_optimizer::planner::SearchLimits;
 use tidemill_optimizer::solution::{Outcome, Status};
 
-/// Seconds that one question about what has to give way may take.
+/// Seconds that one question about levels to relax may take.
 const QUESTION_SECONDS: f64 = 2.0;
 
-/// A line for what the plan comes to, one for each worker, one for each thing that was left out or taken for granted.
+/// One line for the plan's result, one for each worker, one for each omission or assumption.
 pub(super) fn explained(
     case: &Case,
     assembly: &Assembly,
@@ -79,7 +79,7 @@ pub(super) fn explained(
     lines
 }
 
-/// Why there is no plan: what has to give way, and who has what of the workers.
+/// Explains why there is no plan: levels to relax, and usage of the workers by other runs.
 pub(super) fn refused(
     case: &Case,
     assembly: &Assembly,
@@ -109,7 +109,7 @@ pub(super) fn refused(
         ..case.limits
     };
     let give_way = match outcome.status {
-        // Each of many questions takes as long as this one did, at most so long.
+        // Each of many questions takes about as long as this search, up to a limit.
         Status::Infeasible if outcome.seconds < QUESTION_SECONDS => {
             relaxations(&assembly.problem, &limits).unwrap_or_default()
         }
@@ -123,7 +123,7 @@ pub(super) fn refused(
         "other runs have:",
         taken.iter().map(|(worker, taken)| format!("{worker}: {}", taken.text())).collect(),
     );
-    // Who shares a worker stands above.
+    // Shared workers are listed above.
     part("noted:", notes.iter().filter(|note| !note.contains(" is shared and costs ")).cloned().collect());
     text
 }

@@ -1,18 +1,18 @@
-//! Workers that have joined as an infrastructure: tiers with machines that have names, what is left of them, and links.
+//! Describes joined workers as an infrastructure: tiers with named machines, their free capacity, and links.
 use super::Taken;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::infrastructure::{Accelerator, Direction, Infrastructure, Link, Tier, WorkerType};
 use tidemill_spec::span::Located;
 use tidemill_spec::units::{Bandwidth, Bytes, HourlyPrice, Percent, TimeSpan, TransferPrice};
 
-/// Tiers by how near they are to the sources, as they are usually called. Others stand before the last.
+/// Common tier names, nearest to the sources first. Others stand before the last.
 const NEAREST: [&str; 4] = ["device", "edge", "hub", "fog"];
 const FARTHEST: &str = "cloud";
-/// The tier of workers of which none says one.
+/// Tier used if no worker names one.
 const ONLY_TIER: &str = "cluster";
-/// The location of workers without one in a tier where others have one.
+/// Location of workers without one in a tier where others have one.
 const NO_LOCATION: &str = "elsewhere";
-/// Less memory than this is none.
+/// Less memory counts as none.
 const LEAST_MEMORY: u64 = 1 << 20;
 
 /// A worker that can be planned with.
@@ -26,11 +26,11 @@ pub(crate) struct Machine {
     pub(crate) price: Option<f64>,
     pub(crate) processors: f64,
     pub(crate) memory_bytes: u64,
-    /// The name of the type of each.
+    /// Type name of each.
     pub(crate) accelerators: Vec<String>,
 }
 
-/// What is known of the way from one worker to another.
+/// Measurements of the link from one worker to another.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LinkFact {
     pub(crate) from: String,
@@ -39,19 +39,19 @@ pub(crate) struct LinkFact {
     pub(crate) bits_per_second: Option<f64>,
 }
 
-/// What an infrastructure file can call something: `more` may follow the first letter, too.
+/// Whether an infrastructure file accepts the name; `more` lists further allowed characters.
 fn is_identifier(text: &str, more: &str) -> bool {
     let follows =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-' || more.contains(c);
     text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(follows)
 }
 
-/// Rounded up to a hundredth of a percent: what is said to be taken is not less than what is.
+/// Rounds up to a hundredth of a percent, so that usage is never understated.
 fn percent(part: f64) -> Percent {
     Percent(((part * 1e4 - 1e-9).ceil() / 100.0).clamp(0.0, 100.0))
 }
 
-/// A worker with its place.
+/// A worker with its location.
 struct Placed<'a> {
     machine: &'a Machine,
     tier: &'a str,
@@ -59,11 +59,11 @@ struct Placed<'a> {
     worker_type: &'a str,
 }
 
-/// The workers as an infrastructure, and what was left out or taken for granted. `taken` is what other runs have of them; what
-/// another run pays for costs nothing more. Prices of links are not known, and 0.
+/// Describes the workers as an infrastructure, with omissions and assumptions. A worker that another run uses
+/// (`taken`) is already paid for. Prices of links are unknown and set to 0.
 ///
 /// # Errors
-/// No worker can be planned with; says why.
+/// No worker can be planned with; the reason.
 pub(crate) fn infrastructure(
     machines: &[Machine],
     taken: &BTreeMap<String, Taken>,
@@ -115,7 +115,7 @@ fn rank(tier: &str) -> usize {
     }
 }
 
-/// Workers with tier and type; what has none is left out and told.
+/// Workers with tier and type. Others are left out with a note.
 fn placed<'a>(machines: &'a [Machine], notes: &mut Vec<String>) -> Vec<Placed<'a>> {
     let tiers_are_known = machines.iter().any(|machine| machine.tier.is_some());
     let mut all = Vec::new();
@@ -144,7 +144,7 @@ fn placed<'a>(machines: &'a [Machine], notes: &mut Vec<String>) -> Vec<Placed<'a
         }
         all.push(Placed { machine, tier, location, worker_type });
     }
-    // In a tier with locations everything has one.
+    // In a tier with locations every worker has one.
     let with_locations: BTreeSet<&str> =
         all.iter().filter(|of| of.location.is_some()).map(|of| of.tier).collect();
     for of in &mut all {
@@ -156,7 +156,7 @@ fn placed<'a>(machines: &'a [Machine], notes: &mut Vec<String>) -> Vec<Placed<'a
 }
 
 fn tier(name: &str, placed: &[Placed<'_>], taken: &BTreeMap<String, Taken>, notes: &mut Vec<String>) -> Tier {
-    // A type is the same machine everywhere: the least that one of it has.
+    // Machines of a type are planned alike: use the least that one of them has.
     let least = |worker_type: &str, of: &dyn Fn(&Machine) -> f64| {
         let same = placed.iter().filter(|other| other.worker_type == worker_type);
         same.map(|other| of(other.machine)).fold(f64::INFINITY, f64::min)
@@ -179,7 +179,7 @@ fn tier(name: &str, placed: &[Placed<'_>], taken: &BTreeMap<String, Taken>, note
                 ));
                 continue;
             }
-            // Whoever has a part of it pays for it.
+            // The other run pays for it.
             price = 0.0;
             notes.push(format!("worker {} is shared and costs nothing more: {}", machine.name, taken.text()));
         }
@@ -207,7 +207,7 @@ fn tier(name: &str, placed: &[Placed<'_>], taken: &BTreeMap<String, Taken>, note
     }
 }
 
-/// Accelerators that each machine of a type has.
+/// Accelerators that every machine of a type has.
 fn accelerators(placed: &[Placed<'_>], worker_type: &str) -> Vec<Accelerator> {
     let same = || placed.iter().filter(|other| other.worker_type == worker_type);
     let names: BTreeSet<&String> = same().flat_map(|of| &of.machine.accelerators).collect();
@@ -225,7 +225,7 @@ fn names_of(tier: &Tier) -> BTreeSet<&str> {
     tier.workers.iter().flat_map(|worker| worker.names.iter().map(|name| name.as_str())).collect()
 }
 
-/// The way between two tiers as measured between their workers: the longest delay and the least rate.
+/// The link between two tiers as measured between their workers: longest delay and lowest rate.
 fn measured(from: &Tier, to: &Tier, links: &[LinkFact]) -> (Option<f64>, Option<f64>) {
     let (senders, receivers) = (names_of(from), names_of(to));
     let of = |link: &&LinkFact| senders.contains(link.from.as_str()) && receivers.contains(link.to.as_str());
@@ -236,7 +236,7 @@ fn measured(from: &Tier, to: &Tier, links: &[LinkFact]) -> (Option<f64>, Option<
 
 fn set(link: &mut Link, (delay, rate): (Option<f64>, Option<f64>)) {
     if let Some(delay) = delay {
-        // Full microseconds: more is not known.
+        // Measurements are no finer than microseconds.
         link.delay = TimeSpan((delay * 1e6).round() as u64 * 1000).into();
     }
     if let Some(rate) = rate.filter(|rate| *rate >= 1000.0) {
@@ -244,7 +244,7 @@ fn set(link: &mut Link, (delay, rate): (Option<f64>, Option<f64>)) {
     }
 }
 
-/// Links each way between all tiers, and between the locations of a tier.
+/// Links in both directions between all tiers, and between the locations of a tier.
 fn between(tiers: &[Tier], facts: &[LinkFact]) -> Vec<Link> {
     let mut all = Vec::new();
     for from in tiers {
@@ -267,8 +267,8 @@ fn between(tiers: &[Tier], facts: &[LinkFact]) -> Vec<Link> {
     all
 }
 
-/// An infrastructure from a file with those machines of it that have joined: a machine without a name is called as a plan calls
-/// it (`edge-small-0`). What other runs have is taken off, and links have what was measured, where it was.
+/// Reduces an infrastructure file to the machines that have joined. Unnamed machines get the names that a plan gives them (`edge-small-0`).
+/// Subtracts usage by other runs, and takes measured figures for links where they exist.
 ///
 /// # Errors
 /// None of its machines has joined.
@@ -352,7 +352,7 @@ pub(crate) fn named(
     Ok((result, notes))
 }
 
-/// One machine of a type, with what is left of it.
+/// One machine of a type, with its free capacity.
 fn one(
     worker: &WorkerType,
     name: &str,

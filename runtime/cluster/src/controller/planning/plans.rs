@@ -1,5 +1,5 @@
-//! From a wish to a plan: the files are laid out, the workers become an infrastructure, and the library of `tidemill plan` does
-//! the rest. Sinks that have written files stay where these are.
+//! Turns a request into a plan: lays out the files, describes the workers as an infrastructure, and calls the library of `tidemill plan`.
+//! Sinks stay where their files are.
 use super::explanation::{explained, refused};
 use super::{Shared, Taken};
 use crate::api::{Bundle, ModelView, Planning, Quota};
@@ -23,7 +23,7 @@ use tidemill_spec::units::TimeSpan;
 /// Relative gap between the cost of a plan and the bound at which a search ends, as in `tidemill plan`.
 const GAP: f64 = 1e-6;
 
-/// What is to be planned.
+/// A planning request.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish<'a> {
     /// The run.
@@ -35,18 +35,18 @@ pub(crate) struct Wish<'a> {
     pub(crate) pins: &'a BTreeMap<String, PlanWorker>,
 }
 
-/// A plan with what it takes and why it is so.
+/// A plan with its usage and explanation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlannedRun {
     pub(crate) plan: Plan,
     /// By worker of the plan.
     pub(crate) uses: BTreeMap<String, Use>,
     pub(crate) explanation: Vec<String>,
-    /// The candidate models, as the profile has them.
+    /// Candidate models of the profile.
     pub(crate) models: Vec<ModelView>,
 }
 
-/// Gathers what is said while files are read.
+/// Collects messages while files are read.
 #[derive(Default)]
 pub(crate) struct Heard(RefCell<Vec<String>>);
 
@@ -68,7 +68,7 @@ impl Listener for Heard {
     }
 }
 
-/// An error of the libraries in words, with what to do.
+/// Describes an error of the libraries, with a remedy.
 pub(super) fn in_words(error: &anyhow::Error) -> String {
     if let Some(findings) = error.downcast_ref::<Diagnostics>() {
         return findings.to_string();
@@ -80,7 +80,7 @@ pub(super) fn in_words(error: &anyhow::Error) -> String {
     }
 }
 
-/// The plan with these sinks where they have to stay.
+/// Moves sinks to the workers where they have to stay.
 pub(crate) fn pinned(mut plan: Plan, pins: &BTreeMap<String, PlanWorker>) -> Plan {
     for (sink, worker) in pins {
         for stage in plan.stages.iter_mut().filter(|stage| stage.operator == *sink) {
@@ -100,7 +100,7 @@ pub(crate) fn pinned(mut plan: Plan, pins: &BTreeMap<String, PlanWorker>) -> Pla
     plan
 }
 
-/// Service levels and rules that differ from the workflow's.
+/// Service levels and rules that override the workflow's.
 fn options(planning: &Planning) -> Result<Options, LevelError> {
     let mut options = Options { max_utilization: planning.max_utilization, ..Options::default() };
     for text in &planning.slo {
@@ -110,15 +110,15 @@ fn options(planning: &Planning) -> Result<Options, LevelError> {
 }
 
 impl Shared {
-    /// The planning problem of a wish for the workers of now, with what other runs leave; and what is to be said of that.
+    /// Builds the planning problem for current workers and free capacity, with notes.
     ///
     /// # Errors
-    /// What is wrong or missing, in words.
+    /// Input is invalid or missing.
     pub(crate) fn case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
         self.case_with(wish, None)
     }
 
-    /// The same where a plan is given, which the run does not have yet: its figures have to be there, too.
+    /// Builds the problem for a given plan that the run does not have yet: its figures are needed, too.
     fn case_with(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
         let planning = wish.planning;
         if !(planning.max_utilization > 0.0 && planning.max_utilization <= 1.0) {
@@ -163,7 +163,7 @@ impl Shared {
         kept.extend(given.into_iter().flat_map(|plan| in_use(plan, &BTreeMap::new())));
         notes.extend(backends::leave_out(&mut case.profile, &self.worker_views(), &kept));
         if case.profile.messages.is_empty() && file.is_none() {
-            // Without sizes nothing can be said of how full a link is.
+            // Without message sizes the load of a link is unknown.
             let links = case.infrastructure.links.iter_mut();
             if links.filter_map(|link| link.bandwidth.take()).count() > 0 {
                 notes.push(
@@ -175,23 +175,23 @@ impl Shared {
         Ok((case, notes))
     }
 
-    /// Plans.
+    /// Plans a run.
     ///
     /// # Errors
-    /// What is wrong or missing, in words: for a plan that keeps the levels, what has to give way and who has what.
+    /// Input is invalid or missing, or no plan keeps the levels: which to relax, and the usage by other runs.
     pub(crate) fn planned_run(&self, wish: &Wish<'_>) -> Result<PlannedRun, String> {
         let (case, notes) = self.checked_case(wish, None)?;
         self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
     }
 
-    /// Takes the plan that was submitted; what is planned with is for the plans that may follow it. Where the plan is outside of what can
-    /// be planned with, what it takes is what it says itself.
+    /// Accepts the submitted plan. Planning inputs are kept for later plans. If the plan is outside of the planning problem, its own
+    /// figures give its usage.
     ///
     /// # Errors
-    /// What is wrong or missing, in words: with files, levels or the quota, not with what the plan keeps.
+    /// Files, levels or the quota are invalid. Missed levels are no error.
     pub(crate) fn given_run(&self, wish: &Wish<'_>, plan: &Plan) -> Result<PlannedRun, String> {
         if let Err(why) = self.infrastructure(None, Some(wish.name)) {
-            // Nobody has joined yet, for instance: it waits for its workers, as a plan without profiles does.
+            // No worker has joined, for instance: it waits for its workers like a plan without profiles.
             let text =
                 format!("the plan is the one that was submitted: what it comes to is not known: {why}");
             return Ok(PlannedRun {
@@ -216,7 +216,7 @@ impl Shared {
         Ok(PlannedRun { plan: plan.clone(), uses, explanation, models: models(&case) })
     }
 
-    /// [`Shared::case_with`], with an order in which levels may give way.
+    /// Calls [`Shared::case_with`] and checks the order in which levels are relaxed.
     fn checked_case(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
         let (case, notes) = self.case_with(wish, given)?;
         let degrade: Result<Vec<LevelSetting>, LevelError> =
@@ -225,7 +225,7 @@ impl Shared {
         Ok((case, notes))
     }
 
-    /// Plans a case. `explains`: where there is no plan it is looked what would have to give way, which takes a while.
+    /// Plans a case. With `explains`, searches for levels to relax if there is no plan, which takes a while.
     ///
     /// # Errors
     /// As [`Shared::planned_run`].
@@ -259,7 +259,7 @@ impl Shared {
         Ok((PlannedRun { plan, uses, explanation, models }, planned, expectation, assembly))
     }
 
-    /// Whether a plan takes no more than it may; `what` it is, in words.
+    /// Whether a plan stays within the quota; `what` names it in messages.
     fn keeps_quota(
         &self,
         what: &str,
@@ -299,21 +299,21 @@ fn models(case: &Case) -> Vec<ModelView> {
     models.map(ModelView::from).collect()
 }
 
-/// What other runs have, in words.
+/// Describes the usage by other runs.
 fn others(taken: &BTreeMap<String, Taken>) -> String {
     let all: Vec<String> =
         taken.iter().map(|(worker, taken)| format!("\n  {worker}: {}", taken.text())).collect();
     if all.is_empty() { String::new() } else { format!("\nother runs have:{}", all.concat()) }
 }
 
-/// What was noted before there was nothing to plan with, in words; who shares a worker is told with what others have.
+/// Formats the notes. Shared workers are listed with the usage by others.
 fn noted(notes: &[String]) -> String {
     let lines = notes.iter().filter(|note| !note.contains(" is shared and costs "));
     let lines: Vec<String> = lines.map(|note| format!("\n  {note}")).collect();
     if lines.is_empty() { String::new() } else { format!("\nnoted:{}", lines.concat()) }
 }
 
-/// What a plan takes of its workers: of their whole time, whatever others have of it.
+/// Usage of each worker by a plan, as a share of its whole time.
 pub(crate) fn uses(assembly: &Assembly, planned: &Planned) -> BTreeMap<String, Use> {
     let loads = planned.workers.iter().zip(&planned.summary.workers);
     let of = loads.map(|(name, load)| {

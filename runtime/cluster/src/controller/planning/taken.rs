@@ -1,4 +1,4 @@
-//! What the runs that go on have of the workers: what their plans take, else what was measured.
+//! Usage of workers by open runs: as planned, else as measured.
 use super::mark_of;
 use crate::api::Quota;
 use crate::facts::{Document, RunFacts};
@@ -6,19 +6,19 @@ use crate::replanning::Use;
 use std::collections::BTreeMap;
 use tidemill_spec::plan::Plan;
 
-/// What runs have of a worker.
+/// Usage of a worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Taken {
-    /// Part of its time, 1 at most.
+    /// Share of its time, at most 1.
     pub(crate) time: f64,
     /// Bytes of memory.
     pub(crate) memory_bytes: u64,
-    /// Who has it: run, part of the time, bytes, and whether the figures are those of its plan.
+    /// Users: run, usage, and whether the figures are those of its plan.
     pub(crate) by: Vec<(String, Use, bool)>,
 }
 
 impl Taken {
-    /// In words: `first 42 %, 1.2 GiB`.
+    /// Formats it: `first 42 %, 1.2 GiB`.
     pub(crate) fn text(&self) -> String {
         let one = |(run, of, is_planned): &(String, Use, bool)| {
             let memory = match of.memory_bytes {
@@ -32,8 +32,7 @@ impl Taken {
     }
 }
 
-/// What runs that are not over take of each worker of the cluster, but for one run. Of a run whose plan says nothing of that
-/// what was measured counts: part of the time by run and role.
+/// Usage of each worker of the cluster by open runs except one. Measured shares by run and role replace missing figures in a plan.
 pub(crate) fn taken(
     document: &Document,
     measured: &BTreeMap<(String, String), f64>,
@@ -44,10 +43,10 @@ pub(crate) fn taken(
         document.runs.iter().filter(|(name, run)| !run.state.is_over() && Some(name.as_str()) != except);
     for (name, run) in others {
         let planned = uses_of(run);
-        // Roles of one worker are told together.
+        // Roles of one worker are reported together.
         let mut of_run: BTreeMap<&str, (Use, bool)> = BTreeMap::new();
         for (role, of) in &run.roles {
-            // One that was not placed yet goes to the worker of its name.
+            // A role without a worker is expected on the worker of its name.
             let worker = of.worker.as_deref().unwrap_or(role);
             let found = match &planned {
                 Some(uses) => uses.get(role).copied().unwrap_or_default(),
@@ -74,7 +73,7 @@ pub(crate) fn taken(
     all
 }
 
-/// What the plan of a run takes, by worker of the plan: as it was planned, else as the plan itself says.
+/// Usage by a run's plan, by worker of the plan: as planned, else from the plan itself.
 fn uses_of(run: &RunFacts) -> Option<BTreeMap<String, Use>> {
     uses_of_plan(run, &run.plan)
 }
@@ -91,8 +90,8 @@ fn uses_of_plan(run: &RunFacts, plan: &Plan) -> Option<BTreeMap<String, Use>> {
     (!predicted.is_empty()).then(|| uses.collect())
 }
 
-/// The part of a run's quota that a worker of a plan of it may take: as the plan divides what it takes, of processors that
-/// `processors` tells by worker of the plan. Where the plan says nothing, each may take all of it.
+/// The part of a run's quota for one worker of a plan, in proportion to the plan's usage. `processors` gives the processors by worker of
+/// the plan. Without planned usage each may take all of the quota.
 pub(crate) fn part_of_quota(
     run: &RunFacts,
     plan: &Plan,
@@ -111,12 +110,12 @@ pub(crate) fn part_of_quota(
     };
     let time = part(&|role, one| one.time * processors(role));
     let memory = part(&|_, one| one.memory_bytes as f64);
-    // A worker that only passes records on takes next to nothing by its plan, and yet something.
+    // A worker that only forwards records has next to no planned usage, but needs some.
     let processors = quota.processors.map(|most| (most * time).max(LEAST_PART * most));
     Quota { processors, memory_bytes: quota.memory_bytes.map(|most| (most as f64 * memory) as u64) }
 }
 
-/// Part of the processors of a quota that each worker of a plan may take at least.
+/// Smallest share of a quota's processors for each worker of a plan.
 const LEAST_PART: f64 = 0.1;
 
 #[cfg(test)]

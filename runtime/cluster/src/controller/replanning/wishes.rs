@@ -1,4 +1,4 @@
-//! Somebody asks whether another plan is better, or wants one.
+//! Handles user requests to search for a plan or to change to one.
 use super::Now;
 use crate::api::{BundleFile, Planning, ReplanRequest, ReplanView};
 use crate::controller::planning::{Wish, mark_of, pinned};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidemill_app::figures::dollars;
 use tidemill_spec::plan::Plan;
 
-/// Why a wish is not granted.
+/// Reason for a rejected request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WishError {
     #[error("there is no run `{0}`")]
@@ -28,7 +28,7 @@ impl RunFacts {
 }
 
 impl Shared {
-    /// What a run goes by, and what it could go by; none: there is no such run.
+    /// Returns the present plan and the proposed one; `None` if there is no such run.
     pub(crate) fn replan_view(&self, name: &str) -> Option<ReplanView> {
         self.facts.look(|document| {
             let run = document.runs.get(name)?;
@@ -44,10 +44,10 @@ impl Shared {
         })
     }
 
-    /// Looks for a better plan, or at one that somebody has, and has the run change to it where that is wanted.
+    /// Searches a better plan, or assesses a given one, and changes the run to it if requested.
     ///
     /// # Errors
-    /// There is no such run, it is over, or the plan cannot be taken.
+    /// There is no such run, it is over, or the plan cannot be used.
     pub(crate) fn replan(
         self: &Arc<Self>,
         name: &str,
@@ -76,7 +76,7 @@ impl Shared {
         };
         let answered = self.replan_with(name, &run, (plan, apply), by);
         if answered.is_err() && is_other {
-            // What is refused changes nothing.
+            // A rejected request changes nothing.
             let kept = self.facts.change(|document| {
                 if let Some(run) = document.runs.get_mut(name) {
                     (run.planned.planning, run.planned.proposal) = before;
@@ -102,7 +102,7 @@ impl Shared {
         by: &str,
     ) -> Result<ReplanView, WishError> {
         let decision = match plan {
-            // What was proposed is what was seen.
+            // The user has already seen the proposal.
             Some(plan) if run.facts.proposes(&mark_of(&plan)) => None,
             Some(plan) => Some(self.propose_own(name, run, plan, by)?),
             None if apply && run.facts.planned.proposal.is_some() => None,
@@ -117,7 +117,7 @@ impl Shared {
         Ok(ReplanView { decision, is_applied, ..view })
     }
 
-    /// From now on the run is planned with these machines, prices and links, if it can be.
+    /// Plans the run with these machines, prices and links from now on, if possible.
     fn take_infrastructure(&self, name: &str, run: Now, file: BundleFile) -> Result<Now, WishError> {
         let Some(planning) = &run.facts.planned.planning else {
             return Err(WishError::Refused(format!(
@@ -125,7 +125,7 @@ impl Shared {
             )));
         };
         drive::arrived(self, std::iter::once(&file)).map_err(WishError::Refused)?;
-        // As it is called in the folder of the run, whatever it was called elsewhere.
+        // Its name in the folder of the run, independent of the user's file name.
         let file = BundleFile { path: "infrastructure.yaml".to_owned(), ..file };
         let planning = Planning { infrastructure: Some(file), ..planning.clone() };
         {
@@ -140,7 +140,7 @@ impl Shared {
         let facts = self.facts.change(|document| {
             let run = document.runs.get_mut(name)?;
             run.planned.planning = Some(planning);
-            // It was made with others.
+            // The proposal was made with other machines.
             run.planned.proposal = None;
             Some(run.clone())
         });
@@ -149,7 +149,7 @@ impl Shared {
         Ok(Now { facts, ..run })
     }
 
-    /// Looks for the best plan by the figures of now.
+    /// Searches the best plan by current figures.
     fn propose_best(&self, name: &str, run: &Now) -> Result<String, WishError> {
         if let Some(parts) = self.missing_of(name).in_words() {
             let decision = format!("no other plan is looked for until the run is whole again: {parts}");
@@ -186,7 +186,7 @@ impl Shared {
         Ok(decision)
     }
 
-    /// Takes somebody's plan as a proposal, if it can be run.
+    /// Takes a user's plan as the proposal if it can be run.
     fn propose_own(&self, name: &str, run: &Now, plan: Plan, by: &str) -> Result<String, WishError> {
         let plan = pinned(plan, &BTreeMap::new()); // stages that were moved by hand have links of another kind
         let judged = drive::judge(self, name, &run.facts.bundle, Some(plan)).map_err(WishError::Refused)?;
@@ -221,7 +221,7 @@ impl Shared {
         Ok(text)
     }
 
-    /// What somebody's plan comes to for the workers of now.
+    /// Assesses a user's plan for the current workers.
     fn assessed_own(&self, name: &str, run: &Now, plan: &Plan) -> Result<Assessment, String> {
         let _alone = locked(&self.planning);
         let problem = self.problem(name, run)?;
