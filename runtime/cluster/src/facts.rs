@@ -1,4 +1,4 @@
-//! What the controller must not forget: one document, of which the parts that change are kept, in its folder or where several controllers
+//! Durable state of the controller: one document. Its changed parts are stored in the controller's folder, or where several controllers
 //! share them.
 mod folder;
 mod in_database;
@@ -21,28 +21,28 @@ use std::time::Duration;
 use tidemill_postgres::{Lead, PostgresError};
 use tidemill_spec::plan::Plan;
 
-/// Events that are kept.
+/// Number of events that are kept.
 const MOST_EVENTS: usize = 2_000;
-/// The oldest go together, when there are so many more.
+/// Excess events are dropped in batches of this size.
 const EVENTS_AT_ONCE: usize = 200;
 
-/// Why the facts cannot be read or kept.
+/// Failure to read or store the facts.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    /// The system refuses.
+    /// An error of the operating system.
     #[error("{path}: {source}")]
     System {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is not what this program writes.
+    /// The content is not valid.
     #[error("{path} is damaged: {reason}; put back a copy of it, or move it away to begin with no runs")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Another version wrote it.
@@ -52,16 +52,16 @@ pub enum FactsError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// That of this program.
+        /// The version of this program.
         known: u32,
     },
-    /// Where several controllers share them: it is not reached, or another controller leads.
+    /// The shared store is unreachable, or another controller leads.
     #[error(transparent)]
     Shared(#[from] PostgresError),
-    /// They are no JSON.
+    /// The facts cannot be written as JSON.
     #[error("what the controller must keep cannot be written: {0}")]
     Unwritable(serde_json::Error),
-    /// A row there is not what this program writes.
+    /// A row in the shared store is not valid.
     #[error("{place}: the row `{name}` of kind `{kind}` is damaged: {reason}")]
     Row {
         /// Where.
@@ -70,19 +70,19 @@ pub enum FactsError {
         kind: String,
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }
 
-/// A run as it was submitted, and what became of it.
+/// A run as submitted, and its course.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RunFacts {
     pub(crate) workflow: String,
     pub(crate) bundle: Bundle,
     pub(crate) plan: Plan,
     pub(crate) records: Option<u64>,
-    /// Digest of the submission: the same again is no other run.
+    /// Digest of the submission: an identical one is no other run.
     pub(crate) digest: String,
     /// Secret number, hexadecimal.
     pub(crate) secret: String,
@@ -94,25 +94,25 @@ pub(crate) struct RunFacts {
     pub(crate) roles: BTreeMap<String, Role>,
     /// Records that arrived, dead letters and seconds, once it is over.
     pub(crate) last: Option<LastFigures>,
-    /// What it is planned with and what became of that.
+    /// Planning inputs and results.
     #[serde(default)]
     pub(crate) planned: PlannedFacts,
-    /// Counts its plans.
+    /// Version of its plan.
     #[serde(default = "first_plan")]
     pub(crate) plan_version: u64,
-    /// Changes of its plan, the oldest first.
+    /// Changes of its plan, oldest first.
     #[serde(default)]
     pub(crate) changes: Vec<PlanChange>,
-    /// A plan that is being made ready.
+    /// A plan that is being prepared.
     #[serde(default)]
     pub(crate) next: Option<NextPlan>,
-    /// The plan before: the state may still be that of it.
+    /// The previous plan; the state may still belong to it.
     #[serde(default)]
     pub(crate) former: Option<FormerPlan>,
-    /// Records per second of each source since its plan was changed: they stay what they were.
+    /// Records per second of each source since the plan changed, which keeps them as they are.
     #[serde(default)]
     pub(crate) rates: Option<BTreeMap<String, Option<f64>>>,
-    /// What was counted under the plans before.
+    /// Counts under earlier plans.
     #[serde(default)]
     pub(crate) before: LastFigures,
     /// Files that its sinks write.
@@ -121,36 +121,36 @@ pub(crate) struct RunFacts {
     /// Sources whose journals are on the workers that read them.
     #[serde(default)]
     pub(crate) streams: BTreeSet<String>,
-    /// What is promised of the rows of its sinks.
+    /// Delivery guarantees of its sinks.
     #[serde(default)]
     pub(crate) promises: Vec<PromiseView>,
-    /// Where the files of the submission lay.
+    /// Path of the submitted files.
     #[serde(default)]
     pub(crate) sent_from: Option<String>,
-    /// Service levels of which it was told that they are missed.
+    /// Service levels reported as missed.
     #[serde(default)]
     pub(crate) missed: BTreeSet<String>,
-    /// When it ended: seconds since the beginning of 1970.
+    /// Time of its end in Unix seconds.
     #[serde(default)]
     pub(crate) ended: Option<u64>,
-    /// Somebody wants it to end, whichever controller drives it.
+    /// Cancellation is requested, whichever controller drives the run.
     #[serde(default)]
     pub(crate) is_cancelled: bool,
 }
 
-/// What a run is planned with, and what became of that.
+/// Planning inputs and results of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PlannedFacts {
-    /// None: its plan was submitted.
+    /// `None`: its plan was submitted.
     pub(crate) planning: Option<Planning>,
     pub(crate) replan: Replan,
     pub(crate) quota: Quota,
     pub(crate) explanation: Vec<String>,
     pub(crate) proposal: Option<Proposal>,
-    /// What plans take of each worker of theirs, by what distinguishes the plan: the present one, and some others.
+    /// Usage of workers by plan mark: the present plan and some others.
     pub(crate) uses: Vec<(String, BTreeMap<String, Use>)>,
-    /// The candidate models, as the profile has them.
+    /// Candidate models of the profile.
     #[serde(default)]
     pub(crate) models: Vec<ModelView>,
 }
@@ -165,12 +165,12 @@ pub(crate) struct Output {
     pub(crate) path: String,
 }
 
-/// A run that was removed, of which workers may still have files.
+/// A removed run whose files workers may still have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Removed {
     pub(crate) run: String,
     pub(crate) id: String,
-    /// Those that did not say yet that they have nothing of it.
+    /// Workers that have not confirmed the removal.
     pub(crate) workers: BTreeSet<String>,
 }
 
@@ -178,7 +178,7 @@ fn first_plan() -> u64 {
     1
 }
 
-/// A plan that is to follow, with the places of its workers.
+/// The next plan, with the places of its workers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NextPlan {
     pub(crate) plan: Plan,
@@ -186,17 +186,17 @@ pub(crate) struct NextPlan {
     pub(crate) roles: BTreeMap<String, Role>,
 }
 
-/// A plan that was followed by another one, and the version that followed first.
+/// A replaced plan, and the first version after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct FormerPlan {
     pub(crate) plan: Plan,
     pub(crate) roles: BTreeMap<String, Role>,
-    /// Records have come to sinks under the plan that followed: there is no way back.
+    /// Records have reached sinks under the next plan: it can no longer be restored.
     pub(crate) is_past: bool,
 }
 
 impl RunFacts {
-    /// Where the workers of one of its plans are; none: it has no such plan now.
+    /// Roles of one of its plans; `None` if it has no such plan now.
     pub(crate) fn roles_of(&self, version: u64) -> Option<&BTreeMap<String, Role>> {
         if version == self.plan_version {
             return Some(&self.roles);
@@ -204,7 +204,7 @@ impl RunFacts {
         self.next.as_ref().filter(|next| next.version == version).map(|next| &next.roles)
     }
 
-    /// The same, to be changed.
+    /// Mutable form of [`RunFacts::roles_of`].
     pub(crate) fn roles_of_mut(&mut self, version: u64) -> Option<&mut BTreeMap<String, Role>> {
         if version == self.plan_version {
             return Some(&mut self.roles);
@@ -223,7 +223,7 @@ pub(crate) struct LastFigures {
 }
 
 impl LastFigures {
-    /// The larger of each.
+    /// The larger of each figure.
     pub(crate) fn or_more(self, other: Self) -> Self {
         Self {
             emitted: self.emitted.max(other.emitted),
@@ -234,7 +234,7 @@ impl LastFigures {
         }
     }
 
-    /// And what was counted before.
+    /// Adds earlier counts.
     pub(crate) fn and(self, before: Self) -> Self {
         Self {
             emitted: self.emitted + before.emitted,
@@ -246,26 +246,25 @@ impl LastFigures {
     }
 }
 
-/// A worker of a plan: where its process is.
+/// Place of a worker of a plan.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Role {
     /// The worker of the cluster.
     pub(crate) worker: Option<String>,
-    /// Counts its processes.
+    /// Number of its processes so far.
     pub(crate) generation: u64,
-    /// It has files that are nowhere else, so it stays where it is.
+    /// Its files exist nowhere else, so it stays in place.
     pub(crate) is_bound: bool,
-    /// Nobody else may have it until its worker was silent for so long: its process goes on by itself until shortly before
-    /// (`when_cut`).
+    /// Silence of its worker before it may move: its process continues alone until shortly before (`when_cut`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_milliseconds: Option<u64>,
-    /// Backends that its stages name, each with an operator that is to run on it.
+    /// Backends that its stages name, each with an operator that needs it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) backends: BTreeMap<String, String>,
 }
 
 impl Role {
-    /// How long nobody else may have it while its worker is silent.
+    /// Silence of its worker before it may move.
     pub(crate) fn held(&self) -> Duration {
         Duration::from_millis(self.held_milliseconds.unwrap_or(0))
     }
@@ -275,19 +274,19 @@ impl Role {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WorkerFacts {
     pub(crate) is_drained: bool,
-    /// It was told that it is lost.
+    /// Its loss has been reported.
     #[serde(default)]
     pub(crate) is_lost: bool,
     pub(crate) location: Option<String>,
     pub(crate) tier: Option<String>,
 }
 
-/// See the module.
+/// The document; see the module.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Document {
-    /// Of the file, where it is in one.
+    /// Version of the file, if stored in one.
     version: u32,
-    /// The last change that is in the file, where it is in one.
+    /// Last change in the file, if stored in one.
     #[serde(default)]
     change: u64,
     pub(crate) runs: Keyed<RunFacts>,
@@ -295,7 +294,7 @@ pub(crate) struct Document {
     #[serde(default)]
     pub(crate) removed: Vec<Removed>,
     pub(crate) events: VecDeque<Arc<Event>>,
-    /// Of the last event.
+    /// Number of the last event.
     pub(crate) event_number: u64,
 }
 
@@ -309,13 +308,13 @@ struct Held {
 }
 
 impl Facts {
-    /// Those in the folder of one controller.
+    /// Opens the facts in the folder of a single controller.
     pub(crate) fn open(folder: &Path) -> Result<Self, FactsError> {
         let (keeper, document) = folder::InFolder::open(folder)?;
         Ok(Self { held: Mutex::new(Held { document, keeper: Box::new(keeper) }) })
     }
 
-    /// Those that several controllers share, for the one that leads.
+    /// Opens the facts that several controllers share, for the leader.
     pub(crate) fn shared(lead: &Arc<Lead>) -> Result<Self, FactsError> {
         let (keeper, document) = in_database::Shared::open(lead)?;
         Ok(Self { held: Mutex::new(Held { document, keeper: Box::new(keeper) }) })
@@ -329,7 +328,7 @@ impl Facts {
         look(&self.lock().document)
     }
 
-    /// Changes the document; it is durable when this returns, or nothing is changed.
+    /// Changes the document. The change is durable on return; on an error nothing changes.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Document) -> T) -> Result<T, FactsError> {
         let mut held = self.lock();
         let mut next = held.document.clone();

@@ -1,6 +1,5 @@
-//! Tells what nobody does and what people would miss otherwise: a service level that is missed or kept again, a run that waits no
-//! more, a proposal that means nothing any more. Told once: what was told is kept, so that another process of the controller
-//! does not tell it again.
+//! Emits events for changes without a user's action: a service level is missed or kept again, a run stops waiting, a proposal is obsolete.
+//! The last report is stored, so another controller process does not repeat it.
 use super::planning::mark_of;
 use super::waiting::{Alive, waits_for};
 use super::{Shared, locked};
@@ -9,23 +8,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it is looked.
+/// Interval between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many looks one after the other must find a level otherwise than it was told.
+/// Consecutive looks that must differ from the last report of a level.
 const LOOKS: u32 = 5;
-/// Looks after one notice of a level in which there is no other of it: one that is missed every other second would fill the list.
+/// Looks without another notice of a level after one. A level that is missed every other second would fill the list.
 const QUIET: u32 = 30;
 
 /// A level between two looks.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Looks on end that found it otherwise than it was told.
+    /// Consecutive looks that differ from the last report.
     otherwise: u32,
     quiet: u32,
 }
 
 impl Seen {
-    /// Whether it is to be told now that it is as it was found; `told`: as it was told last.
+    /// Whether to report the level as found; `told` is the last report.
     fn look(&mut self, found: Option<bool>, told: bool) -> bool {
         self.quiet = self.quiet.saturating_sub(1);
         match found {
@@ -61,11 +60,11 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         shared.logs.share();
         std::thread::park_timeout(LOOK);
     }
-    // What was said last, too, where there is time for it.
+    // Stores the last lines, too, if there is time.
     shared.logs.share();
 }
 
-/// What is told of a level.
+/// Text of a notice about a level.
 fn text(run: &str, level: &LevelView, is_kept: bool) -> String {
     let measured = level.measured.as_deref().unwrap_or("nothing");
     match is_kept {
@@ -110,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// A plan that the run has meanwhile is no proposal, unless it was taken: that is told once the run has it.
+    /// Withdraws a proposal that the run already uses. An accepted one is reported once the run has it.
     fn notice_proposal(&self, name: &str) {
         let has_it = self.facts.look(|document| {
             let run = document.runs.get(name)?;
@@ -122,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Nothing is proposed for a run any more.
+    /// Withdraws the proposal for a run.
     pub(crate) fn withdraw(&self, name: &str, why: &str) {
         let was_there = self.facts.change(|document| {
             let run = document.runs.get_mut(name);
@@ -138,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Runs that waited when the process before told something of that last.
+    /// Finds runs that were last reported as waiting by the previous process.
     fn waited_before(&self) {
         let waited = self.facts.look(|document| {
             let mut last: BTreeMap<&String, &str> = BTreeMap::new();
@@ -154,7 +153,7 @@ impl Shared {
         locked(&self.waited).extend(waited);
     }
 
-    /// Tells of runs of which it was told that they wait that they do not any more.
+    /// Reports runs that no longer wait.
     fn notice_waits(&self) {
         let waited: Vec<String> = locked(&self.waited).iter().cloned().collect();
         let alive = if waited.is_empty() { Alive::new() } else { self.alive_workers() };
@@ -186,11 +185,11 @@ mod tests {
     fn a_level_is_told_when_it_is_otherwise_for_a_while_and_not_all_the_time() {
         let mut seen = Seen::default();
         let mut look = |found: bool, told: bool| seen.look(Some(found), told);
-        // Missed now and then is not missed.
+        // Occasional misses do not count.
         assert!(!(0..20).any(|n| look(n % 4 != 0, true)));
         let first = (0..20).position(|_| look(false, true));
         assert_eq!(first, Some(4));
-        // From now on it is told as missed; it is kept at once, which is not told at once.
+        // It is now reported as missed. It is kept at once, but the report is delayed.
         let again = (0..60).position(|_| look(true, false));
         assert_eq!(again, Some(29));
         assert!(!(0..60).any(|_| look(true, true)), "nothing new");

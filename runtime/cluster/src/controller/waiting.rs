@@ -1,4 +1,4 @@
-//! What runs that go on wait for.
+//! Missing parts that open runs wait for.
 use super::{Shared, backends, locked};
 use crate::api::{CutStage, CutView, RunState};
 use crate::facts::{Document, Role, RunFacts};
@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker of a run that is silent for so many times the stated time of detection, whose work nobody is to wait for and nobody else can
-/// have, is given up.
+/// Multiple of the detection time after which a silent worker is given up, if no other can take its work and the run need not wait for it.
 const GIVEN_UP: u32 = 2;
 
-/// Workers that were heard in time, each with its backends where it says which it has.
+/// Live workers, each with its backends if it reports them.
 pub(crate) type Alive = BTreeMap<String, Option<Arc<[String]>>>;
 
-/// What a run needs that is not there, in words; empty: nothing.
+/// Describes needs of a run that are not met; empty if there are none.
 pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &Alive) -> Vec<String> {
     if run.state.is_over() {
         return Vec::new();
@@ -32,7 +31,7 @@ pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &Alive) -> V
             Some(format!("worker {worker}, which has files of '{role}' that are nowhere else"))
         }
         Some(worker) => Some(format!("worker {worker}, or another one that can have '{role}'")),
-        // It gets one in a moment.
+        // A worker is about to be assigned.
         None if somebody(of) => None,
         None if of.backends.is_empty() => Some(format!("a worker that can have '{role}'")),
         None => {
@@ -43,7 +42,7 @@ pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &Alive) -> V
     waits.collect()
 }
 
-/// How far a run is, by what it waits for too.
+/// State of a run, `Waiting` included.
 pub(crate) fn state_now(document: &Document, run: &RunFacts, alive: &Alive) -> RunState {
     match waits_for(document, run, alive).is_empty() {
         true => run.state,
@@ -51,18 +50,18 @@ pub(crate) fn state_now(document: &Document, run: &RunFacts, alive: &Alive) -> R
     }
 }
 
-/// What is missing of a run that goes on: while something is, figures are of a part of it, and a plan that another one follows could not
-/// be ended.
+/// Missing parts of an open run. While there are any, figures cover only part of the run, and its plan could not be ended for another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Roles whose workers are silent and that nobody else has, and edges that are cut or deliver what was kept; in words.
+    /// Descriptions of roles with a silent worker and no other, and of edges that are cut or deliver stored records.
     pub(crate) parts: Vec<String>,
-    /// Roles whose processes only begin.
+    /// Roles whose processes are starting.
     pub(crate) begins: Vec<String>,
 }
 
 impl Missing {
-    /// Of a run with these edges that are cut. `silent`: for how long a worker was not heard; none: it is. `given_up`: see [`GIVEN_UP`].
+    /// Missing parts of a run with these cut edges. `silent` returns the silence of a worker, `None` if it is alive. `given_up`: see
+    /// [`GIVEN_UP`].
     fn of(
         run: &RunFacts,
         cuts: &[CutView],
@@ -80,30 +79,30 @@ impl Missing {
             };
             Some(format!("worker {worker}, which has '{role}', is not heard{why}"))
         });
-        // Of a worker that is silent it is told already.
+        // A silent worker is listed already.
         let cuts = cuts.iter().filter(|cut| cut.stage != CutStage::Silent).map(CutView::in_words);
         Self { parts: roles.chain(cuts).collect(), begins: Vec::new() }
     }
 
-    /// Nothing is.
+    /// Whether no part is missing.
     pub(crate) fn is_none(&self) -> bool {
         self.parts.is_empty() && self.begins.is_empty()
     }
 
-    /// The parts in words; none: all are there.
+    /// Describes the missing parts; `None` if there are none.
     pub(crate) fn in_words(&self) -> Option<String> {
         (!self.parts.is_empty()).then(|| self.parts.join("; "))
     }
 }
 
 impl Shared {
-    /// What is missing of a run.
+    /// Missing parts of a run.
     pub(crate) fn missing_of(&self, name: &str) -> Missing {
         let (cuts, observer) = match locked(&self.runs).get(name) {
             Some(live) => (live.cuts.clone(), live.observer.clone()),
             None => return Missing::default(),
         };
-        // One that this process has not heard at all is silent since it began.
+        // A worker without a heartbeat to this process counts as silent since its start.
         let heard: BTreeMap<String, Option<Duration>> = locked(&self.workers)
             .iter()
             .map(|(name, worker)| (name.clone(), (!worker.is_alive).then(|| worker.heard.elapsed())))
@@ -125,7 +124,7 @@ impl Shared {
         missing
     }
 
-    /// Workers that were heard in time.
+    /// Live workers.
     pub(crate) fn alive_workers(&self) -> Alive {
         let workers = locked(&self.workers);
         let alive = workers.iter().filter(|(_, worker)| worker.is_alive);
@@ -184,7 +183,7 @@ mod tests {
         there.values_mut().for_each(|has| *has = Some(["rten".to_owned()].into()));
         let needed = ["a worker that can have 'c' and has the backend ort"];
         assert_eq!(waits_for(&document, &able, &there), needed);
-        // Whoever takes no new work is nobody for what has no place yet.
+        // A draining worker cannot take unassigned roles.
         document.workers.values_mut().for_each(|worker| worker.is_drained = true);
         assert_eq!(told(&document, &run, &["edge", "hub"]), ["a worker that can have 'c'"]);
         run.state = RunState::Cancelled;

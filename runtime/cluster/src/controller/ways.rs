@@ -1,12 +1,12 @@
-//! What is known of the ways between workers: what agents have measured of them, and what runs send over them.
+//! Measured links between workers: probes of agents, and traffic of runs.
 //!
-//! A probe sees what runs leave of a way, and takes some of what they have. With a rate `p` of a probe, and a rate `d` of what runs send at the
-//! same time, the way carries `p + min(p, d)`, and `d` at least: where runs send less than half of what it carries, the probe gets all they
-//! leave, and the sum is what it carries; where they send more, the probe gets as much as one stream of theirs, and it carries twice that, or
-//! more. It is never taken for more than it carries.
+//! A probe sees the capacity that runs leave, and takes some of theirs. With a probe's rate `p` and the runs' rate `d` at that time, the
+//! link carries `p + min(p, d)`, and `d` at least. If runs send less than half of the capacity, the probe gets the rest and the sum is
+//! exact. If they send more, the probe gets as much as one of their streams, and the link carries twice that or more. The capacity is never
+//! overestimated.
 //!
-//! Where runs send at least [`SHOWS`] of the known rate and nothing waits for the way, they show by themselves that it still carries that: no
-//! probe is sent but for the delay, for at most [`CONFIRMED`]. Where they send more than the known rate, that is the rate.
+//! Traffic of at least [`SHOWS`] of the known rate, with no record waiting, confirms the rate for at most [`CONFIRMED`]; probes then
+//! measure only the delay. Traffic above the known rate replaces it.
 use super::{Shared, locked};
 use crate::api::{RateSource, WayFigure, WayView};
 use crate::clock::instant;
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Part of the known rate with which traffic shows that the way still carries it.
+/// Fraction of the known rate with which traffic confirms it.
 const SHOWS: f64 = 0.5;
-/// So long a rate is taken for what it was because traffic shows no less; then it is probed again.
+/// Longest time that traffic confirms a rate without a probe.
 const CONFIRMED: Duration = Duration::from_secs(300);
-/// Traffic that was seen before so long shows nothing any more.
+/// Age at which traffic no longer confirms anything.
 const RECENT: Duration = Duration::from_secs(5);
 
-/// Figures that are older say nothing any more.
+/// Age at which figures are dropped.
 pub(crate) const STALE: Duration = Duration::from_secs(600);
 
 /// Tier and location of a worker.
 pub(crate) type Place = (Option<String>, Option<String>);
 
-/// What is sent over a way.
+/// Traffic on a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sent {
     pub(crate) bits_per_second: f64,
@@ -44,7 +44,7 @@ impl Sent {
     }
 }
 
-/// What a run sends from one worker of the cluster to another.
+/// Traffic of a run from one worker of the cluster to another.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunTraffic {
     pub(crate) run: String,
@@ -53,7 +53,7 @@ pub(crate) struct RunTraffic {
     pub(crate) sent: Sent,
 }
 
-/// What all runs send now. Between two places there is one way, whichever workers use it, as planners have it.
+/// Current traffic of all runs. All workers of two places share one link, as in planning.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     all: Vec<RunTraffic>,
@@ -65,7 +65,7 @@ impl Traffic {
         Self { all, places }
     }
 
-    /// What runs send on the way of two workers, but for one run.
+    /// Traffic on the link between two workers, of all runs except one.
     pub(crate) fn between(&self, from: &str, to: &str, except: Option<&str>) -> Sent {
         let place = |name: &str| self.places.get(name);
         let (own, other) = (place(from), place(to));
@@ -79,18 +79,18 @@ impl Traffic {
     }
 }
 
-/// A rate, and how it is known.
+/// A rate and its source.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct KnownRate {
     bits_per_second: f64,
     source: RateSource,
-    /// When it was probed last.
+    /// Time of the last probe.
     probed: Instant,
-    /// When traffic showed it last.
+    /// Time of the last confirmation by traffic.
     shown: Option<Instant>,
 }
 
-/// What is known of the way from one worker to another.
+/// Measurements of the link from one worker to another.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Way {
     round_trip_seconds: f64,
@@ -100,7 +100,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// An agent has measured it, while this was sent over it.
+    /// Combines an agent's measurement with the traffic at that time.
     pub(crate) fn measured(before: Option<&Self>, figure: &WayFigure, sent: Sent, now: Instant) -> Self {
         let rate = match figure.bits_per_second {
             _ if figure.only_delay => before.and_then(|before| before.rate),
@@ -115,7 +115,7 @@ impl Way {
         Self { round_trip_seconds: figure.round_trip_seconds, probing: figure.probing, came: now, rate }
     }
 
-    /// This is sent over it now.
+    /// Updates the rate from current traffic.
     fn carries(&mut self, sent: Sent, now: Instant) {
         let Some(rate) = &mut self.rate else { return };
         if sent.bits_per_second > rate.bits_per_second {
@@ -126,7 +126,7 @@ impl Way {
         }
     }
 
-    /// Whether traffic shows its rate, so that no bytes have to be sent to measure it.
+    /// Whether traffic confirms its rate, so that no probe is needed.
     fn is_shown(&self, now: Instant) -> bool {
         let Some(rate) = &self.rate else { return false };
         let is_recent = rate.shown.is_some_and(|shown| now.duration_since(shown) < RECENT);
@@ -134,13 +134,12 @@ impl Way {
     }
 }
 
-/// What is known of the ways from a worker, by worker that they lead to.
+/// Measured links from a worker, by destination.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ways(BTreeMap<String, Way>);
 
 impl Ways {
-    /// It has measured this, while this was sent. What is said of workers that are not in the cluster any more is not kept, and what is old
-    /// is forgotten.
+    /// Records measurements, with the traffic at that time. Drops workers that have left the cluster, and stale figures.
     pub(crate) fn learn(
         &mut self,
         figures: &[WayFigure],
@@ -155,24 +154,24 @@ impl Ways {
         self.0.retain(|to, way| now.duration_since(way.came) < STALE && is_there(to));
     }
 
-    /// A worker belongs to the cluster no more.
+    /// Drops a worker that has left the cluster.
     pub(crate) fn forget(&mut self, to: &str) {
         self.0.remove(to);
     }
 
-    /// Whether traffic shows the rate of the way to a worker.
+    /// Whether traffic confirms the rate of the link to a worker.
     pub(crate) fn is_shown(&self, to: &str) -> bool {
         self.0.get(to).is_some_and(|way| way.is_shown(instant()))
     }
 }
 
 impl Shared {
-    /// What all runs send now.
+    /// Current traffic of all runs.
     pub(crate) fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&locked(&self.traffic))
     }
 
-    /// This is what all runs send now.
+    /// Replaces the current traffic of all runs.
     pub(crate) fn sees_traffic(&self, traffic: Traffic) {
         let traffic = Arc::new(traffic);
         *locked(&self.traffic) = Arc::clone(&traffic);
@@ -187,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// What is known of the ways between workers.
+    /// Measured links between workers.
     pub(crate) fn way_views(&self) -> Vec<WayView> {
         let traffic = self.traffic();
         let workers = locked(&self.workers);
@@ -235,7 +234,7 @@ mod tests {
         way.rate.map_or(0.0, |rate| rate.bits_per_second / MEGABIT)
     }
 
-    /// What a probe beside one stream of a run gets of a way: what that leaves, or half.
+    /// Rate of a probe beside one stream of a run: the rest of the capacity, or half of it.
     fn seen_by_a_probe(carries: f64, run: f64) -> f64 {
         (carries - run).max(carries / 2.0)
     }
@@ -248,7 +247,7 @@ mod tests {
             let way = Way::measured(None, &figure, sent(run, false), now);
             assert!((rate(&way) - 10.0).abs() < 1e-9, "{} with {run} of a run", rate(&way));
         }
-        // Of many streams a probe is one: what the run sends is there in any case.
+        // A probe is one of many streams; the run's rate counts in any case.
         let way = Way::measured(None, &probed(1.0), sent(9.0, false), now);
         assert!(rate(&way) >= 9.0 && rate(&way) <= 10.0, "{}", rate(&way));
     }
@@ -279,7 +278,7 @@ mod tests {
         way.carries(sent(14.0, false), now);
         assert!((rate(&way) - 14.0).abs() < 1e-9);
         assert!(way.rate.is_some_and(|rate| rate.source == RateSource::Traffic));
-        // A way that has become slower, and a run that waits for it.
+        // The link has become slower, and a run waits for it.
         let way = Way::measured(Some(&way), &probed(0.5), sent(0.5, true), now);
         assert!((rate(&way) - 1.0).abs() < 1e-9);
     }
@@ -293,7 +292,7 @@ mod tests {
         ways.learn(&[to("hub"), to("cloud"), to("spare")], nothing, |_| true, now);
         assert_eq!(ways.0.len(), 3);
         ways.forget("cloud");
-        // What was measured before it was revoked comes afterwards.
+        // A measurement from before the revocation arrives late.
         ways.learn(&[to("cloud")], nothing, |name| name != "cloud", now);
         assert_eq!(ways.0.keys().collect::<Vec<_>>(), ["hub", "spare"]);
         ways.learn(&[to("hub")], nothing, |_| true, now + STALE);
