@@ -1,16 +1,16 @@
-//! What an operator, a source and a sink are. The engine knows only these traits.
+//! The traits of operators, sources and sinks. The engine uses only these.
 //!
-//! An operator kind is an [`OperatorKind`]: it checks its options and input types once (`bind`) and then makes
-//! instances, one for each stage that runs it. There are three ways to compute:
+//! An operator kind is an [`OperatorKind`]: it checks its options and input types once (`bind`) and then makes instances,
+//! one for each stage that runs it. There are three forms of computation:
 //!
-//! | instance | when it sees data | state |
+//! | instance | gets data | state |
 //! |---|---|---|
 //! | [`Stateless`] | at once, batch by batch, on the slot's thread | none |
 //! | [`Stateful`] | when the epoch is complete, rows in a fixed order; joins before | snapshot at checkpoints |
 //! | [`Inference`] | in batches chosen by the engine, on an executor thread | none |
 //!
-//! All of them may give any number of rows for a row, none too: [`unfold_metadata`](crate::record::unfold_metadata) makes
-//! their identities. A row of which nothing comes although nothing is wrong with it is neither a drop nor a dead letter.
+//! All of them may emit any number of rows per row, including none: [`unfold_metadata`](crate::record::unfold_metadata)
+//! makes their identities. A valid row without output is neither a drop nor a dead letter.
 //!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
 use crate::model::{ChosenBackend, ModelSpec};
@@ -29,28 +29,28 @@ use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Journal as JournalOptions;
 
-/// A stable code, `snake_case`, of which an operator has few: it becomes a metrics label. Owned where it comes from
+/// A stable code, `snake_case`; an operator has few of them, because they become metrics labels. Owned if it comes from
 /// another process.
 pub type Reason = Cow<'static, str>;
 
-/// Why a record could not be processed.
+/// A record that could not be processed, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Identity of the record, if it had one already.
+    /// Identity of the record, if it has one already.
     pub id: Option<RecordId>,
     /// Event time, microseconds.
     pub time: Option<EventTime>,
-    /// Why: `image_truncated`, `image_too_large`, `audio_empty`, `invalid_utf8`, ...
+    /// Reason: `image_truncated`, `image_too_large`, `audio_empty`, `invalid_utf8`, ...
     pub reason: Reason,
-    /// What was found, in words, with the file name where there is one.
+    /// The finding in words, with the file name if there is one.
     pub detail: String,
-    /// The record, as far as it is known and as small as [`crate::values`] makes it.
+    /// The record, as far as it is known, shortened by [`crate::values`].
     #[serde(default)]
     pub values: Values,
 }
 
 impl DeadLetter {
-    /// The letter of a row of a batch that came over an edge.
+    /// Creates the letter of a row of a batch from an edge.
     pub fn of_row(batch: &RecordBatch, row: usize, reason: impl Into<Reason>, detail: String) -> Self {
         let metadata = Metadata::of(batch);
         let (id, time) = (Some(metadata.id(row)), Some(metadata.times.value(row)));
@@ -58,7 +58,7 @@ impl DeadLetter {
     }
 }
 
-/// What one call of an operator gave.
+/// Output of one call of an operator.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Result batches with metadata columns, in order.
@@ -67,7 +67,7 @@ pub struct Output {
     pub dead_letters: Vec<DeadLetter>,
     /// Records dropped on purpose, by stable reason (`late`, `unmatched`).
     pub drops: Vec<(Reason, u64)>,
-    /// Records that went on and of which there is something to know, by stable reason (`text_cut_off`).
+    /// Records that were emitted with a remark, by stable reason (`text_cut_off`).
     pub notes: Vec<(Reason, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl Output {
         add(&mut self.drops, reason.into(), rows);
     }
 
-    /// Counts records that went on and of which there is something to know.
+    /// Counts records that were emitted with a remark.
     pub fn note_rows(&mut self, reason: impl Into<Reason>, rows: u64) {
         add(&mut self.notes, reason.into(), rows);
     }
@@ -104,14 +104,14 @@ fn add(counts: &mut Vec<(Reason, u64)>, reason: Reason, rows: u64) {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OperatorError {
-    /// What failed and how to fix it.
+    /// Failure and advice.
     pub message: String,
     /// The same with places in files, where it has to do with files.
     pub findings: Diagnostics,
 }
 
 impl OperatorError {
-    /// An error with this text.
+    /// Creates an error with this text.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), findings: Diagnostics::new() }
     }
@@ -129,36 +129,36 @@ pub trait Stateless: Send {
     fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
 }
 
-/// Keeps state. The engine applies an epoch only when it is complete, with the rows of each port sorted by
-/// (event time, id), ports in order, then calls `advance` with the operator's watermark (the meet over its
-/// inputs); operators that [take rows early](Stateful::takes_rows_early) get them before. So the result depends on the
-/// epochs only, and the state is always "all of the epochs before e".
+/// An operator with state. The engine applies an epoch only when it is complete, with the rows of each port sorted by
+/// (event time, id), ports in order, then calls `advance` with the operator's watermark (the meet over its inputs);
+/// operators that [take rows early](Stateful::takes_rows_early) get them before. So the result depends on the epochs only,
+/// and the state is always "all of the epochs before e".
 pub trait Stateful: Send {
     /// Applies the rows that arrived at input `port` in one epoch.
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
-    /// The watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
+    /// Advances the watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError>;
     /// Whether rows may be applied before all of their epoch are there: each port's in portions, ports in turns. For
-    /// operators of which an epoch gives the same rows, drops and state however it is applied; they come to whoever reads
-    /// them in the order of rows of one epoch, which follows from the rows alone. `advance` still ends each epoch.
+    /// operators whose rows, drops and state of an epoch do not depend on that. Downstream stages get the rows of an epoch
+    /// in an order that follows from the rows alone. `advance` still ends each epoch.
     fn takes_rows_early(&self) -> bool {
         false
     }
-    /// Whether the last `advance` left results out because one epoch would have had too many. The engine calls
-    /// `advance` again at the end of each following epoch, also when the watermark stays and after the end of the
-    /// stream, until nothing is left; so sinks can commit in between. It is part of the state.
+    /// Whether the last `advance` kept results back because one epoch would have had too many. The engine calls `advance`
+    /// again at the end of each following epoch, also when the watermark stays and after the end of the stream, until
+    /// nothing is left; so sinks can commit in between. It is part of the state.
     fn has_more(&self) -> bool {
         false
     }
-    /// The watermark of the output once the input's is `watermark`: no row with an earlier event time will be
-    /// emitted any more. A window that may stay open for late rows holds it back.
+    /// Returns the watermark of the output once the input's is `watermark`: no row with an earlier event time will be
+    /// emitted any more. A window that is open for late rows holds it back.
     fn output_watermark(&self, watermark: EventTime) -> EventTime {
         watermark
     }
-    /// The whole state.
+    /// Writes the whole state.
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError>;
-    /// What writes the whole state as it is now: on another thread, while this operator goes on. It gives what
-    /// [`Stateful::snapshot`] would give now. For operators with much state, which can hand out what they keep sooner than write it.
+    /// Returns a function that writes the present state on another thread, while this operator continues. Its result equals
+    /// that of [`Stateful::snapshot`] now. For operators with much state, which can share it faster than write it.
     ///
     /// # Errors
     /// Those of [`Stateful::snapshot`].
@@ -168,15 +168,15 @@ pub trait Stateful: Send {
     }
     /// Replaces the state by a snapshot of the same operator.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError>;
-    /// Whether what it keeps can be divided by keys: see [`Stateful::take_in`].
+    /// Whether its state can be divided by keys: see [`Stateful::take_in`].
     fn is_divisible(&self) -> bool {
         false
     }
-    /// Adds what a snapshot of the same operator has of some keys, of which this one has nothing yet. All that are taken in are of
-    /// the same epoch. So a state that several stages kept can be kept by more or fewer.
+    /// Adds the part of another instance's snapshot for some keys, which are new to this one. All snapshots taken in are of
+    /// one epoch. So the state of several stages can be redistributed to more or fewer.
     ///
     /// # Errors
-    /// It cannot be divided, the snapshot cannot be read, or it has not come as far as those that were taken in before.
+    /// The state cannot be divided, the snapshot cannot be read, or it is behind those taken in before.
     fn take_in(&mut self, snapshot: &[u8], takes: &TakesKeys<'_>) -> Result<(), OperatorError> {
         let _ = (snapshot, takes);
         Err(OperatorError::new("what this operator keeps cannot be divided"))
@@ -192,13 +192,13 @@ pub type WriteSnapshot = Box<dyn FnOnce() -> Result<Vec<u8>, OperatorError> + Se
 
 /// The keys of rows in a state.
 pub struct StateKeys<'a> {
-    /// What the source said of each row: its class and its place in that.
+    /// The route class of each row at its source, with its lane.
     pub classes: &'a UInt32Array,
-    /// The values of the column that [`Spread::Group`] names, where there is one.
+    /// The values of the column of [`Spread::Group`], if there is one.
     pub first: Option<&'a ArrayRef>,
 }
 
-/// Says which rows of a state are taken.
+/// Selects the rows of a state to take.
 pub type TakesKeys<'a> = dyn Fn(&StateKeys<'_>) -> BooleanArray + 'a;
 
 /// A model: a batch in, a batch out, on an executor thread of the engine. Each row of the outputs comes from one input row
@@ -206,8 +206,8 @@ pub type TakesKeys<'a> = dyn Fn(&StateKeys<'_>) -> BooleanArray + 'a;
 pub trait Inference: Send {
     /// Runs the model on one batch (1 ..= max batch rows).
     fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
-    /// The same for the rows of several batches of one schema together, so that nobody has to copy pictures into one
-    /// batch first. A model that can should run them at once and give a batch for each.
+    /// Runs the model on the rows of several batches of one schema together, so that pictures need not be copied into one
+    /// batch first. A model that can should run them at once and return a batch for each.
     fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
         match parts {
             [] => Ok(()),
@@ -220,7 +220,7 @@ pub trait Inference: Send {
         }
     }
 
-    /// Processor time so far of threads other than the one that calls [`Inference::infer`], where there are any.
+    /// Processor time so far of threads other than the caller of [`Inference::infer`], if there are any.
     fn processor_time_elsewhere(&self) -> Duration {
         Duration::ZERO
     }
@@ -301,15 +301,15 @@ pub struct BoundOperator {
     pub output: StreamType,
     /// How it computes.
     pub computation: Computation,
-    /// How its records may be spread over several stages.
+    /// Permitted distribution over several stages.
     pub spread: Spread,
     /// The model, where it has one that another process can load.
     pub model: Option<ModelSpec>,
-    /// Makes one instance; loads the model where there is one.
+    /// Makes one instance; loads the model if there is one.
     pub make: MakeInstance,
 }
 
-/// What one read of a source gave.
+/// Result of one read of a source.
 #[derive(Debug)]
 pub enum SourceRead {
     /// Rows: payload columns only (no metadata), at most as many as asked for; zero rows are allowed
@@ -317,7 +317,7 @@ pub enum SourceRead {
     Rows {
         /// The payload.
         payload: RecordBatch,
-        /// Event times in microseconds, one a row, where the source has them.
+        /// Event times in microseconds, one per row, if the source has them.
         times: Option<Vec<EventTime>>,
         /// Records that could not be read; each consumed one sequence number.
         dead_letters: Vec<DeadLetter>,
@@ -325,42 +325,42 @@ pub enum SourceRead {
         /// `None` if there were no dead letters. So that sequence numbers do not depend on what failed.
         offsets: Option<Vec<u64>>,
     },
-    /// There is no more.
+    /// The end.
     End,
 }
 
-/// Where a source is: opaque to the engine, small, comparable only by its own source.
+/// Position of a source: opaque to the engine, small, comparable only by its own source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcePosition(pub String);
 
-/// Reads records. Runs on reader threads, now on this one and now on that, and may block on files; one that may wait for
-/// longer has a thread of its own ([`BoundSource::stream`]).
+/// Reads records. Runs on changing reader threads, and may block on files; one that may wait for longer has a thread of its
+/// own ([`BoundSource::stream`]).
 pub trait Source: Send {
     /// Reads up to `rows` records, fewer when their payload passes `bytes` (but at least one).
     /// Two reads from the same position with the same number of records give the same records.
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError>;
     /// Position of the next record.
     fn position(&self) -> SourcePosition;
-    /// Continues at a position that `position` gave.
+    /// Continues at a position that `position` returned.
     fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError>;
-    /// Whether `seek` works. A source that cannot be replayed is at most once, and says so.
+    /// Whether `seek` works. A source that cannot be replayed is at most once, and reports that.
     fn replayable(&self) -> bool {
         true
     }
-    /// Bytes of each record of the last read, dead letters included, where epochs are cut by these: they depend on the
-    /// record alone, and not on how many came at once. None: epochs are cut by the mean size of what a read gave.
+    /// Bytes of each record of the last read, dead letters included, if epochs are cut by these: they depend on the record
+    /// alone, and not on the size of a read. `None`: epochs are cut by the mean size of the records of a read.
     fn sizes(&self) -> Option<&[u32]> {
         None
     }
-    /// Whether the last read ended because more could not be had without waiting for another program.
+    /// Whether the last read ended because more records would have required waiting for another program.
     fn has_caught_up(&self) -> bool {
         false
     }
-    /// The journal that it reads through, if it does.
+    /// The journal that it reads through, if any.
     fn journal(&self) -> Option<Arc<Journal>> {
         None
     }
-    /// Number of records in one pass, where known (for progress).
+    /// Number of records in one pass, if known (for progress).
     fn len_hint(&self) -> Option<u64> {
         None
     }
@@ -369,55 +369,55 @@ pub trait Source: Send {
 /// Makes readers of a bound source.
 pub type MakeSource = Arc<dyn Fn() -> Result<Box<dyn Source>, OperatorError> + Send + Sync>;
 
-/// What a source promises of the records that it has given, should the process that read them be gone.
+/// Guarantee of a source for emitted records, if the process that read them is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourcePromise {
-    /// It gives them again itself, from any position: files.
+    /// It emits them again itself, from any position: files.
     Replayable,
-    /// They are given again from a journal, where the run keeps a state.
+    /// A journal emits them again, if the run keeps a state.
     Journalled,
-    /// They are gone.
+    /// They are lost.
     AtMostOnce,
 }
 
-/// How a source reads through a journal.
+/// Reading of a source through a journal.
 #[derive(Clone)]
 pub struct JournalledReading {
     /// Makes readers that share a journal; each reads it from its position on, and then the stream through it.
     pub make: Arc<dyn Fn(Arc<Journal>) -> MakeSource + Send + Sync>,
-    /// The place in the journal where a position is; none: it is no position of this source.
+    /// The position within the journal; `None` if it is no position of this source.
     pub place: fn(&SourcePosition) -> Option<u64>,
-    /// Whether what others have sent is gone with the process while it is not in the journal: of connections, whose senders have
-    /// been told that it came. What is in a pipe stays there.
+    /// Whether sent data that is not in the journal yet is lost with the process: for connections, whose senders got an
+    /// acknowledgement. Data in a pipe stays there.
     pub unread_is_lost: bool,
 }
 
-/// Gives the names of the files of a folder in the order in which they are read.
+/// Returns the names of a folder's files in reading order.
 pub type ListFiles = Arc<dyn Fn() -> std::io::Result<Vec<OsString>> + Send + Sync>;
 
-/// What a source reads that can be looked at without it: whether it is still the same.
+/// Input of a source that can be compared with an earlier one without the source.
 #[derive(Clone)]
 pub enum SourceInput {
     /// One file.
     File {
         /// Its path, relative to this process.
         path: PathBuf,
-        /// Whether records that are added at its end are read as if they had always been there.
+        /// Whether records appended later are read as if they had always been there.
         may_grow: bool,
     },
     /// Files of a folder; each is a record.
     Folder {
         /// Its path, relative to this process.
         path: PathBuf,
-        /// Those that are there now.
+        /// Its present files.
         names: ListFiles,
-        /// Whether files that are added behind the last one are read as if they had always been there.
+        /// Whether files added after the last one are read as if they had always been there.
         may_grow: bool,
     },
 }
 
 impl SourceInput {
-    /// The same, read again and again: what is added comes in the middle of what is read.
+    /// Converts to a repeated input: additions are in the middle of the records.
     #[must_use]
     pub fn repeated(self) -> Self {
         match self {
@@ -436,45 +436,45 @@ pub struct BoundSource {
     pub kind: String,
     /// Type of the output.
     pub output: StreamType,
-    /// Column that decides the route class; `None`: the sequence number does.
+    /// Column that determines the route class; `None`: the sequence number does.
     pub key: Option<String>,
     /// Records per second of the open-loop schedule; `None`: as fast as downstream takes them.
     pub rate_per_second: Option<f64>,
-    /// How much earlier than the newest event time seen a record may still come, microseconds.
+    /// Largest lateness of a record relative to the newest event time, microseconds.
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
-    /// Whether its records have event times of their own that go on to its end: not those of a source that repeats. Sources
-    /// without a rate that meet are read side by side by these times.
+    /// Whether its records have event times of their own that increase to its end: not those of a source that repeats.
+    /// Sources without a rate that meet are read together by these times.
     pub has_event_times: bool,
-    /// Records that follow each other with the same event time, such as the frames of several cameras; 1 where that is not
-    /// known. What follows event time takes them when the last of them has come.
+    /// Consecutive records with one event time, such as the frames of several cameras; 1 if unknown. Operators on event
+    /// time process them when the last of them has arrived.
     pub at_one_time: u32,
-    /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
-    /// sources that would take each other's records. `None`: every reader that is made begins at the start.
+    /// Description of its input, if that can be read only once (standard input, a pipe, a device); equal for two sources
+    /// that would take each other's records. `None`: every reader starts at the beginning.
     pub stream: Option<String>,
-    /// How it can read what `stream` tells through a journal, if it can.
+    /// Reading of `stream` through a journal, if supported.
     pub journalled: Option<JournalledReading>,
-    /// The files that it reads; none: it reads none, or what it reads cannot be looked at beside it.
+    /// The files that it reads; `None` if there are none, or they cannot be inspected separately.
     pub input: Option<SourceInput>,
-    /// The journal that the workflow wants for it.
+    /// Its journal in the workflow.
     pub journal: Option<JournalOptions>,
     /// Makes one reader.
     pub make: MakeSource,
 }
 
 impl BoundSource {
-    /// Whether it gives records when they come: it cannot say when the next one does.
+    /// Whether records come at any time: the time of the next one is unknown.
     pub fn is_stream(&self) -> bool {
         self.live || self.stream.is_some()
     }
 
-    /// Whether it gives records when they come, and has no schedule: what it gives is the load then.
+    /// Whether records come at any time, without a schedule: they are the load then.
     pub fn gives_what_comes(&self) -> bool {
         self.rate_per_second.is_none() && self.is_stream()
     }
 
-    /// What it promises.
+    /// Its guarantee.
     pub fn promise(&self) -> SourcePromise {
         if self.stream.is_none() && !self.live {
             SourcePromise::Replayable
@@ -486,52 +486,52 @@ impl BoundSource {
     }
 }
 
-/// Takes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
+/// Writes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
 pub trait Sink: Send {
-    /// Takes rows (metadata columns included), which count as written with the next `commit`.
+    /// Writes rows (metadata columns included), which become permanent with the next `commit`.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError>;
-    /// Makes everything written since the last commit part of what stays if the slot restarts, and shows it to readers
-    /// unless [`Sink::publication`] says that they see it later; `epoch`: everything before it is included. Called when
-    /// an epoch is complete, at checkpoints only where that is not [`Publication::EachEpoch`]. It need not survive the
-    /// machine: see [`Sink::flush`].
+    /// Commits everything written since the last commit, so that it stays if the slot restarts, and shows it to readers
+    /// unless [`Sink::publication`] defers that; `epoch`: everything before it is included. Called when an epoch is
+    /// complete, at checkpoints only unless the publication is [`Publication::EachEpoch`]. It need not survive a power
+    /// loss: see [`Sink::flush`].
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
-    /// Forgets what was written since the last commit (a restart will write it again).
+    /// Discards rows written since the last commit (a restart will write them again).
     fn rollback(&mut self) -> Result<(), OperatorError>;
-    /// Last call: removes temporaries. What was not committed is not kept; what was survives the machine.
+    /// Last call: removes temporaries. Uncommitted rows are discarded; committed ones survive a power loss.
     fn close(&mut self) -> Result<(), OperatorError>;
-    /// What another process needs to continue behind the last commit; none: this sink cannot be continued. A token that
-    /// is taken before the first commit continues at the beginning. It is recorded once [`Sink::flush`] is done.
+    /// Returns the token with which another process continues after the last commit; `None`: this sink cannot be continued.
+    /// A token from before the first commit continues at the start. It is recorded once [`Sink::flush`] is done.
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         Ok(None)
     }
-    /// Makes all that is committed when this is called survive the machine, so that the last token holds there too: what
-    /// it gives is run on another thread, while rows are written and committed. None: there is nothing to do.
+    /// Returns a task that makes everything committed at this call survive a power loss, so that the last token holds there
+    /// too. It runs on another thread, while rows are written and committed. `None`: there is nothing to do.
     fn flush(&self) -> Option<Flush> {
         None
     }
-    /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the
-    /// token needs.
+    /// Last call instead of `close` if another process will continue: discards uncommitted rows, keeps the state of the
+    /// token.
     fn suspend(&mut self) -> Result<(), OperatorError> {
         self.close()
     }
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
-    /// When readers see what was committed, and so how often it is. Default: an exactly-once sink commits per checkpoint,
-    /// another one per epoch. An exactly-once sink that can take back what it committed after its last token says
-    /// [`Publication::EachEpoch`], one whose file appears when it is closed [`Publication::AtEnd`].
+    /// When readers see committed rows, which also determines the frequency of commits. Default: an exactly-once sink
+    /// commits per checkpoint, another one per epoch. An exactly-once sink that can undo commits after its last token
+    /// returns [`Publication::EachEpoch`], one whose file appears when it is closed [`Publication::AtEnd`].
     fn publication(&self) -> Publication {
         if self.exactly_once() { Publication::EachCheckpoint } else { Publication::EachEpoch }
     }
-    /// Whether nobody takes what it writes any more (a closed pipe). A run all of whose sinks are closed ends.
+    /// Whether its reader is gone (a closed pipe). A run ends when all its sinks are closed.
     fn is_closed(&self) -> bool {
         false
     }
-    /// Rows of the last `write` that nobody took: the reader went away, or writing was called off.
+    /// Rows of the last `write` that were not taken: the reader is gone, or writing was cancelled.
     fn refused(&self) -> u64 {
         0
     }
-    /// Ends a `write` that waits for whoever reads, and all later ones, from another thread. None where writing waits
-    /// for nobody.
+    /// Returns a function that cancels, from another thread, a `write` that waits for its reader, and all later ones.
+    /// `None` if writes never wait.
     fn call_off(&self) -> Option<CallOff> {
         None
     }
@@ -546,8 +546,8 @@ pub type CallOff = Arc<dyn Fn() + Send + Sync>;
 /// Makes a sink.
 pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
 
-/// Makes a sink whose commits survive the process: without a token it begins anew as [`MakeSink`] does, with the last one
-/// that was recorded it continues behind what the token says is committed, and forgets what was committed after it.
+/// Makes a sink whose commits survive the process. Without a token it starts from nothing as [`MakeSink`] does; with the
+/// last recorded one it continues after the token's commit, and discards later commits.
 pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
 
 /// Exact-match scoring of a sink's rows against ground truth.
@@ -555,17 +555,17 @@ pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, Op
 pub struct GroundTruth {
     /// Column of the stream that identifies the record.
     pub key: String,
-    /// Column of the stream that holds the prediction.
+    /// Column of the stream with the prediction.
     pub prediction: String,
     /// Truth by key.
     pub answers: Arc<std::collections::HashMap<String, String>>,
-    /// Whether each key counts once, at its first result: a source before the sink starts again at its end, and the
-    /// same record again says nothing new.
+    /// Whether each key counts once, at its first result: a source before the sink repeats, and a repeated record adds no
+    /// information.
     pub once: bool,
-    /// Truth of tracks: then `key` is the column of the camera, `prediction` that of the identity, and what is right is
+    /// Truth of tracks: then `key` is the column of the camera, `prediction` that of the identity, and correct answers are
     /// counted in boxes, so that the share is IDF1.
     pub tracks: Option<Arc<crate::track_truth::TrackTruth>>,
-    /// Right texts, compared character by character: what is right is counted in characters.
+    /// Correct texts, compared character by character: correct answers are counted in characters.
     pub texts: Option<Arc<crate::text_truth::TextTruth>>,
 }
 
@@ -578,7 +578,7 @@ pub struct BoundSink {
     pub kind: String,
     /// Type of its input.
     pub input: StreamType,
-    /// Scoring, where ground truth is given.
+    /// Scoring, if ground truth is given.
     pub ground_truth: Option<GroundTruth>,
     /// Files it will write, for checks before the run.
     pub files: Vec<PathBuf>,
@@ -586,9 +586,8 @@ pub struct BoundSink {
     pub is_standard_output: bool,
     /// Makes the sink.
     pub make: MakeSink,
-    /// Makes a sink whose commits survive the process: without a token it begins anew as `make` does, with one it
-    /// continues behind what the token says is committed. None: no other process can continue this sink (standard
-    /// output, a pipe), which is at least once then: a process that goes on from a checkpoint writes the rows behind it
-    /// again.
+    /// Makes a sink whose commits survive the process: without a token it starts from nothing as `make` does, with one it
+    /// continues after the token's commit. `None`: no other process can continue this sink (standard output, a pipe). It is
+    /// then at least once: a process that continues from a checkpoint writes the later rows again.
     pub durable: Option<MakeDurableSink>,
 }

@@ -1,4 +1,4 @@
-//! What a kind of operator, source or sink says of itself and how it is bound: its name, its options, its types.
+//! Kinds of operators, sources and sinks: names, options, types, and binding.
 //!
 //! Most kinds have options of a fixed form and implement [`TypedOperatorKind`] or [`TypedSinkKind`].
 use crate::api::{BoundOperator, BoundSink, BoundSource, MakeSink};
@@ -14,60 +14,60 @@ use tidemill_spec::value::Value;
 /// The two steps of binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Judged by what the workflow's own files say: the workflow, and the manifests of its models. No file of data, no model and
-    /// no program is looked at. What is bound so has its types and promises, and cannot run.
+    /// Checked by the workflow's own files: the workflow, and the manifests of its models. Files of data, models and
+    /// programs are not read. The result has its types and guarantees, and cannot run.
     Check,
-    /// Judged and opened on the host that runs it, with all that it reads.
+    /// Checked and opened on the host that runs it, with all its files.
     Open,
 }
 
-/// What an operator kind knows about the operator that is bound.
+/// Context of an operator that is bound.
 #[derive(Debug, Clone, Copy)]
 pub struct OperatorContext<'a> {
-    /// Operator id in the workflow, with its place.
+    /// Operator id in the workflow, with its position.
     pub id: &'a Located<String>,
     /// Folder of the workflow file; relative paths in the options start there.
     pub base: &'a Path,
     /// Manifest paths as written in the workflow (relative to `base`); empty for operators without models.
     pub variants: &'a [Located<String>],
-    /// Which variant to bind: the path as written or the manifest's id; `None` is the first of `variants`.
+    /// The variant to bind: the path as written or the manifest's id; `None` is the first of `variants`.
     pub variant: Option<&'a str>,
-    /// Which backend to bind, or `auto`; `None` leaves it to the kind.
+    /// The backend to bind, or `auto`; `None` leaves it to the kind.
     pub backend: Option<&'a str>,
-    /// Whether its model may be looked at.
+    /// Whether its model may be read.
     pub step: Step,
 }
 
 impl<'a> OperatorContext<'a> {
-    /// That of an operator without models, which is opened.
+    /// Creates the context of an operator without models, which is opened.
     pub fn new(id: &'a Located<String>, base: &'a Path) -> Self {
         Self { id, base, variants: &[], variant: None, backend: None, step: Step::Open }
     }
 }
 
-/// What a source or sink kind knows about the source or sink that is bound.
+/// Context of a source or sink that is bound.
 #[derive(Debug, Clone, Copy)]
 pub struct EndContext<'a> {
-    /// Id in the workflow, with its place.
+    /// Id in the workflow, with its position.
     pub id: &'a Located<String>,
     /// Folder of the workflow file; relative paths in the options start there.
     pub base: &'a Path,
-    /// Whether what it reads may be looked at.
+    /// Whether its files may be read.
     pub step: Step,
 }
 
 impl<'a> EndContext<'a> {
-    /// That of a source or sink that is opened.
+    /// Creates the context of a source or sink that is opened.
     pub fn new(id: &'a Located<String>, base: &'a Path) -> Self {
         Self { id, base, step: Step::Open }
     }
 
-    /// Whether what it reads may be looked at.
+    /// Whether its files may be read.
     pub fn opens(&self) -> bool {
         self.step == Step::Open
     }
 
-    /// A path from the options, relative to the workflow file.
+    /// Resolves a path from the options relative to the workflow file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.base.join(path)
     }
@@ -87,23 +87,23 @@ impl<'a> EndContext<'a> {
     }
 }
 
-/// One input of an operator or sink: what arrives there and where the workflow says so.
+/// One input of an operator or sink, with its type and position.
 #[derive(Debug, Clone)]
 pub struct InputPort {
-    /// Id of the source or operator that sends.
+    /// Id of the sender.
     pub from: String,
-    /// What it sends.
+    /// Type of its rows.
     pub stream: StreamType,
-    /// Where the input stands in the workflow file.
+    /// Position of the input in the workflow file.
     pub span: Span,
 }
 
 impl InputPort {
-    /// Position of the column `name` in the payload, if it is there and `accepts` its type.
+    /// Returns the position of the column `name` in the payload, if it exists and `accepts` its type.
     ///
     /// # Errors
-    /// `E0605` if there is no such column; `E0601`, naming both ports, what was found and what is expected
-    /// (`expected`, in words), if it has another type.
+    /// `E0605` if there is no such column; `E0601` if it has another type, with both ports, the found type and the expected
+    /// one (`expected`, in words).
     pub fn column(
         &self,
         receiver: &str,
@@ -148,7 +148,7 @@ impl InputPort {
         })
     }
 
-    /// The place in the options if it is known, else that of the input.
+    /// Returns the position in the options if known, else that of the input.
     fn place(&self, option: &Span) -> Span {
         if option.source().is_some() { option.clone() } else { self.span.clone() }
     }
@@ -215,11 +215,11 @@ pub trait OperatorKind: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Schema of the options, for editors and documentation.
     fn options_schema(&self) -> schemars::Schema;
-    /// How many inputs it takes.
+    /// Permitted number of inputs.
     fn inputs(&self) -> RangeInclusive<usize> {
         1..=1
     }
-    /// Whether its inputs may take back rows ([`StreamType::revised`]). Those that add up what comes say no.
+    /// Whether its inputs may contain retractions ([`StreamType::revised`]); false for kinds that only add.
     fn accepts_revisions(&self) -> bool {
         false
     }
@@ -231,7 +231,7 @@ pub trait OperatorKind: Send + Sync {
     /// in both [steps](Step): it follows from the options and, of a model, from its manifest.
     ///
     /// # Errors
-    /// Everything that is wrong with the options or the inputs, each at its place in the workflow.
+    /// All errors in the options or the inputs, each at its position in the workflow.
     fn bind(
         &self,
         context: &OperatorContext<'_>,
@@ -240,7 +240,7 @@ pub trait OperatorKind: Send + Sync {
     ) -> Result<BoundOperator, Diagnostics>;
 }
 
-/// An operator kind whose options are a type of its own; it is an [`OperatorKind`] by that.
+/// An operator kind with its own type of options; it implements [`OperatorKind`].
 pub trait TypedOperatorKind: Send + Sync {
     /// Its options, read from the workflow file; each field's comment explains it to the user.
     type Options: DeserializeOwned + JsonSchema;
@@ -255,7 +255,7 @@ pub trait TypedOperatorKind: Send + Sync {
     /// See [`OperatorKind::bind`]; the options come with their place in the file.
     ///
     /// # Errors
-    /// As there.
+    /// See [`OperatorKind::bind`].
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
@@ -295,7 +295,7 @@ impl<T: TypedOperatorKind> OperatorKind for T {
     }
 }
 
-/// A kind of source. What all sources have in common (`key`, `rate`, `repeat`) is added by the caller.
+/// A kind of source. The caller adds the common settings of all sources (`key`, `rate`, `repeat`).
 pub trait SourceKind: Send + Sync {
     /// Name in workflow files.
     fn kind(&self) -> &'static str;
@@ -307,15 +307,15 @@ pub trait SourceKind: Send + Sync {
     fn shown_by_opening(&self) -> &'static str {
         "is there and can be read"
     }
-    /// Checks the options, and what they name where the context says that it [opens](Step::Open); `key`, `rate_per_second` of the
-    /// result are not set. The type of the output is the same in both steps: it follows from the options.
+    /// Checks the options, and their files if the context [opens](Step::Open) them; `key`, `rate_per_second` of the result
+    /// are not set. The type of the output is equal in both steps: it follows from the options.
     ///
     /// # Errors
-    /// Everything that is wrong with the options, each at its place in the workflow.
+    /// All errors in the options, each at its position in the workflow.
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics>;
 }
 
-/// A kind of sink. Ground truth is added by the caller.
+/// A kind of sink. The caller adds ground truth.
 pub trait SinkKind: Send + Sync {
     /// Name in workflow files.
     fn kind(&self) -> &'static str;
@@ -323,14 +323,14 @@ pub trait SinkKind: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Schema of the options, for editors and documentation.
     fn options_schema(&self) -> schemars::Schema;
-    /// Whether it can write rows that take back others. Default: no.
+    /// Whether it can write retractions. Default: no.
     fn accepts_revisions(&self) -> bool {
         false
     }
     /// Checks the options and the type of the input; writes nothing.
     ///
     /// # Errors
-    /// Everything that is wrong with the options or the input, each at its place in the workflow.
+    /// All errors in the options or the input, each at its position in the workflow.
     fn bind(
         &self,
         context: &EndContext<'_>,
@@ -339,7 +339,7 @@ pub trait SinkKind: Send + Sync {
     ) -> Result<BoundSink, Diagnostics>;
 }
 
-/// A sink kind whose options are a type of its own; it is a [`SinkKind`] by that.
+/// A sink kind with its own type of options; it implements [`SinkKind`].
 pub trait TypedSinkKind: Send + Sync {
     /// Its options, read from the workflow file; each field's comment explains it to the user.
     type Options: DeserializeOwned + JsonSchema;
@@ -352,7 +352,7 @@ pub trait TypedSinkKind: Send + Sync {
     /// See [`SinkKind::bind`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`SinkKind::bind`].
     fn bind_typed(
         &self,
         context: &EndContext<'_>,

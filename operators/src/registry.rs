@@ -16,15 +16,15 @@ use crate::kind::{OperatorKind, SinkKind, SourceKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a kind is used as.
+/// Role of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Reads records.
+    /// A source of records.
     Source,
-    /// Computes.
+    /// An operator.
     Operator,
-    /// Takes results.
+    /// A sink of results.
     Sink,
 }
 
@@ -90,17 +90,17 @@ impl Registry {
         registry
     }
 
-    /// Adds an operator kind; one of the same name is replaced.
+    /// Adds an operator kind; replaces one with its name.
     pub fn register_operator(&mut self, kind: impl OperatorKind + 'static) {
         self.operators.insert(kind.kind(), Arc::new(kind));
     }
 
-    /// Adds a source kind; one of the same name is replaced.
+    /// Adds a source kind; replaces one with its name.
     pub fn register_source(&mut self, kind: impl SourceKind + 'static) {
         self.sources.insert(kind.kind(), Arc::new(kind));
     }
 
-    /// Adds a sink kind; one of the same name is replaced.
+    /// Adds a sink kind; replaces one with its name.
     pub fn register_sink(&mut self, kind: impl SinkKind + 'static) {
         self.sinks.insert(kind.kind(), Arc::new(kind));
     }
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Plans are made by the kind of a sink, runs go by the sink itself.
+    /// Plans use the kind of a sink, runs use the sink itself.
     #[test]
     fn sinks_publish_as_their_kind_says() {
         let folder = tempfile::tempdir().unwrap();

@@ -298,7 +298,7 @@ sinks: [{id: out, kind: stdout, input: m}]\n";
     assert!(error.message.contains("{answer: text}") && error.message.contains("{answer: int64}"), "{error}");
 }
 
-/// Both are told at once: whoever brings the file has not to begin again.
+/// Both are reported at once, so that the user need not start again after providing the file.
 #[test]
 fn a_file_that_is_missing_hides_no_mistake_behind_it() {
     let folder = folder();
@@ -334,7 +334,7 @@ fn what_can_be_read_only_once_is_read_once() {
     // Binding does not wait for a writer.
     let bound = found(&source("a", "pipe", ""), "stop").ok().unwrap();
     let make = &bound.sources["a"].make;
-    // Only the first reader would have all of it.
+    // Only the first reader would get all of it.
     let (writer, reader) =
         (std::thread::spawn(move || std::fs::write(pipe, "{\"n\": 1}\n")), make().unwrap());
     assert!(!reader.replayable());
@@ -404,7 +404,7 @@ fn a_check_gives_all_types_and_says_what_only_opening_shows() {
     );
     assert!(truth.contains("ground truth of `out`: `truth.csv` was not looked at"), "{truth}");
     assert!(checked.unopened().iter().all(|one| !one.hides_types && one.place.source().is_some()));
-    // What was only checked does not run.
+    // A part that was only checked does not run.
     let error = (bound.sources["readings"].make)().err().unwrap();
     assert!(error.message.contains("not opened here"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What a check does not know, because only opening shows it.
+//! Facts that a check cannot know, because only opening shows them.
 use super::Choice;
 use crate::api::BoundSource;
 use crate::kind::{OperatorKind, Step};
@@ -9,26 +9,26 @@ use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
 
-/// Something that only opening shows.
+/// A fact that only opening shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unopened {
-    /// The source, operator or sink that it is of.
+    /// Id of its source, operator or sink.
     pub id: String,
-    /// What is not known, and where it is judged.
+    /// The unknown fact, and where it is checked.
     pub text: String,
-    /// Whether the types behind it are not known either, so that what stands there was not judged.
+    /// Whether the downstream types are unknown too, so that those parts were not checked.
     pub hides_types: bool,
-    /// Where the workflow names what was not looked at.
+    /// Position of the unopened file in the workflow.
     #[serde(skip)]
     pub place: Span,
 }
 
-/// Gathers it.
+/// Collects the unopened parts.
 pub(super) struct Findings<'a> {
     workflow: &'a Workflow,
     registry: &'a Registry,
     all: Vec<Unopened>,
-    /// Parts of whose output nothing is known.
+    /// Parts with unknown output.
     hidden: BTreeSet<String>,
 }
 
@@ -45,9 +45,9 @@ impl<'a> Findings<'a> {
         self.all.push(Unopened { id: id.to_owned(), text, hides_types, place: place.clone() });
     }
 
-    /// A source was only checked.
+    /// Records a source that was only checked.
     pub(super) fn source(&mut self, source: &Source, bound: &BoundSource) {
-        // Nobody looks into a stream before it is read.
+        // A stream is not read in advance.
         let Some(path) = source.options.get("path").filter(|_| bound.stream.is_none()) else { return };
         let shown = self.registry.source(&source.kind).map_or("is there", |kind| kind.shown_by_opening());
         let text = format!(
@@ -58,7 +58,7 @@ impl<'a> Findings<'a> {
         self.add(&source.id, &path.span, false, text);
     }
 
-    /// Leaves out the variants whose manifests are not here; false: none is left, and nothing is known of what the operator sends.
+    /// Removes variants without manifests here; false if none is left, so that the operator's output is unknown.
     pub(super) fn manifests(&mut self, operator: &mut Operator, choice: &mut Choice) -> bool {
         if !self.registry.operator(&operator.kind).is_some_and(OperatorKind::runs_models) {
             return true;
@@ -102,17 +102,17 @@ impl<'a> Findings<'a> {
         !hides_types
     }
 
-    /// Something receives from parts of which one has no known type.
+    /// Records a part with an input of unknown type.
     pub(super) fn behind<'b>(&mut self, id: &Located<String>, inputs: impl IntoIterator<Item = &'b Input>) {
         let from = inputs.into_iter().find(|input| self.hidden.contains(&input.from.value));
-        // Others are behind an error, which is told.
+        // Others are downstream of an error, which is reported.
         let Some(from) = from else { return };
         let text = format!("`{id}` was not judged: what `{}` sends is not known", from.from);
         self.add(id, &from.from.span, true, text);
         self.hidden.insert(id.value.clone());
     }
 
-    /// A sink was bound at these steps, its ground truth at the second.
+    /// Records a sink that was bound at these steps, its ground truth at the second.
     pub(super) fn sink(&mut self, sink: &Sink, (step, step_of_truth): (Step, Step)) {
         if let (Step::Check, Some(over)) = (step, sink.options.get("over")) {
             let text = format!(

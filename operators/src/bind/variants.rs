@@ -9,7 +9,7 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::{Operator, Workflow};
 
-/// Binds an operator with the variant that was chosen, and checks that all others send the same.
+/// Binds an operator with the chosen variant, and checks that all others send the same type.
 pub(super) fn bind_variants(
     operator: &Operator,
     registry: &Registry,
@@ -22,7 +22,7 @@ pub(super) fn bind_variants(
     let mut errors = Diagnostics::new();
     // The chosen one may be named by the manifest's id, so all are bound: reading a manifest is cheap.
     for variant in operator.variants.iter().filter(|v| Some(&v.value) != choice.variant.as_ref()) {
-        // The backend was chosen for the one that runs; another variant may not have it.
+        // The backend was chosen for the running variant; another one may not support it.
         let other = Choice { variant: Some(variant.value.clone()), backend: None };
         match bind_one(operator, registry, workflow, ports, &other, step) {
             Ok(other) if other.output != bound.output => {
@@ -37,7 +37,7 @@ pub(super) fn bind_variants(
     errors.into_result(bound)
 }
 
-/// What to say of variants that send different types.
+/// The error for variants that send different types.
 pub(super) fn other_type(
     operator: &Operator,
     variant: &str,
@@ -108,7 +108,7 @@ pub(super) fn bind_one(
     Ok(bound)
 }
 
-/// Refuses what only an operator with models makes use of: it would be without any effect.
+/// Refuses settings that affect only operators with models.
 fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
     let places = [
         ("variants", operator.variants.first().map(|variant| &variant.span)),
@@ -117,7 +117,7 @@ fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
     ];
     let mut errors = Diagnostics::new();
     for (key, place) in places.into_iter().filter_map(|(key, place)| Some((key, place?))) {
-        // A `batching` without `max_batch` has no place of its own.
+        // A `batching` without `max_batch` has no position of its own.
         let place = if place.source().is_some() { place } else { &operator.id.span };
         let message =
             format!("`{}` runs no model: `{key}` has no effect on kind `{}`", operator.id, operator.kind);
