@@ -1,8 +1,8 @@
-//! The plan of a run is changed while it runs: the processes of the new plan are started and load their models beside those of the old
-//! one, which go on. When all stand ready the old plan is ended with its last checkpoint, and the new one begins with it.
+//! Changes the plan of a running job: new processes start and load their models while the old ones continue. When all are ready, the old
+//! plan ends with its last checkpoint, and the new one starts from it.
 //!
-//! What is kept of it is a version in the facts of the run, replaced at one moment: a controller that dies comes back to the plan before
-//! it or to the one after. Processes of two plans cannot take each other for their own: the version is part of how they greet.
+//! The change is one atomic replacement of the version in the run's facts: a restarted controller finds the old or the new plan. The
+//! version is part of the greeting, so processes of two plans cannot be confused.
 mod pause;
 
 pub(super) use pause::Suspended;
@@ -23,15 +23,14 @@ use tidemill_app::streams;
 use tidemill_engine::{Hosts, Listen, Standby, Timing};
 use tidemill_spec::plan::Plan;
 
-/// The processes of a new plan may take so long until they stand ready: files are fetched and models loaded meanwhile, and the old
-/// plan goes on.
+/// Time for the processes of a new plan to fetch files and load models, while the old plan continues.
 const PREPARING: Duration = Duration::from_secs(300);
-/// How often a plan that is made ready is looked at.
+/// Interval of looks at a plan that is being prepared.
 const LOOK: Duration = Duration::from_millis(50);
-/// Changes that are kept of a run.
+/// Number of changes that are kept of a run.
 const MOST_CHANGES: usize = 200;
 
-/// Why a plan is not changed.
+/// Reason for a rejected change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error("there is no run `{0}`")]
@@ -48,30 +47,30 @@ pub(crate) enum ChangeError {
     Facts(#[from] FactsError),
 }
 
-/// A plan whose processes stand ready.
+/// A plan whose processes are ready.
 pub(crate) struct Switch {
     pub(super) version: u64,
     pub(super) prepared: Prepared,
     pub(super) standby: Standby,
-    /// From the request until they stood ready.
+    /// Time from the request until they were ready.
     took: Duration,
 }
 
 impl Switch {
-    /// The plan that ran has been ended for it.
+    /// Records that the old plan has been ended for it.
     pub(super) fn suspended(&self, timing: Timing) -> Suspended {
         Suspended::of(timing, self.took)
     }
 }
 
 impl RunFacts {
-    /// A version that no plan of the run had, also none that failed: its processes may still be there.
+    /// A version that no plan of the run had, failed ones included: their processes may still exist.
     fn next_version(&self) -> u64 {
         let changes = self.changes.iter().map(|change| change.version);
         changes.chain([self.plan_version]).max().unwrap_or(self.plan_version) + 1
     }
 
-    /// Takes the plan that stands ready for its own; false: that one was given up meanwhile.
+    /// Adopts the prepared plan; false if it was given up meanwhile.
     fn follow(&mut self, version: u64, counted: LastFigures) -> bool {
         let Some(next) = self.next.take_if(|next| next.version == version) else { return false };
         let plan = std::mem::replace(&mut self.plan, next.plan);
@@ -83,15 +82,14 @@ impl RunFacts {
         true
     }
 
-    /// Takes the plan before for its own again, as a version that no plan had; none: there is no way back. The version that failed, and
-    /// the new one.
+    /// Restores the previous plan under a new version. Returns the failed and the new version; `None` if that is no longer possible.
     fn go_back(&mut self, why: &str) -> Option<(u64, u64)> {
         let former = self.former.take_if(|former| !former.is_past)?;
         let failed = self.plan_version;
         let version = self.next_version();
         let plan = std::mem::replace(&mut self.plan, Plan { plan_version: version, ..former.plan });
         let roles = std::mem::replace(&mut self.roles, former.roles);
-        // The state may be that of the plan that failed.
+        // The state may belong to the failed plan.
         self.former = Some(FormerPlan { plan, roles, is_past: true });
         self.plan_version = version;
         self.set_outcome(failed, ChangeOutcome::Failed { why: why.to_owned() });
@@ -105,7 +103,7 @@ impl RunFacts {
         if matches!(outcome, ChangeOutcome::Failed { .. })
             && let Some(proposal) = &mut self.planned.proposal
         {
-            // It may be taken once more.
+            // It may be accepted once more.
             proposal.accepted.take_if(|accepted| *accepted == version);
         }
         if let Some(change) = self.changes.iter_mut().rev().find(|change| change.version == version) {
@@ -114,7 +112,7 @@ impl RunFacts {
     }
 }
 
-/// Refuses a plan that takes a sink from the files that it has written, or a source from the stream that it reads.
+/// Rejects a plan that moves a sink away from its files, or a source from its stream.
 fn check_bound(facts: &RunFacts, new: &Prepared) -> Result<(), ChangeError> {
     let program = &new.program;
     let sinks = program.sinks.values().filter(|sink| !sink.files.is_empty());
@@ -143,7 +141,7 @@ fn check_bound(facts: &RunFacts, new: &Prepared) -> Result<(), ChangeError> {
 }
 
 impl RunFacts {
-    /// Sinks and sources that another plan leaves where they are, each with the worker of the plan.
+    /// Sinks and sources that other plans must not move, each with the worker of the plan.
     fn bound(&self) -> BTreeMap<String, String> {
         let sinks = self.outputs.iter().map(|one| (one.sink.clone(), one.role.clone()));
         let streams = self.plan.stages.iter().filter(|stage| self.streams.contains(&stage.operator));
@@ -152,10 +150,10 @@ impl RunFacts {
 }
 
 impl Shared {
-    /// Begins to change the plan of a run; the version that it will have. The events `plan_changed` and `plan_change_failed` tell what comes of it.
+    /// Starts a change of a run's plan and returns the new version. The events `plan_changed` and `plan_change_failed` report the result.
     ///
     /// # Errors
-    /// The run cannot go on under this plan, or another change is under way.
+    /// The run cannot continue under this plan, or another change is in progress.
     pub(crate) fn change_plan(
         self: &Arc<Self>,
         run: &str,
@@ -235,7 +233,7 @@ impl Shared {
         Ok(version)
     }
 
-    /// A plan that was being made ready is given up, if it still was: the old one goes on.
+    /// Gives up a plan that is being prepared, if it still is. The old plan continues.
     pub(super) fn change_failed(&self, run: &str, version: u64, why: &str) {
         let given_up = self.facts.change(|document| {
             let Some(facts) = document.runs.get_mut(run) else { return false };
@@ -279,7 +277,7 @@ impl Shared {
         })
     }
 
-    /// The run has another plan from now on; false: that one was given up meanwhile.
+    /// Adopts the next plan; false if it was given up meanwhile.
     pub(super) fn take_next(
         &self,
         run: &str,
@@ -290,7 +288,7 @@ impl Shared {
             .change(|document| document.runs.get_mut(run).is_some_and(|facts| facts.follow(version, counted)))
     }
 
-    /// A run whose new plan has not brought a record to a sink goes back to the plan before; false: it goes on under its plan.
+    /// Restores the previous plan of a run whose new plan has brought no record to a sink; false: the run keeps its plan.
     pub(super) fn go_back(&self, run: &str, why: &str) -> bool {
         let back = self.facts.change(|document| document.runs.get_mut(run)?.go_back(why));
         match back {
@@ -309,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// Tells what a change has cost once that is known; true: there is nothing more to tell.
+    /// Reports the cost of a change once it is known. True: there is nothing more to report.
     pub(super) fn tell_change(
         &self,
         run: &str,
@@ -361,7 +359,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// A run is over: nothing more comes of a change that was not told.
+    /// Closes unreported changes of a run that is over.
     pub(super) fn end_changes(&self, run: &str, state: RunState) {
         let is_open = |change: &&mut PlanChange| change.outcome.is_none();
         let kept = self.facts.change(|document| {
@@ -377,7 +375,7 @@ impl Shared {
     }
 }
 
-/// Has the processes of the next plan started, waits until they stand ready, and has the present plan ended for it.
+/// Starts the processes of the next plan, waits until they are ready, and ends the present plan.
 fn make_ready(
     shared: &Arc<Shared>,
     run: &str,
@@ -422,7 +420,7 @@ fn make_ready(
     shared.tell("plan_ready", Some(run), None, &text);
     while switch.is_some() {
         check_wanted(shared, run, version)?;
-        // Sources would wait for the last checkpoint of the present plan, and that for what is missing.
+        // Sources would wait for the last checkpoint of the present plan, which needs the missing parts.
         let missing = missing(&mut is_told);
         if asked.elapsed() > PREPARING {
             return Err(missing.unwrap_or_else(|| {
@@ -439,7 +437,7 @@ fn make_ready(
     Ok(())
 }
 
-/// Has the present plan ended, if it runs now.
+/// Ends the present plan, if it runs now.
 fn hand_over(shared: &Shared, run: &str, switch: &mut Option<Box<Switch>>) {
     let state = shared.facts.look(|document| document.runs.get(run).map(|facts| facts.state));
     let mut runs = locked(&shared.runs);
@@ -450,7 +448,7 @@ fn hand_over(shared: &Shared, run: &str, switch: &mut Option<Box<Switch>>) {
     }
 }
 
-/// Whether a plan is still to be made ready.
+/// Checks that a plan is still to be prepared.
 fn check_wanted(shared: &Shared, run: &str, version: u64) -> Result<(), String> {
     if shared.is_ending() {
         return Err("the controller ends".to_owned());
@@ -465,7 +463,7 @@ fn check_wanted(shared: &Shared, run: &str, version: u64) -> Result<(), String> 
     })
 }
 
-/// A worker is lost or drained: plans that are being made ready with it are given up.
+/// Gives up plans in preparation that use a lost or drained worker.
 pub(super) fn give_up_with(shared: &Shared, worker: &str, why: &str) {
     let with_it: Vec<(String, u64)> = shared.facts.look(|document| {
         let next = document.runs.iter().filter_map(|(name, run)| Some((name.clone(), run.next.as_ref()?)));
@@ -478,7 +476,7 @@ pub(super) fn give_up_with(shared: &Shared, worker: &str, why: &str) {
     }
 }
 
-/// The controller was started again: plans that were being made ready are given up.
+/// Gives up plans in preparation after a restart of the controller.
 pub(super) fn give_up_all(shared: &Shared) {
     let open: Vec<(String, u64)> = shared.facts.look(|document| {
         let next =
@@ -495,7 +493,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// As a controller wrote it that could not change plans.
+    /// Facts as written by a controller that could not change plans.
     fn facts() -> RunFacts {
         let text = "version: 1\nworkflow: {name: w}\nworkers: [{id: a, tier: t, worker_type: s}]\nstages: [{id: rows, operator: rows, worker: a}, {id: out, operator: out, worker: a}]\nclasses: [{id: 0, share: 1, route: {rows: rows, out: out}}]\nedges: [{from: rows, to: out}]\n";
         let plan = Plan::parse(text, "plan.yaml").unwrap();
@@ -553,7 +551,7 @@ mod tests {
         assert!(facts.roles.contains_key("a"));
         assert_eq!(facts.changes[0].outcome, Some(ChangeOutcome::Failed { why: "it is broken".to_owned() }));
         assert_eq!(facts.go_back("again"), None);
-        // A version that was given up is not used again: its processes may still be there.
+        // A version that was given up is not used again: its processes may still exist.
         let version = asked(&mut facts);
         facts.next = None;
         assert_eq!((version, facts.next_version()), (4, 5));

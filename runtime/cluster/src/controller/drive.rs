@@ -1,4 +1,4 @@
-//! A run from its submission to its end: judged, coordinated, and gone on with after failures that another try may survive.
+//! Drives a run from its submission to its end: judges it, coordinates it, and retries after failures.
 mod retries;
 mod without_workers;
 
@@ -28,15 +28,15 @@ use tidemill_engine::{FENCE, Hosts, Listen, Run, RunError, RunReport, Timing, Tr
 use tidemill_spec::plan::Plan;
 use without_workers::wait_for_workers;
 
-/// Least time between two checkpoints where the workflow says nothing.
+/// Default least time between two checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Checkpoints that are kept where the workflow says nothing.
+/// Default number of checkpoints that are kept.
 const KEEP: usize = 2;
-/// How often a run is looked at.
+/// Interval of looks at a run.
 const LOOK: Duration = Duration::from_millis(50);
-/// Between tries of a run for which a disk is full: nobody is in a hurry, and each try tells that the run begins.
+/// Pause between tries while a disk is full. Long, because each try emits an event.
 const PAUSE_WHEN_FULL: Duration = Duration::from_secs(10);
-/// How long it is until the end of a run is tried to be kept again.
+/// Pause before the end of a run is stored again.
 const PAUSE_UNTIL_KEPT: Duration = Duration::from_secs(1);
 
 /// A submission that can run.
@@ -49,7 +49,7 @@ pub(super) struct Judged {
     pub(super) outputs: Vec<Output>,
     /// Sources whose journals are on the workers that read them.
     pub(super) streams: BTreeSet<String>,
-    /// What is promised of the rows of its sinks.
+    /// Delivery guarantees of its sinks.
     pub(super) promises: Vec<PromiseView>,
 }
 
@@ -79,8 +79,7 @@ pub(super) fn judge(
     Ok(Judged { workflow, plan: prepared.program.plan.clone(), roles, outputs, streams, promises })
 }
 
-/// Workers of a plan, none of which has a place yet: whether each has files that are nowhere else, how long each goes on by itself, and which
-/// backends it needs.
+/// Unassigned workers of a plan: whether each has files that exist nowhere else, how long it continues alone, and its backends.
 pub(super) fn roles(prepared: &Prepared) -> BTreeMap<String, Role> {
     let program = &prepared.program;
     let own_files: BTreeSet<&str> = {
@@ -106,7 +105,7 @@ pub(super) fn roles(prepared: &Prepared) -> BTreeMap<String, Role> {
     roles
 }
 
-/// Whether these files were sent.
+/// Checks that these files were sent.
 pub(super) fn arrived<'a>(
     shared: &Shared,
     files: impl Iterator<Item = &'a BundleFile>,
@@ -131,7 +130,7 @@ pub(super) fn check_names(roles: &BTreeMap<String, Role>) -> Result<(), String> 
     }
 }
 
-/// Gives the sources the rates that they had under the plan before: epochs are counted by them.
+/// Gives the sources the rates of the previous plan, by which epochs are counted.
 pub(super) fn keep_rates(prepared: &mut Prepared, rates: &BTreeMap<String, Option<f64>>) {
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = rates.get(id) {
@@ -161,7 +160,7 @@ pub(super) fn prepared(
 ) -> anyhow::Result<Prepared> {
     let folder = shared.run_folder(name).join("files");
     shared.blobs.lay_out(bundle, &folder).map_err(|error| match error {
-        // A disk or a store that does not answer now: nothing is wrong with the run.
+        // The disk or store is unavailable; the run itself is valid.
         error @ BlobError::System { .. } => Failure::new(Kind::Unavailable, error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
@@ -170,7 +169,7 @@ pub(super) fn prepared(
     prepare(sent.load(&Silent)?, plan, Scope::Elsewhere(&sent), &Silent)
 }
 
-/// Begins to drive a run on a thread of its own.
+/// Starts a thread that drives a run.
 pub(super) fn begin(shared: &Arc<Shared>, name: &str) {
     let (of_thread, run) = (Arc::clone(shared), name.to_owned());
     let mut runs = locked(&shared.runs);
@@ -182,16 +181,16 @@ pub(super) fn begin(shared: &Arc<Shared>, name: &str) {
     }
 }
 
-/// What came of one try.
+/// Outcome of one try.
 enum End {
     Over(RunState, Option<String>),
-    /// Another try may do better.
+    /// Another try may succeed.
     Again(String),
-    /// A disk is full: it goes on behind its last checkpoint as soon as somebody has made room, however long that takes.
+    /// A disk is full: the run continues from its last checkpoint once there is space, however late.
     Full(String),
-    /// This controller ends; another one goes on.
+    /// This controller ends; another one continues the run.
     SteppedDown,
-    /// The plan has been ended for another one, whose processes stand ready.
+    /// The plan has been ended for another one, whose processes are ready.
     Switched(Box<Switched>),
 }
 
@@ -214,7 +213,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
         match end {
             End::Switched(next) => {
                 switched = follow(shared, name, next, last);
-                // It went well until now, and records are counted from 0 under the plan that follows.
+                // The old plan ran well, and the new one counts records from 0.
                 retries = Retries::default();
                 if shared.is_ending() {
                     return;
@@ -252,7 +251,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
     }
 }
 
-/// The facts have the next plan from now on; none: that one was given up meanwhile, and the run goes on under the one that it has.
+/// Adopts the next plan in the facts; `None` if it was given up meanwhile and the run keeps its plan.
 fn follow(
     shared: &Shared,
     name: &str,
@@ -269,7 +268,7 @@ fn follow(
     }
 }
 
-/// A run that ended for another reason than the plan that was to follow does not follow it.
+/// Gives up the next plan of a run that ended for another reason.
 fn give_up_switch(shared: &Shared, name: &str, end: &End) {
     let why = match end {
         End::Switched(_) => return,
@@ -294,7 +293,7 @@ fn is_cancelled(shared: &Shared, name: &str) -> bool {
         || shared.facts.look(|document| document.runs.get(name).is_some_and(|run| run.is_cancelled))
 }
 
-/// Keeps how a run ended. Until that is kept nobody could end it, remove it or begin it again: a disk may be full for a while.
+/// Stores the end of a run, with retries while a disk is full: until then it could not be removed or started again.
 fn keep_end(shared: &Shared, name: &str, state: RunState, reason: Option<String>, last: Option<LastFigures>) {
     shared.end_changes(name, state);
     let all = of_checkpoint(shared, name).filter(|_| state == RunState::Complete);
@@ -307,8 +306,7 @@ fn keep_end(shared: &Shared, name: &str, state: RunState, reason: Option<String>
     }
 }
 
-/// What a run has as its last checkpoint counts it, each record once: what controllers counted that were killed is not lost, and what was
-/// done again is not counted twice.
+/// Counts of a run in its last checkpoint, each record once: includes counts of killed controllers, and excludes repeated work.
 fn of_checkpoint(shared: &Shared, name: &str) -> Option<LastFigures> {
     let plan = shared.facts.look(|document| document.runs.get(name).map(|run| run.plan.clone()))?;
     let state = shared.state_place(name).look();
@@ -367,7 +365,7 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
     if facts.planned.planning.is_some()
         && prepared.program.sources.values().any(|source| source.gives_what_comes())
     {
-        // What its plan of now was made for follows from what comes.
+        // The load determines what the current plan was made for.
         slo.rate.clone_from(&prepared.workflow.slo.rate);
     }
     own.iter().for_each(|level| level.apply(&mut slo));
@@ -398,7 +396,7 @@ fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -
     options.records = facts.records;
     options.samples = tidemill_app::samples::newest(&prepared.workflow, &prepared.program);
     options.traces = shared.traced.as_ref().map(|traced| {
-        // A run that goes on under another controller has the names of traces that it had.
+        // A run keeps the names of its traces under another controller.
         let seed = u64::from_str_radix(&run_id(&facts.secret), 16).unwrap_or_default();
         TraceOptions::new(traced.share, seed)
     });
@@ -445,7 +443,7 @@ fn habit(prepared: &Prepared) -> Habit {
     let interval =
         checkpoint.interval.as_ref().map_or(INTERVAL, |interval| Duration::from_nanos(interval.value.0));
     let keep = checkpoint.keep.as_ref().map_or(KEEP, |keep| keep.value as usize);
-    // What workers read is not read here.
+    // The workers read the inputs.
     Habit { interval, keep, is_read_here: false, sees_inputs: false, limits: Limits::default() }
 }
 
@@ -461,7 +459,7 @@ fn outputs(prepared: &Prepared, folder: &Path) -> Vec<(String, String, PathBuf)>
     files.collect()
 }
 
-/// `change`: its plan follows another one, which was ended so in this process; not told yet.
+/// Watches a run. `change`: its plan follows another one that was ended in this process, which is not reported yet.
 fn watch(
     shared: &Arc<Shared>,
     name: &str,
@@ -511,14 +509,14 @@ fn watch(
     }
 }
 
-/// Whether any record of a run has come to its end, in this try or before.
+/// Whether any record of a run has reached its end, in this try or before.
 fn has_got_on(shared: &Shared, name: &str) -> bool {
     let before = shared.facts.look(|document| document.runs.get(name).and_then(|run| run.last));
     let now = locked(&shared.runs).get(name).and_then(|live| live.observer.as_ref().map(figures));
     before.into_iter().chain(now).any(|last| last.arrived > 0)
 }
 
-/// What follows from how a run of the engine ended.
+/// Maps the end of an engine's run to an outcome.
 fn ended(
     shared: &Shared,
     name: &str,
@@ -539,7 +537,7 @@ fn ended(
         Err(_) if shared.is_ending() => End::SteppedDown,
         Err(_) if is_cancelled(shared, name) => End::Over(RunState::Cancelled, None),
         Err(RunError::System(text)) => End::Again(text),
-        // What was there before may come back: a disk that is not mounted yet.
+        // An input that was there before may come back: a disk that is not mounted yet.
         Err(error @ RunError::NotOpened { .. }) if has_got_on(shared, name) => End::Again(error.to_string()),
         Err(error) => {
             let failure = engine_failure::failed(&error, &prepared.workflow);
@@ -552,7 +550,7 @@ fn ended(
     }
 }
 
-/// Whether a failure is that of a full disk or a quota: numbers of the system, which stand in the text of its errors (ENOSPC, EDQUOT).
+/// Whether a full disk or quota caused a failure: looks for the system's numbers in the text (ENOSPC, EDQUOT).
 fn is_about_space(reason: &str) -> bool {
     ["(os error 28)", "(os error 122)"].iter().any(|number| reason.contains(number))
 }

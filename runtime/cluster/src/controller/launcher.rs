@@ -1,4 +1,4 @@
-//! Has the workers of the cluster start the processes of a run.
+//! Starts the processes of a run on the workers of the cluster.
 use super::{Shared, locked, placing};
 use crate::api::HEARTBEAT_MILLISECONDS;
 use crate::clock::instant;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidemill_engine::HostLauncher;
 use tidemill_engine::remote::Address;
 
-/// A process may be silent for so long after its worker would be lost: what that says of it comes before.
+/// Additional silence of a process after its worker counts as lost, so that the worker's report comes first.
 const GRACE: Duration = Duration::from_millis(2 * HEARTBEAT_MILLISECONDS);
 
 pub(super) struct Launcher {
@@ -18,7 +18,7 @@ pub(super) struct Launcher {
     version: u64,
     begun: Instant,
     launched: BTreeSet<String>,
-    /// Roles that nobody could have when they were launched; whether that was told.
+    /// Roles without a possible worker at launch, and whether that was reported.
     waiting: BTreeMap<String, bool>,
 }
 
@@ -35,7 +35,7 @@ impl Launcher {
         })
     }
 
-    /// How long a role is waited for whose process may go on by itself where nobody hears it.
+    /// Time to wait for a role whose process may continue alone while unreachable.
     fn held(&self, role: &str) -> Duration {
         let held = self.shared.facts.look(|document| {
             let run = document.runs.get(&self.run)?;
@@ -44,7 +44,7 @@ impl Launcher {
         held.unwrap_or_default()
     }
 
-    /// The process of a role that its worker says it has, or had: how it ended.
+    /// The end of a role's process, if its worker reports the process.
     fn ended_with(&self, role: &str) -> Option<Option<String>> {
         let (worker, generation) = self.placed(role)?;
         let status = self.shared.host_status(&worker, &self.run, role, self.version)?;
@@ -63,13 +63,13 @@ impl Launcher {
         }
     }
 
-    /// Whether somebody has the role now.
+    /// Whether the role has a worker now.
     fn find_a_place(&mut self, role: &str) -> bool {
         let is_first = !self.launched.contains(role);
         let placed = self.placed(role);
         if let Some((worker, _)) = placed.as_ref().filter(|_| is_first) {
             if self.shared.is_alive(worker) {
-                // It runs there, or its worker starts it.
+                // It runs there, or is about to start.
                 if !matches!(self.ended_with(role), Some(Some(_))) {
                     return true;
                 }
@@ -108,7 +108,7 @@ impl Launcher {
                 self.launched.insert(role);
                 continue;
             }
-            // Why it waits may have been told when its worker was lost.
+            // The reason may have been reported when its worker was lost.
             let is_known = locked(&self.shared.waited).contains(&self.run);
             let tells = !was_told && !is_known && self.begun.elapsed() >= self.shared.expected();
             if tells {
@@ -119,7 +119,7 @@ impl Launcher {
     }
 }
 
-/// What a run waits for that nobody can have a role of, for people.
+/// Describes for users that a run waits for a worker for a role.
 pub(super) fn waits_text(run: &str, role: &str) -> String {
     format!(
         "run {run} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another one, can \

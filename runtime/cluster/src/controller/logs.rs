@@ -1,5 +1,5 @@
-//! What the processes of runs say and what the controller tells of them: the newest lines, in memory and in the folder of the run, so
-//! that the next process of the controller has them too. Both are bounded; lines are lost before a run is held up.
+//! Keeps the newest log lines of runs and of the controller about them, in memory and in the run's folder, where the next process of the
+//! controller reads them. Both are bounded; lines are dropped before a run is delayed.
 use super::Shared;
 use super::sharing::SharedLogs;
 use crate::api::LogLine;
@@ -14,11 +14,11 @@ use tidemill_postgres::Lead;
 const MOST_LINES: usize = 2_000;
 /// Bytes of lines of a run that are kept.
 const MOST_BYTES: usize = 1 << 20;
-/// Bytes of a file; there are two of a run, the older of which goes when the newer is full.
+/// Size of a file in bytes. A run has two; the older is dropped when the newer is full.
 const FILE_BYTES: u64 = 1 << 20;
-/// Runs whose lines are in memory; of others they are read when somebody asks.
+/// Number of runs with lines in memory. Others are read on request.
 const MOST_RUNS: usize = 64;
-/// Bytes of a line of a file, at most: more is no line that was written here.
+/// Longest line in bytes: longer ones were not written here.
 const LONGEST: usize = 64 << 10;
 
 const NEWER: &str = "log.jsonl";
@@ -26,17 +26,17 @@ const OLDER: &str = "log.old.jsonl";
 
 /// See the module.
 pub(crate) struct Logs {
-    /// Of all runs.
+    /// Parent of the folders of all runs.
     folder: PathBuf,
     all: Mutex<All>,
-    /// Where several controllers have them.
+    /// Shared storage, if there are several controllers.
     shared: Option<SharedLogs>,
 }
 
 #[derive(Default)]
 struct All {
     runs: BTreeMap<String, OfRun>,
-    /// Counts what is done, so that it is known which run was not looked at for longest.
+    /// Use counter, to find the run that is unused for longest.
     uses: u64,
 }
 
@@ -52,7 +52,7 @@ struct OfRun {
     used: u64,
 }
 
-/// Bytes that a line takes, more or less.
+/// Approximate memory of a line.
 fn bytes_of(line: &LogLine) -> usize {
     line.line.len() + 160
 }
@@ -64,7 +64,7 @@ impl OfRun {
         for name in [OLDER, NEWER] {
             let Ok(file) = File::open(folder.join(name)) else { continue };
             of.written = file.metadata().map_or(0, |metadata| metadata.len());
-            // The last line may be a part of one: the process may have been killed.
+            // The last line may be incomplete after a kill.
             let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
             let lines = lines.filter(|line| line.len() <= LONGEST);
             lines.filter_map(|line| serde_json::from_slice(&line).ok()).for_each(|line| of.keep(line));
@@ -90,7 +90,7 @@ impl OfRun {
         if self.file.is_none() {
             let file = OpenOptions::new().create(true).append(true).open(folder.join(NEWER))?;
             self.written = file.metadata()?.len();
-            // The process before may have left a part of a line.
+            // The previous process may have left an incomplete line.
             self.file.insert(file).write_all(b"\n")?;
         }
         if let Some(file) = &mut self.file {
@@ -102,12 +102,12 @@ impl OfRun {
 }
 
 impl Logs {
-    /// In the folder, and where several controllers share them, there.
+    /// Stores logs in the folder, and in the shared storage if there is one.
     pub(super) fn new(folder: &Path, lead: Option<&Arc<Lead>>) -> Self {
         Self { folder: folder.to_owned(), all: Mutex::default(), shared: lead.map(SharedLogs::new) }
     }
 
-    /// Those of a run that a process before kept.
+    /// Reads the lines of a run that an earlier process stored.
     fn read(&self, run: &str) -> OfRun {
         match &self.shared {
             Some(shared) => {
@@ -119,7 +119,7 @@ impl Logs {
         }
     }
 
-    /// Has what was added since the last call where the next controller finds it; now and then is enough.
+    /// Writes new lines where the next controller finds them. Occasional calls suffice.
     pub(super) fn share(&self) {
         if let Some(shared) = &self.shared {
             shared.write();
@@ -142,7 +142,7 @@ impl Logs {
         of
     }
 
-    /// Keeps lines of runs.
+    /// Stores lines of runs.
     pub(super) fn add(&self, lines: Vec<LogLine>) {
         let mut all = self.lock();
         let mut written: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -160,7 +160,7 @@ impl Logs {
             return;
         }
         for (run, text) in written {
-            // A run that was removed has no folder, and gets none again.
+            // A removed run has no folder, and gets none again.
             let folder = self.folder.join(&run);
             if let Err(error) = self.of(&mut all, &run).write(&folder, &text) {
                 tracing::debug!("lines of run {run} are not on the disk: {error}");
@@ -168,14 +168,14 @@ impl Logs {
         }
     }
 
-    /// Lines of a run behind a number.
+    /// Lines of a run after a number.
     pub(super) fn behind(&self, run: &str, after: u64) -> Vec<LogLine> {
         let mut all = self.lock();
         let lines = self.of(&mut all, run).lines.iter();
         lines.filter(|line| line.number > after).cloned().collect()
     }
 
-    /// A run is removed: its files go with its folder.
+    /// Drops the lines of a removed run; its files go with its folder.
     pub(super) fn forget(&self, run: &str) {
         self.lock().runs.remove(run);
         if let Some(shared) = &self.shared {
@@ -185,7 +185,7 @@ impl Logs {
 }
 
 impl LogLine {
-    /// A line of nobody yet.
+    /// A line without run and stage.
     pub(crate) fn saying(line: &str) -> Self {
         Self {
             number: 0,
@@ -202,7 +202,7 @@ impl LogLine {
 }
 
 impl Shared {
-    /// Keeps lines of the logs of runs, of those that there are.
+    /// Stores log lines of existing runs.
     pub(crate) fn log(&self, worker: Option<&str>, mut lines: Vec<LogLine>) {
         if lines.is_empty() {
             return;
@@ -218,7 +218,7 @@ impl Shared {
         self.logs.add(lines);
     }
 
-    /// Lines of the logs of a run behind a number, with the stages that they are of.
+    /// Log lines of a run after a number, with their stages.
     pub(crate) fn logs(&self, run: &str, after: u64) -> Vec<LogLine> {
         let mut lines = self.logs.behind(run, after);
         self.facts.look(|document| {

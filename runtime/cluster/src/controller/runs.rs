@@ -1,4 +1,4 @@
-//! Runs: submitted, told about, cancelled, taken over.
+//! Submits, describes, cancels and resumes runs.
 use super::changing::{self, Switch};
 use super::planning::{Wish, mark_of};
 use super::removal::{RemovalError, trial_of};
@@ -15,21 +15,21 @@ use tidemill_identity::Timestamp;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
-/// Letters of the name of a run.
+/// Largest length of a run's name.
 const NAME_LENGTH: usize = 63;
 
-/// What the workers of a run are given.
+/// Input of a run's workers.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) plan: Plan,
     pub(crate) rates: BTreeMap<String, Option<f64>>,
-    /// Of both: a plan is long, and workers ask twice a second whether theirs is still the same.
+    /// Digest of both: a plan is long, and workers compare twice a second.
     pub(crate) digest: String,
 }
 
 impl Job {
     pub(crate) fn new(plan: Plan, rates: BTreeMap<String, Option<f64>>) -> Self {
-        // Both are JSON; a digest of nothing would be told each time, as if it were new.
+        // Both are JSON. An empty digest would be sent again each time.
         let digest =
             serde_json::to_vec(&(&plan, &rates)).map(|bytes| blobs::digest(&bytes)).unwrap_or_default();
         Self { plan, rates, digest }
@@ -42,18 +42,18 @@ pub(crate) struct LiveSet {
     pub(crate) job: Option<Job>,
     /// Roles whose processes are wanted.
     pub(crate) wanted: BTreeMap<String, bool>,
-    /// Roles that were given to another worker since they were launched.
+    /// Roles that moved to another worker since they were launched.
     pub(crate) moved: BTreeSet<String>,
 }
 
 /// A run that this process drives.
 #[derive(Default)]
 pub(crate) struct LiveRun {
-    /// By version of the plan: that which runs, and one that is made ready.
+    /// By version of the plan: the running one, and one that is being prepared.
     pub(crate) sets: BTreeMap<u64, LiveSet>,
-    /// A plan whose processes stand ready: the present one is being ended for it.
+    /// A prepared plan for which the present one is being ended.
     pub(crate) switch: Option<Box<Switch>>,
-    /// It is known which of its processes are wanted: until then, none is ended.
+    /// Wanted processes are known; until then none is ended.
     pub(crate) is_settled: bool,
     pub(crate) stopper: Option<Stopper>,
     pub(crate) observer: Option<Observer>,
@@ -64,15 +64,15 @@ pub(crate) struct LiveRun {
     pub(crate) is_cancelled: bool,
     pub(crate) outputs: Vec<(String, String, PathBuf)>,
     pub(crate) thread: Option<JoinHandle<()>>,
-    /// Edges that are cut, or deliver what was kept.
+    /// Edges that are cut or deliver stored records.
     pub(crate) cuts: Vec<CutView>,
-    /// What is told of stages that answer in place of others.
+    /// Stages that answer in place of others.
     pub(crate) stand_ins: Vec<StandInView>,
     /// Whether its thread waits for workers and may be woken.
     pub(crate) waits_for_workers: bool,
 }
 
-/// Why a run is not begun.
+/// Reason for a rejected submission.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SubmitError {
     #[error("{0}")]
@@ -97,16 +97,16 @@ pub(crate) enum SubmitError {
     Facts(#[from] FactsError),
 }
 
-/// What becomes of a submission.
+/// Outcome of a submission.
 enum Fate {
-    /// It is this run, which was submitted before.
+    /// The run exists already.
     There(Box<RunView>),
     Begins,
-    /// A run of its name that is over goes for it.
+    /// It replaces a finished run of its name.
     Replaces,
 }
 
-/// Takes over the runs that are to go on.
+/// Takes over open runs.
 pub(super) fn resume(shared: &Arc<Shared>) {
     changing::give_up_all(shared);
     let names: Vec<String> = shared.facts.look(|document| {
@@ -136,7 +136,7 @@ impl Shared {
         self.folder.join("runs").join(run)
     }
 
-    /// Begins a run, or finds it begun.
+    /// Starts a run, or returns the existing one.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission, by: &str) -> Result<RunView, SubmitError> {
         let Submission { name, bundle, plan, records, planning, replan, quota, again, .. } = &submission;
         let is_name =
@@ -147,7 +147,7 @@ impl Shared {
             );
             return Err(SubmitError::Wrong(text));
         }
-        // Where its files lay makes it no other one, and neither does what it replaces or what may follow its plan.
+        // The origin of its files, a replaced run and later plans do not make it another run.
         let own = Submission { sent_from: None, again: false, ..submission.clone() };
         let own = match &own.plan {
             Some(_) => Submission { planning: None, replan: Replan::default(), ..own },
@@ -159,18 +159,18 @@ impl Shared {
         if let Fate::There(view) = self.fate(name, &digest, *again)? {
             return Ok(*view);
         }
-        // One after the other: each is planned with what those before leave.
+        // Plan submissions one by one: each uses the capacity that earlier ones leave.
         let _alone = locked(&self.planning);
-        // One of this name may have been submitted while this one waited: nothing is laid out in its folder, which may be removed at any time.
+        // Another submission of this name may have come first: lay out nothing in its folder, which may be removed at any time.
         let replaces = match self.fate(name, &digest, *again)? {
             Fate::There(view) => return Ok(*view),
             Fate::Begins => false,
             Fate::Replaces => true,
         };
-        // What is replaced stays until it is known that this one is fit, which is found out beside it.
+        // Keep the replaced run until this one is checked, in a folder beside it.
         let place = if replaces { trial_of(name) } else { name.clone() };
         let begun = self.begin_planned(&submission, &place);
-        // What is refused leaves nothing behind, and a trial never does.
+        // Rejected submissions and trials leave no files.
         let is_refused = || begun.is_err() && !self.facts.look(|document| document.runs.contains_key(name));
         if replaces || is_refused() {
             let _ = std::fs::remove_dir_all(self.run_folder(&place));
@@ -185,7 +185,7 @@ impl Shared {
             }
             let plan = planning.as_ref().map(|_| judged.plan.clone()).or_else(|| plan.clone());
             judged = drive::judge(self, name, bundle, plan).map_err(|text| {
-                // What it was to replace is gone: what was laid out until then is of no run.
+                // The run to replace is gone, so the files laid out here belong to no run.
                 let _ = std::fs::remove_dir_all(self.run_folder(name));
                 wrong(name, &text)
             })?;
@@ -236,7 +236,7 @@ impl Shared {
         self.run_view(name).ok_or_else(|| SubmitError::Removed(name.clone()))
     }
 
-    /// What becomes of a submission, by what is known of the run of its name.
+    /// Outcome of a submission, by the known run of its name.
     fn fate(&self, name: &str, digest: &str, again: bool) -> Result<Fate, SubmitError> {
         let known =
             self.facts.look(|document| document.runs.get(name).map(|run| (run.digest.clone(), run.state)));
@@ -255,7 +255,7 @@ impl Shared {
         }
     }
 
-    /// A text with the paths that whoever submitted the files knows, instead of those of the controller's copies.
+    /// Replaces the paths of the controller's copies by those of the user's files.
     fn as_sent(&self, name: &str, sent_from: Option<&str>, text: &str) -> String {
         let folder = self.run_folder(name);
         let files = folder.join("files").display().to_string();
@@ -266,7 +266,7 @@ impl Shared {
         text.replace(&format!("{}/", folder.join("planning").display()), "")
     }
 
-    /// Plans a submission where that is wanted, and checks it, in the folder of a run of this name.
+    /// Plans a submission if requested, and checks it, in the folder of this name.
     fn begin_planned(
         &self,
         submission: &Submission,
@@ -288,14 +288,14 @@ impl Shared {
         Ok((judged, PlannedFacts { explanation, uses, models, ..PlannedFacts::default() }))
     }
 
-    /// Ends a run; none: there is no such run.
+    /// Cancels a run; `None` if there is no such run.
     pub(crate) fn cancel(&self, name: &str, by: &str) -> Result<Option<RunView>, FactsError> {
         let Some(state) = self.facts.look(|document| document.runs.get(name).map(|run| run.state)) else {
             return Ok(None);
         };
         if !state.is_over() {
             self.tell("run_cancelled", Some(name), None, &format!("{by} cancels run {name}"));
-            // Whoever leads next has to know it. It ends here also where that cannot be kept: it may be what fills the disk.
+            // The next leader has to know. End the run here even if that cannot be stored: the run may be what fills the disk.
             let kept = self.facts.change(|document| {
                 document.runs.get_mut(name).into_iter().for_each(|run| run.is_cancelled = true);
             });
@@ -313,14 +313,14 @@ impl Shared {
         Ok(self.run_view(name))
     }
 
-    /// Has runs that wait for workers look for them; those that pause before another try do not end their pause for it.
+    /// Wakes runs that wait for workers. Runs that pause before another try continue to pause.
     pub(crate) fn wake_waiting(&self) {
         let runs = locked(&self.runs);
         let waiting = runs.values().filter(|live| live.waits_for_workers);
         waiting.filter_map(|live| live.thread.as_ref()).for_each(|thread| thread.thread().unpark());
     }
 
-    /// Sets how far a run is; whether that is kept.
+    /// Sets the state of a run. Returns whether it was stored.
     pub(crate) fn set_state(
         &self,
         name: &str,
@@ -337,7 +337,7 @@ impl Shared {
             if state.is_over() {
                 run.ended.get_or_insert(Timestamp::now().as_unix());
             }
-            // A try that came to nothing does not make undone what was counted before.
+            // A try without records does not undo earlier counts.
             let last = last.filter(|last| last.emitted > 0 || last.arrived > 0 || run.last.is_none());
             run.last = last.map(|last| last.and(run.before)).or(run.last);
             changed
@@ -356,7 +356,7 @@ impl Shared {
         true
     }
 
-    /// Keeps what was counted of all of a run, in place of what its parts counted.
+    /// Stores the counts of the whole run in place of those of its parts.
     pub(crate) fn count_anew(&self, name: &str, all: LastFigures) {
         let kept = self.facts.change(|document| {
             if let Some(run) = document.runs.get_mut(name) {
@@ -368,12 +368,12 @@ impl Shared {
         }
     }
 
-    /// Keeps what was counted until this controller ends: whoever goes on may not get as far as to count again.
+    /// Stores the counts until this controller ends: its successor may not get as far.
     pub(crate) fn keep_counts(&self, name: &str, last: Option<LastFigures>) {
         let Some(last) = last else { return };
         let kept = self.facts.change(|document| {
             if let Some(run) = document.runs.get_mut(name) {
-                // Some hosts may not have told yet what they had counted.
+                // Some hosts may not have reported their counts yet.
                 let last = last.and(run.before);
                 run.last = Some(run.last.map_or(last, |known| last.or_more(known)));
             }
@@ -383,7 +383,7 @@ impl Shared {
         }
     }
 
-    /// A run as people see it.
+    /// Describes a run for users.
     pub(crate) fn run_view(&self, name: &str) -> Option<RunView> {
         let (observer, outputs, cuts, stand_ins) = {
             let runs = locked(&self.runs);
@@ -414,7 +414,7 @@ impl Shared {
                 worker: placement.get(role).cloned().flatten(),
                 path,
             };
-            // What another process of the controller began is known from the submission.
+            // A run of another controller process: take the outputs from the submission.
             let outputs: Vec<OutputView> = match outputs.is_empty() {
                 false => outputs
                     .iter()
@@ -456,7 +456,7 @@ impl Shared {
     }
 }
 
-/// What a run has done so far.
+/// Counts of a run so far.
 pub(super) fn figures(observer: &Observer) -> LastFigures {
     let progress = observer.progress();
     LastFigures {

@@ -1,4 +1,4 @@
-//! Workers: who is there, who is lost, who is drained.
+//! Tracks workers: joined, lost and drained.
 use super::detection::Rhythm;
 use super::planning::part_of_quota;
 use super::runs::{Job, LiveRun};
@@ -15,49 +15,49 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tidemill_identity::{Name, PeerIdentity, Timestamp, VerifiedPeer};
 
-/// How often silence is looked for.
+/// Interval of the search for silent workers.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Workers that one measures the way to, at most.
+/// Largest number of workers that one measures its link to.
 const MOST_WAYS: usize = 8;
-/// How long these stay the same, at least.
+/// Least time for which these stay the same.
 const WAYS_STAY: Duration = Duration::from_secs(5);
-/// A larger phi is told as this.
+/// Largest phi that is reported.
 const MOST_PHI: f64 = 99.0;
-/// A pause between two looks that is so much longer than usual is this process's own fault.
+/// A pause between two looks longer than usual by this much is this process's own fault.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
-/// A worker that was heard since this process began.
+/// A worker with a heartbeat since this process started.
 pub(crate) struct LiveWorker {
     pub(crate) heard: Instant,
     pub(crate) is_alive: bool,
     pub(crate) heartbeat: Heartbeat,
-    /// On which backends models can run there, where it says so. Many look at it: it is not copied for each.
+    /// Backends for models there, if it reports them. Shared, because many read it.
     pub(crate) backends: Option<Arc<[String]>>,
     pub(crate) address: String,
-    /// What is known of the ways to others.
+    /// Measured links to others.
     pub(crate) ways: Ways,
-    /// Digests of the files that it can give.
+    /// Digests of the files that it can serve.
     pub(crate) held: BTreeSet<String>,
     /// Its clock less ours, milliseconds.
     pub(crate) clock_offset: i64,
-    /// When its certificate ends.
+    /// End of its certificate.
     pub(crate) certificate_ends: Timestamp,
-    /// Whom it measures the way to.
+    /// Workers that it measures its link to.
     pub(crate) measures: Option<Measures>,
-    /// How its heartbeats came while it was there.
+    /// Its heartbeat intervals while it was alive.
     pub(crate) rhythm: Rhythm,
 }
 
-/// Whom a worker measures the way to.
+/// Workers that one measures its link to.
 pub(crate) struct Measures {
-    /// Of the workers, that it was found after.
+    /// The change count of the workers at the search.
     changes: u64,
     since: Instant,
     targets: Vec<WayTarget>,
 }
 
-/// From the own name on, so that not all measure the ways to the same few; those of other places first.
+/// Starts after the worker's own name, so that not all measure the same few. Other places come first.
 fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: &str) -> Vec<WayTarget> {
     let place_of = |name: &str| document.workers.get(name).map(|facts| (&facts.tier, &facts.location));
     let own = place_of(name);
@@ -115,7 +115,7 @@ fn wanted_of<'a>(
 }
 
 impl Shared {
-    /// A worker says that it lives; what it has to do. None: its certificate was revoked while it was asked.
+    /// Handles a heartbeat and returns the worker's duties. `None`: its certificate was revoked during the request.
     pub(crate) fn heard(
         &self,
         peer: &VerifiedPeer,
@@ -123,7 +123,7 @@ impl Shared {
         mut heartbeat: Heartbeat,
         address: String,
     ) -> Option<Duties> {
-        // Asked under a lock that whoever forgets a worker takes after it is revoked: nothing of it comes back.
+        // The caller of `forget_worker` takes this lock after the revocation, so nothing of the worker comes back.
         let is_revoked = || self.authority.revoked().contains(peer.serial.as_bytes());
         self.counts.heartbeat();
         let (folders, probed) = (heartbeat.folders.clone(), heartbeat.probed.take());
@@ -139,7 +139,7 @@ impl Shared {
             let known = workers.remove(name);
             let before = known.as_ref().is_some_and(|worker| worker.is_alive);
             let logs = std::mem::take(&mut heartbeat.logs);
-            // It tells what it holds when that changes, or when nobody knows.
+            // It reports its files when they change, or when they are unknown here.
             let mut ways = known.as_ref().map(|worker| worker.ways.clone()).unwrap_or_default();
             let measured = std::mem::take(&mut heartbeat.ways);
             if !measured.is_empty() {
@@ -208,7 +208,7 @@ impl Shared {
                     self.tell("worker_joined", None, Some(name), &format!("worker {name} has joined"));
                 }
                 Some(true) => self.tell("worker_alive", None, Some(name), &format!("worker {name} is back")),
-                // It was there all the time: this process of the controller is the one that is new.
+                // It was alive all the time: only this process of the controller is new.
                 Some(false) => {}
             }
             self.wake_waiting();
@@ -237,7 +237,7 @@ impl Shared {
         })
     }
 
-    /// Workers that one measures the way to, and those of them of which the rate is shown by traffic.
+    /// Workers to measure the link to, marked where traffic shows the rate.
     fn ways_to_measure(&self, name: &str) -> Vec<WayTarget> {
         let mut targets = self.ways_of(name);
         if let Some(worker) = locked(&self.workers).get(name) {
@@ -248,7 +248,7 @@ impl Shared {
         targets
     }
 
-    /// Workers that one measures the way to: those of other places first. They stay for a while: to find them takes a look at all workers.
+    /// Workers to measure the link to, other places first. Cached for a while, because the search visits all workers.
     fn ways_of(&self, name: &str) -> Vec<WayTarget> {
         let changes = self.worker_changes.load(Ordering::Acquire);
         let mut workers = locked(&self.workers);
@@ -265,7 +265,7 @@ impl Shared {
         targets
     }
 
-    /// Runs that this process has to take over, and has not.
+    /// Runs that this process still has to take over.
     fn unsettled(&self) -> Vec<String> {
         let runs = locked(&self.runs);
         self.facts.look(|document| {
@@ -276,8 +276,8 @@ impl Shared {
         })
     }
 
-    /// Processes that a worker must have, their digest, and whether it follows them already: then they are not told again. A plan
-    /// is far longer than a heartbeat, and told twice a second to all it would be most of what is said in a cluster.
+    /// Processes that a worker must have, their digest, and whether it follows them already. They are then not sent again: a plan is far
+    /// longer than a heartbeat and would be most of the traffic.
     fn assigned(
         &self,
         worker: &str,
@@ -321,17 +321,17 @@ impl Shared {
         })
     }
 
-    /// Whether a worker was heard in time.
+    /// Whether a worker is alive.
     pub(crate) fn is_alive(&self, name: &str) -> bool {
         locked(&self.workers).get(name).is_some_and(|worker| worker.is_alive)
     }
 
-    /// How long a worker was not heard; none: it was not, since this process began.
+    /// Time since a worker's last heartbeat; `None` if there is none since this process started.
     pub(crate) fn silence(&self, name: &str) -> Option<Duration> {
         locked(&self.workers).get(name).map(|worker| worker.heard.elapsed())
     }
 
-    /// What a worker said of a process.
+    /// Last status of a process that its worker reported.
     pub(crate) fn host_status(
         &self,
         worker: &str,
@@ -355,7 +355,7 @@ impl Shared {
                 let worker = live.get(name);
                 let heartbeat = worker.map(|worker| worker.heartbeat.clone()).unwrap_or_default();
                 let is_alive = worker.is_some_and(|worker| worker.is_alive);
-                // What ran on one that is lost is not known to run.
+                // Processes on a lost worker are not known to run.
                 let running = heartbeat.hosts.iter().filter(|host| is_alive && host.ended.is_none());
                 WorkerView {
                     name: name.clone(),
@@ -380,7 +380,7 @@ impl Shared {
         })
     }
 
-    /// Workers that were there when the process before ended, and are not heard by this one.
+    /// Finds workers of the previous process without a heartbeat to this one.
     fn miss_workers(&self) {
         let heard: BTreeSet<String> = locked(&self.workers).keys().cloned().collect();
         let missing: Vec<String> = self.facts.look(|document| {
@@ -394,7 +394,7 @@ impl Shared {
         }
     }
 
-    /// Keeps that it is told of a worker that it is lost.
+    /// Records that the loss of a worker was reported.
     fn is_lost(&self, name: &str) {
         let kept = self.facts.change(|document| {
             if let Some(facts) = document.workers.get_mut(name) {
@@ -406,13 +406,12 @@ impl Shared {
         }
     }
 
-    /// Whether something is kept of a worker of this name.
+    /// Whether a worker of this name is known.
     pub(crate) fn remembers(&self, name: &str) -> bool {
         self.facts.look(|document| document.workers.contains_key(name))
     }
 
-    /// A worker, whose certificates are revoked, belongs to the cluster no more: what it had goes elsewhere, and its processes are heard no
-    /// more.
+    /// Removes a worker with revoked certificates: its roles move, and its processes are rejected.
     pub(crate) fn forget_worker(&self, name: &Name, by: &str) -> Result<(), crate::facts::FactsError> {
         let expelled = self.exchange.expel(&PeerIdentity::Worker(name.clone()).to_string());
         tracing::debug!("{expelled} processes of worker {name} are heard no more");
@@ -430,7 +429,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What is known of a worker that belongs to the cluster no more, and of the ways to it.
+    /// Drops all about a worker that has left the cluster, and the links to it.
     fn forget_ways(&self, name: &str) {
         let mut workers = locked(&self.workers);
         workers.remove(name);
@@ -439,7 +438,7 @@ impl Shared {
         locked(&self.processors).remove(name);
     }
 
-    /// Takes the work from a worker, or gives it back; false: there is no such worker.
+    /// Drains a worker or ends that; false if there is no such worker.
     pub(crate) fn drain(
         &self,
         name: &str,
@@ -466,7 +465,7 @@ impl Shared {
     }
 }
 
-/// Its clock less ours, as far as it tells.
+/// Its clock less ours in milliseconds; 0 if unknown.
 fn clock_offset(heartbeat: &Heartbeat) -> i64 {
     let told = heartbeat.health.as_ref().map(|health| health.time_milliseconds).filter(|time| *time > 0);
     let signed = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
@@ -481,12 +480,12 @@ fn health(worker: &LiveWorker) -> Option<WorkerHealth> {
     })
 }
 
-/// Finds out who has been silent for too long.
+/// Finds workers that have been silent for too long.
 pub(super) fn watch(shared: &Arc<Shared>) {
     let begun = instant();
     let mut looked = begun;
     let mut is_complete = false;
-    // Workers that are silent and whose processes may go on by themselves, and for how long.
+    // Silent workers whose processes may continue alone, and for how long.
     let mut held: BTreeMap<String, Duration> = BTreeMap::new();
     while !shared.is_ending() {
         let mut lost = Vec::new();
@@ -495,7 +494,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
             shared.miss_workers();
         }
         let now = instant();
-        // While this process stood still itself (a machine that was suspended), nobody could be heard.
+        // While this process itself stood still (a suspended machine), it could receive nothing.
         let standstill = now.duration_since(looked).saturating_sub(LOOK);
         looked = now;
         for (name, worker) in locked(&shared.workers).iter_mut() {
