@@ -6,6 +6,7 @@
 use crate::choice::{Candidates, Chosen, Setting};
 use crate::listener::Listener;
 use crate::machine::{self, Machine};
+use crate::preparation::kinds;
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::{Inputs, Level, Model, Models, Options, assemble};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -147,7 +148,8 @@ fn judge(
     let infrastructure = Infrastructure::parse(&text, "this machine").map_err(|found| found.to_string())?;
     let problem = |is_free: &dyn Fn(&str) -> bool| {
         let models = models((candidates, usable_backends), chosen, is_free);
-        let inputs = Inputs { workflow, infrastructure: &infrastructure, profile, models: &models };
+        let inputs =
+            Inputs { workflow, infrastructure: &infrastructure, profile, models: &models, kinds: kinds() };
         let options = Options { without: [Level::Accuracy, Level::Latency].into(), ..Options::default() };
         assemble(&inputs, &options).map(|assembly| assembly.problem).map_err(|found| found.to_string())
     };

@@ -1,6 +1,7 @@
 //! What a plan is expected to do: a short simulation while it is planned.
 use crate::figures::milliseconds;
 use crate::planning::Case;
+use crate::preparation::kinds;
 use crate::slo::RATE_TOLERANCE;
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::Assembly;
@@ -12,7 +13,6 @@ use tidemill_simulator::{
     simulate,
 };
 use tidemill_spec::plan::{Plan, PredictedValue};
-use tidemill_spec::publication::Publication;
 use tidemill_spec::units::{Percent, TimeSpan};
 use tidemill_spec::workflow::Workflow;
 
@@ -215,7 +215,7 @@ fn waits_for_windows(workflow: &Workflow, sink: &str) -> bool {
         let Some(operator) = workflow.operators.iter().find(|operator| operator.id.value == id) else {
             continue;
         };
-        if matches!(operator.kind.value.as_str(), "window" | "distinct") {
+        if kinds().operator(&operator.kind).has_windows {
             return true;
         }
         before.extend(operator.inputs.iter().map(|input| input.from.value.as_str()));
@@ -235,7 +235,7 @@ pub fn simulation_options(case: &Case, assembly: &Assembly, solution: &Solution,
             name: sink.id.value.clone(),
             operator,
             ratio: given.get(from).filter(|_| served > 0.0).map_or(1.0, |given| given / served),
-            publication: Publication::of_kind(&sink.kind.value),
+            publication: kinds().sink(&sink.kind).publication,
         })
     });
     let most = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
 use crate::machine;
-use crate::preparation::{Scope, check, check_plan, load};
+use crate::preparation::{Scope, check, check_plan, kinds, load};
 use crate::sent::Sent;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -192,6 +192,7 @@ impl Case {
             infrastructure: &self.infrastructure,
             profile: &self.profile,
             models: &self.models,
+            kinds: kinds(),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::stand_ins;
 use crate::state_place::StatePlace;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 use tidemill_engine::{CPU, ExecutorSpec, OnPanic, PreparedModel, Program, UnknownDevice, factory_of};
 use tidemill_inference::MlKind;
 use tidemill_inference::error::ModelError;
@@ -18,6 +19,7 @@ use tidemill_operators::bind::{self, BoundWorkflow, Choice, Part, Unopened};
 use tidemill_operators::kind::Step;
 use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
@@ -26,6 +28,12 @@ use tidemill_spec::workflow::{self, Sink, Source, Workflow};
 /// All kinds of operators, sources and sinks.
 pub fn registry() -> Registry {
     registry_with(MlKind::default())
+}
+
+/// Facts about all kinds.
+pub fn kinds() -> &'static KindTable {
+    static KINDS: LazyLock<KindTable> = LazyLock::new(|| registry().facts());
+    &KINDS
 }
 
 fn registry_with(models: MlKind) -> Registry {

@@ -1,4 +1,5 @@
 //! Records that reached the sinks of a run, as people can look at them while it goes on.
+use crate::preparation::kinds;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use base64::Engine;
@@ -43,7 +44,7 @@ fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
     }
     let operator = workflow.operators.iter().find(|operator| operator.id == *id);
     for input in operator
-        .filter(|operator| !matches!(operator.kind.value.as_str(), "window" | "distinct"))
+        .filter(|operator| !kinds().operator(&operator.kind).has_windows)
         .iter()
         .flat_map(|o| &o.inputs)
     {

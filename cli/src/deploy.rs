@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
+use tidemill_app::preparation::kinds;
 use tidemill_app::sent::normal;
 use tidemill_deploy::deployment::Deployment;
 use tidemill_deploy::{DeployError, Files, NetworkMode, Request, Target};
@@ -59,6 +60,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
         NetworkChoice::Host => NetworkMode::Host,
     });
     request.first_port = arguments.first_port;
+    request.kinds = kinds().clone();
     request.elastic = !arguments.no_elastic;
     match &arguments.image {
         Some(image) => request.image.clone_from(image),
@@ -74,7 +76,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     {
         terminal.note(&text);
     }
-    for (sink, path) in request.workflow.map(tidemill_deploy::unwritable).unwrap_or_default() {
+    for (sink, path) in tidemill_deploy::unwritable(&request) {
         terminal.note(&format!(
             "sink `{sink}` writes to {path}, where a deployed worker cannot write: a path beneath {} is kept, a relative one is in the folder \
              of the run",

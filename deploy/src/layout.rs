@@ -19,9 +19,9 @@ pub(crate) use ports::Ports;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use streams::{Streams, unheard};
 use tidemill_spec::infrastructure::{Architecture, Infrastructure};
+use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::units::{Bytes, HourlyPrice};
-use tidemill_spec::value::{Node, Value};
 use tidemill_spec::workflow::Workflow;
 
 /// Folders beside those of locations.
@@ -305,8 +305,10 @@ fn unit(
     let has = |operator: &str| {
         plan.stages.iter().any(|stage| stage.worker == worker.id && stage.operator == operator)
     };
-    let (devices, reads) = request.workflow.map(|workflow| paths(workflow, has)).unwrap_or_default();
-    let streams = request.workflow.map(|workflow| streams::of(workflow, has)).unwrap_or_default();
+    let (devices, reads) =
+        request.workflow.map(|workflow| paths(workflow, &request.kinds, has)).unwrap_or_default();
+    let streams =
+        request.workflow.map(|workflow| streams::of(workflow, &request.kinds, has)).unwrap_or_default();
     let writes = match request.workflow {
         Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
         // An operator without consumers is a sink.
@@ -334,24 +336,15 @@ fn unit(
 }
 
 /// Returns the absolute paths in the options of a worker's sources: those of devices, and those of files and folders.
-fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
+fn paths(workflow: &Workflow, kinds: &KindTable, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
     let sources = workflow.sources.iter().filter(|source| has(source.id.as_str()));
-    let mut found: Vec<String> = sources.flat_map(|source| texts(&source.options)).collect();
+    let mut found: Vec<String> =
+        sources.flat_map(|source| devices::read_by(source, kinds)).map(str::to_owned).collect();
     found.retain(|path| path.len() > 1 && path.starts_with('/'));
     found.retain(|path| devices::is_device(path) || !path.starts_with("/dev/"));
     found.sort();
     found.dedup();
     found.into_iter().partition(|path| devices::is_device(path))
-}
-
-/// Returns all texts in options.
-pub(crate) fn texts(value: &Value) -> Vec<String> {
-    match &value.node {
-        Node::Text(text) => vec![text.value.clone()],
-        Node::List(items) => items.iter().flat_map(texts).collect(),
-        Node::Map(entries) => entries.iter().flat_map(|entry| texts(&entry.value)).collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// Numbers the accelerators of each machine, so that no two workers share one.

@@ -41,6 +41,7 @@ pub use files::Files;
 pub use request::{NetworkMode, Request, Target};
 
 use layout::Layout;
+use tidemill_spec::kinds::texts;
 use tidemill_spec::units::Bytes;
 use tidemill_spec::workflow::{Sink, Workflow};
 
@@ -81,7 +82,7 @@ const CONTROLLER_MEMORY: Bytes = Bytes(2 << 30);
 
 /// Returns sinks that write where a deployed worker cannot, with the path: everything but its own folder and
 /// [`RESULTS_FOLDER`] is read-only.
-pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
+pub fn unwritable(request: &Request<'_>) -> Vec<(String, String)> {
     let is_out = |path: &str| {
         let path = std::path::Path::new(path);
         path.is_absolute()
@@ -89,18 +90,20 @@ pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
             && !path.starts_with(STATE_FOLDER)
             && !path.starts_with("/tmp")
     };
-    let of = |sink: &Sink| {
-        let path = sink.options.get("path")?.as_str()?.to_owned();
-        is_out(&path).then(|| (sink.id.as_str().to_owned(), path))
+    let of = |sink: &Sink| -> Vec<(String, String)> {
+        let paths = texts(&sink.options, request.kinds.sink(&sink.kind).writes).into_iter();
+        paths.filter(|path| is_out(path)).map(|path| (sink.id.as_str().to_owned(), path.to_owned())).collect()
     };
-    workflow.sinks.iter().filter_map(of).collect()
+    request.workflow.iter().flat_map(|workflow| &workflow.sinks).flat_map(of).collect()
 }
 
 /// Returns sources that are unreachable once deployed, with the address: a container has its own network, and its addresses
 /// are not known before.
 pub fn unheard(request: &Request<'_>) -> Vec<(String, String)> {
     match layout::network(request) {
-        NetworkMode::Bridge => request.workflow.map(layout::unheard).unwrap_or_default(),
+        NetworkMode::Bridge => {
+            request.workflow.map(|workflow| layout::unheard(workflow, &request.kinds)).unwrap_or_default()
+        }
         NetworkMode::Host => Vec::new(),
     }
 }
@@ -122,7 +125,8 @@ pub fn devices(request: &Request<'_>) -> Vec<String> {
         };
         format!("source `{source}` reads the device {path}, {what}")
     };
-    let found = request.workflow.map(layout::devices).unwrap_or_default();
+    let found =
+        request.workflow.map(|workflow| layout::devices(workflow, &request.kinds)).unwrap_or_default();
     found.into_iter().map(told).collect()
 }
 

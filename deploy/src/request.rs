@@ -1,6 +1,7 @@
 //! Input of a deployment.
 use crate::deployment::FormerLocation;
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::workflow::Workflow;
 
@@ -41,6 +42,8 @@ pub struct Request<'a> {
     pub infrastructure: Option<(&'a Infrastructure, &'a str)>,
     /// The workflow: workers get the absolute paths that its sources read.
     pub workflow: Option<&'a Workflow>,
+    /// Facts about the kinds of its sources and sinks.
+    pub kinds: KindTable,
     /// Path of the workflow, relative to the folder of the deployment.
     pub workflow_path: Option<String>,
     /// Paths of profiles, relative to the folder of the deployment.
@@ -67,13 +70,14 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request for a plan alone, for Compose, with the image of this version.
+    /// Creates a request for a plan alone, for Compose, with the image of this version; no kind is known.
     pub fn new(plan: &'a PlanFile, plan_text: &'a str) -> Self {
         Self {
             plan,
             plan_text,
             infrastructure: None,
             workflow: None,
+            kinds: KindTable::default(),
             workflow_path: None,
             profiles: Vec::new(),
             target: Target::default(),

@@ -35,6 +35,7 @@ use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -131,8 +132,8 @@ impl OperatorKind for MlKind {
         schemars::schema_for!(Options)
     }
 
-    fn runs_models(&self) -> bool {
-        true
+    fn facts(&self) -> OperatorFacts {
+        OperatorFacts { computation: Computation::Inference, ..OperatorFacts::DEFAULT }
     }
 
     fn bind(

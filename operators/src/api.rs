@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_journal::Journal;
 use tidemill_spec::diagnostic::Diagnostics;
+pub use tidemill_spec::kinds::{Computation, GroupColumn, Spread};
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Journal as JournalOptions;
@@ -241,54 +242,8 @@ pub enum Instance {
     Inference(Box<dyn Inference>),
 }
 
-/// How an operator computes; known before any instance is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Computation {
-    /// See [`Stateless`].
-    Stateless,
-    /// See [`Stateful`].
-    Stateful,
-    /// See [`Inference`].
-    Inference,
-}
-
 /// Makes instances of a bound operator.
 pub type MakeInstance = Arc<dyn Fn() -> Result<Instance, OperatorError> + Send + Sync>;
-
-/// How the records of an operator may be spread over several stages so that the result stays the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Spread {
-    /// Any record may go to any stage.
-    Any,
-    /// Any record may go to any stage; these columns of the output are computed here, so the class that a record got by a
-    /// column of that name at its source says nothing about them.
-    Computes(Vec<String>),
-    /// By the route key of the sources, which must be the join key: each entry names one column per input, and
-    /// the sources behind the inputs must have one of the entries as their `key`.
-    RouteKey(Vec<Vec<String>>),
-    /// By group, wherever the records come from: rows with the same value in this column must meet. A row goes to the stage of the
-    /// route class that a source would give to that value, and the rows of the output have that class.
-    Group(GroupColumn),
-    /// Not at all: all records must meet in one stage.
-    One,
-}
-
-impl Spread {
-    /// By the first of these columns, which an operator groups by and sends under the same names; without any, all records must meet.
-    pub fn by_group<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
-        let first = columns.into_iter().next();
-        first.map_or(Self::One, |name| Self::Group(GroupColumn { input: name.into(), output: name.into() }))
-    }
-}
-
-/// A column by which an operator groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupColumn {
-    /// Its name in the input.
-    pub input: String,
-    /// The column of the output that has the value of the group.
-    pub output: String,
-}
 
 /// An operator with checked options and types, ready to be instantiated.
 #[derive(Clone)]

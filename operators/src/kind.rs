@@ -1,12 +1,13 @@
 //! Kinds of operators, sources and sinks: names, options, types, and binding.
 //!
 //! Most kinds have options of a fixed form and implement [`TypedOperatorKind`] or [`TypedSinkKind`].
-use crate::api::{BoundOperator, BoundSink, BoundSource, MakeSink};
+use crate::api::{BoundOperator, BoundSink, BoundSource, MakeInstance, MakeSink, MakeSource};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::{OperatorFacts, SinkFacts, SourceFacts, Spread};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
@@ -70,6 +71,26 @@ impl<'a> EndContext<'a> {
     /// Resolves a path from the options relative to the workflow file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.base.join(path)
+    }
+
+    /// A bound source that reads again what it has read, and of which nothing else is known.
+    pub fn source(&self, kind: &str, output: StreamType, make: MakeSource) -> BoundSource {
+        BoundSource {
+            id: self.id.value.clone(),
+            kind: kind.to_owned(),
+            output,
+            key: None,
+            rate_per_second: None,
+            out_of_order_microseconds: 0,
+            live: false,
+            has_event_times: false,
+            at_one_time: 1,
+            stream: None,
+            journalled: None,
+            input: None,
+            journal: None,
+            make,
+        }
     }
 
     /// A bound sink without ground truth, which the caller of the kind adds, and that no other process can continue.
@@ -153,17 +174,22 @@ impl InputPort {
         if option.source().is_some() { option.clone() } else { self.span.clone() }
     }
 
-    /// Refuses a stream whose rows may be taken back.
+    /// Refuses a stream whose rows may be taken back; `others` are kinds that take them.
     ///
     /// # Errors
     /// `E0620`, at the input.
-    pub(crate) fn only_adds(&self, receiver: &str, kind: &str) -> Result<(), Diagnostic> {
+    pub(crate) fn only_adds(
+        &self,
+        receiver: &str,
+        kind: &str,
+        others: impl Fn() -> String,
+    ) -> Result<(), Diagnostic> {
         if !self.stream.revised {
             return Ok(());
         }
         let message =
             format!("`{}` may take rows back, and `{receiver}` (kind `{kind}`) only adds them up", self.from);
-        let help = "connect it to an operator or sink that takes corrections: filter, map, distinct, jsonl, csv, parquet, stdout, video";
+        let help = format!("connect it to an operator or sink that takes corrections: {}", others());
         Err(Diagnostic::error("E0620", message).at(self.span.clone()).with_help(help))
     }
 
@@ -223,11 +249,17 @@ pub trait OperatorKind: Send + Sync {
     fn accepts_revisions(&self) -> bool {
         false
     }
-    /// Whether it runs models: only then `variants`, `backend` and `batching` mean something.
-    fn runs_models(&self) -> bool {
-        false
+    /// Facts about it that its options do not change. One that runs models says so, and only then `variants`, `backend` and
+    /// `batching` mean something.
+    fn facts(&self) -> OperatorFacts {
+        OperatorFacts::default()
     }
-    /// Checks options and input types. `inputs` has a length that [`OperatorKind::inputs`] allows. The type of the output is the same
+    /// How an operator with these options may be spread over several stages.
+    fn spread(&self, options: &Value) -> Spread {
+        let _ = options;
+        Spread::Any
+    }
+    /// Checks options and input types; how the result computes and may be spread follows from the facts. `inputs` has a length that [`OperatorKind::inputs`] allows. The type of the output is the same
     /// in both [steps](Step): it follows from the options and, of a model, from its manifest.
     ///
     /// # Errors
@@ -252,7 +284,15 @@ pub trait TypedOperatorKind: Send + Sync {
     const INPUTS: RangeInclusive<usize> = 1..=1;
     /// See [`OperatorKind::accepts_revisions`].
     const ACCEPTS_REVISIONS: bool = false;
-    /// See [`OperatorKind::bind`]; the options come with their place in the file.
+    /// See [`OperatorKind::facts`].
+    const FACTS: OperatorFacts = OperatorFacts::DEFAULT;
+    /// See [`OperatorKind::spread`]. Of options that cannot be read, all records meet in one stage.
+    fn spread(options: &Self::Options) -> Spread {
+        let _ = options;
+        Spread::Any
+    }
+    /// See [`OperatorKind::bind`]; the options come with their place in the file. Gives the type of the output, and what makes
+    /// instances.
     ///
     /// # Errors
     /// See [`OperatorKind::bind`].
@@ -261,7 +301,7 @@ pub trait TypedOperatorKind: Send + Sync {
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Self::Options>,
-    ) -> Result<BoundOperator, Diagnostics>;
+    ) -> Result<(StreamType, MakeInstance), Diagnostics>;
 }
 
 impl<T: TypedOperatorKind> OperatorKind for T {
@@ -285,13 +325,32 @@ impl<T: TypedOperatorKind> OperatorKind for T {
         T::ACCEPTS_REVISIONS
     }
 
+    fn facts(&self) -> OperatorFacts {
+        T::FACTS
+    }
+
+    fn spread(&self, options: &Value) -> Spread {
+        options.deserialize_into().map_or(Spread::One, |options| T::spread(&options))
+    }
+
     fn bind(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: &Value,
     ) -> Result<BoundOperator, Diagnostics> {
-        self.bind_typed(context, inputs, Located::new(options.deserialize_into()?, options.span.clone()))
+        let read: T::Options = options.deserialize_into()?;
+        let spread = T::spread(&read);
+        let (output, make) = self.bind_typed(context, inputs, Located::new(read, options.span.clone()))?;
+        Ok(BoundOperator {
+            id: context.id.value.clone(),
+            kind: T::KIND.to_owned(),
+            output,
+            computation: T::FACTS.computation,
+            spread,
+            model: None,
+            make,
+        })
     }
 }
 
@@ -303,6 +362,10 @@ pub trait SourceKind: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Schema of the options, for editors and documentation.
     fn options_schema(&self) -> schemars::Schema;
+    /// Facts about it.
+    fn facts(&self) -> SourceFacts {
+        SourceFacts::default()
+    }
     /// What only opening shows of the file or folder that the options name as `path`, behind "whether it".
     fn shown_by_opening(&self) -> &'static str {
         "is there and can be read"
@@ -327,6 +390,10 @@ pub trait SinkKind: Send + Sync {
     fn accepts_revisions(&self) -> bool {
         false
     }
+    /// Facts about it.
+    fn facts(&self) -> SinkFacts {
+        SinkFacts::default()
+    }
     /// Checks the options and the type of the input; writes nothing.
     ///
     /// # Errors
@@ -349,6 +416,8 @@ pub trait TypedSinkKind: Send + Sync {
     const SUMMARY: &'static str;
     /// See [`SinkKind::accepts_revisions`].
     const ACCEPTS_REVISIONS: bool = false;
+    /// See [`SinkKind::facts`].
+    const FACTS: SinkFacts;
     /// See [`SinkKind::bind`].
     ///
     /// # Errors
@@ -376,6 +445,10 @@ impl<T: TypedSinkKind> SinkKind for T {
 
     fn accepts_revisions(&self) -> bool {
         T::ACCEPTS_REVISIONS
+    }
+
+    fn facts(&self) -> SinkFacts {
+        T::FACTS
     }
 
     fn bind(

@@ -1,7 +1,8 @@
 //! The kinds of operators, sources and sinks that a workflow can name.
 //!
 //! A new kind is one file with a type that implements one of the traits of [`crate::kind`], and one line in
-//! [`Registry::builtin`] (or a call of `register_operator` where the registry is made).
+//! [`Registry::builtin`]. A program that adds a kind of its own calls [`register_source`], [`register_operator`] or
+//! [`register_sink`] before it does anything else.
 //!
 //! ```
 //! use tidemill_operators::registry::Registry;
@@ -14,7 +15,8 @@
 //! ```
 use crate::kind::{OperatorKind, SinkKind, SourceKind};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use tidemill_spec::kinds::KindTable;
 
 /// Role of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -65,7 +67,7 @@ impl Registry {
         Self::default()
     }
 
-    /// All kinds that need no model.
+    /// All kinds that need no model, and those that the program has registered.
     pub fn builtin() -> Self {
         let mut registry = Self::empty();
         registry.register_source(crate::sources::image_directory::ImageDirectory);
@@ -87,6 +89,10 @@ impl Registry {
         registry.register_sink(crate::sinks::parquet::Parquet);
         registry.register_sink(crate::sinks::video::Video);
         registry.register_sink(crate::sinks::stdout::Stdout);
+        let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+        registry.sources.extend(added.sources.clone());
+        registry.operators.extend(added.operators.clone());
+        registry.sinks.extend(added.sinks.clone());
         registry
     }
 
@@ -120,6 +126,26 @@ impl Registry {
         self.sinks.get(kind).map(AsRef::as_ref)
     }
 
+    /// Facts about every kind.
+    pub fn facts(&self) -> KindTable {
+        let mut table = KindTable::default();
+        self.sources.iter().for_each(|(name, kind)| table.add_source(name, kind.facts()));
+        for (name, kind) in &self.operators {
+            let of_kind = Arc::clone(kind);
+            table.add_operator(name, kind.facts(), Arc::new(move |options| of_kind.spread(options)));
+        }
+        self.sinks.iter().for_each(|(name, kind)| table.add_sink(name, kind.facts()));
+        table
+    }
+
+    /// The kinds that take rows which are taken back, as a list in words.
+    pub(crate) fn takers_of_corrections(&self) -> String {
+        let operators = self.operators.iter().filter(|(_, kind)| kind.accepts_revisions());
+        let sinks = self.sinks.iter().filter(|(_, kind)| kind.accepts_revisions());
+        let names: Vec<&str> = operators.map(|(name, _)| *name).chain(sinks.map(|(name, _)| *name)).collect();
+        names.join(", ")
+    }
+
     /// Every kind with its summary and the schema of its options: sources, operators, sinks, each by name.
     pub fn kinds(&self) -> Vec<KindInfo> {
         let sources = self.sources.values().map(|k| KindInfo {
@@ -142,6 +168,25 @@ impl Registry {
         });
         sources.chain(operators).chain(sinks).collect()
     }
+}
+
+/// Kinds that the program has registered.
+static ADDED: RwLock<Registry> =
+    RwLock::new(Registry { operators: BTreeMap::new(), sources: BTreeMap::new(), sinks: BTreeMap::new() });
+
+/// Adds a source kind for the whole program: its workflows, plans, runs and deployments. One of the same name is replaced.
+pub fn register_source(kind: impl SourceKind + 'static) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).register_source(kind);
+}
+
+/// Adds an operator kind for the whole program, as [`register_source`] adds a source kind.
+pub fn register_operator(kind: impl OperatorKind + 'static) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).register_operator(kind);
+}
+
+/// Adds a sink kind for the whole program, as [`register_source`] adds a source kind.
+pub fn register_sink(kind: impl SinkKind + 'static) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).register_sink(kind);
 }
 
 #[cfg(test)]
@@ -173,7 +218,7 @@ mod tests {
             let sink =
                 crate::sinks::test::bind(registry.sink(kind).unwrap(), folder.path(), options).unwrap();
             let publication = (sink.make)().unwrap().publication();
-            assert_eq!(publication, tidemill_spec::publication::Publication::of_kind(kind), "{kind}");
+            assert_eq!(publication, registry.facts().sink(kind).publication, "{kind}");
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::default_percentile;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
@@ -49,6 +50,8 @@ pub struct Inputs<'a> {
     pub profile: &'a Profile,
     /// Facts of the models, by operator.
     pub models: &'a Models,
+    /// Facts of the kinds of sources, operators and sinks.
+    pub kinds: &'a KindTable,
 }
 
 /// Candidate models by operator, in the order of the workflow; only operators with models are in it.
@@ -192,16 +195,18 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         return Err(nothing.into());
     }
     let machines = machines::machines(inputs.infrastructure);
-    let services = services::services(inputs, options, &machines, &mut notes, &mut found);
-    let streams = streams::streams(inputs, options, &machines, services.as_ref(), &mut notes, &mut found);
+    let meeting = meeting::all_must_meet(inputs.workflow, inputs.kinds);
+    let services = services::services(inputs, options, &machines, &meeting, &mut notes, &mut found);
+    let streams =
+        streams::streams(inputs, options, &machines, (services.as_ref(), &meeting), &mut notes, &mut found);
     let (Some(services), Some(streams)) = (services, streams) else {
         return Err(found);
     };
     let mut limits = limits(inputs.workflow, options);
     let operators = streams.operators(services);
-    let checkpoint_every = publication::checkpoint_every(inputs.workflow, options, &limits, &mut notes);
+    let checkpoint_every = publication::checkpoint_every(inputs, options, &limits, &mut notes);
     limits.publication_seconds =
-        publication::seconds(inputs.workflow, checkpoint_every, (&operators, &streams.edges, &streams.hosts));
+        publication::seconds(inputs, checkpoint_every, (&operators, &streams.edges, &streams.hosts));
     let accuracy = accuracy::model(inputs, &streams, &operators, limits.accuracy, &mut notes, &mut found);
     let problem = Problem {
         name: inputs.workflow.name.value.clone(),

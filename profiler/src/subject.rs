@@ -1,6 +1,7 @@
 //! The subject of a profile: a workflow and the models that can run on this machine.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use tidemill_operators::kind::OperatorKind;
 use tidemill_operators::registry::Registry;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::Manifest;
@@ -193,7 +194,8 @@ impl Subject {
         let rate =
             rates.fold(0.0, f64::max).max(self.workflow.slo.rate.as_ref().map_or(0.0, |rate| rate.value.0));
         let is_window = |operator: &&Operator| {
-            operator.id == *id && matches!(operator.kind.value.as_str(), "window" | "distinct")
+            let has_windows = |kind: &dyn OperatorKind| kind.facts().has_windows;
+            operator.id == *id && self.registry.operator(&operator.kind).is_some_and(has_windows)
         };
         let together = match self.workflow.operators.iter().find(is_window) {
             Some(_) => self.workflow.run.tick.value.0 as f64 / 1e9,

@@ -40,6 +40,7 @@ mod document;
 pub mod emission;
 mod identifier;
 pub mod infrastructure;
+pub mod kinds;
 pub mod manifest;
 pub mod overheads;
 pub mod plan;

@@ -15,15 +15,6 @@ pub enum Publication {
 }
 
 impl Publication {
-    /// That of a kind of sink as workflows name it; of kinds that are not known no more than checkpoints is expected.
-    pub fn of_kind(kind: &str) -> Self {
-        match kind {
-            "stdout" | "jsonl" | "csv" => Self::EachEpoch,
-            "parquet" | "video" => Self::AtEnd,
-            _ => Self::EachCheckpoint,
-        }
-    }
-
     /// How long a row waits at most until it is visible, from its intended emission on and without the time that rows
     /// take on their way: rows are published in groups of so many ticks, so the first row of a group waits for the
     /// whole group. None: until the run ends.
@@ -43,11 +34,10 @@ mod tests {
     #[test]
     fn the_first_row_of_a_group_waits_for_the_last() {
         let tick = TimeSpan(50);
-        assert_eq!(Publication::of_kind("stdout").longest_wait(tick, 20), Some(tick));
-        assert_eq!(Publication::of_kind("jsonl").longest_wait(tick, 20), Some(tick));
-        assert_eq!(Publication::of_kind("csv").longest_wait(tick, 0), Some(tick));
-        assert_eq!(Publication::of_kind("of_a_plug_in").longest_wait(tick, 20), Some(TimeSpan(1000)));
+        assert_eq!(Publication::EachEpoch.longest_wait(tick, 20), Some(tick));
+        assert_eq!(Publication::EachEpoch.longest_wait(tick, 0), Some(tick));
+        assert_eq!(Publication::EachCheckpoint.longest_wait(tick, 20), Some(TimeSpan(1000)));
         assert_eq!(Publication::EachCheckpoint.longest_wait(tick, 0), Some(tick));
-        assert_eq!(Publication::of_kind("parquet").longest_wait(tick, 20), None);
+        assert_eq!(Publication::AtEnd.longest_wait(tick, 20), None);
     }
 }

@@ -71,8 +71,6 @@ fn workflow() {
             "both `input` and `inputs`",
         ),
         (&[("    input: pair\n", "")], &["E0208"], "has no inputs"),
-        (&[("kind: join", "kind: join\n    variants: [a.yaml]")], &["E0210"], "takes no models"),
-        (&[("    variants: [models/speech-small.yaml]\n", "")], &["E0210"], "has no variants"),
         (
             &[("models/scene-features-large.yaml", "models/scene-features-small.yaml")],
             &["E0212"],

@@ -157,8 +157,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     // A program's own backend is tested in a running workflow.
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
-    ("tidemill-optimizer", &["tidemill-problems"]),
-    ("tidemill-simulator", &["tidemill-problems"]),
+    // Plans and deployments are made by the facts that the kinds state.
+    ("tidemill-optimizer", &["tidemill-operators", "tidemill-problems"]),
+    ("tidemill-deploy", &["tidemill-operators"]),
+    ("tidemill-simulator", &["tidemill-operators", "tidemill-problems"]),
     ("tidemill-app", &["tidemill-problems", "tidemill-random"]),
     ("tidemill-operators", &["tidemill-random"]),
     ("tidemill-tracking", &["tidemill-random"]),

@@ -2,23 +2,29 @@
 use super::operators::columns_changed;
 use super::{Case, PartChange, Verdict};
 use crate::figures::grouped;
+use crate::preparation::kinds;
 use crate::state_definition::{Part, Role};
 use crate::state_fields::{FieldChange, differences};
 use serde_json::Value;
+use tidemill_spec::kinds::{Form, SinkFacts};
 
-/// What does not change the file of a sink: who is judged by what, and how the file of an earlier run is treated.
-const HARMLESS: [&str; 5] = ["ground_truth", "options.overwrite", "options.mode", "worker", "copies"];
+/// Fields outside the options that do not change the file of a sink.
+const HARMLESS: [&str; 3] = ["ground_truth", "worker", "copies"];
+
+fn facts(part: &Part) -> SinkFacts {
+    kinds().sink(part.written.get("kind").and_then(Value::as_str).unwrap_or_default())
+}
 
 /// The file of a sink, as the workflow says it; none: it has no file.
 pub(crate) fn path(part: &Part) -> Option<&str> {
-    let path = part.written.get("options")?.get("path")?.as_str()?;
+    let options = part.written.get("options")?;
+    let path = facts(part).writes.iter().find_map(|option| options.get(option)?.as_str())?;
     (path != "-").then_some(path)
 }
 
 /// Whether its file is text that can be cut back to a length.
 pub(crate) fn is_text(part: &Part) -> bool {
-    part.role == Role::Sink
-        && matches!(part.written.get("kind").and_then(Value::as_str), Some("jsonl" | "csv"))
+    part.role == Role::Sink && facts(part).form.is_text()
 }
 
 /// The columns that it writes.
@@ -90,7 +96,9 @@ impl Case<'_> {
     fn sink(&self, id: &str, old: &Part, new: &Part) -> PartChange {
         let part = |verdict, why: String| PartChange::new(Role::Sink, id, verdict, why);
         let mut changes = differences(&old.written, &new.written);
-        let is_harmless = |change: &FieldChange| HARMLESS.iter().any(|field| change.is_in(field));
+        let free = facts(new).free.iter().map(|option| format!("options.{option}"));
+        let free: Vec<String> = free.chain(HARMLESS.map(str::to_owned)).collect();
+        let is_harmless = |change: &FieldChange| free.iter().any(|field| change.is_in(field));
         let is_form = |change: &FieldChange| change.is_in("kind") || change.is_in("options");
         let has_other_form = changes.iter().any(|change| is_form(change) && !is_harmless(change));
         let has_other_columns = written_columns(old) != written_columns(new);
@@ -120,10 +128,7 @@ impl Case<'_> {
             }
         } else if is_file && has_other_form {
             part(Verdict::Refused, "its file has rows in another form; name another file".to_owned())
-        } else if is_file
-            && has_other_columns
-            && new.written.get("kind").and_then(Value::as_str) != Some("jsonl")
-        {
+        } else if is_file && has_other_columns && facts(new).form != Form::JsonLines {
             part(Verdict::Refused, "its file has rows with other columns; name another file".to_owned())
         } else if changes.iter().all(is_harmless) {
             part(Verdict::GoesOn, goes_on())

@@ -4,6 +4,7 @@ use crate::setups::{models, written};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tidemill_app::preparation::kinds;
 use tidemill_optimizer::assemble::{Assembly, Inputs, Models, Options, assemble};
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::physical::solution_of;
@@ -105,6 +106,7 @@ impl Workload {
             infrastructure: &self.infrastructure,
             profile: &self.profile,
             models: &self.models,
+            kinds: kinds(),
         }
     }
 

@@ -90,7 +90,7 @@ pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Re
         let times = Times::measured(&workload.inputs(), &level.assembly, &level.solution);
         let arrivals = Arrivals { spacing: Spacing::Poisson, trace: Some(Trace::new(parts)?) };
         // Results go to text files.
-        let to_files = |sink: Sink| Sink { publication: Publication::of_kind("jsonl"), ..sink };
+        let to_files = |sink: Sink| Sink { publication: Publication::EachEpoch, ..sink };
         let standard = Options::of(problem);
         let options = Options {
             sinks: standard.sinks.iter().cloned().map(to_files).collect(),

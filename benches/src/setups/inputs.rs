@@ -2,6 +2,7 @@
 use super::own;
 use anyhow::Context;
 use std::path::Path;
+use tidemill_app::preparation::kinds;
 use tidemill_optimizer::assemble::{Inputs, Level, Model, Models, Options, assemble};
 use tidemill_optimizer::problem::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, Problem, ReturnTraffic};
 use tidemill_spec::infrastructure::Infrastructure;
@@ -193,6 +194,7 @@ impl Family {
             infrastructure: &self.infrastructures[wanted.setup as usize],
             profile: &self.profile,
             models: &self.models,
+            kinds: kinds(),
         };
         let options = Options {
             rate: Some(Rate(wanted.rate)),

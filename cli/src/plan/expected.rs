@@ -12,6 +12,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
 use tidemill_app::planned::{Found, Planned};
 use tidemill_app::planning::{Case, failed};
+use tidemill_app::preparation::kinds;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::with_latency;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -91,7 +92,7 @@ pub(super) fn search(
     planner: &dyn Planner,
     terminal: &Terminal,
 ) -> anyhow::Result<Search> {
-    let at_end = |sink: &&Sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd;
+    let at_end = |sink: &&Sink| kinds().sink(&sink.kind).publication == Publication::AtEnd;
     if let Some(sink) = case.workflow.sinks.iter().find(at_end) {
         let message = format!(
             "what `{}` writes is visible when the run ends, so no level on latency is kept there",

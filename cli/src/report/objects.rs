@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tidemill_app::figures::grouped;
-use tidemill_app::preparation::Prepared;
+use tidemill_app::preparation::{Prepared, kinds};
 use tidemill_drawing::axis::Axis;
 use tidemill_drawing::chart::time_marks;
 use tidemill_drawing::markup::{Attribute, Markup, Short};
@@ -20,6 +20,7 @@ use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::sources::video::parse_size;
 use tidemill_operators::video::{program, stills};
 use tidemill_operators::vision::track_path::{Step, steps};
+use tidemill_spec::kinds::Form;
 
 /// Objects that are drawn over time.
 const ROWS: usize = 12;
@@ -186,7 +187,8 @@ type Videos = BTreeMap<String, (PathBuf, Option<(u32, u32)>)>;
 
 fn videos(prepared: &Prepared) -> Videos {
     let mut videos = Videos::new();
-    for source in prepared.workflow.sources.iter().filter(|source| source.kind == *"video") {
+    for source in &prepared.workflow.sources {
+        let Some(size) = kinds().source(&source.kind).size_of_frames else { continue };
         let Some(bound) = prepared.program.sources.get(&source.id.value) else { continue };
         let files = match &bound.input {
             Some(SourceInput::File { path, .. }) => vec![path.clone()],
@@ -195,7 +197,7 @@ fn videos(prepared: &Prepared) -> Videos {
             }
             _ => continue,
         };
-        let size = source.options.get("scale").and_then(|scale| parse_size(scale.as_str()?));
+        let size = source.options.get(size).and_then(|scale| parse_size(scale.as_str()?));
         for file in files {
             if let Some(camera) = file.file_stem().and_then(|stem| stem.to_str()) {
                 videos.insert(camera.to_owned(), (file.clone(), size));
@@ -424,7 +426,7 @@ fn cut(frame: &[u8], [left, top, width, height]: [f64; 4]) -> Option<image::RgbI
 
 /// Links to the videos that sinks of this run drew.
 pub(super) fn links(prepared: &Prepared, page: &Path, part: &mut Markup) -> bool {
-    let drawn = prepared.program.sinks.values().filter(|sink| sink.kind == "video");
+    let drawn = prepared.program.sinks.values().filter(|sink| kinds().sink(&sink.kind).form == Form::Videos);
     let files: Vec<&PathBuf> = drawn.flat_map(|sink| &sink.files).filter(|file| file.is_file()).collect();
     if files.is_empty() {
         return false;

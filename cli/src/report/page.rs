@@ -7,7 +7,7 @@ use std::path::Path;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
 use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::machine::{self, Machine, Usage};
-use tidemill_app::preparation::Prepared;
+use tidemill_app::preparation::{Prepared, kinds};
 use tidemill_app::slo::{is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
@@ -335,7 +335,7 @@ impl Page<'_> {
     /// Whether readers of a sink see its rows when the run ends and not before.
     fn is_seen_at_end(&self, id: &str) -> bool {
         let sink = self.prepared.workflow.sinks.iter().find(|sink| sink.id == *id);
-        sink.is_some_and(|sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd)
+        sink.is_some_and(|sink| kinds().sink(&sink.kind).publication == Publication::AtEnd)
     }
 
     /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99. What a sink shows when the

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
+use tidemill_app::preparation::kinds;
 use tidemill_operators::api::BoundSink;
+use tidemill_spec::kinds::Form;
 use tidemill_spec::types::{ColumnType, StreamType};
 
 /// Bytes of a file that are read at most: a page shows a small part of it anyway.
@@ -32,10 +34,10 @@ pub(super) fn read(sink: &BoundSink, wants: impl Fn(&dyn Fn(&str) -> bool) -> bo
         return None;
     }
     let [file] = &sink.files[..] else { return None };
-    let lines: fn(&str, &StreamType) -> Vec<Row> = match sink.kind.as_str() {
-        "jsonl" => |text, _| jsonl(text),
-        "csv" => csv,
-        _ => return None,
+    let lines: fn(&str, &StreamType) -> Vec<Row> = match kinds().sink(&sink.kind).form {
+        Form::JsonLines => |text, _| json_lines(text),
+        Form::Csv => csv,
+        Form::Videos | Form::Other => return None,
     };
     let (text, is_cut) = start_of(file)?;
     let mut counts: BTreeMap<String, (i64, Row)> = BTreeMap::new();
@@ -62,7 +64,7 @@ fn start_of(file: &Path) -> Option<(String, bool)> {
     Some((String::from_utf8(bytes).ok()?, is_cut))
 }
 
-fn jsonl(text: &str) -> Vec<Row> {
+fn json_lines(text: &str) -> Vec<Row> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 

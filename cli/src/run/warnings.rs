@@ -7,7 +7,7 @@ use tidemill_app::judgement::Judgement;
 use tidemill_app::letters::{causes, spoilt};
 use tidemill_app::listener::Listener;
 use tidemill_app::machine::event_date;
-use tidemill_app::preparation::Prepared;
+use tidemill_app::preparation::{Prepared, kinds};
 use tidemill_engine::{Program, RunReport};
 
 pub(super) fn warn(
@@ -44,7 +44,7 @@ pub(super) fn warn(
 
 /// Joins that got records on all inputs and matched none, with the times of these: those of another clock never meet.
 fn without_matches(report: &RunReport, program: &Program) -> Vec<String> {
-    let joins = program.operators.values().filter(|operator| operator.kind == "join");
+    let joins = program.operators.values().filter(|operator| kinds().operator(&operator.kind).joins);
     let empty = joins.filter(|join| {
         let stages = || report.stages.iter().filter(|stage| stage.operator == join.id);
         let unmatched = stages().any(|stage| stage.drops.get("unmatched").is_some_and(|rows| *rows > 0));

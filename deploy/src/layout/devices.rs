@@ -1,6 +1,6 @@
 //! Devices of machines that sources read: `/dev/ttyUSB0`, `/dev/video0`.
-use super::texts;
-use tidemill_spec::workflow::Workflow;
+use tidemill_spec::kinds::{KindTable, texts};
+use tidemill_spec::workflow::{Source, Workflow};
 
 /// Paths below `/dev` that exist in every container.
 const EVERYWHERE: &[&str] = &[
@@ -21,11 +21,16 @@ pub(crate) fn has_a_plain_name(path: &str) -> bool {
     !path.contains(':')
 }
 
+/// Files, folders and devices that a source reads.
+pub(super) fn read_by<'a>(source: &'a Source, kinds: &KindTable) -> Vec<&'a str> {
+    texts(&source.options, kinds.source(&source.kind).reads)
+}
+
 /// Devices by the sources that read them.
-pub(crate) fn devices(workflow: &Workflow) -> Vec<(String, String)> {
-    let of = |source: &tidemill_spec::workflow::Source| -> Vec<(String, String)> {
-        let paths = texts(&source.options).into_iter().filter(|path| is_device(path));
-        paths.map(|path| (source.id.as_str().to_owned(), path)).collect()
+pub(crate) fn devices(workflow: &Workflow, kinds: &KindTable) -> Vec<(String, String)> {
+    let of = |source: &Source| -> Vec<(String, String)> {
+        let paths = read_by(source, kinds).into_iter().filter(|path| is_device(path));
+        paths.map(|path| (source.id.as_str().to_owned(), path.to_owned())).collect()
     };
     workflow.sources.iter().flat_map(of).collect()
 }

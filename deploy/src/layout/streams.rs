@@ -1,4 +1,6 @@
-//! Ports of sources of kind `tcp`: a listening one must be reachable from outside, a connecting one must reach its server.
+//! Ports of sources, by the options that their kinds declare: a listening one must be reachable from outside, a connecting one
+//! must reach its server.
+use tidemill_spec::kinds::{KindTable, texts};
 use tidemill_spec::workflow::{Source, Workflow};
 
 /// Ports of the sources of a worker, in order.
@@ -12,13 +14,12 @@ pub(crate) struct Streams {
     pub(crate) connects: Vec<u16>,
 }
 
-/// Parses host and port of an option of a source of kind `tcp`.
-fn address<'a>(source: &'a Source, option: &str) -> Option<(&'a str, u16)> {
-    if source.kind.as_str() != "tcp" {
-        return None;
-    }
-    let (host, port) = source.options.get(option)?.as_str()?.rsplit_once(':')?;
-    Some((host, port.parse().ok()?))
+/// Parses hosts and ports in these options of a source.
+fn addresses<'a>(source: &'a Source, options: &[&str]) -> impl Iterator<Item = (&'a str, u16)> {
+    texts(&source.options, options).into_iter().filter_map(|address| {
+        let (host, port) = address.rsplit_once(':')?;
+        Some((host, port.parse().ok()?))
+    })
 }
 
 /// Whether only processes in its container reach a listener at this host.
@@ -27,13 +28,15 @@ fn is_inside(host: &str) -> bool {
 }
 
 /// Returns the ports of a worker's sources.
-pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
+pub(super) fn of(workflow: &Workflow, kinds: &KindTable, has: impl Fn(&str) -> bool) -> Streams {
     let mut found = Streams::default();
     for source in workflow.sources.iter().filter(|source| has(source.id.as_str())) {
-        let listens = address(source, "listen").filter(|(host, _)| !is_inside(host));
-        found.listens.extend(listens.map(|(_, port)| port));
-        found.addresses.extend(listens.map(|(host, port)| format!("{host}:{port}")));
-        found.connects.extend(address(source, "connect").map(|(_, port)| port));
+        let facts = kinds.source(&source.kind);
+        for (host, port) in addresses(source, facts.listens).filter(|(host, _)| !is_inside(host)) {
+            found.listens.push(port);
+            found.addresses.push(format!("{host}:{port}"));
+        }
+        found.connects.extend(addresses(source, facts.connects).map(|(_, port)| port));
     }
     for ports in [&mut found.listens, &mut found.connects] {
         ports.sort_unstable();
@@ -44,18 +47,19 @@ pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
 
 /// Returns sources that listen at a specific address, with it: they are unreachable from outside, or the container, which
 /// has its own address, lacks this one.
-pub(crate) fn unheard(workflow: &Workflow) -> Vec<(String, String)> {
-    let of = |source: &Source| {
-        let (host, port) =
-            address(source, "listen").filter(|(host, _)| !matches!(*host, "0.0.0.0" | "[::]"))?;
-        Some((source.id.as_str().to_owned(), format!("{host}:{port}")))
+pub(crate) fn unheard(workflow: &Workflow, kinds: &KindTable) -> Vec<(String, String)> {
+    let of = |source: &Source| -> Vec<(String, String)> {
+        let all = addresses(source, kinds.source(&source.kind).listens);
+        let unheard = all.filter(|(host, _)| !matches!(*host, "0.0.0.0" | "[::]"));
+        unheard.map(|(host, port)| (source.id.as_str().to_owned(), format!("{host}:{port}"))).collect()
     };
-    workflow.sources.iter().filter_map(of).collect()
+    workflow.sources.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_spec::kinds::SourceFacts;
 
     #[test]
     fn ports_are_those_of_the_sources_that_a_worker_has() {
@@ -70,12 +74,20 @@ mod tests {
              - {id: out3, kind: discard, input: c}\n- {id: out4, kind: discard, input: d}\n\
              - {id: out5, kind: discard, input: e}\n- {id: out6, kind: discard, input: f}\n";
         let workflow = Workflow::parse(workflow, "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
-        let streams = of(&workflow, |source| ["a", "b", "c"].contains(&source));
+        let mut kinds = KindTable::default();
+        kinds.add_source(
+            "tcp",
+            SourceFacts { listens: &["listen"], connects: &["connect"], ..SourceFacts::DEFAULT },
+        );
+        let streams = of(&workflow, &kinds, |source| ["a", "b", "c"].contains(&source));
         assert_eq!(
             streams,
             Streams { listens: vec![4100], addresses: vec!["0.0.0.0:4100".to_owned()], connects: vec![4102] }
         );
         let expected = [("b", "127.0.0.1:4101"), ("e", "10.0.0.5:4104")];
-        assert_eq!(unheard(&workflow), expected.map(|(source, at)| (source.to_owned(), at.to_owned())));
+        assert_eq!(
+            unheard(&workflow, &kinds),
+            expected.map(|(source, at)| (source.to_owned(), at.to_owned()))
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Plans with their infrastructures.
 use std::path::PathBuf;
 use tidemill_deploy::{DeployError, Files, Request, Target, deploy};
+use tidemill_operators::registry::Registry;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::workflow::Workflow;
@@ -98,6 +99,7 @@ impl Loaded {
         request.infrastructure =
             self.infrastructure.as_ref().map(|(infrastructure, text)| (infrastructure, text.as_str()));
         request.workflow = self.workflow.as_ref();
+        request.kinds = Registry::builtin().facts();
         request.workflow_path = self.workflow.as_ref().map(|_| "../workflow.yaml".to_owned());
         change(&mut request);
         deploy(&request)

@@ -36,6 +36,7 @@ pub(super) fn bind_source(
     };
     let context = EndContext { id: &source.id, base: &workflow.directory.0, step };
     let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
+    bound.live = kind.facts().is_live;
     if let Some(key) = &source.key {
         check_key(&source.id, key, &bound.output)?;
         bound.key = Some(key.value.clone());
@@ -85,7 +86,7 @@ pub(super) fn bind_sink(
     let context = EndContext { id: &sink.id, base: &workflow.directory.0, step };
     let port = port(&sink.input, stream);
     if !kind.accepts_revisions() {
-        port.only_adds(&sink.id, &sink.kind)?;
+        port.only_adds(&sink.id, &sink.kind, || registry.takers_of_corrections())?;
     }
     let mut bound = rest::bind(&sink.options, |options| kind.bind(&context, &port, options))?;
     if let Some(truth) = &sink.ground_truth {

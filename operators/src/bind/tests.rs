@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::SourceFile;
 use tidemill_spec::types::{Column, ColumnType};
 use tidemill_spec::value::Value;
@@ -241,8 +242,8 @@ impl OperatorKind for Model {
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Nothing)
     }
-    fn runs_models(&self) -> bool {
-        true
+    fn facts(&self) -> OperatorFacts {
+        OperatorFacts { computation: Computation::Inference, ..OperatorFacts::DEFAULT }
     }
     fn bind(
         &self,

@@ -1,7 +1,7 @@
 //! Facts that a check cannot know, because only opening shows them.
 use super::Choice;
-use crate::api::BoundSource;
-use crate::kind::{OperatorKind, Step};
+use crate::api::{BoundSource, Computation};
+use crate::kind::Step;
 use crate::registry::Registry;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -60,7 +60,11 @@ impl<'a> Findings<'a> {
 
     /// Removes variants without manifests here; false if none is left, so that the operator's output is unknown.
     pub(super) fn manifests(&mut self, operator: &mut Operator, choice: &mut Choice) -> bool {
-        if !self.registry.operator(&operator.kind).is_some_and(OperatorKind::runs_models) {
+        if self
+            .registry
+            .operator(&operator.kind)
+            .is_none_or(|kind| kind.facts().computation != Computation::Inference)
+        {
             return true;
         }
         let variants = std::mem::take(&mut operator.variants);

@@ -1,7 +1,7 @@
 //! Operators of a workflow, each with its variants.
 use super::ends::unknown_kind;
 use super::{Choice, rest};
-use crate::api::{BoundOperator, OperatorError};
+use crate::api::{BoundOperator, Computation, OperatorError};
 use crate::kind::{InputPort, OperatorContext, Step};
 use crate::registry::{Registry, Role};
 use std::sync::Arc;
@@ -66,7 +66,8 @@ pub(super) fn bind_one(
     let Some(kind) = registry.operator(&operator.kind) else {
         return Err(unknown_kind("operator", &operator.kind, registry, Role::Operator));
     };
-    let inputs = kind.inputs();
+    let (inputs, computation) = (kind.inputs(), kind.facts().computation);
+    let runs_models = computation == Computation::Inference;
     if !inputs.contains(&ports.len()) {
         let expected = match (inputs.start(), inputs.end()) {
             (low, high) if low == high => format!("{low}"),
@@ -86,11 +87,12 @@ pub(super) fn bind_one(
         .with_help("list them as `inputs: [first, second]`")
         .into());
     }
-    if !kind.runs_models() {
+    if !runs_models {
         without_models(operator)?;
     }
     if !kind.accepts_revisions() {
-        ports.iter().try_for_each(|port| port.only_adds(&operator.id, &operator.kind))?;
+        let others = || registry.takers_of_corrections();
+        ports.iter().try_for_each(|port| port.only_adds(&operator.id, &operator.kind, others))?;
     }
     let context = OperatorContext {
         id: &operator.id,
@@ -101,7 +103,9 @@ pub(super) fn bind_one(
         step,
     };
     let mut bound = rest::bind(&operator.options, |options| kind.bind(&context, ports, options))?;
-    if step == Step::Check && kind.runs_models() {
+    // Planners judge by the facts, so what runs has them too.
+    (bound.computation, bound.spread) = (computation, kind.spread(&operator.options));
+    if step == Step::Check && runs_models {
         let text = format!("`{}` was checked, and its model is not opened here", operator.id);
         bound.make = Arc::new(move || Err(OperatorError::new(text.clone())));
     }

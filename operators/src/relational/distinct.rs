@@ -25,7 +25,7 @@
 //! The event time of a count is the last microsecond of its window, of a correction at least the watermark.
 use super::distinct_state::{Running, Setup};
 use super::keys::is_key_type;
-use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::api::{Computation, Instance, MakeInstance, Spread};
 use crate::columns::declared_name;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
@@ -33,6 +33,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::units::TimeSpan;
@@ -90,13 +91,19 @@ impl TypedOperatorKind for Distinct {
     const SUMMARY: &'static str =
         "How many different values a column has in windows of event time, with corrections.";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: OperatorFacts =
+        OperatorFacts { computation: Computation::Stateful, has_windows: true, ..OperatorFacts::DEFAULT };
+
+    fn spread(options: &Options) -> Spread {
+        Spread::by_group(options.group_by.iter().map(|name| name.value.as_str()))
+    }
 
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let options = options.value;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
@@ -156,15 +163,7 @@ impl TypedOperatorKind for Distinct {
             group_by: groups.iter().map(|(index, _)| *index).collect(),
             output: record_schema(&output),
         });
-        Ok(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
-            output,
-            computation: Computation::Stateful,
-            spread: Spread::by_group(options.group_by.iter().map(|name| name.value.as_str())),
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
-        })
+        Ok((output, Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup))))))))
     }
 }
 

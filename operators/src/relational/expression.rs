@@ -134,6 +134,15 @@ pub(crate) struct Evaluated {
     pub(crate) failed: Vec<(usize, String)>,
 }
 
+/// The column that an expression names, if it does nothing else.
+pub(super) fn only_column(text: &str) -> Option<String> {
+    check_size(text).ok()?;
+    match &ENVIRONMENT.compile(text).ok()?.expression().expr {
+        Expr::Ident(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
 impl Expression {
     /// Parses and types an expression over the columns of `input`.
     ///
@@ -166,14 +175,6 @@ impl Expression {
     /// Type of the result; `None` for the expression `null`, which fits every column.
     pub fn result(&self) -> Option<ColumnType> {
         self.kind.column_type()
-    }
-
-    /// Returns the name of the column if the expression is just that column.
-    pub(crate) fn column(&self) -> Option<&str> {
-        match &self.tree.expr {
-            Expr::Ident(name) => Some(name),
-            _ => None,
-        }
     }
 
     /// Returns the expression over the same `input` with its whole-number result turned into a float; an empty one

@@ -26,7 +26,7 @@
 //! ```
 use super::expression::{Evaluated, Expression};
 use super::{dead_row, expression_diagnostic};
-use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
+use crate::api::{Instance, MakeInstance, OperatorError, Output, Stateless};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{derive_metadata, operator_number};
 use arrow_array::RecordBatch;
@@ -37,7 +37,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
-use tidemill_spec::types::ColumnType;
+use tidemill_spec::types::{ColumnType, StreamType};
 
 /// The kind `filter`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ impl TypedOperatorKind for Filter {
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let port = &inputs[0];
         let condition = Expression::compile(&options.r#where, &port.stream)
             .map_err(|e| expression_diagnostic(e, context.id, port, &options.r#where.span))?;
@@ -77,17 +77,12 @@ impl TypedOperatorKind for Filter {
             .into());
         }
         let operator = operator_number(context.id);
-        Ok(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
-            output: port.stream.clone(),
-            computation: Computation::Stateless,
-            spread: Spread::Any,
-            model: None,
-            make: Arc::new(move || {
+        Ok((
+            port.stream.clone(),
+            Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running { operator, condition: condition.clone() })))
             }),
-        })
+        ))
     }
 }
 

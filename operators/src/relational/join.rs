@@ -34,7 +34,7 @@
 //! ```
 use super::join_state::{Running, Setup};
 use super::keys::is_key_type;
-use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::api::{Computation, Instance, MakeInstance, Spread};
 use crate::columns::OneOrMany;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
@@ -42,6 +42,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::units::TimeSpan;
@@ -70,6 +71,17 @@ pub struct Options {
     within: TimeSpan,
 }
 
+impl Options {
+    /// The key columns of both sides, if they are given in one of the two forms.
+    fn columns(&self) -> Option<(&Names, &Names)> {
+        match (&self.key, &self.left_key, &self.right_key) {
+            (Some(key), None, None) => Some((&key.0, &key.0)),
+            (None, Some(left), Some(right)) => Some((&left.0, &right.0)),
+            _ => None,
+        }
+    }
+}
+
 /// Columns of the same name on both sides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -86,13 +98,20 @@ impl TypedOperatorKind for Join {
     const KIND: &'static str = "join";
     const SUMMARY: &'static str = "Pairs rows of two inputs with equal keys and near event times.";
     const INPUTS: std::ops::RangeInclusive<usize> = 2..=2;
+    const FACTS: OperatorFacts =
+        OperatorFacts { computation: Computation::Stateful, joins: true, ..OperatorFacts::DEFAULT };
+
+    fn spread(options: &Options) -> Spread {
+        let keys = options.columns().into_iter().flat_map(|(left, right)| left.iter().zip(right));
+        Spread::RouteKey(keys.map(|(left, right)| vec![left.value.clone(), right.value.clone()]).collect())
+    }
 
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let Located { value: options, span: place, .. } = options;
         let (left_names, right_names) = key_names(context, &options, &place)?;
         let (left, right) = (&inputs[0], &inputs[1]);
@@ -140,11 +159,6 @@ impl TypedOperatorKind for Join {
             }
         }
         errors.into_result(())?;
-        let route_keys = left_names
-            .iter()
-            .zip(&right_names)
-            .map(|(l, r)| vec![l.value.clone(), r.value.clone()])
-            .collect();
         let output = StreamType::new(columns);
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
@@ -155,15 +169,7 @@ impl TypedOperatorKind for Join {
             output: record_schema(&output),
             origins,
         });
-        Ok(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
-            output,
-            computation: Computation::Stateful,
-            spread: Spread::RouteKey(route_keys),
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
-        })
+        Ok((output, Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup))))))))
     }
 }
 
@@ -191,19 +197,18 @@ fn key_names(
             .at(place.clone())
             .with_help("write `key: id`, or `left_key: id` and `right_key: number` where the names differ")
     };
-    let (left, right) = match (&options.key, &options.left_key, &options.right_key) {
-        (Some(key), None, None) => (key.0.clone(), key.0.clone()),
-        (None, Some(left), Some(right)) => (left.0.clone(), right.0.clone()),
-        (Some(_), ..) => {
-            return Err(wrong(format!("join `{}` has `key` beside left_key or right_key", context.id)));
-        }
-        _ => return Err(wrong(format!("join `{}` has no key", context.id))),
+    let Some((left, right)) = options.columns() else {
+        let message = match options.key {
+            Some(_) => format!("join `{}` has `key` beside left_key or right_key", context.id),
+            None => format!("join `{}` has no key", context.id),
+        };
+        return Err(wrong(message));
     };
     if left.is_empty() || left.len() != right.len() {
         let message = format!("join `{}` compares {} columns with {}", context.id, left.len(), right.len());
         return Err(wrong(message));
     }
-    Ok((left, right))
+    Ok((left.clone(), right.clone()))
 }
 
 #[cfg(test)]

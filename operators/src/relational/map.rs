@@ -37,9 +37,9 @@
 //! let mapped = registry.operator("map").unwrap().bind(&context, &[readings], &options).unwrap();
 //! assert_eq!(mapped.output.to_string(), "{site: text, fahrenheit: float64}");
 //! ```
-use super::expression::{Evaluated, Expression};
+use super::expression::{self, Evaluated, Expression};
 use super::{dead_row, expression_diagnostic};
-use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
+use crate::api::{Instance, MakeInstance, OperatorError, Output, Spread, Stateless};
 use crate::columns::{ScalarType, declared_name};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
@@ -51,9 +51,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::Columns;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
-use tidemill_spec::value::{Node, Value};
+use tidemill_spec::value::{Entry, Node, Value};
 
 /// The kind `map`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -97,12 +98,25 @@ impl TypedOperatorKind for Map {
     const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "Computes new columns from the columns of a row.";
 
+    fn spread(options: &Options) -> Spread {
+        let Node::Map(entries) = &options.columns.node else { return Spread::One };
+        let computed = entries.iter().filter(|entry| !is_the_column(&entry.key, &entry.value));
+        let name = |entry: &Entry| entry.key.value.clone();
+        let computed: Vec<String> = computed.map(name).collect();
+        let kept = options.keep.as_ref().map(|names| names.iter().map(|name| name.value.clone()));
+        let sent: Option<Vec<String>> = kept.map(|kept| kept.chain(entries.iter().map(name)).collect());
+        match computed.is_empty() && sent.is_none() {
+            true => Spread::Any,
+            false => Spread::Computes(Columns { computed, sent }),
+        }
+    }
+
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
         let mut columns: Vec<(Column, Origin)> = Vec::new();
@@ -148,27 +162,15 @@ impl TypedOperatorKind for Map {
             }
         }
         errors.into_result(())?;
-        let computed = columns.iter().filter_map(|(column, origin)| match origin {
-            Origin::Computed(expression) if expression.column() != Some(column.name.as_str()) => {
-                Some(column.name.clone())
-            }
-            Origin::Computed(_) | Origin::Kept(_) => None,
-        });
-        let computed: Vec<String> = computed.collect();
         let (columns, origins): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
         let output = StreamType::new(columns).with_revisions(port.stream.revised);
         let schema = record_schema(&output);
         let operator = operator_number(context.id);
         let origins: Arc<[Origin]> = origins.into();
         let types: Arc<[ColumnType]> = output.columns.iter().map(|c| c.column_type.clone()).collect();
-        Ok(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
+        Ok((
             output,
-            computation: Computation::Stateless,
-            spread: if computed.is_empty() { Spread::Any } else { Spread::Computes(computed) },
-            model: None,
-            make: Arc::new(move || {
+            Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running {
                     operator,
                     schema: Arc::clone(&schema),
@@ -176,7 +178,7 @@ impl TypedOperatorKind for Map {
                     types: Arc::clone(&types),
                 })))
             }),
-        })
+        ))
     }
 }
 
@@ -185,6 +187,19 @@ enum Origin {
     /// The column at this position of the batch.
     Kept(usize),
     Computed(Expression),
+}
+
+/// Whether a new column has the values that the column of this name has already.
+fn is_the_column(name: &str, value: &Value) -> bool {
+    let is_named = |text: &str| expression::only_column(text).as_deref() == Some(name);
+    match &value.node {
+        Node::Text(text) => is_named(&text.value),
+        // A whole number that is declared a float is no longer the same value.
+        _ => value.deserialize_into::<LongColumn>().is_ok_and(|long| {
+            let is_float = long.r#type.is_some_and(|declared| declared.value == ScalarType::Float64);
+            !is_float && is_named(&long.expression)
+        }),
+    }
 }
 
 fn new_column(
@@ -326,14 +341,15 @@ mod tests {
 
     #[test]
     fn columns_that_are_computed_are_told() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let computes = |computed: &[&str], sent: Option<&[&str]>| {
+            Spread::Computes(Columns { computed: names(computed), sent: sent.map(names) })
+        };
         for (yaml, computed) in [
             ("columns: {}", Spread::Any),
-            ("columns: {site: site}\nkeep: [n]", Spread::Any),
-            (
-                "columns: {site: site.lowerAscii(), n: n, m: n}",
-                Spread::Computes(vec!["site".into(), "m".into()]),
-            ),
-            ("columns: {n: {expression: n, type: float64}}", Spread::Computes(vec!["n".into()])),
+            ("columns: {site: site}\nkeep: [n]", computes(&[], Some(&["n", "site"]))),
+            ("columns: {site: site.lowerAscii(), n: (n), m: n}", computes(&["site", "m"], None)),
+            ("columns: {n: {expression: n, type: float64}}", computes(&["n"], None)),
         ] {
             assert_eq!(bind(&Map, &[readings()], yaml).unwrap().spread, computed, "{yaml}");
         }

@@ -69,7 +69,7 @@ use super::aggregate::{Aggregate, Function};
 use super::keys::is_key_type;
 use super::panes::Windows;
 use super::window_state::{Running, Setup};
-use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::api::{Computation, Instance, MakeInstance, Spread};
 use crate::columns::declared_name;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
@@ -77,6 +77,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::units::TimeSpan;
@@ -127,13 +128,19 @@ impl TypedOperatorKind for Window {
     const KIND: &'static str = "window";
     const SUMMARY: &'static str =
         "Counts, sums, means, least and largest values over tumbling or sliding windows of event time.";
+    const FACTS: OperatorFacts =
+        OperatorFacts { computation: Computation::Stateful, has_windows: true, ..OperatorFacts::DEFAULT };
+
+    fn spread(options: &Options) -> Spread {
+        Spread::by_group(options.group_by.iter().map(|name| name.value.as_str()))
+    }
 
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let Located { value: options, span: place, .. } = options;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
@@ -205,15 +212,7 @@ impl TypedOperatorKind for Window {
             aggregates,
             output: record_schema(&output),
         });
-        Ok(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
-            output,
-            computation: Computation::Stateful,
-            spread: Spread::by_group(options.group_by.iter().map(|name| name.value.as_str())),
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
-        })
+        Ok((output, Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup))))))))
     }
 }
 

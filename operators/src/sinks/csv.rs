@@ -35,6 +35,8 @@ use arrow_array::RecordBatch;
 use std::fs::File;
 use std::io;
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::kinds::{Form, SinkFacts};
+use tidemill_spec::publication::Publication;
 
 /// The kind `csv`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +46,8 @@ impl TypedSinkKind for Csv {
     type Options = FileOptions;
     const KIND: &'static str = "csv";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: SinkFacts =
+        SinkFacts { publication: Publication::EachEpoch, form: Form::Csv, ..SinkFacts::DEFAULT };
     const SUMMARY: &'static str = "A table with a header line.";
 
     fn bind_typed(

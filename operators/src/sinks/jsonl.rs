@@ -48,6 +48,8 @@ use crate::api::{BoundSink, OperatorError};
 use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::kinds::{Form, SinkFacts};
+use tidemill_spec::publication::Publication;
 
 /// The kind `jsonl`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +59,8 @@ impl TypedSinkKind for Jsonl {
     type Options = FileOptions;
     const KIND: &'static str = "jsonl";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: SinkFacts =
+        SinkFacts { publication: Publication::EachEpoch, form: Form::JsonLines, ..SinkFacts::DEFAULT };
     const SUMMARY: &'static str = "A file with one JSON object a line.";
 
     fn bind_typed(

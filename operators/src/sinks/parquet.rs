@@ -64,6 +64,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::SinkFacts;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::ColumnType;
 
@@ -80,6 +81,7 @@ impl TypedSinkKind for Parquet {
     type Options = FileOptions;
     const KIND: &'static str = "parquet";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: SinkFacts = SinkFacts { publication: Publication::AtEnd, ..SinkFacts::DEFAULT };
     const SUMMARY: &'static str = "An Apache Parquet file, which appears when the run ends.";
 
     fn bind_typed(

@@ -30,6 +30,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::kinds::SinkFacts;
+use tidemill_spec::publication::Publication;
 use tidemill_spec::span::Located;
 
 /// The kind `stdout`; see the module.
@@ -75,6 +77,8 @@ impl TypedSinkKind for Stdout {
     type Options = Options;
     const KIND: &'static str = "stdout";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: SinkFacts =
+        SinkFacts { publication: Publication::EachEpoch, writes: &[], ..SinkFacts::DEFAULT };
     const SUMMARY: &'static str = "Rows on the terminal or into a pipe.";
 
     fn bind_typed(

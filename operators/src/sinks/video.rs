@@ -44,6 +44,8 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::{Form, SinkFacts};
+use tidemill_spec::publication::Publication;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{ColumnType, ElementType};
 use writer::Writer;
@@ -98,6 +100,12 @@ impl TypedSinkKind for Video {
     type Options = Options;
     const KIND: &'static str = "video";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: SinkFacts = SinkFacts {
+        publication: Publication::AtEnd,
+        reads: &["over"],
+        form: Form::Videos,
+        ..SinkFacts::DEFAULT
+    };
     const SUMMARY: &'static str =
         "Videos with boxes, identities and texts drawn on, which appear when the run ends.";
 

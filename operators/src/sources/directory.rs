@@ -5,7 +5,8 @@
 //! so that a changed folder is noticed. Two files whose names differ only in their extension would have one key, and are
 //! refused.
 use crate::api::{
-    BoundSource, DeadLetter, ListFiles, OperatorError, Source, SourceInput, SourcePosition, SourceRead,
+    BoundSource, DeadLetter, ListFiles, MakeSource, OperatorError, Source, SourceInput, SourcePosition,
+    SourceRead,
 };
 use crate::kind::EndContext;
 use crate::record::payload_schema;
@@ -71,33 +72,19 @@ impl Folder {
             folder.list_keys(&of_folder).map_err(|(message, _)| std::io::Error::other(message))
         });
         let input = SourceInput::Folder { path: self.path.clone(), names, may_grow: true };
-        Ok(BoundSource {
-            id: context.id.value.clone(),
-            kind: kind.into(),
-            output,
-            key: None,
-            rate_per_second: None,
-            out_of_order_microseconds: 0,
-            live: false,
-            has_event_times: false,
-            at_one_time: 1,
-            stream: None,
-            journalled: None,
-            input: Some(input),
-            journal: None,
-            make: Arc::new(move || {
-                let files = self
-                    .list_keys(&written)
-                    .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
-                Ok(Box::new(Reader {
-                    folder: self.clone(),
-                    files,
-                    next: 0,
-                    schema: Arc::clone(&schema),
-                    largest: 0,
-                }))
-            }),
-        })
+        let make: MakeSource = Arc::new(move || {
+            let files = self
+                .list_keys(&written)
+                .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
+            Ok(Box::new(Reader {
+                folder: self.clone(),
+                files,
+                next: 0,
+                schema: Arc::clone(&schema),
+                largest: 0,
+            }))
+        });
+        Ok(BoundSource { input: Some(input), ..context.source(kind, output, make) })
     }
 
     /// Lists files as [`Folder::list`]; their names without extension, the keys of their records, must differ too.

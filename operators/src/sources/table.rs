@@ -217,34 +217,27 @@ pub(super) fn bind_origin<F: Format + 'static>(
     }
     let (taken, once) = (AtomicBool::new(false), stream.clone());
     let input = stream.is_none().then(|| SourceInput::File { path, may_grow: true });
+    let make: MakeSource = Arc::new(move || {
+        if let Some(stream) = &once
+            && taken.swap(true, Ordering::AcqRel)
+        {
+            return Err(OperatorError::new(format!(
+                "{stream} can be read only once, and is wanted a second time (after a restart, or by a plan with \
+                     several stages of the source): save it as a file"
+            )));
+        }
+        match make() {
+            Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
+            Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),
+        }
+    });
     Ok(BoundSource {
-        id: context.id.value.clone(),
-        kind: kind.into(),
-        output,
-        key: None,
-        rate_per_second: None,
         out_of_order_microseconds: out_of_order,
-        live: false,
         has_event_times,
-        at_one_time: 1,
         stream,
         journalled,
         input,
-        journal: None,
-        make: Arc::new(move || {
-            if let Some(stream) = &once
-                && taken.swap(true, Ordering::AcqRel)
-            {
-                return Err(OperatorError::new(format!(
-                    "{stream} can be read only once, and is wanted a second time (after a restart, or by a plan with \
-                     several stages of the source): save it as a file"
-                )));
-            }
-            match make() {
-                Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
-                Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),
-            }
-        }),
+        ..context.source(kind, output, make)
     })
 }
 

@@ -32,6 +32,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::SourceFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::value::Value;
@@ -97,6 +98,10 @@ impl SourceKind for Tcp {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(TcpOptions)
+    }
+
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { reads: &[], listens: &["listen"], connects: &["connect"], ..SourceFacts::DEFAULT }
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {

@@ -28,7 +28,7 @@
 mod clips;
 mod reader;
 
-use crate::api::{BoundSource, ListFiles, OperatorError, SourceInput};
+use crate::api::{BoundSource, ListFiles, MakeSource, OperatorError, SourceInput};
 use crate::kind::{EndContext, SourceKind};
 use crate::record::payload_schema;
 use crate::sources::directory::Folder;
@@ -43,6 +43,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::SourceFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
@@ -112,6 +113,10 @@ impl SourceKind for Video {
         schemars::schema_for!(Options)
     }
 
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { size_of_frames: Some("scale"), ..SourceFacts::DEFAULT }
+    }
+
     fn shown_by_opening(&self) -> &'static str {
         "has videos, and a program that decodes them is there,"
     }
@@ -158,26 +163,17 @@ impl SourceKind for Video {
         let input = input(&path, &written);
         // The videos of a folder start together.
         let at_one_time = u32::try_from(videos).unwrap_or(u32::MAX).max(1);
+        let make: MakeSource = Arc::new(move || {
+            let files = files(&path, &written)
+                .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
+            let clips = Clips::read(&program, &files, format.every as usize)?;
+            Ok(Box::new(Reader::new(clips, &program, &format, &schema, start, max_pixels)))
+        });
         Ok(BoundSource {
-            id: context.id.value.clone(),
-            kind: self.kind().into(),
-            output,
-            key: None,
-            rate_per_second: None,
-            out_of_order_microseconds: 0,
-            live: false,
             has_event_times: true,
             at_one_time,
-            stream: None,
-            journalled: None,
             input: Some(input),
-            journal: None,
-            make: Arc::new(move || {
-                let files = files(&path, &written)
-                    .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
-                let clips = Clips::read(&program, &files, format.every as usize)?;
-                Ok(Box::new(Reader::new(clips, &program, &format, &schema, start, max_pixels)))
-            }),
+            ..context.source(self.kind(), output, make)
         })
     }
 }

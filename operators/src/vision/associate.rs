@@ -53,7 +53,7 @@
 //!
 //! Event times: that of the track, or the watermark if it is later. All tracks must meet in one stage.
 use super::associate_state::{Running, Setup, hundredths};
-use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::api::{Computation, Instance, MakeInstance, Spread};
 use crate::columns::declared_name;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
@@ -62,6 +62,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_incremental::chains::{Area, Rules, Transition};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_spec::units::TimeSpan;
@@ -244,13 +245,19 @@ impl TypedOperatorKind for Associate {
     const SUMMARY: &'static str =
         "Says which tracks of several cameras are of one object, and corrects itself.";
     const ACCEPTS_REVISIONS: bool = true;
+    const FACTS: OperatorFacts =
+        OperatorFacts { computation: Computation::Stateful, ..OperatorFacts::DEFAULT };
+
+    fn spread(_: &Options) -> Spread {
+        Spread::One
+    }
 
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let (port, options) = (&inputs[0], options.value);
         let mut errors = Diagnostics::new();
         if !(-1.0..=1.0).contains(&options.likeness.value) {
@@ -304,14 +311,9 @@ impl TypedOperatorKind for Associate {
             input: record_schema(&port.stream),
             output: record_schema(&output),
         });
-        errors.into_result(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
+        errors.into_result((
             output,
-            computation: Computation::Stateful,
-            spread: Spread::One,
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
-        })
+            Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
+        ))
     }
 }

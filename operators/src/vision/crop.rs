@@ -16,9 +16,7 @@
 //! `width` and `height` (float64, pixels of the picture); `score` (float64); `class` (text if `classes` names them, else
 //! int64); the uncompressed part of the picture in the column of the picture, unless `pictures: false`.
 use super::pixels::Pixels;
-use crate::api::{
-    BoundOperator, Computation, DeadLetter, Instance, OperatorError, Output, Spread, Stateless,
-};
+use crate::api::{DeadLetter, Instance, MakeInstance, OperatorError, Output, Stateless};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{METADATA_COLUMNS, binary, operator_number, record_schema, tensor_f32, unfold_metadata};
 use arrow_array::builder::BinaryBuilder;
@@ -90,7 +88,7 @@ impl TypedOperatorKind for Crop {
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let (port, options) = (&inputs[0], options.value);
         let mut errors = Diagnostics::new();
         let mut place =
@@ -137,15 +135,10 @@ impl TypedOperatorKind for Crop {
             least: f64::from(options.least),
             pictures: options.pictures,
         });
-        errors.into_result(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
+        errors.into_result((
             output,
-            computation: Computation::Stateless,
-            spread: Spread::Any,
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateless(Box::new(Running { setup: Arc::clone(&setup) })))),
-        })
+            Arc::new(move || Ok(Instance::Stateless(Box::new(Running { setup: Arc::clone(&setup) })))),
+        ))
     }
 }
 

@@ -30,13 +30,14 @@
 //! stages may share the work by camera.
 use super::track_rows::{Columns, Gives};
 use super::track_state::{Running, Setup};
-use crate::api::{BoundOperator, Computation, GroupColumn, Instance, Spread};
+use crate::api::{Computation, GroupColumn, Instance, MakeInstance, Spread};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_tracking::tracker::TrackerSettings;
@@ -159,13 +160,27 @@ impl TypedOperatorKind for Track {
     const KIND: &'static str = "track";
     const SUMMARY: &'static str =
         "Follows what was found in the pictures of each camera from frame to frame.";
+    const FACTS: OperatorFacts = OperatorFacts {
+        computation: Computation::Stateful,
+        follows_event_time: true,
+        ..OperatorFacts::DEFAULT
+    };
+
+    fn spread(options: &Options) -> Spread {
+        let input = options.camera.value.clone();
+        let output = match options.gives {
+            Form::Boxes => input.clone(),
+            Form::Tracks => "camera".to_owned(),
+        };
+        Spread::Group(GroupColumn { input, output })
+    }
 
     fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
         options: Located<Options>,
-    ) -> Result<BoundOperator, Diagnostics> {
+    ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let (port, options) = (&inputs[0], options.value);
         let mut errors = Diagnostics::new();
         let settings = settings(&options, &mut errors);
@@ -210,13 +225,6 @@ impl TypedOperatorKind for Track {
             }
             Form::Tracks => (track_type(input, &columns, options.path), Gives::Tracks { path: options.path }),
         };
-        let camera = GroupColumn {
-            output: match gives {
-                Gives::Boxes => options.camera.value.clone(),
-                Gives::Tracks { .. } => "camera".to_owned(),
-            },
-            input: options.camera.value,
-        };
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
             settings,
@@ -225,15 +233,10 @@ impl TypedOperatorKind for Track {
             input: record_schema(input),
             output: record_schema(&output),
         });
-        errors.into_result(BoundOperator {
-            id: context.id.value.clone(),
-            kind: Self::KIND.into(),
+        errors.into_result((
             output,
-            computation: Computation::Stateful,
-            spread: Spread::Group(camera),
-            model: None,
-            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
-        })
+            Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
+        ))
     }
 }
 

@@ -1,90 +1,42 @@
-//! Finds operators that need all their records in one stage. The engine makes the same check before a run and refuses
-//! any other plan (`E0417`).
-use tidemill_spec::value::Value;
-use tidemill_spec::workflow::{Operator, Workflow};
+//! Records that must meet in one stage: by the rule that the engine checks before a run begins, which refuses any other plan (`E0417`).
+use super::streams::topological;
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_spec::kinds::{KindTable, Spread};
+use tidemill_spec::workflow::Workflow;
 
-/// Whether all records of an operator must meet in one stage: it compares all of them, aggregates without groups, or
-/// its grouping or join column does not decide the stage that a record reaches.
+/// The operators of which all records must meet in one stage: one compares all of them, adds up without groups, or the column that it
+/// groups or joins by says nothing about the stage that records come to.
 ///
-/// Groups that arrive divided by another column would have to change stages. The traffic of that is the product of two
-/// shares, which no linear program prices, so they meet on one worker. With the group's column as `key` of the sources
-/// they spread.
-pub(super) fn all_must_meet(workflow: &Workflow, operator: &Operator) -> bool {
-    let from = |input: usize| operator.inputs.get(input).map(|input| input.from.value.as_str());
-    let comes_by = |input: usize, column: &str| {
-        from(input).and_then(|from| routed_by(workflow, from)).is_some_and(|routed| routed == column)
-    };
-    match operator.kind.value.as_str() {
-        "associate" => true,
-        "window" | "distinct" | "track" => group(operator).is_none_or(|group| !comes_by(0, group)),
-        "join" => {
-            let sides = ["left_key", "right_key"].map(|side| match names(&operator.options, "key") {
-                both if both.is_empty() => names(&operator.options, side),
-                both => both,
-            });
-            !sides[0].iter().zip(&sides[1]).any(|(left, right)| comes_by(0, left) && comes_by(1, right))
+/// Groups that come in another division than their own would have to change stages, and what that sends between workers is the product
+/// of two shares, which no linear program prices. So they meet on one worker; with the group's column as `key` of the sources they
+/// spread.
+pub(super) fn all_must_meet<'a>(workflow: &'a Workflow, kinds: &KindTable) -> BTreeSet<&'a str> {
+    // The column of which the value decides the route class of each record, by the source or operator that sends it.
+    let sources = workflow.sources.iter();
+    let mut routed: BTreeMap<&str, Option<String>> = sources
+        .map(|source| (source.id.as_str(), source.key.as_ref().map(|key| key.value.clone())))
+        .collect();
+    let mut meeting = BTreeSet::new();
+    for operator in topological(workflow) {
+        let spread = kinds.spread(operator);
+        let senders = operator.inputs.iter().map(|input| routed.get(input.from.as_str())?.as_deref());
+        let senders: Vec<Option<&str>> = senders.collect();
+        let comes_by = |input: usize, column: &String| senders.get(input) == Some(&Some(column.as_str()));
+        let is_meeting = match &spread {
+            Spread::Any | Spread::Computes(_) => false,
+            Spread::One => true,
+            Spread::Group(group) => !comes_by(0, &group.input),
+            Spread::RouteKey(keys) => {
+                !keys.iter().any(|key| key.iter().enumerate().all(|(input, column)| comes_by(input, column)))
+            }
+        };
+        if is_meeting {
+            meeting.insert(operator.id.as_str());
         }
-        _ => false,
+        let column = spread.routed_by(senders.iter().copied()).map(str::to_owned);
+        routed.insert(operator.id.as_str(), column);
     }
-}
-
-/// The column by which an operator groups; none: it does not.
-fn group(operator: &Operator) -> Option<&str> {
-    match operator.kind.value.as_str() {
-        "track" => Some(operator.options.get("camera").and_then(Value::as_str).unwrap_or("camera")),
-        _ => names(&operator.options, "group_by").into_iter().next(),
-    }
-}
-
-/// The output column whose value decides the route class of each record; none: not known.
-fn routed_by<'a>(workflow: &'a Workflow, id: &str) -> Option<&'a str> {
-    if let Some(source) = workflow.sources.iter().find(|source| source.id.value == id) {
-        return source.key.as_ref().map(|key| key.value.as_str());
-    }
-    let operator = workflow.operators.iter().find(|operator| operator.id.value == id)?;
-    let mut inputs = operator.inputs.iter().map(|input| routed_by(workflow, &input.from.value));
-    match operator.kind.value.as_str() {
-        "associate" => None,
-        // Its results have the class of their group.
-        "window" | "distinct" => group(operator),
-        "track" if operator.options.get("gives").and_then(Value::as_str) == Some("tracks") => Some("camera"),
-        "track" => group(operator),
-        // A pair has the class of its left record.
-        "join" => inputs.next()?,
-        _ => {
-            let column = inputs.next()??;
-            let is_kept = inputs.all(|other| other == Some(column)) && !computes(operator, column);
-            (is_kept && keeps(operator, column)).then_some(column)
-        }
-    }
-}
-
-/// Columns that an option names: one, or a list.
-fn names<'a>(options: &'a Value, option: &str) -> Vec<&'a str> {
-    let Some(value) = options.get(option) else { return Vec::new() };
-    match value.as_list() {
-        Some(names) => names.iter().filter_map(Value::as_str).collect(),
-        None => value.as_str().into_iter().collect(),
-    }
-}
-
-/// Whether an operator passes on a column that it receives.
-fn keeps(operator: &Operator, column: &str) -> bool {
-    operator.kind.value != "map" || operator.options.get("keep").is_none() || {
-        let computed = operator.options.get("columns").is_some_and(|columns| columns.get(column).is_some());
-        computed || names(&operator.options, "keep").contains(&column)
-    }
-}
-
-/// Whether an operator may change the values of a column of that name. Expressions are not parsed: one that may be the
-/// identity, such as `(site)` for `site`, counts as a change. The plan is still correct.
-fn computes(operator: &Operator, column: &str) -> bool {
-    let columns = operator.options.get("columns").filter(|_| operator.kind.value == "map");
-    let Some(value) = columns.and_then(|columns| columns.get(column)) else { return false };
-    let expression = value.as_str().or_else(|| value.get("expression")?.as_str());
-    // A whole number declared as float is a different value.
-    let is_float = value.get("type").and_then(Value::as_str) == Some("float64");
-    is_float || expression.is_none_or(|expression| expression.trim() != column)
+    meeting
 }
 
 #[cfg(test)]
@@ -216,7 +168,7 @@ sources:
 operators:
   - {{id: changed, kind: map, input: left, options: {{{changed}}}}}
   - {{id: pair, kind: {kind}, input: changed, options: {{{options}}}}}
-  - {{id: last, kind: window, input: pair, options: {{size: 10s, group_by: [site]}}}}
+  - {{id: last, kind: window, input: pair, options: {{size: 10s, group_by: [site], aggregates: [{{function: count, as: n}}]}}}}
 sinks:
   - {{id: out, kind: jsonl, input: last, options: {{path: out.jsonl}}}}
 "
@@ -259,7 +211,7 @@ sinks:
             pairs("row: lane + 1", "key: site").replace(
                 "id: some, kind: filter, input: changed, options: {where: lane > 1}",
                 &format!(
-                    "id: some, kind: window, input: changed, options: {{size: 1s, group_by: [{group}]}}"
+                    "id: some, kind: window, input: changed, options: {{size: 1s, group_by: [{group}], aggregates: [{{function: count, as: n}}]}}"
                 ),
             )
         };

@@ -7,33 +7,33 @@
 //! the last record with it is due before `b + K t`: its latency is at most `K t + L`. A stateful operator emits an
 //! epoch when that is complete, which lies within the same `K t`, so the ticks that every path counts for its stateful
 //! operators are subtracted. As with the ticks of stateful operators, `L` is that of the slowest record.
-use super::{Options, seconds as in_seconds};
+use super::{Inputs, Options, seconds as in_seconds};
 use crate::problem::{Edge, Limits, Operator, Producer};
 use std::collections::BTreeMap;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
-use tidemill_spec::workflow::{Sink, Workflow};
+use tidemill_spec::workflow::Sink;
 
 /// Share of a latency bound that the checkpoint interval may take before it is shortened.
 const SHARE: f64 = 0.5;
 
-fn publication(sink: &Sink) -> Publication {
-    Publication::of_kind(&sink.kind.value)
+fn publication(inputs: &Inputs<'_>, sink: &Sink) -> Publication {
+    inputs.kinds.sink(&sink.kind).publication
 }
 
 /// Ticks between checkpoints: the workflow's. Where sinks publish with checkpoints and latency is bounded, at most as
 /// many as leave half of the bound.
 pub(super) fn checkpoint_every(
-    workflow: &Workflow,
+    inputs: &Inputs<'_>,
     options: &Options,
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> u64 {
-    let asked = options.checkpoint_every.unwrap_or(workflow.run.checkpoint_every.value);
+    let asked = options.checkpoint_every.unwrap_or(inputs.workflow.run.checkpoint_every.value);
     let Some(bound) = limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
         return asked;
     };
-    for sink in workflow.sinks.iter().filter(|sink| publication(sink) == Publication::AtEnd) {
+    for sink in inputs.workflow.sinks.iter().filter(|sink| publication(inputs, sink) == Publication::AtEnd) {
         notes.push(format!(
             "{}: what `{}` sinks write is visible when the run ends, so no plan can keep the latency level there; what the \
              plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at the end of each tick",
@@ -43,8 +43,9 @@ pub(super) fn checkpoint_every(
     if options.checkpoint_every.is_some() {
         return asked;
     }
-    let tick = workflow.run.tick.value;
-    let waiting = workflow.sinks.iter().find(|sink| publication(sink) == Publication::EachCheckpoint);
+    let tick = inputs.workflow.run.tick.value;
+    let waiting =
+        inputs.workflow.sinks.iter().find(|sink| publication(inputs, sink) == Publication::EachCheckpoint);
     let every = match waiting {
         None => asked,
         Some(_) => asked.min((SHARE * bound / in_seconds(tick)) as u64).max(1),
@@ -65,11 +66,11 @@ pub(super) fn checkpoint_every(
 /// Seconds from the end of a path until readers see the record at the latest, over all sinks that publish before the
 /// run ends.
 pub(super) fn seconds(
-    workflow: &Workflow,
+    inputs: &Inputs<'_>,
     checkpoint_every: u64,
     (operators, edges, hosts): (&[Operator], &[Edge], &BTreeMap<String, usize>),
 ) -> f64 {
-    let tick = workflow.run.tick.value;
+    let tick = inputs.workflow.run.tick.value;
     // Stateful operators on every path to the end of an operator.
     let mut counted: Vec<u32> = Vec::new();
     for (index, operator) in operators.iter().enumerate() {
@@ -80,9 +81,9 @@ pub(super) fn seconds(
         let least = before.min().unwrap_or(0);
         counted.push(least + u32::from(operator.stateful));
     }
-    let waits = workflow.sinks.iter().filter_map(|sink| {
+    let waits = inputs.workflow.sinks.iter().filter_map(|sink| {
         let operator = hosts.get(&sink.input.from.value)?;
-        let longest = in_seconds(publication(sink).longest_wait(tick, checkpoint_every)?);
+        let longest = in_seconds(publication(inputs, sink).longest_wait(tick, checkpoint_every)?);
         Some(longest - f64::from(counted[*operator]) * in_seconds(tick))
     });
     waits.fold(0.0, f64::max)

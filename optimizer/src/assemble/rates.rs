@@ -34,7 +34,7 @@ impl<'a> Flow<'a> {
         for operator in &self.order {
             let id = operator.id.value.as_str();
             let ratio = self.inputs.profile.output_per_input(id, choice);
-            rates.insert(id, input_rate(operator, &rates) * ratio);
+            rates.insert(id, input_rate(self.inputs, operator, &rates) * ratio);
         }
         rates
     }
@@ -66,7 +66,7 @@ impl<'a> Flow<'a> {
             let outputs = self.outputs(&choice(variants, fixed));
             let rate = |head: &Head| {
                 let operator = self.order.iter().find(|operator| operator.id.value == head.id);
-                operator.map_or(0.0, |operator| input_rate(operator, &outputs))
+                operator.map_or(0.0, |operator| input_rate(self.inputs, operator, &outputs))
             };
             RateCase {
                 operators: heads.iter().map(rate).collect(),

@@ -1,9 +1,8 @@
 //! Service times of variants on machines.
 use super::machines::Machines;
-use super::meeting::all_must_meet;
 use super::{Inputs, Level, Model, Options, listed, profile_command, seconds, slowdown};
 use crate::problem::{ServiceMode, Variant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::profile::{BatchTime, Profile, Service};
 use tidemill_spec::units::Percentile;
@@ -18,6 +17,7 @@ pub(super) fn services(
     inputs: &Inputs<'_>,
     options: &Options,
     machines: &Machines,
+    meeting: &BTreeSet<&str>,
     notes: &mut Vec<String>,
     found: &mut Diagnostics,
 ) -> Option<Services> {
@@ -31,7 +31,7 @@ pub(super) fn services(
             let variant = reader.variant(notes);
             if variant.modes.iter().any(|modes| !modes.is_empty()) {
                 all.insert(id.to_owned(), vec![variant]);
-            } else if all_must_meet(inputs.workflow, operator) {
+            } else if meeting.contains(id) {
                 // Fused with another operator, it would restrict that one to one worker too.
                 notes.push(format!("{id} has no figures: it is planned on one worker, where its records meet, as if it took no time"));
                 all.insert(id.to_owned(), vec![Variant { id: id.to_owned(), modes: nothing(machines) }]);

@@ -1,21 +1,13 @@
 //! Rates, fused operators, and the streams between them.
 use super::machines::Machines;
-use super::meeting::all_must_meet;
 use super::rates::Flow;
 use super::services::Services;
 use super::sizes::Senders;
 use super::{Inputs, Level, Options, listed};
 use crate::problem::{Edge, Operator, Producer, Rates, Sizes, Source, Variant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::workflow::{self, Workflow};
-
-/// Kinds that emit on ticks.
-const STATEFUL: &[&str] = &["join", "window", "distinct", "track", "associate"];
-/// Kinds that take records once the watermark has passed them, so that records wait for it.
-const FOLLOWS_EVENT_TIME: &[&str] = &["track"];
-/// Kinds that make one record from one of each input.
-const JOINS: &[&str] = &["join"];
 
 /// The streams and the operators between them.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +73,7 @@ pub(super) fn streams(
     inputs: &Inputs<'_>,
     options: &Options,
     machines: &Machines,
-    services: Option<&Services>,
+    (services, meeting): (Option<&Services>, &BTreeSet<&str>),
     notes: &mut Vec<String>,
     found: &mut Diagnostics,
 ) -> Option<Streams> {
@@ -96,11 +88,12 @@ pub(super) fn streams(
         let members = order.iter().filter(|member| hosts[member.id.value.as_str()] == id);
         heads.push(Head {
             rate: 0.0, // follows from the models
-            stateful: members.clone().any(|member| STATEFUL.contains(&member.kind.value.as_str())),
+            // They emit on ticks.
+            stateful: members.clone().any(|member| inputs.kinds.operator(&member.kind).is_stateful()),
             follows_event_time: members
                 .clone()
-                .any(|member| FOLLOWS_EVENT_TIME.contains(&member.kind.value.as_str())),
-            on_one_worker: members.clone().any(|member| all_must_meet(inputs.workflow, member)),
+                .any(|member| inputs.kinds.operator(&member.kind).follows_event_time),
+            on_one_worker: members.clone().any(|member| meeting.contains(member.id.as_str())),
             fused: members.map(|member| member.id.value.clone()).filter(|member| *member != id).collect(),
             id,
         });
@@ -208,9 +201,13 @@ pub(super) fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
 }
 
 /// Records per second that an operator takes; pairs, for a join.
-pub(super) fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str, f64>) -> f64 {
+pub(super) fn input_rate(
+    inputs: &Inputs<'_>,
+    operator: &workflow::Operator,
+    outputs: &BTreeMap<&str, f64>,
+) -> f64 {
     let rates = operator.inputs.iter().map(|input| outputs[input.from.value.as_str()]);
-    match JOINS.contains(&operator.kind.value.as_str()) {
+    match inputs.kinds.operator(&operator.kind).joins {
         true => rates.reduce(f64::min).unwrap_or(0.0),
         false => rates.sum(),
     }

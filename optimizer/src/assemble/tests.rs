@@ -1,6 +1,8 @@
 use super::*;
 use crate::planner::{Planner, SearchLimits};
 use crate::problem::{AccuracyModel, Producer};
+use std::sync::LazyLock;
+use tidemill_operators::registry::Registry;
 
 pub(crate) const WORKFLOW: &str = "
 version: 1
@@ -62,6 +64,12 @@ accuracy:
     - {variants: {features: large, speech: speech, answer: answerer}, accuracy: 65%}
 ";
 
+/// Facts about the kinds that there are.
+pub(crate) fn kinds() -> &'static KindTable {
+    static KINDS: LazyLock<KindTable> = LazyLock::new(|| Registry::builtin().facts());
+    &KINDS
+}
+
 /// The files of a case.
 pub(crate) struct Case {
     pub(crate) workflow: Workflow,
@@ -99,6 +107,7 @@ impl Case {
             infrastructure: &self.infrastructure,
             profile: &self.profile,
             models: &self.models,
+            kinds: kinds(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! shares.
 use proptest::prelude::*;
 use std::fmt::Write;
+use tidemill_operators::registry::Registry;
 use tidemill_optimizer::assemble::{Inputs, Model, Models, Options, assemble};
 use tidemill_optimizer::check::check;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -223,7 +224,8 @@ proptest! {
         let infrastructure = Infrastructure::parse(&case.infrastructure(), "infrastructure.yaml").unwrap_or_else(|found| panic!("{found}"));
         let profile = Profile::parse(&case.profile(), "profile.yaml").unwrap_or_else(|found| panic!("{found}"));
         let models = models();
-        let inputs = Inputs { workflow: &workflow, infrastructure: &infrastructure, profile: &profile, models: &models };
+        let kinds = Registry::builtin().facts();
+        let inputs = Inputs { workflow: &workflow, infrastructure: &infrastructure, profile: &profile, models: &models, kinds: &kinds };
         let options = Options { return_traffic: ReturnTraffic::Forbid, max_utilization: BUSY, ..Options::default() };
         let problem = assemble(&inputs, &options).unwrap_or_else(|found| panic!("{found}")).problem;
         let limits = SearchLimits { wall_seconds: None, gap: 0.0, ..SearchLimits::default() };

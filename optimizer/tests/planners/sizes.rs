@@ -1,6 +1,7 @@
 //! Records whose size depends on models before the sender: a plan costs as much as its own models' sizes, against costs
 //! that are computed here, and against each joint choice of models planned by itself.
 use proptest::prelude::*;
+use tidemill_operators::registry::Registry;
 use tidemill_optimizer::assemble::{Inputs, Model, Models, Options, assemble};
 use tidemill_optimizer::check::check;
 use tidemill_optimizer::physical::physical;
@@ -273,11 +274,13 @@ fn the_list_behind_a_tracker_is_as_long_as_its_detector_finds() {
             ("count".to_owned(), vec![model(&"count")]),
         ]
         .into();
+        let kinds = Registry::builtin().facts();
         let inputs = Inputs {
             workflow: &workflow,
             infrastructure: &infrastructure,
             profile: &profile,
             models: &models,
+            kinds: &kinds,
         };
         let assembly = assemble(&inputs, &Options::default()).unwrap_or_else(|found| panic!("{found}"));
         assert_eq!(assembly.problem.sizes.is_empty(), detectors.len() == 1, "one model leaves nothing open");
@@ -305,12 +308,18 @@ fn vehicles_cost_what_their_own_models_send() {
         parsed(&read("profile.yaml")).merge(&parsed(&read("machines.yaml"))).expect("they fit").profile;
     let workflow =
         Workflow::parse(&read("workflow.yaml"), "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
+    let kinds = Registry::builtin().facts();
     let sizes = ["tiny", "small", "medium", "large", "huge"];
     let planned = |setup: &str, rate: f64, models: &Models| {
         let text = read(setup);
         let infrastructure = Infrastructure::parse(&text, setup).unwrap_or_else(|found| panic!("{found}"));
-        let inputs =
-            Inputs { workflow: &workflow, infrastructure: &infrastructure, profile: &profile, models };
+        let inputs = Inputs {
+            workflow: &workflow,
+            infrastructure: &infrastructure,
+            profile: &profile,
+            models,
+            kinds: &kinds,
+        };
         let options = Options {
             rate: Some(Rate(rate)),
             accuracy: Some(Percent(70.0)),

@@ -1,11 +1,14 @@
-//! The files that a workflow needs, found by what its file and those of its models name.
+//! The files that a workflow needs, found by what the kinds of its parts and the manifests of its models say that they read.
 use crate::api::{Bundle, BundleFile};
 use crate::blobs::{BlobError, digest_of_file};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tidemill_app::preparation::kinds;
 use tidemill_app::sent::normal;
+use tidemill_spec::kinds::KindTable;
+use tidemill_spec::manifest::Manifest;
 use tidemill_spec::variables::{self, Lookup};
 
 /// Why files cannot be gathered.
@@ -42,9 +45,10 @@ pub struct Gathered {
     pub root: PathBuf,
 }
 
-/// Gathers the files of a workflow: whatever its sources, operators and ground truths name that exists here, relative to its
-/// file; and what their own YAML files name. An absolute path means a file of the worker and is left alone. Variables that the
-/// workflow names come with it, as the environment of this process has them.
+/// Gathers the files of a workflow that exist here: those that its sources, operators and sinks read by the options that their kinds
+/// declare, its models with the files that their manifests name, and its ground truths. Relative paths begin at the file that has them.
+/// An absolute path means a file of the worker and is left alone. Variables that the workflow names come with it, as the
+/// environment of this process has them.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -56,22 +60,25 @@ fn gather_with(workflow: &Path, lookup: Lookup<'_>) -> Result<Gathered, BundleEr
     let workflow = std::path::absolute(workflow)
         .map_err(|source| BundleError::System { path: workflow.to_owned(), source })?;
     let workflow = normal(&workflow);
-    let mut found = BTreeSet::new();
-    let mut open = vec![workflow.clone()];
     let named = variables_with(&workflow, lookup)?;
-    let filled: &dyn Fn(&str) -> String = &|text| {
+    let filled = |text: &str| {
         let filled = variables::filled(text, &|name| named.get(name).cloned());
-        filled.unwrap_or_else(|_| text.to_owned()) // what is wrong with it is told where the workflow is read
+        filled.unwrap_or_else(|_| text.to_owned()) // an error in it is reported where the workflow is read
     };
-    while let Some(path) = open.pop() {
-        if !found.insert(path.clone()) {
-            continue;
+    let value = parsed(&workflow)?;
+    let mut found = BTreeSet::from([workflow.clone()]);
+    for text in read_by(&value, kinds()) {
+        found.extend(files_at(&workflow, &filled(text))?);
+    }
+    for text in texts_of(&value, &["operators", "variants"]) {
+        let manifests = files_at(&workflow, &filled(text))?;
+        for manifest in &manifests {
+            // Errors in a manifest are reported where the model is loaded.
+            for file in Manifest::load(manifest).iter().flat_map(Manifest::files) {
+                found.extend(files_at(manifest, file)?);
+            }
         }
-        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        if is_yaml {
-            let is_workflow = path == workflow;
-            open.extend(named_in(&path, is_workflow.then_some(filled))?);
-        }
+        found.extend(manifests);
     }
     let root = common(&found);
     let mut gathered = Gathered { bundle: Bundle::default(), files: BTreeMap::new(), root: root.clone() };
@@ -115,40 +122,56 @@ fn parsed(path: &Path) -> Result<serde_json::Value, BundleError> {
     tidemill_spec::yaml::to_json(&text).map_err(|reason| BundleError::Yaml { path: path.to_owned(), reason })
 }
 
-/// Files that a YAML file names; of a workflow, whose variables are `filled` in, those that it reads.
-fn named_in(path: &Path, filled: Option<&dyn Fn(&str) -> String>) -> Result<Vec<PathBuf>, BundleError> {
-    let value = parsed(path)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut named = Vec::new();
+/// Texts of a workflow that name files which its parts read, models aside.
+fn read_by<'a>(workflow: &'a serde_json::Value, kinds: &KindTable) -> Vec<&'a str> {
+    let mut texts = texts_of(workflow, &["sinks", "ground_truth", "path"]);
+    for role in ["sources", "operators", "sinks"] {
+        for part in workflow.get(role).and_then(serde_json::Value::as_array).into_iter().flatten() {
+            let kind = part.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let reads = match role {
+                "sources" => kinds.source(kind).reads,
+                "operators" => kinds.operator(kind).reads,
+                _ => kinds.sink(kind).reads,
+            };
+            let options = part.get("options");
+            let named = reads.iter().filter_map(|option| options?.get(option));
+            named.for_each(|value| strings(value, &mut texts));
+        }
+    }
+    texts
+}
+
+/// Texts that are found along these keys; on the way, lists are gone through item by item.
+fn texts_of<'a>(value: &'a serde_json::Value, keys: &[&str]) -> Vec<&'a str> {
     let mut texts = Vec::new();
-    match (&value, filled) {
-        // What sinks and the run write is no input.
-        (serde_json::Value::Object(parts), Some(_)) => {
-            for part in ["sources", "operators"] {
-                parts.get(part).into_iter().for_each(|part| strings(part, &mut texts));
-            }
-            let sinks = parts.get("sinks").and_then(serde_json::Value::as_array);
-            for truth in sinks.into_iter().flatten().filter_map(|sink| sink.get("ground_truth")) {
-                strings(truth, &mut texts);
-            }
+    match (value, keys) {
+        (value, []) => strings(value, &mut texts),
+        (serde_json::Value::Array(items), keys) => {
+            texts = items.iter().flat_map(|item| texts_of(item, keys)).collect();
         }
-        (value, _) => strings(value, &mut texts),
-    }
-    for text in texts {
-        let text = filled.map_or_else(|| text.to_owned(), |filled| filled(text));
-        if text.is_empty() || Path::new(&text).is_absolute() || text.len() > 1024 {
-            continue;
-        }
-        let candidate = normal(&folder.join(text));
-        match fs::metadata(&candidate) {
-            Ok(found) if found.is_file() => named.push(candidate),
-            Ok(found) if found.is_dir() && candidate != folder && !folder.starts_with(&candidate) => {
-                all_in(&candidate, &mut named)?;
-            }
-            _ => {}
+        (value, [key, rest @ ..]) => {
+            texts = value.get(key).map(|value| texts_of(value, rest)).unwrap_or_default();
         }
     }
-    Ok(named)
+    texts
+}
+
+/// The file that a text in the file `from` names, or all files of the folder, if it is a relative path to one that is here.
+fn files_at(from: &Path, text: &str) -> Result<Vec<PathBuf>, BundleError> {
+    let folder = from.parent().unwrap_or(Path::new("/"));
+    let mut files = Vec::new();
+    if text.is_empty() || Path::new(text).is_absolute() || text.len() > 1024 {
+        return Ok(files);
+    }
+    let path = normal(&folder.join(text));
+    match fs::metadata(&path) {
+        Ok(found) if found.is_file() => files.push(path),
+        Ok(found) if found.is_dir() && path != folder && !folder.starts_with(&path) => {
+            all_in(&path, &mut files)?;
+        }
+        _ => {}
+    }
+    Ok(files)
 }
 
 fn strings<'a>(value: &'a serde_json::Value, into: &mut Vec<&'a str>) {
@@ -204,22 +227,42 @@ mod tests {
         };
         write(
             "flows/vqa/workflow.yaml",
-            "sources: [{options: {path: data/images}}, {options: {path: /etc/hosts}}]\n\
-             operators: [{variants: [../../models/a.yaml, ../../models/not-there.yaml]}]\n\
-             sinks: [{options: {path: out/answers.jsonl}, ground_truth: {path: truth.csv}}]\n",
+            "name: labels\n\
+             sources: [{id: labels, kind: image_directory, options: {path: data/images}}, {kind: csv, options: {path: /etc/hosts}}]\n\
+             operators:\n\
+             - {id: models, kind: ml, input: labels, variants: [../../models/a.yaml, ../../models/not-there.yaml]}\n\
+             - {id: labels, kind: map, options: {columns: {x: models}}}\n\
+             sinks:\n\
+             - {kind: jsonl, options: {path: out/answers.jsonl}, ground_truth: {path: truth.csv, key: models}}\n\
+             - {kind: video, options: {path: out/drawn.mp4, over: data/drive.mp4}}\n",
         );
         write("flows/vqa/data/images/1.png", "one");
         write("flows/vqa/data/images/more/2.png", "two");
+        write("flows/vqa/data/drive.mp4", "frames");
         write("flows/vqa/truth.csv", "truth");
         write("flows/vqa/out/answers.jsonl", "of another run");
+        write("flows/vqa/out/drawn.mp4", "of another run");
+        // They have the names of operators and columns.
+        write("flows/vqa/models/large.onnx", "not named");
+        write("flows/vqa/labels", "not named");
         write("flows/other.txt", "not named");
-        write("models/a.yaml", "file: a.onnx\nlabels: [cat, dog]\n");
+        let digest = "a".repeat(64);
+        write(
+            "models/a.yaml",
+            &format!(
+                "version: 1\nid: a\ndescription: x\nfile: a.onnx\nsha256: {digest}\nlicence: MIT\n\
+                 origin: {{kind: external, note: x}}\nbackends: [rten]\n\
+                 inputs: [{{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 4]}}]\n\
+                 outputs: [{{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 3]}}]\n"
+            ),
+        );
         write("models/a.onnx", "weights");
         let gathered = gather(&at("flows/vqa/workflow.yaml")).unwrap();
         let paths: Vec<&str> = gathered.bundle.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(
             paths,
             [
+                "flows/vqa/data/drive.mp4",
                 "flows/vqa/data/images/1.png",
                 "flows/vqa/data/images/more/2.png",
                 "flows/vqa/truth.csv",
@@ -239,7 +282,7 @@ mod tests {
         let write = |path: &str, text: &str| fs::write(folder.path().join(path), text).unwrap();
         write(
             "workflow.yaml",
-            "sources: [{options: {path: '${DATA:-none}.csv'}}, {options: {path: '${ELSEWHERE:-other.csv}'}}]\n\
+            "sources: [{kind: csv, options: {path: '${DATA:-none}.csv'}}, {kind: csv, options: {path: '${ELSEWHERE:-other.csv}'}}]\n\
              # ${COMMENT}\n\
              sinks: [{options: {path: 'out/${SITE}-$${PLAIN}-${NOT_SET:-x}.csv'}, ground_truth: {path: '${EMPTY}truth.csv'}}]\n\
              run: {dead_letters: '${LETTERS}'}\n",

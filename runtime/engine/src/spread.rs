@@ -121,20 +121,9 @@ impl Program {
         let stage = self.plan.stages.iter().find(|stage| stage.operator == operator)?;
         let bound = self.operators.get(&stage.id)?;
         let inputs = || (0..).map(|input| self.senders(operator, input)).take_while(|all| !all.is_empty());
-        let column = match &bound.spread {
-            Spread::One => return None,
-            Spread::Group(group) => return Some(&group.output),
-            // A pair has the class of its left row.
-            Spread::RouteKey(_) => self.routed_within(inputs().next()?.first()?, before)?,
-            Spread::Any | Spread::Computes(_) => {
-                let mut columns = inputs().flatten().map(|from| self.routed_within(from, before));
-                let first = columns.next()??;
-                columns.all(|other| other == Some(first)).then_some(first)?
-            }
-        };
-        let is_computed =
-            matches!(&bound.spread, Spread::Computes(columns) if columns.iter().any(|name| name == column));
-        (!is_computed && bound.output.column(column).is_some()).then_some(column)
+        let senders = inputs().flatten().map(|from| self.routed_within(from, before));
+        let column = bound.spread.routed_by(senders)?;
+        bound.output.column(column).is_some().then_some(column)
     }
 
     /// Sources and operators that send to an input of an operator.
@@ -223,6 +212,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use tidemill_operators::api::{BoundOperator, Computation, OperatorError};
+    use tidemill_spec::kinds::Columns;
     use tidemill_spec::plan::{Plan, PlanWorkflow, RouteClass};
     use tidemill_spec::types::{Column, ColumnType, StreamType};
 
@@ -265,7 +255,8 @@ mod tests {
         plan.edges = [("a", "m", 0), ("m", "f", 0), ("f", "j", 0), ("b", "j", 1)]
             .map(|(from, to, input)| PlanEdge::new(from, to, input))
             .into();
-        let computes = Spread::Computes(computed.iter().map(|name| (*name).to_owned()).collect());
+        let computed = computed.iter().map(|name| (*name).to_owned()).collect();
+        let computes = Spread::Computes(Columns { computed, sent: None });
         let joins = Spread::RouteKey(vec![vec!["site".into(), "site".into()]]);
         let operators = [operator("m", computes), operator("f", Spread::Any), operator("j", joins)];
         Program {

@@ -1,6 +1,7 @@
 //! The simulation carries the load that the planner assumes, with equal figures.
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use tidemill_operators::registry::Registry;
 use tidemill_optimizer::assemble::{Inputs, Options as Wishes, assemble};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::exact::Exact;
@@ -49,7 +50,14 @@ fn carried(profile: &Profile) -> (f64, f64) {
     let infrastructure =
         Infrastructure::parse(INFRASTRUCTURE, "i").unwrap_or_else(|errors| panic!("{errors}"));
     let models = BTreeMap::new();
-    let inputs = Inputs { workflow: &workflow, infrastructure: &infrastructure, profile, models: &models };
+    let kinds = Registry::builtin().facts();
+    let inputs = Inputs {
+        workflow: &workflow,
+        infrastructure: &infrastructure,
+        profile,
+        models: &models,
+        kinds: &kinds,
+    };
     let seconds = |problem: &Problem| problem.operators[0].variants[0].modes[0][0].seconds_per_record;
     let assembled = |rate| {
         let wishes = Wishes { rate: Some(Rate(rate)), max_utilization: 1.0, ..Wishes::default() };

@@ -279,23 +279,6 @@ impl Workflow {
             if found.len() >= ENOUGH {
                 return;
             }
-            let ml = operator.kind == "ml";
-            if ml && operator.variants.is_empty() {
-                found.push(
-                    Diagnostic::error("E0210", format!("operator `{}` has no variants", operator.id))
-                        .at(operator.kind.span.clone())
-                        .with_help(
-                            "an `ml` operator needs at least one model manifest: `variants: [model.yaml]`",
-                        ),
-                );
-            }
-            if let Some(first) = operator.variants.first().filter(|_| !ml) {
-                found.push(
-                    Diagnostic::error("E0210", format!("kind `{}` takes no models", operator.kind))
-                        .at(first.span.clone())
-                        .with_help("remove `variants`, or write `kind: ml`"),
-                );
-            }
             let mut firsts = HashMap::new();
             for variant in &operator.variants {
                 if let Some(first) = firsts.insert(variant.as_str(), variant) {

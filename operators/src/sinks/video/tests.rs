@@ -261,7 +261,7 @@ fn tracks_are_drawn_as_the_last_corrections_say() {
     let yaml = "path: '{camera}.mkv'\nover: clips\nbox: [path]\nid: vehicle";
     let bound = bind_as(folder.path(), stream.clone(), yaml).unwrap();
     let mut sink = (bound.make)().unwrap();
-    assert_eq!(sink.publication(), tidemill_spec::publication::Publication::of_kind("video"));
+    assert_eq!(sink.publication(), tidemill_spec::publication::Publication::AtEnd);
     // The track of `a` turns out to show the vehicle that `b` sees, and another track is removed.
     let (path, other) = ("1,30,20,16,12;2,30,20,16,12", "0,2,30,8,8;3,2,30,8,8");
     let said = [
