@@ -6,6 +6,7 @@ mod dependency_direction;
 mod figures;
 mod file_size;
 mod images;
+mod kind_names;
 mod module_names;
 mod repository;
 mod repository_text;
