@@ -159,6 +159,11 @@ sinks:
 
     /// A window or a tracker of `readings`, after a map.
     fn groups(key: &str, changed: &str, kind: &str, options: &str) -> bool {
+        let needed = match kind {
+            "window" => "size: 10s, aggregates: [{function: count, as: n}], ",
+            "distinct" => "of: lane, size: 10s, ",
+            _ => "",
+        };
         let workflow = format!(
             "
 version: 1
@@ -167,7 +172,7 @@ sources:
   - {{id: left, kind: csv, {key}rate: 100/s, options: {{path: left.csv, columns: {{site: text, lane: int64}}}}}}
 operators:
   - {{id: changed, kind: map, input: left, options: {{{changed}}}}}
-  - {{id: pair, kind: {kind}, input: changed, options: {{{options}}}}}
+  - {{id: pair, kind: {kind}, input: changed, options: {{{needed}{options}}}}}
   - {{id: last, kind: window, input: pair, options: {{size: 10s, group_by: [site], aggregates: [{{function: count, as: n}}]}}}}
 sinks:
   - {{id: out, kind: jsonl, input: last, options: {{path: out.jsonl}}}}
@@ -192,7 +197,7 @@ sinks:
             // A stage holds the groups of the first column.
             ("key: lane, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", true),
             ("key: site, ", "columns: {row: lane + 1}", "window", "group_by: [site, lane]", false),
-            ("key: site, ", "columns: {row: lane + 1}", "window", "size: 10s", true),
+            ("key: site, ", "columns: {row: lane + 1}", "window", "group_by: []", true),
             ("key: site, ", "columns: {row: lane + 1}", "distinct", "group_by: [site]", false),
             ("", "columns: {row: lane + 1}", "distinct", "group_by: [site]", true),
             ("key: site, ", "columns: {row: lane + 1}", "track", "camera: site", false),
