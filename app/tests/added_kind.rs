@@ -43,8 +43,8 @@ impl TypedOperatorKind for Meet {
         _: Located<Options>,
     ) -> Result<(StreamType, MakeInstance), Diagnostics> {
         let operator = operator_number(context.id);
-        let make = move || Ok(Instance::Stateless(Box::new(Same(operator))));
-        Ok((inputs[0].stream.clone(), Arc::new(make)))
+        let output = inputs[0].stream.clone();
+        Ok((output, Arc::new(move || Ok(Instance::Stateless(Box::new(Same(operator)))))))
     }
 }
 

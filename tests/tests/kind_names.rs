@@ -20,6 +20,8 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("deploy/src/layout/devices.rs", "stdout", "a device"),
     ("runtime/cluster/src/heard.rs", "join", "a path of the controller"),
     ("runtime/engine/src/protocol/examples.rs", "join", "the id of an operator"),
+    ("runtime/link/src/transport/address.rs", "tcp", "a transport"),
+    ("runtime/link/src/transport/tcp.rs", "tcp", "a transport"),
     ("runtime/engine/src/protocol/examples.rs", "filter", "the id of an operator"),
 ];
 
@@ -34,8 +36,9 @@ fn is_product(file: &Path) -> bool {
 
 /// Names in quotes on the lines of a file that are neither comments nor in the tests at its end.
 fn quoted<'a>(source: &'a str, names: &'a BTreeSet<&'static str>) -> Vec<(usize, &'static str)> {
-    let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code = product.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let starts_tests = |line: &str| line.ends_with("mod tests {");
+    let code = source.lines().enumerate().take_while(|(_, line)| !starts_tests(line));
+    let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
     code.flat_map(|(at, line)| {
         names
             .iter()
