@@ -417,7 +417,7 @@ pub trait TypedSinkKind: Send + Sync {
     /// See [`SinkKind::accepts_revisions`].
     const ACCEPTS_REVISIONS: bool = false;
     /// See [`SinkKind::facts`].
-    const FACTS: SinkFacts;
+    const FACTS: SinkFacts = SinkFacts::DEFAULT;
     /// See [`SinkKind::bind`].
     ///
     /// # Errors
