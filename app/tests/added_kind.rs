@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidemill_app::listener::Silent;
 use tidemill_app::planned::Planned;
 use tidemill_app::planning::{Case, PlanningOptions, SolverName};
-use tidemill_app::preparation::{kinds, prepare, registry};
+use tidemill_app::preparation::{PlanFrom, kinds, prepare_here, registry};
 use tidemill_engine::{Run, RunOptions};
 use tidemill_operators::api::{Instance, MakeInstance, OperatorError, Output, Spread, Stateless};
 use tidemill_operators::kind::{InputPort, OperatorContext, TypedOperatorKind};
@@ -127,7 +127,8 @@ fn a_kind_that_is_added_is_planned_by_its_facts() {
         .collect();
     assert!(stages.len() == 1 && stages[0].contains("big"), "one machine has to do all of it: {stages:?}");
     let plan = write("plan.yaml", &plan.to_yaml().unwrap());
-    let prepared = prepare(&workflow, Some(&plan), &[], &Silent).unwrap();
+    let plan = PlanFrom::file_or(Some(&plan), PlanFrom::Settings(&[]));
+    let prepared = prepare_here(&workflow, plan, &Silent).unwrap();
     let run = Run::start(prepared.program, RunOptions::default()).unwrap();
     run.wait().unwrap();
     assert_eq!(std::fs::read_to_string(folder.path().join("out.jsonl")).unwrap().lines().count(), 3);
