@@ -1,6 +1,6 @@
-//! On which backends the workers of the cluster can run models: what a plan needs of them, and which figures can be planned with.
+//! Checks the backends of models on workers: those that a plan needs, and those whose figures can be planned with.
 //!
-//! What a worker does not say, as older programs do not, is not held against it: then the run shows it.
+//! A worker that reports no backends, as older programs do, passes: its failure would show in the run.
 use crate::api::WorkerView;
 use crate::facts::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,19 +28,18 @@ pub(super) fn lacking<'a>(has: Option<&[String]>, role: &'a Role) -> Option<(&'a
     lacking.map(|(backend, operator)| (backend.as_str(), operator.as_str()))
 }
 
-/// Refuses a plan by which a model would run where its backend is not: the run would begin, and fail there. A worker of the plan that no
-/// worker of the cluster has the name of may go to any of them, as one may whose place is not there. One that is only away and has what is
-/// needed is waited for.
+/// Rejects a plan with a model on a worker without its backend, where the run would fail. A plan's worker without a namesake in the cluster
+/// may be placed on any worker. An absent worker with the backend is waited for.
 ///
 /// # Errors
-/// Which operator, backend and workers, and what to do, in words.
+/// Names the operator, backend and workers, with a remedy.
 pub(super) fn check(views: &[WorkerView], roles: &BTreeMap<String, Role>) -> Result<(), String> {
     let there: Vec<&WorkerView> = views.iter().filter(|view| takes_work(view)).collect();
     for (name, role) in roles {
         let name = role.worker.as_ref().unwrap_or(name);
         let of_that_name: Vec<&WorkerView> =
             there.iter().copied().filter(|view| view.name == *name).collect();
-        // A drained one gets nothing when it is back.
+        // A drained worker gets no work when it is back.
         let may_come_back = |view: &WorkerView| {
             view.name == *name && !view.is_drained && lacking(view.backends.as_deref(), role).is_none()
         };
@@ -48,7 +47,7 @@ pub(super) fn check(views: &[WorkerView], roles: &BTreeMap<String, Role>) -> Res
             continue;
         }
         let able = if of_that_name.is_empty() { &there } else { &of_that_name };
-        // None as soon as one of them has all that is needed.
+        // `None` as soon as one of them has all backends.
         let lack: Option<Vec<(&str, &str)>> =
             able.iter().map(|view| lacking(view.backends.as_deref(), role)).collect();
         let Some(&(backend, operator)) = lack.as_deref().and_then(<[_]>::first) else { continue };
@@ -76,8 +75,8 @@ pub(super) fn in_use(plan: &Plan) -> BTreeSet<(String, String)> {
     plan.stages.iter().filter_map(of).collect()
 }
 
-/// Leaves out the figures of backends that some worker of their type lacks, so that nothing is planned with them; a line for each. Those of
-/// the plan that a run has or is to get stay (`in_use`): nothing could be said of it without them.
+/// Leaves out figures of backends that some worker of their type lacks, with a note for each. Figures of the present or next plan stay
+/// (`in_use`), because they are needed to assess it.
 pub(super) fn leave_out(
     profile: &mut Profile,
     views: &[WorkerView],
@@ -114,7 +113,7 @@ fn takes_work(view: &WorkerView) -> bool {
     view.is_alive && !view.is_drained
 }
 
-/// How a worker gets a backend.
+/// Remedy for a missing backend.
 fn fix(backend: &str) -> &'static str {
     match backend {
         ONNXRUNTIME => {
@@ -168,7 +167,7 @@ mod tests {
         let without = [both[0].clone(), worker("gate", Some(&["rten"]))];
         let told = check(&without, &roles(&[("local", "ort")])).unwrap_err();
         assert!(told.contains("none of the workers edge, gate has"), "{told}");
-        // It is where it is, whatever it is called.
+        // Its place counts, not its name.
         let mut placed = roles(&[("local", "ort")]);
         placed.values_mut().for_each(|role| role.worker = Some("edge".into()));
         assert!(check(&both, &placed).is_err());
@@ -218,7 +217,7 @@ services:
         assert_eq!((count, lines.len()), (3, 1), "{lines:?}");
         assert!(lines[0].starts_with("`ort` is not planned with on `small`: edge cannot"), "{lines:?}");
         assert_eq!(left(&[worker("edge", None)], &nothing), (4, Vec::new()));
-        // What runs on the hub is still judged when `edge` joins.
+        // The plan's worker on the hub is still assessed when `edge` joins.
         let worker_of_plan = PlanWorker {
             id: "hub".into(),
             tier: "hub".into(),

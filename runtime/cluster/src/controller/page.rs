@@ -1,5 +1,4 @@
-//! The files of the page in a browser. They hold nothing of the cluster: the page asks for that with the access token of whoever
-//! looks at it.
+//! Static files of the browser page. They contain nothing of the cluster: the page queries the controller with its user's access token.
 use super::Shared;
 use axum::Router;
 use axum::extract::State;
@@ -27,7 +26,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/page/samples.js", SCRIPT, include_str!("../page/samples.js")),
 ];
 
-/// What the page may do: load these files, ask this controller, and show the pictures and play the sounds that it was told. Nothing else, nobody else's script, in nobody else's frame.
+/// The page may load these files, query this controller, and show pictures and play sounds from it: no foreign scripts, and no embedding in
+/// foreign frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src data:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 

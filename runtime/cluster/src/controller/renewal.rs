@@ -1,5 +1,5 @@
-//! The controller's own certificate: it issues itself a new one after two thirds of its life, and shows that from the next connection on.
-//! Connections that are there go on. One that stands by does the same ([`super::stand_by`]).
+//! Renews the controller's own certificate after two thirds of its life. New connections see the new one, existing ones stay open. A
+//! standby controller does likewise ([`super::stand_by`]).
 use super::Shared;
 use crate::agent::health::civil_milliseconds;
 use crate::clock::instant;
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use tidemill_identity::{CertificateFacts, Timestamp};
 use tidemill_link::remote::Credentials;
 
-/// Between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks after one that failed until the next try.
+/// Checks to skip after a failed renewal.
 pub(super) const PATIENCE: u32 = 60;
 
-/// Whether it is time for another certificate than the one that is shown.
+/// Whether the certificate needs renewal.
 pub(super) fn is_due(shown: &Credentials, now: Timestamp) -> bool {
     let facts = CertificateFacts::of_der(&shown.certificate());
-    // One that is not valid yet was issued while this clock was wrong: nobody takes it.
+    // A certificate from the future was issued under a wrong clock, and is rejected everywhere.
     !facts.is_ok_and(|facts| (facts.not_before..facts.renewal_due()).contains(&now))
 }
 
-/// A step of the clock that is told, milliseconds: more than what a machine that keeps its clock right corrects at once.
+/// Smallest reported step of the clock in milliseconds: larger than regular corrections.
 const STEP: i64 = 5_000;
 
-/// Notices that the clock was set: certificates are valid by it, and people read times of it.
+/// Detects steps of the clock, by which certificates are valid and times are read.
 struct Clock {
     before: (Instant, u64),
 }
@@ -33,7 +33,7 @@ impl Clock {
         Self { before: (now, civil) }
     }
 
-    /// Says that the clock has made a step since the last look.
+    /// Describes a step of the clock since the last look.
     fn look(&mut self, now: Instant, civil: u64) -> Option<String> {
         let (then, civil_then) = std::mem::replace(&mut self.before, (now, civil));
         let passed = i64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! What sinks wrote, fetched from the workers that have it: what is committed, and nothing else.
+//! Fetches committed output of sinks from the workers that hold it.
 use super::Shared;
 use super::answering::{Answer, No, Who, asked, blocking, none, person};
 use super::tls::Peer;
@@ -13,23 +13,23 @@ use std::sync::Arc;
 use tidemill_identity::Action;
 use tidemill_state::{StateError, StoreError};
 
-/// How much of a file is committed.
+/// Committed part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Committed {
     All,
     Bytes(u64),
-    /// The file is there when the run is complete.
+    /// The file appears when the run is complete.
     AtTheEnd,
 }
 
-/// What a text file's token says.
+/// Content of a text file's token.
 #[derive(Deserialize)]
 struct Length {
     length: u64,
 }
 
 impl Shared {
-    /// By sink, what the last checkpoint has of its file.
+    /// Committed part of each sink's file in the last checkpoint.
     fn committed(&self, name: &str, run: &RunFacts) -> Result<BTreeMap<String, Committed>, No> {
         let sinks = run.outputs.iter().map(|output| output.sink.clone());
         if run.state == RunState::Complete {
@@ -47,7 +47,7 @@ impl Shared {
             return Ok(sinks.map(|sink| (sink, Committed::Bytes(0))).collect());
         }
         let manifest = state.manifest();
-        // The sinks are closed a moment before the run says that it is complete.
+        // The sinks are closed a moment before the run becomes complete.
         if manifest.is_some_and(|manifest| manifest.complete) {
             return Ok(sinks.map(|sink| (sink, Committed::All)).collect());
         }
@@ -87,7 +87,7 @@ impl Shared {
         run.ok_or_else(|| none("run", name))
     }
 
-    /// Which part of a file is to be had from which worker; none: nothing more is committed now.
+    /// Part of a file, and the worker to fetch it from; `None`: nothing more is committed now.
     fn result_part(
         &self,
         name: &str,

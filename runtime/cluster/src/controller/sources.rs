@@ -1,5 +1,5 @@
-//! Whom a worker has a file from: the controller gives a file to a few, and they give it to the others, so that a roll-out to many
-//! does not send as many copies over the controller's uplink.
+//! Chooses the source of a file for each worker: the controller serves a few workers, and they serve the others, which spares the
+//! controller's uplink.
 use super::answering::{Answer, No, blocking, worker};
 use super::tls::Peer;
 use super::{Shared, locked};
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 const MOST_COPIES: usize = 2;
 /// Workers that have files from one worker at the same time.
 const MOST_TAKERS: usize = 2;
-/// Who was not heard of for so long has given up.
+/// Time after which a silent taker has given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Until a worker asks again.
+/// Pause before a worker asks again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Somebody who is having a file.
+/// A worker that is fetching a file.
 struct Taker {
     worker: String,
     /// None: from the controller.
@@ -28,7 +28,7 @@ struct Taker {
     heard: Instant,
 }
 
-/// Who has which file from whom, by digest.
+/// Takers of files, by digest.
 #[derive(Default)]
 pub(crate) struct Takers(BTreeMap<String, Vec<Taker>>);
 
@@ -39,7 +39,7 @@ struct Holder {
 }
 
 impl Takers {
-    /// Whom a worker is to ask. `holders` have the file; `alive` are the workers that there are.
+    /// Chooses the source for a worker. `holders` have the file; `alive` are the live workers.
     fn choose(
         &mut self,
         digest: &str,
@@ -50,7 +50,7 @@ impl Takers {
         now: Instant,
     ) -> Source {
         for takers in self.0.values_mut() {
-            // Who asks for the next file has the one before.
+            // A worker that asks for the next file has the previous one.
             let has_it = |one: &Taker| one.worker == worker;
             takers.retain(|one| {
                 !has_it(one) && now.duration_since(one.heard) < PATIENCE && alive.contains(&one.worker)
@@ -58,7 +58,7 @@ impl Takers {
         }
         let of_this = self.0.entry(digest.to_owned()).or_default();
         of_this.retain(|one| !done.contains(&one.worker));
-        // Who has many files from it, one after the other, is one.
+        // A worker that fetches many files in a row counts once.
         let busy = |name: &str| {
             let others = self.0.values().flatten().filter(|one| one.worker != worker);
             let there = others.filter(|one| one.from.as_deref() == Some(name));
@@ -84,7 +84,7 @@ impl Takers {
         source
     }
 
-    /// Who holds a file is not having it any more.
+    /// Drops takers that hold their file now.
     fn forget(&mut self, holds: impl Fn(&str, &str) -> bool) {
         for (digest, takers) in &mut self.0 {
             takers.retain(|one| !holds(&one.worker, digest));
@@ -118,7 +118,7 @@ impl Shared {
         drop(workers);
         let chosen = takers.choose(digest, name, &holders, &done, &alive, instant());
         drop(takers);
-        // It serves many at once, and over other ways than the controller's.
+        // The store serves many at once, without the controller's uplink.
         let is_open = !failed.iter().any(|place| place == OBJECT_STORE);
         match &chosen {
             Source::Controller | Source::Wait { .. } if is_open => {
@@ -151,7 +151,7 @@ pub(super) async fn source(
 mod tests {
     use super::*;
 
-    /// Two that were given and not told yet would hold up all that follow.
+    /// Two files that were served but not yet reported would delay all others.
     #[test]
     fn many_small_files_come_one_after_the_other() {
         let (mut takers, now) = (Takers::default(), instant());
@@ -164,8 +164,8 @@ mod tests {
         }
     }
 
-    /// Twenty workers that all begin at once, and take a second for a copy: two come from the controller, and nobody is asked by more
-    /// than two at a time.
+    /// Twenty workers start at once and need a second for a copy: two copies come from the controller, and each worker serves at most two
+    /// at a time.
     #[test]
     fn a_roll_out_to_twenty_takes_two_copies_from_the_controller() {
         let names: BTreeSet<String> = (0..20).map(|number| format!("w{number:02}")).collect();
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(ask("a", &alive, now + PATIENCE), Source::Controller, "the others say nothing");
     }
 
-    /// A worker has hundreds of small files from another one, and does not wait for what it had before.
+    /// A worker fetches hundreds of small files from another one, without waiting for earlier ones.
     #[test]
     fn many_files_from_one_worker_are_had_one_after_the_other() {
         let (mut takers, now) = (Takers::default(), instant());

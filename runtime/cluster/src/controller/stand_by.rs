@@ -1,5 +1,5 @@
-//! A controller that does not lead: it says to everybody who does. What it says is no secret to those who know its address, and there is nothing
-//! else that it could say: it knows no run, no worker and no person.
+//! A controller that does not lead: it names the leader to every caller. This is no secret to those who know its address, and it knows
+//! nothing else: no run, worker or person.
 use super::server::Server;
 use super::tls::Peer;
 use super::{ControllerError, ControllerOptions, renewal, take};
@@ -31,7 +31,7 @@ pub struct StandBy {
     _lock: File,
 }
 
-/// What one shows with these options; none: it has no key of the authority.
+/// Certificates for these options; `None` without a key of the authority.
 fn certificates(
     options: &ControllerOptions,
     now: Timestamp,
@@ -41,10 +41,10 @@ fn certificates(
 }
 
 impl StandBy {
-    /// Answers where a controller with these options would; none: it has no key of the authority, by which others would know it, yet.
+    /// Answers at the address of a controller with these options; `None` while there is no key of the authority.
     ///
     /// # Errors
-    /// The folder is taken, or the address cannot be listened on.
+    /// The folder is in use, or the address cannot be listened on.
     pub fn start(options: &ControllerOptions) -> Result<Option<Self>, ControllerError> {
         let lock = take(&options.folder)?;
         let stands = certificates(options, Timestamp::now())?;
@@ -60,7 +60,7 @@ impl StandBy {
         Ok(Some(Self { server, leader, fingerprint, options, credentials, again: None, _lock: lock }))
     }
 
-    /// Shows a new certificate from the next connection on, where it is time for one at `now`. To be called every few seconds.
+    /// Renews the certificate if that is due at `now`; it is shown to new connections. To be called every few seconds.
     pub fn renew_if_due(&mut self, now: Timestamp) {
         if self.again.is_some_and(|again| now < again) || !renewal::is_due(&self.credentials, now) {
             return;
@@ -88,7 +88,7 @@ impl StandBy {
         self.fingerprint
     }
 
-    /// Says from now on that this one leads, or nobody.
+    /// Sets the leader that is named from now on, if any.
     pub fn tell(&self, leader: Option<&Leader>) {
         *self.leader.lock().unwrap_or_else(PoisonError::into_inner) =
             leader.map(|leader| leader.address.clone());
@@ -100,7 +100,7 @@ impl StandBy {
     }
 }
 
-/// No body is read here: how long one is does not matter.
+/// Needs no limit for bodies, because none is read here.
 struct Unread;
 
 impl Doorkeeper for Unread {
@@ -157,7 +157,7 @@ mod tests {
         let (first, day) = (ends(&stands), Duration::from_secs(86_400));
         stands.renew_if_due(now.after(6 * day));
         assert_eq!(ends(&stands), first);
-        // The key cannot be had for a while, in which nothing is tried.
+        // The key is absent for a while; no renewal is tried then.
         let (key, aside) = (Authority::shared_key(&identities), folder.path().join("aside"));
         std::fs::rename(&key, &aside).unwrap();
         let due = now.after(7 * day);

@@ -1,5 +1,4 @@
-//! TLS before HTTP: every handshake is a task of its own, so that one who says nothing holds up nobody. Where there are many of those,
-//! the one that has been at it for longest makes room.
+//! TLS before HTTP: each handshake is a task, so a silent peer delays no other. With too many handshakes the oldest is dropped.
 use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -15,16 +14,16 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A handshake may take so long.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes at once; one more ends the oldest of them.
+/// Largest number of handshakes at once.
 const MOST_HANDSHAKES: usize = 256;
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// Verified; empty: it showed none.
+    /// Verified certificates; empty if it showed none.
     pub(crate) chain: Arc<Vec<CertificateDer<'static>>>,
 }
 
@@ -35,7 +34,7 @@ pub(crate) struct TlsListener {
 }
 
 impl TlsListener {
-    /// Accepts on tasks of its own.
+    /// Accepts connections on separate tasks.
     pub(crate) fn new(listener: TcpListener, config: ServerConfig) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let (sender, ready) = channel(64);
@@ -45,7 +44,7 @@ impl TlsListener {
             loop {
                 let (stream, address) = match listener.accept().await {
                     Ok((stream, address)) => {
-                        // Answers are small, and connections stay open: nothing is to wait for more.
+                        // Answers are small, and connections stay open: send without delay.
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(%address, "{error}");
                         }
@@ -70,7 +69,7 @@ impl TlsListener {
                             let chain = Arc::new(chain.iter().map(|one| one.clone().into_owned()).collect());
                             let _ = sender.send((stream, Peer { address, chain })).await;
                         }
-                        // Whoever looks whether the port is open, such as `up`, says nothing more.
+                        // A check whether the port is open, such as that of `up`, ends like this.
                         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             tracing::debug!(%address, "a peer went away: {error}");
                         }
@@ -85,13 +84,13 @@ impl TlsListener {
     }
 }
 
-/// A peer that is being asked who it is.
+/// A handshake in progress.
 struct Handshake {
     task: AbortHandle,
     is_done: Arc<AtomicBool>,
 }
 
-/// Ends the oldest of many.
+/// Aborts the oldest handshake if there are too many.
 fn make_room(handshakes: &mut VecDeque<Handshake>) {
     handshakes
         .retain(|handshake| !handshake.is_done.load(Ordering::Acquire) && !handshake.task.is_finished());

@@ -1,8 +1,8 @@
-//! Facts in the folder of one controller: the whole document now and then, and each change behind it, synced before it counts.
+//! Facts in the folder of a single controller: the document, rewritten from time to time, and a log of changes since, each synced before it
+//! counts.
 //!
-//! `cluster.json` is the document as of a change, and `cluster.log` has a line for each change since: its checksum (crc32c, hexadecimal),
-//! and JSON. So a change costs what it changes, not what the cluster has. A line that was being written when the power went
-//! is the last one; it never counted.
+//! `cluster.json` is the document as of a change. `cluster.log` has a line for each later change: its checksum (crc32c, hexadecimal), and
+//! JSON. The cost of a change thus does not grow with the cluster. After a power failure the last line may be incomplete; it never counted.
 use super::keeper::{Changed, KINDS, Keeper};
 use super::{Document, FactsError};
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "cluster.json";
 const NEXT: &str = "cluster.json.next";
 const LOG: &str = "cluster.log";
-/// Of the document.
+/// Version of the document.
 const VERSION: u32 = 2;
-/// One file, replaced with every change.
+/// Version with a single file, replaced with every change.
 const WITHOUT_LOG: u32 = 1;
-/// The log is at least so long before the document is written again.
+/// Least size of the log before the document is rewritten.
 const LEAST: u64 = 1 << 20;
 
 /// A line of the log.
@@ -42,7 +42,7 @@ struct Part<'a> {
 pub(super) struct InFolder {
     folder: PathBuf,
     log: File,
-    /// Bytes of the log that count.
+    /// Valid bytes of the log.
     length: u64,
     /// Bytes of the document.
     written: u64,
@@ -55,7 +55,7 @@ fn system(path: &Path) -> impl Fn(io::Error) -> FactsError + '_ {
 }
 
 impl InFolder {
-    /// Opens what is kept, or begins; the document.
+    /// Opens or creates the files, and returns the document.
     pub(super) fn open(folder: &Path) -> Result<(Self, Document), FactsError> {
         let (path, of_log) = (folder.join(FILE), folder.join(LOG));
         let damaged = |path: &Path, reason: String| FactsError::Damaged { path: path.to_owned(), reason };
@@ -78,7 +78,7 @@ impl InFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(FactsError::System { path, source }),
         }
-        // The numbers of runs stand in both files, and who knows one may speak in its run where there is no TLS.
+        // Both files contain the secrets of runs, which admit a peer to its run where there is no TLS.
         let log =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&of_log);
         let log = log.map_err(system(&of_log))?;
@@ -88,7 +88,7 @@ impl InFolder {
         if length < bytes.len() as u64 {
             kept.log.set_len(length).map_err(system(&of_log))?;
         }
-        // The name of the log is durable before anything counts on it, and an older program refuses what it would not read whole.
+        // Makes the name of the log durable first, and lets older programs reject a document that they would read in part.
         if is_old || bytes.is_empty() {
             kept.write_whole(&document)?;
         }
@@ -112,7 +112,7 @@ impl InFolder {
             .and_then(|()| File::open(&self.folder)?.sync_all())
             .map_err(system(&path))?;
         self.written = bytes.len() as u64;
-        // Lines that stay are of changes that the document has.
+        // Lines left in the log belong to changes that the document has.
         self.log.set_len(0).map_err(system(&of_log))?;
         self.length = 0;
         Ok(())
@@ -132,7 +132,7 @@ impl Keeper for InFolder {
         let text = format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()));
         let written = self.log.write_all_at(text.as_bytes(), self.length).and_then(|()| self.log.sync_data());
         if let Err(source) = written {
-            // A part of it may be there: the next one is written over it, and who opens the log leaves it out.
+            // Part of it may be written: the next one overwrites it, and opening the log ignores it.
             let _ = self.log.set_len(self.length);
             return Err(FactsError::System { path: of_log, source });
         }
@@ -141,25 +141,25 @@ impl Keeper for InFolder {
         if self.length >= LEAST.max(self.written)
             && let Err(error) = self.write_whole(document)
         {
-            // The change is kept; the next one tries again.
+            // The change is stored; the next one tries again.
             tracing::warn!("{error}");
         }
         Ok(())
     }
 }
 
-/// A change as a part of a line.
+/// A change in its form within a line.
 fn part(changed: &Changed) -> Result<Part<'_>, serde_json::Error> {
     let value = changed.value.as_deref().map(serde_json::from_str::<&RawValue>).transpose()?;
     Ok(Part { kind: changed.kind, name: changed.name.clone(), value })
 }
 
-/// Makes the changes of a log: how many bytes count, and the number of the last change.
+/// Applies the changes of a log. Returns the number of valid bytes and of the last change.
 fn replay(document: &mut Document, log: &[u8]) -> Result<(u64, u64), String> {
     let (mut length, mut change) = (0, document.change);
     for (number, line) in (1..).zip(log.split_inclusive(|byte| *byte == b'\n')) {
         let Some(json) = checked(line) else {
-            // What follows was written after it, so that it had to count.
+            // Lines after it were written later, so it counted.
             let rest = &log[length as usize + line.len()..];
             if rest.split(|byte| *byte == b'\n').any(|line| checked(&[line, b"\n"].concat()).is_some()) {
                 return Err(format!("line {number} is not what was written"));
@@ -253,7 +253,7 @@ mod tests {
         assert!(now.contains("\"version\": 2"), "{now}");
     }
 
-    /// Whatever part of the last line is on the disk: what counted before counts, and the next change follows.
+    /// Truncates the last line everywhere: earlier changes count, and the next change follows.
     #[test]
     fn a_line_that_was_being_written_never_counted() {
         let folder = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ mod tests {
             drop(facts);
             assert_eq!(names(&Facts::open(folder.path()).unwrap()), ["cloud", "edge"], "{length} bytes");
         }
-        // In front of one that counted it is damage.
+        // Damage before a line that counted is an error.
         let mut damaged = whole.clone();
         damaged[before / 2] ^= 1;
         fs::write(folder.path().join(LOG), &damaged).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         }
         assert!(fs::metadata(folder.path().join(LOG)).unwrap().len() < 3 * LEAST && !before.is_empty());
         drop(facts);
-        // The document was written, and the log not emptied.
+        // The document was written, but the log was not emptied.
         let (now, log) =
             (names(&Facts::open(folder.path()).unwrap()), fs::read(folder.path().join(LOG)).unwrap());
         fs::write(folder.path().join(LOG), [before, log].concat()).unwrap();

@@ -8,7 +8,7 @@ use tidemill_postgres::{Change, Lead, PostgresError};
 pub(super) struct Shared(Arc<Lead>);
 
 impl Shared {
-    /// What is kept there; the document.
+    /// Reads the stored document.
     pub(super) fn open(lead: &Arc<Lead>) -> Result<(Self, Document), FactsError> {
         let mut document = Document::default();
         for kind in KINDS {

@@ -1,4 +1,4 @@
-//! What becomes of a change: its parts go where they outlast this process.
+//! Storage of changed parts of the document.
 use super::{Document, FactsError, Removed, RunFacts, WorkerFacts};
 use crate::api::Event;
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ const RUN: &str = "run";
 const WORKER: &str = "worker";
 const EVENT: &str = "event";
 const REMOVED: &str = "removed";
-/// The one part that lists runs that were removed.
+/// The part that lists removed runs.
 const ALL: &str = "all";
 /// Kinds of parts.
 pub(super) const KINDS: [&str; 4] = [RUN, WORKER, EVENT, REMOVED];
@@ -18,22 +18,22 @@ pub(super) const KINDS: [&str; 4] = [RUN, WORKER, EVENT, REMOVED];
 pub(super) struct Changed {
     pub(super) kind: &'static str,
     pub(super) name: String,
-    /// JSON; none: it is gone.
+    /// JSON; `None` if it was removed.
     pub(super) value: Option<String>,
 }
 
-/// Where facts are kept.
+/// Storage of facts.
 pub(super) trait Keeper: Send {
-    /// Keeps changes, all or none; `document` is what follows from them.
+    /// Stores all changes or none; `document` is the result.
     fn keep(&mut self, changes: &[Changed], document: &Document) -> Result<(), FactsError>;
 }
 
-/// The name of the part of an event: in the order of the numbers.
+/// Name of an event's part: sorts by number.
 fn event_name(number: u64) -> String {
     format!("{number:020}")
 }
 
-/// What has changed from one document to the next.
+/// Changes from one document to the next.
 pub(super) fn changes(before: &Document, now: &Document) -> Result<Vec<Changed>, serde_json::Error> {
     let mut all = Vec::new();
     for (name, run) in now.runs.changed(&before.runs) {
@@ -48,7 +48,7 @@ pub(super) fn changes(before: &Document, now: &Document) -> Result<Vec<Changed>,
         let value = Some(serde_json::to_string(&now.removed)?);
         all.push(Changed { kind: REMOVED, name: ALL.to_owned(), value });
     }
-    // Events are only added, behind all others, and the oldest go.
+    // Events are only appended, and the oldest are dropped.
     for event in now.events.iter().rev().take_while(|event| event.number > before.event_number) {
         let value = Some(serde_json::to_string(event)?);
         all.push(Changed { kind: EVENT, name: event_name(event.number), value });
@@ -65,7 +65,7 @@ fn parsed<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
 }
 
 impl Document {
-    /// Takes a part as it was kept; none: it is gone. Events come in their order.
+    /// Applies a stored part; `None`: it was removed. Events come in order.
     pub(super) fn take(&mut self, kind: &str, name: &str, value: Option<&[u8]>) -> Result<(), String> {
         match (kind, value) {
             (RUN, Some(value)) => self.runs.insert(name.to_owned(), parsed::<RunFacts>(value)?),

@@ -1,9 +1,9 @@
-//! A map whose parts are shared with the copies of it: a copy costs a pointer for each part, and what was changed since is known by these.
+//! A map whose parts are shared with its copies: a copy costs a pointer for each part, and changes are found by comparing pointers.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module. Parts are copied when they are changed and somebody else has them, too.
+/// See the module. A shared part is copied when it changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Keyed<T>(BTreeMap<String, Arc<T>>);
@@ -43,7 +43,7 @@ impl<T> Keyed<T> {
         self.0.remove(name).is_some()
     }
 
-    /// Names whose parts are others than in a map before, or are not there any more.
+    /// Names of parts that differ from an earlier map, removed ones included.
     pub(super) fn changed<'a>(
         &'a self,
         before: &'a Self,
@@ -61,7 +61,7 @@ impl<T: Clone> Keyed<T> {
         self.0.get_mut(name).map(Arc::make_mut)
     }
 
-    /// All parts, to be changed: each that is looked at counts as changed.
+    /// Mutable access to all parts; each visited one counts as changed.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.values_mut().map(Arc::make_mut)
     }

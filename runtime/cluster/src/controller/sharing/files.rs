@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidemill_identity::Timestamp;
 use tidemill_postgres::{Change, Lead, PostgresError};
 
-/// Of the rows that say that a file is whole.
+/// Kind of the rows for complete files.
 const WHOLE: &str = "blob";
 /// Bytes of a row.
 const PART: usize = 1 << 20;
@@ -27,21 +27,21 @@ fn failed(error: PostgresError) -> io::Error {
 pub(in super::super) struct SharedFiles {
     lead: Arc<Lead>,
     known: Mutex<Known>,
-    /// Held by who puts a file there or removes one.
+    /// Held while a file is stored or removed.
     changing: Mutex<()>,
 }
 
-/// What is known of what lies there.
+/// Known files in the store.
 #[derive(Default)]
 struct Known {
-    /// Only the one that leads adds any.
+    /// Only the leader adds files.
     digests: BTreeSet<String>,
-    /// When somebody was last told that a file is there: it stays for a while, also if no run needs it yet.
+    /// Time of the last positive answer about a file: it then stays for a while, even if no run needs it yet.
     told: BTreeMap<String, Instant>,
 }
 
 impl Known {
-    /// Whether it lies there; if so, somebody hears of that.
+    /// Whether the file is stored. Records a positive answer.
     fn tell(&mut self, digest: &str) -> bool {
         let has = self.digests.contains(digest);
         if has {
@@ -55,7 +55,7 @@ impl Known {
         self.tell(digest);
     }
 
-    /// Forgets a file, unless somebody was told of it since then.
+    /// Drops a file, unless there was a positive answer since.
     fn forget(&mut self, digest: &str, age: Duration) -> bool {
         let is_told = self.told.get(digest).is_some_and(|told| told.elapsed() < age);
         if !is_told {
@@ -77,7 +77,7 @@ impl SharedFiles {
         Ok(Self { lead: Arc::clone(lead), known, changing: Mutex::default() })
     }
 
-    /// Removes a file, if it is one, and its parts: all at once, so that none is left that nobody knows of.
+    /// Removes a file and its parts in one transaction, so that no part is orphaned.
     fn remove(&self, digest: &str) -> Result<(), PostgresError> {
         let kind = parts(digest);
         let names = self.lead.names(&kind)?;
@@ -107,7 +107,7 @@ impl Beyond for SharedFiles {
             bytes += part.len();
             self.lead.write(&[Change::put(&kind, &format!("{number:08}"), &part)]).map_err(failed)?;
         }
-        // Whoever has less than all of it has nothing.
+        // Written last: only complete files are listed.
         let whole = format!("{bytes} {}", Timestamp::now().as_unix());
         self.lead.write(&[Change::put(WHOLE, digest, whole.as_bytes())]).map_err(failed)?;
         locked(&self.known).add(digest);
@@ -136,7 +136,7 @@ impl Beyond for SharedFiles {
                 self.remove(&digest).map_err(failed)?;
             }
         }
-        // Parts of files that never became whole: who put them died.
+        // Parts of incomplete files, whose writer has ended.
         let _alone = locked(&self.changing);
         let whole: BTreeSet<String> = self.lead.names(WHOLE).map_err(failed)?.into_iter().collect();
         for kind in self.lead.kinds(&parts("")).map_err(failed)? {

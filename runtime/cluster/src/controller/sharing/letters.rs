@@ -1,5 +1,5 @@
-//! The file of dead letters of a run, which its coordinator writes in the folder of its controller: what is committed goes where the next
-//! controller finds it, before the checkpoint that counts on it.
+//! Shares the file of dead letters, which a run's coordinator writes in its controller's folder: committed bytes are stored for the next
+//! controller before the checkpoint that refers to them.
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -12,12 +12,12 @@ pub(super) fn kind(run: &str) -> String {
     format!("letters:{run}")
 }
 
-/// In the order of the bytes.
+/// Sorts by offset.
 fn row(offset: u64) -> String {
     format!("{offset:020}")
 }
 
-/// Puts the file where it is written, as far as it was shared, a part at a time.
+/// Restores the shared bytes of the file, part by part.
 pub(in super::super) fn restore(lead: &Lead, run: &str, path: &Path) -> Result<(), String> {
     let told = |error: PostgresError| error.to_string();
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -34,16 +34,16 @@ pub(in super::super) fn restore(lead: &Lead, run: &str, path: &Path) -> Result<(
         let part = part.ok_or_else(|| {
             format!("the bytes from {end} to {offset} of the dead letters of run {run}, or those behind, are missing")
         })?;
-        // What a leader wrote before a checkpoint that did not come to be is written again.
+        // Bytes of a leader that reached no checkpoint are written again.
         file.set_len(offset).and_then(|()| file.write_all_at(&part, offset)).map_err(failed)?;
         end = offset + part.len() as u64;
     }
     Ok(())
 }
 
-/// Shares what is committed of the file at `path`.
+/// Shares the committed bytes of the file at `path`.
 pub(in super::super) fn share(lead: &Arc<Lead>, run: &str, path: PathBuf) -> Share {
-    // What is behind the last checkpoint was cut off when the file was opened.
+    // Bytes after the last checkpoint were truncated when the file was opened.
     let shared = fs::metadata(&path).map_or(0, |metadata| metadata.len());
     let mut shared = Shared { lead: Arc::clone(lead), kind: kind(run), path, shared, is_there: false };
     Box::new(move || shared.share())
@@ -55,7 +55,7 @@ struct Shared {
     path: PathBuf,
     /// Bytes of the file that are shared.
     shared: u64,
-    /// Something was shared.
+    /// Whether something was shared.
     is_there: bool,
 }
 
@@ -69,14 +69,14 @@ impl Shared {
         };
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(self.shared)).and_then(|_| file.read_to_end(&mut bytes)).map_err(failed)?;
-        // Whoever goes on wants a file that was there, also one in which nothing stands yet.
+        // The next controller needs the file even if it is empty.
         if bytes.is_empty() && self.is_there {
             return Ok(());
         }
         let told = |error: PostgresError| error.to_string();
         let names = self.lead.names(&self.kind).map_err(told)?;
         let own = row(self.shared);
-        // Behind it are parts of a try that no checkpoint followed.
+        // Later rows are from a try without a checkpoint.
         let mut changes: Vec<Change<'_>> =
             names.iter().filter(|name| **name > own).map(|name| Change::delete(&self.kind, name)).collect();
         changes.push(Change::put(&self.kind, &own, &bytes));

@@ -1,13 +1,12 @@
-//! Lines of the logs of runs: written together once a second, the oldest go. What was said in the last second before a controller
-//! died is lost.
+//! Log lines of runs, written once a second; the oldest are dropped. Lines of a dying controller's last second are lost.
 use crate::api::LogLine;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_postgres::{Change, Lead};
 
-/// Rows of a run, each of a second at least.
+/// Rows of a run, each of at least a second.
 const MOST_ROWS: usize = 200;
-/// Bytes that wait; the oldest are lost before a run is held up.
+/// Bytes that wait. The oldest are dropped before a run is delayed.
 const MOST_WAITING: usize = 4 << 20;
 
 pub(super) fn kind(run: &str) -> String {
@@ -35,7 +34,7 @@ impl SharedLogs {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lines of JSON, to be written later.
+    /// Queues lines of JSON.
     pub(in super::super) fn add(&self, run: String, lines: Vec<u8>) {
         let mut waiting = self.waiting();
         let of = waiting.entry(run).or_default();
@@ -45,7 +44,7 @@ impl SharedLogs {
         of.extend(lines);
     }
 
-    /// Writes what waits.
+    /// Writes the queue.
     pub(in super::super) fn write(&self) {
         let waiting = std::mem::take(&mut *self.waiting());
         for (run, lines) in waiting {
@@ -63,7 +62,7 @@ impl SharedLogs {
         }
     }
 
-    /// Lines that were written, the oldest first.
+    /// Stored lines, oldest first.
     pub(in super::super) fn read(&self, run: &str) -> Vec<LogLine> {
         let rows = self.lead.all(&kind(run)).unwrap_or_else(|error| {
             tracing::warn!("lines of run {run} that were said before are not known: {error}");

@@ -26,8 +26,7 @@ impl Registry for SharedRegister {
 }
 
 impl ControllerError {
-    /// Whether a controller that begins to lead may come to it by trying again: what several share was not reached just then, or another one
-    /// was faster.
+    /// Whether another try to lead may succeed: the shared store was unreachable, or another controller was faster.
     pub fn is_passing(&self) -> bool {
         let is_passing = |error: &PostgresError| error.is_passing() || error.is_end_of_lead();
         match self {

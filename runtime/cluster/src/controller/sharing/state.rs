@@ -1,4 +1,4 @@
-//! The state of a run: what is put and deleted is written with the next manifest, in one transaction.
+//! The state of a run: additions and deletions are written with the next manifest, in one transaction.
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_app::state_place::{Service, StatePlace, StateService};
@@ -11,7 +11,7 @@ pub(super) fn kind(run: &str) -> String {
     format!("state:{run}")
 }
 
-/// Where the states of runs are.
+/// Storage of the states of runs.
 #[derive(Clone)]
 pub(in super::super) struct SharedState {
     lead: Arc<Lead>,
