@@ -396,7 +396,7 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::listener::Silent;
-    use crate::preparation::prepare;
+    use crate::preparation::{PlanFrom, prepare_here};
     use crate::run_figures::RunState;
     use std::sync::Arc;
     use tidemill_engine::clock::ManualClock;
@@ -419,7 +419,7 @@ sinks:
         let file = folder.path().join("workflow.yaml");
         std::fs::write(&file, WORKFLOW).unwrap();
         std::fs::write(folder.path().join("rows.csv"), "value\n1\n2\n").unwrap();
-        let mut program = prepare(&file, None, &[], &Silent).unwrap().program;
+        let mut program = prepare_here(&file, PlanFrom::Settings(&[]), &Silent).unwrap().program;
         let stage = program.plan.stages.iter_mut().find(|stage| stage.operator == "some").unwrap();
         stage.variant = Some("model".to_owned());
         let clock = Arc::new(ManualClock::new());
