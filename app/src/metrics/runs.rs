@@ -126,6 +126,7 @@ impl ObservedRun {
 
     /// Edges by the stages that they lead from and to: a join may take a stage as several of its inputs. These are edges of their own with
     /// the same labels, and a series may be there only once.
+    #[allow(clippy::type_complexity, reason = "read once, three lines below")]
     fn edges(&self, values: &mut RunValues) {
         let program = self.observer.program();
         let mut by_ends: BTreeMap<(&str, &str), (Vec<Arc<EdgeMetrics>>, Vec<WhenCut>)> = BTreeMap::new();

@@ -54,7 +54,7 @@ pub(crate) enum NextPlan<'a> {
     /// The plan in a file, as it is.
     Given(&'a Path),
     /// The plan that the controller finds or judges.
-    Planned(ReplanArguments),
+    Planned(Box<ReplanArguments>),
 }
 
 impl ChangeArguments {
@@ -62,7 +62,7 @@ impl ChangeArguments {
     pub(crate) fn next(&self) -> NextPlan<'_> {
         match &self.plan {
             Some(file) if self.infrastructure.is_none() && !self.dry_run => NextPlan::Given(file),
-            _ => NextPlan::Planned(ReplanArguments {
+            _ => NextPlan::Planned(Box::new(ReplanArguments {
                 of: self.of.clone(),
                 run: self.run.clone(),
                 plan: self.plan.clone(),
@@ -72,7 +72,7 @@ impl ChangeArguments {
                 yes: self.yes,
                 out: self.out.clone(),
                 output: self.output,
-            }),
+            })),
         }
     }
 }
