@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tidemill_engine::clock::{Clock, WallClock};
 use tidemill_engine::frame::{Content, Frame, Header};
-use tidemill_engine::link::{InProcess, Link, Memfd};
+use tidemill_engine::link::{AsBytes, InProcess, Link};
 use tidemill_operators::record::record_schema;
 
 const ROUNDS: usize = 15;
@@ -58,14 +58,14 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
         [("1 KB", 1 << 10, 20_000), ("64 KB", 64 << 10, 4_000), ("1 MB", 1 << 20, 300)]
     {
         let batch = batch(width)?;
-        let (mut copies, mut memfd, mut in_process) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut copies, mut as_bytes, mut in_process) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             copies.push(copy(width, frames));
-            memfd.push(carry(&Memfd, &batch, width, frames)?);
+            as_bytes.push(carry(&AsBytes, &batch, width, frames)?);
             in_process.push(carry(&InProcess, &batch, width, frames)?);
         }
         measurements.push(Measurement::new(format!("one copy in memory, {name}"), "GB/s", copies).baseline());
-        measurements.push(Measurement::new(format!("memfd link, {name} a record"), "GB/s", memfd));
+        measurements.push(Measurement::new(format!("link as bytes, {name} a record"), "GB/s", as_bytes));
         let name = format!("in_process link, {name} a record (passes pointers)");
         measurements.push(Measurement::new(name, "GB/s", in_process));
     }

@@ -95,13 +95,14 @@ pub(crate) enum Middle {
     Models(usize),
 }
 
-/// Builds source -> middle -> sink with `batches` batches of `payload`; the sink has its own slot if `apart`.
+/// Builds source -> middle -> sink with `batches` batches of `payload`; the source is on worker `local`, and the sink has a slot of its
+/// own on worker `apart`, if that is given.
 pub(crate) fn chain(
     payload: RecordBatch,
     batches: usize,
     rate: Option<f64>,
     middle: Middle,
-    apart: Option<LinkKind>,
+    apart: Option<&str>,
 ) -> Program {
     let rows = payload.num_rows();
     let stage = |id: &str, group: &str| Stage {
@@ -169,11 +170,11 @@ pub(crate) fn chain(
         };
         operators.insert(id, bound);
     }
-    stages.push(stage("sink", if apart.is_some() { "other" } else { "main" }));
-    let edges = stages.windows(2).map(|pair| PlanEdge {
-        link: apart.unwrap_or_default(),
-        ..PlanEdge::new(&pair[0].id, &pair[1].id, 0)
+    stages.push(match apart {
+        Some(worker) => Stage { worker: worker.into(), ..stage("sink", "other") },
+        None => stage("sink", "main"),
     });
+    let edges = stages.windows(2).map(|pair| PlanEdge::new(&pair[0].id, &pair[1].id, 0));
     let route = stages.iter().map(|stage| (stage.operator.clone(), stage.id.clone())).collect();
     let plan = Plan {
         edges: edges.collect(),

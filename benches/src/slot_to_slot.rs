@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tidemill_engine::clock::{Clock, WallClock};
 use tidemill_engine::{Run, RunOptions};
-use tidemill_spec::plan::LinkKind;
 
 const PINGS: usize = 2000;
 const ROUNDS: usize = 7;
@@ -40,8 +39,8 @@ fn eventfd_pings() -> anyhow::Result<Vec<f64>> {
     receiver.join().map_err(|_| anyhow::anyhow!("the receiver died"))
 }
 
-fn slot_to_slot(link: LinkKind) -> anyhow::Result<(f64, f64)> {
-    let program = chain(payload(1, 64), PINGS, Some(1000.0), Middle::Operators(0), Some(link));
+fn slot_to_slot(worker: &str) -> anyhow::Result<(f64, f64)> {
+    let program = chain(payload(1, 64), PINGS, Some(1000.0), Middle::Operators(0), Some(worker));
     let report = Run::start(program, RunOptions::default())?.wait()?;
     let sink = report.stages.iter().find(|stage| stage.stage == "sink");
     let transfer = sink.map(|sink| sink.transfer).ok_or_else(|| anyhow::anyhow!("no sink in the report"))?;
@@ -49,26 +48,26 @@ fn slot_to_slot(link: LinkKind) -> anyhow::Result<(f64, f64)> {
 }
 
 pub(crate) fn run() -> anyhow::Result<Answer> {
-    let (mut ping, mut in_process, mut memfd) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut over_in_process, mut over_memfd, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ping, mut in_process, mut as_bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut over_in_process, mut over_as_bytes, mut tails) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let bare = Measurement::new("ping", "us", eventfd_pings()?).median();
-        let (shared, tail) = slot_to_slot(LinkKind::InProcess)?;
-        let (copied, _) = slot_to_slot(LinkKind::Memfd)?;
+        let (shared, tail) = slot_to_slot("local")?;
+        let (copied, _) = slot_to_slot("other")?;
         ping.push(bare);
         in_process.push(shared);
-        memfd.push(copied);
+        as_bytes.push(copied);
         tails.push(tail);
         over_in_process.push(shared - bare);
-        over_memfd.push(copied - bare);
+        over_as_bytes.push(copied - bare);
     }
     let measurements = vec![
         Measurement::new("bare eventfd ping, p50 of a round", "us", ping).baseline(),
         Measurement::new("slot to slot, in_process, p50 of a round", "us", in_process),
-        Measurement::new("slot to slot, memfd, p50 of a round", "us", memfd),
+        Measurement::new("slot to slot, as bytes, p50 of a round", "us", as_bytes),
         Measurement::new("slot to slot, in_process, p99 of a round", "us", tails),
         Measurement::new("in_process over the ping of the same round", "us", over_in_process).goal(15.0),
-        Measurement::new("memfd over the ping of the same round", "us", over_memfd).goal(15.0),
+        Measurement::new("as bytes over the ping of the same round", "us", over_as_bytes).goal(15.0),
     ];
     Ok(Answer::new("slot-to-slot", "How long does a record take from one slot to another?", measurements))
 }

@@ -1,5 +1,5 @@
 //! A workflow or a plan as boxes and arrows, for drawings.
-use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge};
+use tidemill_spec::plan::{Freshness, Plan, PlanEdge};
 use tidemill_spec::workflow::{Input, Workflow};
 
 /// Role of a box.
@@ -135,9 +135,8 @@ pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan) -> Outline {
     let several = |to: &str| plan.edges.iter().any(|edge| edge.to == to && edge.input > 0);
     let arrows = plan.edges.iter().map(|edge| {
         let port = several(&edge.to).then(|| format!("input {}", edge.input));
-        let link = (edge.link == LinkKind::Memfd).then(|| "memfd".to_owned());
         let rate = edge.rate.map(|rate| format!("{}/s", (rate.0 * 100.0).round() / 100.0));
-        let parts = [port, link, freshness(edge.freshness).map(str::to_owned), rate, traffic_price(edge)];
+        let parts = [port, freshness(edge.freshness).map(str::to_owned), rate, traffic_price(edge)];
         let text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         Arrow { from: edge.from.clone(), to: edge.to.clone(), text }
     });

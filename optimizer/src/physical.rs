@@ -21,8 +21,8 @@ use crate::summary::headroom;
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::plan::{
-    LatencyBasis, LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass,
-    SOURCE_DEVICE, Stage, default_percentile,
+    LatencyBasis, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass, SOURCE_DEVICE, Stage,
+    default_percentile,
 };
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
@@ -271,7 +271,6 @@ fn edges(
             let route = assembly.problem.route(a.location, b.location).filter(|_| !is_sink(to));
             let price = route.map_or(0.0, |route| route.price);
             edges.push(PlanEdge {
-                link: if a.worker == b.worker { LinkKind::InProcess } else { LinkKind::Memfd },
                 bytes_per_record: bytes,
                 rate: outputs.get(from).map(|rate| Rate(rounded(rate * share))),
                 price: (price > 0.0).then_some(TransferPrice(price)),

@@ -11,7 +11,7 @@ use tidemill_operators::api::{
 };
 use tidemill_operators::record::payload_schema;
 use tidemill_spec::overheads::{OverheadTime, Overheads};
-use tidemill_spec::plan::{LinkKind, Plan, PlanEdge, PlanWorkflow, RouteClass, Stage};
+use tidemill_spec::plan::{Plan, PlanEdge, PlanWorkflow, RouteClass, Stage};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// Records of a run, and their rate per second: slots sleep between them.
@@ -41,9 +41,9 @@ impl Found {
     /// A message if a run fails.
     pub fn measure() -> Result<Self, String> {
         let plain = run(SMALL, false, None)?;
-        let handed = run(SMALL, false, Some(LinkKind::InProcess))?;
-        let small = run(SMALL, false, Some(LinkKind::Memfd))?;
-        let large = run(LARGE, false, Some(LinkKind::Memfd))?;
+        let handed = run(SMALL, false, Some("here"))?;
+        let small = run(SMALL, false, Some("there"))?;
+        let large = run(LARGE, false, Some("there"))?;
         // A difference of two runs is meaningful only if both were disturbed alike, so the median of several is used.
         let mut calls = Vec::new();
         for _ in 0..CALL_RUNS {
@@ -93,9 +93,9 @@ struct Took {
     transfer: LatencySummary,
 }
 
-/// Runs a source and a sink, with records of `characters` characters: in one slot, or apart; with a model between them or
-/// not.
-fn run(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Result<Took, String> {
+/// Runs a source on worker `here` and a sink, with records of `characters` characters: in one slot, or the sink in a slot of its own
+/// on worker `apart`. With a model between them or not.
+fn run(characters: usize, with_model: bool, apart: Option<&str>) -> Result<Took, String> {
     let program = program(characters, with_model, apart);
     let run = Run::start(program, RunOptions::default()).map_err(|error| error.to_string())?;
     let report = run.wait().map_err(|error| error.to_string())?;
@@ -104,7 +104,7 @@ fn run(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Result<T
     Ok(Took { arrival: sink.arrival, transfer: stage.transfer })
 }
 
-fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Program {
+fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program {
     let stream = StreamType::new([Column::new("text", ColumnType::Text)]);
     let text: Arc<StringArray> = Arc::new(StringArray::from(vec!["x".repeat(characters)]));
     let payload =
@@ -148,11 +148,11 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
     };
     let mut stages = vec![stage("source", "main")];
     stages.extend(with_model.then(|| stage("model", "main")));
-    stages.push(stage("sink", if apart.is_some() { "other" } else { "main" }));
-    let edge = |pair: &[Stage]| PlanEdge {
-        link: apart.unwrap_or(LinkKind::InProcess),
-        ..PlanEdge::new(&pair[0].id, &pair[1].id, 0)
-    };
+    stages.push(match apart {
+        Some(worker) => Stage { worker: worker.into(), ..stage("sink", "other") },
+        None => stage("sink", "main"),
+    });
+    let edge = |pair: &[Stage]| PlanEdge::new(&pair[0].id, &pair[1].id, 0);
     let plan = Plan {
         edges: stages.windows(2).map(edge).collect(),
         classes: vec![RouteClass {

@@ -27,6 +27,7 @@ pub use stand_in::StandInError;
 
 use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -213,17 +214,6 @@ pub enum Freshness {
     Latest,
 }
 
-/// How frames of an edge travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkKind {
-    /// Shared pointers inside one process.
-    #[default]
-    InProcess,
-    /// Arrow IPC through a memory file, also inside one process: nothing relies on pointer identity.
-    Memfd,
-}
-
 /// One channel of the plan between two stages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -235,9 +225,12 @@ pub struct PlanEdge {
     /// Which input of the receiving operator, counted from 0. Default: 0.
     #[serde(default)]
     pub input: u32,
-    /// Carrier. Default: in_process.
-    #[serde(default)]
-    pub link: LinkKind,
+    /// Earlier versions wrote a carrier here (`in_process`, `memfd`). It is read and means nothing: records of one worker pass as they
+    /// are, others as bytes.
+    #[serde(default, skip_serializing)]
+    #[schemars(skip)]
+    #[doc(hidden)]
+    pub link: IgnoredAny,
     /// Freshness policy; none: the workflow's, else by the kind of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freshness: Option<Freshness>,
@@ -259,7 +252,7 @@ impl PlanEdge {
             from: from.into(),
             to: to.into(),
             input,
-            link: LinkKind::default(),
+            link: IgnoredAny,
             freshness: None,
             bytes_per_record: None,
             rate: None,

@@ -361,7 +361,6 @@ fn plan() {
         (&[("share: 0.7\n    max_batch", "share: 1.7\n    max_batch")], &["E0413"], "at most 1"),
         (&[("tick: 20ms", "tick: 0ms")], &["E0413"], "length 0"),
         (&[("tick: 20ms", "tick: 20")], &["E0106"], "write `20ms` or `20s`"),
-        (&[("link: memfd", "link: memdf")], &["E0114"], "did you mean `memfd`?"),
         (&[("id: first", "id: First")], &["E0115", "E0402", "E0402", "E0402"], "ids start with"),
     ];
     for (changes, codes, words) in cases {

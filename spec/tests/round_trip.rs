@@ -4,7 +4,7 @@ use tidemill_spec::infrastructure::{
     Accelerator, Architecture, Direction, Host, Infrastructure, Link, SourcePlace, Tier, WorkerType,
 };
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
-use tidemill_spec::plan::{Freshness, LatencyBasis, LinkKind, Plan, Predicted, PredictedValue};
+use tidemill_spec::plan::{Freshness, LatencyBasis, Plan, Predicted, PredictedValue};
 use tidemill_spec::profile::Profile;
 use tidemill_spec::span::{Located, SourceFile};
 use tidemill_spec::units::{
@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn plan(share in 0.001..0.999f64, tick in 1..u64::MAX, n in 1..u32::MAX, freshness in freshness(), memfd: bool,
+    fn plan(share in 0.001..0.999f64, tick in 1..u64::MAX, n in 1..u32::MAX, freshness in freshness(), expected: bool,
             budget in 1..u64::MAX, x in real(), digest in "[0-9a-f]{63}[a-f]", group in "[a-z][a-z0-9_@./-]{0,9}") {
         let mut plan = Plan::parse(include_str!("golden/plan-two-workers.yaml"), "golden").expect("is right");
         (plan.tick, plan.plan_version, plan.checkpoint_every) = (TimeSpan(tick), u64::from(n), u64::from(n));
@@ -218,7 +218,6 @@ proptest! {
         (plan.stages[0].partitions, plan.stages[0].max_batch) = (n, n);
         (plan.stages[0].byte_budget, plan.stages[0].batching_budget) = (Bytes(budget), TimeSpan(tick));
         plan.edges[0].freshness = freshness;
-        plan.edges[0].link = if memfd { LinkKind::Memfd } else { LinkKind::InProcess };
         plan.edges[0].bytes_per_record = Some(Bytes(budget));
         plan.predicted = Some(Predicted {
             rate: Some(PredictedValue { value: Rate(x), from: Some(Rate(x)), to: None }),
@@ -226,8 +225,8 @@ proptest! {
             p50: None,
             p90: None,
             p99: Some(PredictedValue { value: TimeSpan(tick), from: None, to: Some(TimeSpan(budget)) }),
-            latency_at: memfd.then(|| "answers".to_owned()),
-            latency_basis: if memfd { LatencyBasis::Expected } else { LatencyBasis::Guaranteed },
+            latency_at: expected.then(|| "answers".to_owned()),
+            latency_basis: if expected { LatencyBasis::Expected } else { LatencyBasis::Guaranteed },
             cost: Some(PredictedValue { value: HourlyPrice(x), from: None, to: None }),
             accuracy: Some(PredictedValue { value: Percent(share), from: None, to: None }),
             utilization: [("edge-0".to_owned(), Percent(share))].into(),
@@ -288,6 +287,20 @@ proptest! {
         let again = Manifest::parse(&printed, "printed");
         prop_assert_eq!(again, Ok(manifest), "{}", printed);
     }
+}
+
+#[test]
+fn a_carrier_that_earlier_versions_wrote_is_read_and_not_written() {
+    let text = include_str!("golden/plan-two-workers.yaml");
+    let former = text.replace(", to: pair,", ", to: pair, link: memfd,");
+    assert_ne!(former, text);
+    let (plan, expected) = (Plan::parse(&former, "former"), Plan::parse(text, "golden"));
+    let (plan, expected) = (plan.expect("is read"), expected.expect("is right"));
+    assert_eq!(plan, expected);
+    assert!(!plan.to_yaml().expect("prints").contains("link"));
+    let mut json = serde_json::to_value(&plan).expect("JSON");
+    json["edges"][0]["link"] = "in_process".into();
+    assert_eq!(serde_json::from_value::<Plan>(json).expect("is read"), expected);
 }
 
 /// All numbers as floats.

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::executor::CallGate;
 use crate::failure::RunError;
 use crate::graph::Program;
-use crate::link::{Link, Memfd};
+use crate::link::{AsBytes, Link};
 use alarm::Alarm;
 use link::{EdgeMeter, EmulatedLink};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Emulator {
     pub(crate) fn link(&self, edge: &PlanEdge) -> Option<Arc<dyn Link>> {
         let (wire, meter) = self.edges.get(&(edge.from.clone(), edge.to.clone(), edge.input))?;
         Some(Arc::new(EmulatedLink::new(
-            Arc::new(Memfd),
+            Arc::new(AsBytes),
             Arc::clone(&self.wires[*wire]),
             Arc::clone(meter),
             Arc::clone(&self.alarm),

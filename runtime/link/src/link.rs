@@ -4,21 +4,19 @@
 //! A link never blocks and never limits by itself: channels limit what they send by credits
 //! (`crate::node::egress`). Ends may move to other threads, but each end is used by one thread at a time.
 mod around;
+mod as_bytes;
 pub(crate) mod codec;
 mod in_process;
-pub(crate) mod memfd;
 mod pipe;
 
 pub use around::AroundReceiver;
+pub use as_bytes::AsBytes;
 pub use codec::FrameBytes;
 pub use in_process::InProcess;
-pub use memfd::Memfd;
 
 use crate::frame::{Control, Frame, Nanoseconds};
 use arrow_schema::SchemaRef;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use tidemill_spec::plan::LinkKind;
 
 /// Why a link cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -105,12 +103,4 @@ pub trait Link: Send + Sync {
     /// # Errors
     /// When the operating system refuses descriptors or memory.
     fn connect(&self, schema: SchemaRef) -> Result<LinkEnds, LinkError>;
-}
-
-/// The link that a plan names.
-pub fn of(kind: LinkKind) -> Arc<dyn Link> {
-    match kind {
-        LinkKind::InProcess => Arc::new(InProcess),
-        LinkKind::Memfd => Arc::new(Memfd),
-    }
 }

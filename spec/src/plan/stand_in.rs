@@ -110,7 +110,6 @@ impl Plan {
             ..edge.clone()
         });
         let records: Vec<PlanEdge> = records.collect();
-        let link = records.first().map(|edge| edge.link).unwrap_or_default();
         // The answers cost their transfer on the edge to the stand-in; after it they are local.
         let answers = self.edges.iter().find(|edge| edge.from == stage.id).cloned();
         let answers = answers.unwrap_or_else(|| PlanEdge::new(stage.id.clone(), String::new(), 0));
@@ -122,7 +121,6 @@ impl Plan {
         self.edges.push(PlanEdge {
             to: stand_in.id.clone(),
             input: 1,
-            link,
             freshness: Some(Freshness::Block),
             ..answers
         });

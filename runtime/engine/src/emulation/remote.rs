@@ -104,7 +104,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::emulation::WireSpec;
     use crate::frame::{Content, Header};
-    use crate::link::{Link, Memfd};
+    use crate::link::{AsBytes, Link};
 
     fn progress(sequence: u64) -> Frame {
         let header = Header { incarnation: 1, sequence, sent_at: 0, cost: 0 };
@@ -123,7 +123,7 @@ mod tests {
         };
         let end =
             WireEnd::new(Arc::new(Wire::new(spec)), Arc::default(), Arc::clone(&clock) as Arc<dyn Clock>);
-        let connect = || Memfd.connect(Arc::new(arrow_schema::Schema::empty())).expect("descriptors");
+        let connect = || AsBytes.connect(Arc::new(arrow_schema::Schema::empty())).expect("descriptors");
         let ((mut first, of_first), (mut second, of_second)) = (connect(), connect());
         let (mut of_first, mut of_second) = (end.held_back(of_first), end.held_back(of_second));
         assert_eq!(first.send(progress(0)).expect("open"), 72);

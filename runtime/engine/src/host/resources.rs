@@ -11,7 +11,7 @@ use crate::executor::{CallGate, ExecutorRequest, ExecutorSpec, ModelExecutor};
 use crate::failure::{OnPanic, RunError, Suspects, operator_error};
 use crate::faults::Faults;
 use crate::graph::{ChannelOut, Graph, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
-use crate::link::{self, Link};
+use crate::link::{AsBytes, InProcess, Link};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::node::sink::{SharedSink, SinkCell};
 use crate::processor::ProcessorTime;
@@ -223,7 +223,14 @@ impl Opening<'_> {
 
     fn carrier(&self, edge: &PlanEdge) -> Arc<dyn Link> {
         let emulated = self.emulator.and_then(|emulator| emulator.link(edge));
-        let link = emulated.unwrap_or_else(|| link::of(edge.link));
+        let worker = |id: &String| {
+            let stage = self.program.plan.stages.iter().find(|stage| stage.id == *id);
+            stage.map(|stage| &stage.worker)
+        };
+        let link = emulated.unwrap_or_else(|| match worker(&edge.from) == worker(&edge.to) {
+            true => Arc::new(InProcess) as Arc<dyn Link>,
+            false => Arc::new(AsBytes),
+        });
         match self.faults {
             Some(faults) => faults.carrier(edge, link),
             None => link,

@@ -11,7 +11,7 @@ use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::record::Metadata;
-use tidemill_spec::plan::{Freshness, LinkKind};
+use tidemill_spec::plan::Freshness;
 
 /// `n` rows `step` microseconds apart from `start` on; every seventh is `back` late.
 fn dense(n: usize, start: i64, step: i64, back: i64) -> Vec<Row> {
@@ -65,7 +65,7 @@ fn keeper(within: i64) -> (BoundOperator, Arc<AtomicUsize>) {
 
 /// Most rows that a join of these sources holds, its output rows, and epochs of the first source.
 fn most_held(sources: Vec<BoundSource>, within: i64, one_slot: bool) -> (usize, usize, usize) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (keeper, most) = keeper(within);
     let (out, collected) = sink("out");
     let ids: Vec<String> = sources.iter().map(|source| source.id.clone()).collect();
@@ -190,9 +190,10 @@ fn diamond(
     shapes: [Shape; 2],
     chunks: [usize; 2],
     slots: &[&str; 4],
-    link: LinkKind,
+    is_apart: bool,
 ) -> (Builder, Collected) {
-    let mut b = Builder::new(link, &[0.5, 0.5]);
+    let mut b = Builder::new(&[0.5, 0.5]);
+    b.is_apart = is_apart;
     b.byte_budget = 1 << 14;
     let (out, collected) = sink("out");
     for (at, id) in ["left", "right"].into_iter().enumerate() {
@@ -219,12 +220,12 @@ proptest! {
     fn the_result_is_that_of_an_oracle_in_the_same_order_for_any_interleaving(
         shapes in shapes(),
         other_chunks in [1usize..300, 1usize..300],
-        link in prop_oneof![Just(LinkKind::InProcess), Just(LinkKind::Memfd)],
+        is_apart in any::<bool>(),
     ) {
         let chunks = shapes.map(|shape| shape.4);
-        let (b, apart) = diamond(shapes, chunks, &["a", "b", "c", "d"], link);
+        let (b, apart) = diamond(shapes, chunks, &["a", "b", "c", "d"], is_apart);
         wait(&Run::start(b.program, RunOptions::default()).expect("starts"));
-        let (b, together) = diamond(shapes, other_chunks, &["one"; 4], link);
+        let (b, together) = diamond(shapes, other_chunks, &["one"; 4], is_apart);
         wait(&Run::start(b.program, RunOptions::default()).expect("starts"));
         let rows = shapes.map(|(n, start, step, back, _)| dense(n, start, step, back));
         let mut expected = Vec::new();
@@ -247,14 +248,14 @@ proptest! {
 fn a_replay_of_common_epochs_is_equal() {
     let shapes = [(9000, 0, 1000, 4000, 100), (900, 50_000, 10_000, 0, 100)];
     let logged = || RunOptions { keep_epoch_log: true, ..RunOptions::default() };
-    let (b, first) = diamond(shapes, [100, 100], &["a", "b", "c", "d"], LinkKind::InProcess);
+    let (b, first) = diamond(shapes, [100, 100], &["a", "b", "c", "d"], false);
     let run = Run::start(b.program, logged()).expect("starts");
     wait(&run);
     let log = run.epoch_log();
     let begun = |id: &str| log[id].cuts.keys().copied().collect::<Vec<_>>();
     assert_eq!(begun("left"), (0..9).collect::<Vec<_>>());
     assert_eq!(begun("right"), begun("left"));
-    let (b, again) = diamond(shapes, [70, 30], &["a", "b", "c", "d"], LinkKind::InProcess);
+    let (b, again) = diamond(shapes, [70, 30], &["a", "b", "c", "d"], false);
     let run = Run::start(b.program, RunOptions { replay: Some(log.clone()), ..logged() }).expect("starts");
     wait(&run);
     assert!(*first.lock().expect("not poisoned") == *again.lock().expect("not poisoned"));
@@ -271,7 +272,7 @@ fn a_replay_of_common_epochs_is_equal() {
 #[test]
 fn two_readers_of_one_source_share_its_epochs() {
     let build = |shares: &[f64]| {
-        let mut b = Builder::new(LinkKind::InProcess, shares);
+        let mut b = Builder::new(shares);
         b.byte_budget = 1 << 12;
         let (out, collected) = sink("out");
         b.source(rows_source("left", dense(6000, 0, 1000, 0), None, Some(0), 256), "a");
@@ -321,7 +322,7 @@ impl Source for Stalling {
 /// A run whose right source stalls after twenty rows; a signal through the sender resumes it.
 fn stalling() -> (Builder, Collected, Sender<()>, Receiver<()>) {
     let shapes = [(9000, 0, 1000, 0, 100), (900, 0, 10_000, 0, 10)];
-    let (mut b, collected) = diamond(shapes, [100, 10], &["a", "b", "c", "d"], LinkKind::InProcess);
+    let (mut b, collected) = diamond(shapes, [100, 10], &["a", "b", "c", "d"], false);
     let ((word, go_on), (stalls, stalled)) = (bounded(1), bounded(1));
     let right = b.program.sources.get_mut("right").expect("added");
     let make = Arc::clone(&right.make);
@@ -373,7 +374,7 @@ fn a_duration_ends_a_run_with_a_stalled_source() {
 fn policies_that_lose_records_do_not_stop_the_others() {
     for policy in [Freshness::Latest, Freshness::DropOldest] {
         let shapes = [(9000, 0, 1000, 0, 100), (900, 0, 10_000, 0, 100)];
-        let (mut b, _) = diamond(shapes, [100, 100], &["a", "b", "c", "d"], LinkKind::Memfd);
+        let (mut b, _) = diamond(shapes, [100, 100], &["a", "b", "c", "d"], true);
         b.program.plan.edges.iter_mut().for_each(|edge| edge.freshness = Some(policy));
         assert!(ended(&Run::start(b.program, RunOptions::default()).expect("starts"), 30).complete);
     }
@@ -383,7 +384,7 @@ fn policies_that_lose_records_do_not_stop_the_others() {
 fn records_end_aligned_sources_at_the_same_place() {
     let build = || {
         let shapes = [(9000, 0, 1000, 0, 100), (9000, 0, 3000, 0, 100)];
-        diamond(shapes, [100, 100], &["a", "b", "c", "d"], LinkKind::InProcess)
+        diamond(shapes, [100, 100], &["a", "b", "c", "d"], false)
     };
     let ends = [(), ()].map(|()| {
         let (b, collected) = build();
@@ -403,7 +404,7 @@ fn records_end_aligned_sources_at_the_same_place() {
 fn slots_that_die_change_nothing() {
     let build = |at_gate: Box<dyn Fn() + Send + Sync>| {
         let shapes = [(45_000, 0, 1000, 2000, 100), (2250, 0, 20_000, 0, 10)];
-        let (mut b, collected) = diamond(shapes, [100, 10], &["a", "b", "c", "d"], LinkKind::InProcess);
+        let (mut b, collected) = diamond(shapes, [100, 10], &["a", "b", "c", "d"], false);
         b.program.plan.edges.iter_mut().filter(|e| e.to == "out").for_each(|e| e.to = "gate".into());
         b.operator("gate", pass("gate", move |_| at_gate()), "e", &[]).edge("gate", "out", 0);
         let sink = b.program.plan.stages.iter_mut().find(|stage| stage.id == "out").expect("added");

@@ -9,7 +9,6 @@ use tidemill_engine::{Run, RunOptions};
 use tidemill_machine::{Process, process_time};
 use tidemill_operators::api::*;
 use tidemill_operators::record::payload_schema;
-use tidemill_spec::plan::LinkKind;
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -57,7 +56,7 @@ fn generator(id: &str, rows: usize) -> BoundSource {
 fn alone_memory_is_bounded_behind_a_fast_source() {
     const BUDGET: u64 = 8 << 20;
     const ROWS: usize = 16_000;
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = BUDGET;
     b.source(generator("src", ROWS), "a");
     let slow = |id: &str| {
@@ -115,7 +114,7 @@ fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
     let rows = |n: i64, step: i64| -> Vec<Row> {
         (0..n).map(|i| Row { key: format!("k{:06}", i * 7919 % 1000), value: i, time: i * step }).collect()
     };
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("dense", rows(DENSE, 1000), None, Some(0), 256), "a");
     b.source(rows_source("sparse", rows(DENSE / 10, 10_000), None, Some(0), 256), "b");
     b.operator("j", real_join(), "c", &[]).edge("dense", "j", 0).edge("sparse", "j", 1);
@@ -140,7 +139,7 @@ fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
 
 #[test]
 fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     // One record an hour: everything waits, no thread may poll.
     b.source(rows_source("a", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
@@ -173,7 +172,7 @@ fn watched(source: BoundSource, most: &Arc<AtomicUsize>) -> BoundSource {
 fn alone_a_thousand_sources_share_a_few_threads() {
     const SOURCES: usize = 1000;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     let most = Arc::new(AtomicUsize::new(0));
     for n in 0..SOURCES {
@@ -212,7 +211,7 @@ fn alone_sources_that_wait_do_not_hold_up_files() {
         }
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (release, waits) = bounded::<()>(0);
     for n in 0..3 * processors {
         let id = format!("w{n}");
@@ -239,7 +238,7 @@ fn alone_sources_that_wait_do_not_hold_up_files() {
 #[test]
 fn alone_a_stage_takes_less_than_a_hundred_kibibytes() {
     const STAGES: usize = 1000;
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("s", numbered(300), None, None, 40), "a");
     let mut last = "s".to_owned();

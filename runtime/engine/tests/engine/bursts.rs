@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
-use tidemill_spec::plan::LinkKind;
 
 /// A sink that records the most rows of one commit, and waits at a gate once it has committed a tenth.
 struct Measured {
@@ -55,24 +54,25 @@ const EVERY: usize = 5;
 fn bursts(
     rows: Vec<Row>,
     out_of_order: i64,
-    link: LinkKind,
+    is_apart: bool,
     slots: [&str; 3],
     chained: bool,
     gate: Option<&Arc<Gate>>,
 ) -> (Program, Collected, Arc<AtomicUsize>) {
-    let (b, committed, largest) = building(rows, out_of_order, link, slots, chained, gate);
+    let (b, committed, largest) = building(rows, out_of_order, is_apart, slots, chained, gate);
     (b.program, committed, largest)
 }
 
 fn building(
     rows: Vec<Row>,
     out_of_order: i64,
-    link: LinkKind,
+    is_apart: bool,
     slots: [&str; 3],
     chained: bool,
     gate: Option<&Arc<Gate>>,
 ) -> (Builder, Collected, Arc<AtomicUsize>) {
-    let mut b = Builder::new(link, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
+    b.is_apart = is_apart;
     b.byte_budget = 1 << 12;
     let (committed, largest) = (Collected::default(), Arc::new(AtomicUsize::new(0)));
     let (mut out, _) = sink("out");
@@ -99,7 +99,7 @@ fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
 #[test]
 fn results_of_the_end_are_spread_over_epochs() {
     let (program, committed, largest) =
-        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, None);
+        bursts(numbered(WINDOWS), 1 << 40, false, ["a", "a", "a"], false, None);
     ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
     assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS));
     let largest = largest.load(Ordering::Acquire);
@@ -113,7 +113,7 @@ fn results_of_a_gap_are_spread_over_the_epochs_behind_it() {
     let mut rows = numbered(WINDOWS);
     rows.extend(numbered(WINDOWS).into_iter().map(|row| Row { time: row.time + gap, ..row }));
     let after = (gap / 1000) as usize;
-    let (program, committed, _) = bursts(rows, 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, None);
+    let (program, committed, _) = bursts(rows, 1 << 40, false, ["a", "a", "a"], false, None);
     ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
     let found = committed.lock().expect("not poisoned").clone();
     assert_eq!(found.len(), 2 * WINDOWS);
@@ -123,14 +123,11 @@ fn results_of_a_gap_are_spread_over_the_epochs_behind_it() {
 
 #[test]
 fn results_that_wait_survive_a_restart() {
-    for (link, killed, chained) in [
-        (LinkKind::InProcess, "w/b", false),
-        (LinkKind::Memfd, "w/c", false),
-        (LinkKind::InProcess, "w/b", true),
-        (LinkKind::InProcess, "w/c", true),
-    ] {
+    for (is_apart, killed, chained) in
+        [(false, "w/b", false), (true, "c/c", false), (false, "w/b", true), (false, "w/c", true)]
+    {
         let slots = ["a", "b", "c"];
-        let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, link, slots, chained, None);
+        let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, is_apart, slots, chained, None);
         let kills = Kills::new();
         for part in [WINDOWS / 10, WINDOWS / 2] {
             let committed = Arc::clone(&committed);
@@ -168,7 +165,7 @@ impl Drop for Watch {
 fn an_abort_is_heeded_while_results_wait() {
     let (clock, gate, gone) = (ManualClock::new(), Gate::closed(), Arc::new(AtomicBool::new(false)));
     let (mut b, committed, _) =
-        building(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, Some(&gate));
+        building(numbered(WINDOWS), 1 << 40, false, ["a", "a", "a"], false, Some(&gate));
     let (mut passing, watch) = (pass("passing", |_| {}), Arc::clone(&gone));
     passing.make = Arc::new(move || Ok(Instance::Stateless(Box::new(Watch(Arc::clone(&watch))))));
     b.source(rows_source("slow", numbered(WINDOWS), Some(1.0), None, 1), "b");

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::faults::Faults;
 use tidemill_engine::{Program, Run, RunError, RunOptions};
-use tidemill_spec::plan::LinkKind;
 
-fn program(link: LinkKind) -> (Program, Vec<Collected>) {
-    let mut b = Builder::new(link, &[0.5, 0.5]);
+fn program(is_apart: bool) -> (Program, Vec<Collected>) {
+    let mut b = Builder::new(&[0.5, 0.5]);
+    b.is_apart = is_apart;
     let (rows, rows_out) = sink("rows");
     let (windows, windows_out) = sink("windows");
     b.source(rows_source("src", numbered(3000), Some(3000.0), Some(0), 40), "a");
@@ -28,12 +28,12 @@ struct Outcome {
     counts: Arc<FaultCounts>,
 }
 
-fn run(link: LinkKind, fault: Fault, from: Option<&'static str>, deaths: Arc<dyn Faults>) -> Outcome {
-    run_counted(link, fault, from, deaths, Arc::default())
+fn run(is_apart: bool, fault: Fault, from: Option<&'static str>, deaths: Arc<dyn Faults>) -> Outcome {
+    run_counted(is_apart, fault, from, deaths, Arc::default())
 }
 
 fn run_counted(
-    link: LinkKind,
+    is_apart: bool,
     fault: Fault,
     from: Option<&'static str>,
     deaths: Arc<dyn Faults>,
@@ -41,7 +41,7 @@ fn run_counted(
 ) -> Outcome {
     let clock = Arc::new(ManualClock::new());
     let faults = OnEdges { fault, from, counts: Arc::clone(&counts), deaths };
-    let (program, found) = program(link);
+    let (program, found) = program(is_apart);
     let options =
         RunOptions { clock: clock.clone(), faults: Some(Arc::new(faults)), ..RunOptions::default() };
     let result = outcome(&Run::start(program, options).expect("starts"), &clock);
@@ -51,11 +51,11 @@ fn run_counted(
 
 #[test]
 fn frames_that_are_held_up_change_nothing() {
-    for link in LINKS {
-        let expected = run(link, Fault::None, None, Kills::new());
+    for is_apart in APART {
+        let expected = run(is_apart, Fault::None, None, Kills::new());
         assert_eq!((expected.counts.all(), expected.found[1].len()), (0, 150));
         for every in [1, 3, 7] {
-            let stalled = run(link, Fault::Stall(every), None, Kills::new());
+            let stalled = run(is_apart, Fault::Stall(every), None, Kills::new());
             stalled.result.expect("the run succeeds");
             assert!(stalled.counts.stalled.load(Ordering::Relaxed) > 20, "{:?}", stalled.counts);
             assert!(stalled.found == expected.found, "every {every} frames");
@@ -66,9 +66,10 @@ fn frames_that_are_held_up_change_nothing() {
 /// Frames that a link has not carried are lost with the sender: all of them come again, once and in order.
 #[test]
 fn frames_that_are_lost_with_their_sender_come_again_once() {
-    for link in LINKS {
-        let expected = run(link, Fault::None, None, Kills::new()).found;
-        for (slot, from) in [("w/a", "src"), ("w/b", "f1"), ("w/d", "w")] {
+    for is_apart in APART {
+        let expected = run(is_apart, Fault::None, None, Kills::new()).found;
+        for (slot, from) in [("a", "src"), ("b", "f1"), ("d", "w")] {
+            let slot = &format!("{}/{slot}", if is_apart { slot } else { "w" });
             let (kills, counts) = (Kills::new(), Arc::new(FaultCounts::default()));
             for death in 1..=3 {
                 let counts = Arc::clone(&counts);
@@ -76,7 +77,7 @@ fn frames_that_are_lost_with_their_sender_come_again_once() {
                     seen.emitted("src") >= 600 * death && counts.held.load(Ordering::Relaxed) > 0
                 });
             }
-            let again = run_counted(link, Fault::Stall(8), Some(from), kills.clone(), counts);
+            let again = run_counted(is_apart, Fault::Stall(8), Some(from), kills.clone(), counts);
             kills.check(&again.result.expect("the run succeeds"));
             let lost = again.counts.lost.load(Ordering::Relaxed);
             assert!(lost >= 3, "{lost} frames of '{from}' were on their way when {slot} died three times");
@@ -88,11 +89,11 @@ fn frames_that_are_lost_with_their_sender_come_again_once() {
 /// Random deaths on all channels, with and without frames in transit.
 #[test]
 fn frames_that_are_held_up_while_slots_die_come_once() {
-    for link in LINKS {
-        let expected = run(link, Fault::None, None, Kills::new()).found;
+    for is_apart in APART {
+        let expected = run(is_apart, Fault::None, None, Kills::new()).found;
         for seed in 0..4 {
             let chaos = Chaos::new(seed, 10, 1, 12_000);
-            let again = run(link, Fault::Stall(3), None, chaos.clone());
+            let again = run(is_apart, Fault::Stall(3), None, chaos.clone());
             let restarts = again.result.expect("the run succeeds").restarts;
             assert_eq!((restarts, chaos.deaths()), (10, 10), "seed {seed}");
             assert!(again.counts.stalled.load(Ordering::Relaxed) > 20, "{:?}", again.counts);
@@ -103,14 +104,14 @@ fn frames_that_are_held_up_while_slots_die_come_once() {
 
 #[test]
 fn what_arrives_wrongly_ends_the_run_and_is_not_committed() {
-    let expected = run(LinkKind::InProcess, Fault::None, None, Kills::new()).found;
-    for link in LINKS {
+    let expected = run(false, Fault::None, None, Kills::new()).found;
+    for is_apart in APART {
         for (fault, text) in [
             (Fault::Lose(20), "came instead of"),
             (Fault::Reorder(20), "came instead of"),
             (Fault::Truncate(20), "damaged frame"),
         ] {
-            let wrong = run(link, fault, Some("f1"), Kills::new());
+            let wrong = run(is_apart, fault, Some("f1"), Kills::new());
             assert!(wrong.counts.all() > 0, "{fault:?} did not happen");
             let error = wrong.result.expect_err("the run must not go on").to_string();
             assert!(error.starts_with("channel f1->") && error.contains(text), "{fault:?}: {error}");

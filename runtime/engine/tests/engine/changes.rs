@@ -15,7 +15,6 @@ use tidemill_engine::{
 };
 use tidemill_operators::api::{BoundOperator, Computation, Inference, Instance, OperatorError, Output};
 use tidemill_random::Random;
-use tidemill_spec::plan::LinkKind;
 
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -132,7 +131,7 @@ impl Job {
 
 /// Two sources with a rate, routes, dead letters, a join and a window.
 fn pipeline(rows: usize) -> (Program, Collected) {
-    let mut b = Builder::new(LinkKind::Memfd, &[0.5, 0.5]);
+    let mut b = Builder::new(&[0.5, 0.5]);
     let (out, collected) = sink("out");
     let mut picky = pass("f", |_| {});
     picky.make = Arc::new(|| Ok(Instance::Stateless(Box::new(Picky))));
@@ -230,7 +229,7 @@ fn tagged(tag: i64, loads: &Arc<AtomicU64>) -> BoundOperator {
 }
 
 fn with_model(rows: usize, bound: BoundOperator) -> (Program, Collected) {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("rows", numbered(rows), Some(2000.0), Some(0), 40), "rows");
     b.operator("m", bound, "m", &[]).edge("rows", "m", 0);

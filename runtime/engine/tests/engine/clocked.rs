@@ -8,7 +8,6 @@ use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::journal::{Journal, LEAST_SIZE};
 use tidemill_random::Random;
-use tidemill_spec::plan::LinkKind;
 
 /// Number of rows so far, and whether the stream has ended.
 #[derive(Default)]
@@ -89,7 +88,7 @@ fn fed(id: &str, rate: Option<f64>, most: usize, journal: Option<&Arc<Journal>>)
 
 /// A stream through two workers into a sink.
 fn piped(source: BoundSource) -> (Program, Collected) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(source, "a");
     b.operator("w", pass("w", |_| {}), "b", &[]).edge("src", "w", 0);
@@ -148,7 +147,7 @@ fn what_comes_late_for_its_rate_comes_in_large_batches_and_bounded_epochs() {
     let (source, feed) = fed("src", Some(50_000.0), ROWS, None);
     let (batches, largest) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, seen_largest) = (Arc::clone(&batches), Arc::clone(&largest));
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(source, "a");
     let count = move |batch: &RecordBatch| {

@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use tidemill_engine::EmulatedLink;
 use tidemill_engine::clock::{Clock, ManualClock, Nanoseconds};
 use tidemill_engine::frame::{CLOSED, Content, Control, Frame, Header, WatermarkStep};
-use tidemill_engine::link::{InProcess, Link, LinkError, LinkSender, Memfd};
+use tidemill_engine::link::{AsBytes, InProcess, Link, LinkError, LinkSender};
 use tidemill_engine::{Emulation, Run, RunOptions, WireSpec};
 use tidemill_operators::record::record_schema;
-use tidemill_spec::plan::LinkKind;
 
 /// A kind of link, with an action that lets all sent frames arrive.
 struct Kind {
@@ -40,7 +39,7 @@ fn wire(bandwidth: Option<u64>, delay: u64) -> WireSpec {
 }
 
 fn links() -> Vec<Kind> {
-    let plain: [Box<dyn Link>; 2] = [Box::new(InProcess), Box::new(Memfd)];
+    let plain: [Box<dyn Link>; 2] = [Box::new(InProcess), Box::new(AsBytes)];
     let emulated = |inner: Arc<dyn Link>, bandwidth, delay| {
         let clock = Arc::new(ManualClock::new());
         let own = Arc::clone(&clock) as Arc<dyn Clock>;
@@ -48,10 +47,10 @@ fn links() -> Vec<Kind> {
         Kind { link: Box::new(link), clock: Some(clock), counts: None }
     };
     let mut all: Vec<Kind> = plain.into_iter().map(|link| Kind { link, clock: None, counts: None }).collect();
-    all.push(emulated(Arc::new(Memfd), None, 0));
-    all.push(emulated(Arc::new(Memfd), Some(1_000_000_000), 20_000_000));
+    all.push(emulated(Arc::new(AsBytes), None, 0));
+    all.push(emulated(Arc::new(AsBytes), Some(1_000_000_000), 20_000_000));
     all.push(emulated(Arc::new(InProcess), Some(1_000_000), 20_000_000));
-    for inner in [Arc::new(InProcess) as Arc<dyn Link>, Arc::new(Memfd)] {
+    for inner in [Arc::new(InProcess) as Arc<dyn Link>, Arc::new(AsBytes)] {
         let counts = Arc::new(FaultCounts::default());
         let link = FaultyLink { inner, fault: Fault::Stall(5), counts: Arc::clone(&counts) };
         all.push(Kind { link: Box::new(link), clock: None, counts: Some(counts) });
@@ -174,9 +173,10 @@ fn a_lost_receiver_is_told_to_the_sender() {
 }
 
 /// Two sources (fan-in), two routed stages (fan-out), then a window: its results need correct frontiers and watermarks.
-fn fan(link: LinkKind, slow: Nanoseconds, budget: u64, emulation: Option<WireSpec>) {
+fn fan(is_apart: bool, slow: Nanoseconds, budget: u64, emulation: Option<WireSpec>) {
     let clock = Arc::new(ManualClock::new());
-    let mut b = Builder::new(link, &[0.3, 0.7]);
+    let mut b = Builder::new(&[0.3, 0.7]);
+    b.is_apart = is_apart;
     b.byte_budget = budget;
     let (out, collected) = sink("out");
     b.source(rows_source("a", numbered(3000), None, Some(0), 100), "s1");
@@ -207,23 +207,23 @@ fn fan(link: LinkKind, slow: Nanoseconds, budget: u64, emulation: Option<WireSpe
 
 #[test]
 fn frontier_and_watermark_under_fan_in_and_routed_fan_out() {
-    for link in LINKS {
-        fan(link, 0, 64 << 20, None);
+    for is_apart in APART {
+        fan(is_apart, 0, 64 << 20, None);
     }
 }
 
 #[test]
 fn a_slow_receiver_with_a_small_budget_loses_nothing() {
-    for link in LINKS {
-        fan(link, 3 * MILLISECOND, 1 << 16, None);
+    for is_apart in APART {
+        fan(is_apart, 3 * MILLISECOND, 1 << 16, None);
     }
 }
 
 #[test]
 fn an_emulated_wire_under_fan_in_and_routed_fan_out() {
     for spec in [wire(None, 0), wire(Some(50_000_000), 3_000_000)] {
-        fan(LinkKind::InProcess, 0, 64 << 20, Some(spec.clone()));
-        fan(LinkKind::InProcess, MILLISECOND, 1 << 16, Some(spec));
+        fan(false, 0, 64 << 20, Some(spec.clone()));
+        fan(false, MILLISECOND, 1 << 16, Some(spec));
     }
 }
 
@@ -233,7 +233,8 @@ fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
     let clock = Arc::new(ManualClock::new());
     let own = Arc::clone(&clock) as Arc<dyn Clock>;
     // 8 Mbit/s: a byte is a microsecond.
-    let link = EmulatedLink::over(wire(Some(8_000_000), 5_000_000), Arc::new(Memfd), own).expect("a thread");
+    let link =
+        EmulatedLink::over(wire(Some(8_000_000), 5_000_000), Arc::new(AsBytes), own).expect("a thread");
     let (mut first, mut there) = link.connect(record_schema(&stream())).expect("connects");
     let (mut second, mut there_too) = link.connect(record_schema(&stream())).expect("connects");
     let progress = |epoch| frame(0, Content::Frontier { epoch, rows: 0, steps: vec![] });
@@ -259,8 +260,9 @@ fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
 /// The frontier of the lost slot is held: its receiver completes nothing, while another branch continues.
 #[test]
 fn a_lost_peer_holds_its_frontier_and_nobody_else() {
-    for link in LINKS {
-        let mut b = Builder::new(link, &[1.0]);
+    for (is_apart, slot) in [(false, "w/a"), (true, "a/a")] {
+        let mut b = Builder::new(&[1.0]);
+        b.is_apart = is_apart;
         let (first, held) = sink("held");
         let (second, free) = sink("free");
         let (clock, kills) = (Arc::new(ManualClock::new()), Kills::new());
@@ -270,7 +272,7 @@ fn a_lost_peer_holds_its_frontier_and_nobody_else() {
         b.sink(second, "y").edge("b", "free", 0);
         for death in 1..=5 {
             let clock = Arc::clone(&clock);
-            kills.order("w/a", move |_| clock.now() >= death * 20 * MILLISECOND);
+            kills.order(slot, move |_| clock.now() >= death * 20 * MILLISECOND);
         }
         let options =
             RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
@@ -290,7 +292,7 @@ fn the_watermark_counts_the_record_that_comes_next() {
         let rows: Vec<Row> =
             numbered(1000).into_iter().map(|row| Row { time: row.value / 4 * 4000, ..row }).collect();
         let times: Vec<i64> = rows.iter().map(|row| row.time).collect();
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         b.source(rows_source("s", rows, Some(4000.0), Some(out_of_order), 64), "a");
         b.sink(out, "a").edge("s", "out", 0);

@@ -7,7 +7,6 @@ use tidemill_engine::{
     Checkpoint, CheckpointWriter, Durability, Past, Program, Run, RunError, RunOptions, StagePast,
 };
 use tidemill_operators::api::{OperatorError, Source, SourcePosition, SourceRead};
-use tidemill_spec::plan::LinkKind;
 
 /// Every checkpoint of a run, each with all data written before it.
 #[derive(Clone, Default)]
@@ -75,7 +74,7 @@ fn continues(make: &dyn Fn() -> (Program, Collected), least: usize) {
 }
 
 fn paced() -> (Program, Collected) {
-    let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+    let mut b = Builder::new(&[0.5, 0.5]);
     let (out, collected) = sink("out");
     b.source(rows_source("left", numbered(1200), Some(1000.0), Some(0), 40), "a");
     b.source(rows_source("right", numbered(1200), Some(1000.0), Some(0), 40), "b");
@@ -99,7 +98,7 @@ fn side_by_side() -> (Program, Collected) {
     let rows = |n: i64, step: i64| -> Vec<Row> {
         (0..n).map(|i| Row { key: format!("k{:03}", i % 50), value: i, time: i * step }).collect()
     };
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("left", rows(60_000, 1000), None, Some(0), 500), "a");
     b.source(rows_source("right", rows(20_000, 3000), None, Some(0), 300), "b");
@@ -174,7 +173,7 @@ impl CheckpointWriter for Full {
 #[test]
 fn a_run_that_cannot_keep_checkpoints_fails_after_a_while() {
     for (space, fails_at) in [(3, 30_000_000_000), (0, 0)] {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         b.source(rows_source("src", numbered(40_000), Some(1000.0), Some(0), 40), "a");
         b.sink(out, "b").edge("src", "out", 0);
@@ -220,7 +219,7 @@ impl Source for Silent {
 /// All rows of a source are durable before the next checkpoint is due, although nothing more happens.
 #[test]
 fn what_a_source_gave_that_is_silent_is_in_a_checkpoint() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     let may_end = Arc::new((Mutex::new(false), Condvar::new()));
     let mut source = rows_source("src", numbered(200), Some(1000.0), Some(0), 40);

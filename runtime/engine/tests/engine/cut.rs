@@ -14,7 +14,7 @@ use tidemill_engine::{
     Alone, Durability, EdgeMetrics, HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError,
     RunOptions, serve_host,
 };
-use tidemill_spec::plan::{LinkKind, PlanWorker};
+use tidemill_spec::plan::PlanWorker;
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::workflow::{CutBuffer, CutStop, WhenCut};
 
@@ -165,7 +165,7 @@ pub(crate) struct Job {
 
 impl Job {
     fn new(rows: Vec<Row>, rate: Option<f64>, when_cut: Option<WhenCut>) -> Self {
-        let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         let seen = Arc::new(AtomicU64::new(0));
         let (held_after, brake) = (Arc::new(AtomicU64::new(u64::MAX)), Brake::closed());

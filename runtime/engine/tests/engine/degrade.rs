@@ -10,7 +10,6 @@ use std::time::Duration;
 use tidemill_engine::{Alone, EdgeMetrics, Run, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::record::METADATA_COLUMNS;
-use tidemill_spec::plan::LinkKind;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::{CutDegrade, WhenCut};
 
@@ -52,7 +51,7 @@ impl Answers {
     /// `slots`: of the source, the stand-in and the sink.
     fn new(rows: usize, rate: f64, time: Duration, slots: [&str; 3]) -> Self {
         let (here, there) = (Arc::default(), Arc::default());
-        let mut b = Builder::new(LinkKind::Memfd, &[0.5, 0.5]);
+        let mut b = Builder::new(&[0.5, 0.5]);
         let (out, collected) = sink("out");
         b.source(rows_source("src", numbered(rows), Some(rate), Some(0), 40), slots[0]);
         b.operator("m", marks("there", &there), "m", &[]).edge("src", "m", 0);

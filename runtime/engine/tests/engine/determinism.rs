@@ -4,7 +4,6 @@ use crate::parts::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tidemill_engine::{Run, RunOptions};
-use tidemill_spec::plan::LinkKind;
 
 /// Rows in event-time order, and in arrival order: each at most `bound` late.
 fn arrivals() -> impl Strategy<Value = (Vec<Row>, Vec<Row>, i64)> {
@@ -54,10 +53,11 @@ proptest! {
         chunks in (1usize..70, 1usize..70),
         rates in (prop_oneof![Just(None), (2_000.0..50_000.0f64).prop_map(Some)],
                   prop_oneof![Just(None), (2_000.0..50_000.0f64).prop_map(Some)]),
-        link in prop_oneof![Just(LinkKind::InProcess), Just(LinkKind::Memfd)],
+        is_apart in any::<bool>(),
         one_slot in any::<bool>(),
     ) {
-        let mut b = Builder::new(link, &[0.5, 0.5]);
+        let mut b = Builder::new(&[0.5, 0.5]);
+        b.is_apart = is_apart && !one_slot;
         let (pairs, pairs_out) = sink("pairs");
         let (windows, windows_out) = sink("windows");
         b.source(rows_source("left", left_arriving, rates.0, Some(left_bound), chunks.0), "a");
@@ -82,7 +82,7 @@ proptest! {
 #[test]
 fn a_replay_of_logged_epochs_is_equal() {
     let build = |rate: Option<f64>| {
-        let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         b.source(rows_source("a", numbered(3000), rate, Some(0), 91), "a");
         b.source(rows_source("b", numbered(3000), rate, Some(0), 13), "b");

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
 use tidemill_engine::{Emulation, Program, Run, RunOptions, RunReport, WireReport, WireSpec, WorkerSpeed};
-use tidemill_spec::plan::LinkKind;
 
 /// A source on one worker whose records go to two others over one wire, and from there to a sink over another one.
 fn spread(records: usize) -> (Program, Collected) {
-    let mut b = Builder::new(LinkKind::Memfd, &[0.5, 0.5]);
+    let mut b = Builder::new(&[0.5, 0.5]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(records), None, Some(0), 64), "s");
     b.operator("f1", pass("f", |_| {}), "a", &[0]).operator("f2", pass("f", |_| {}), "b", &[1]);
@@ -116,7 +115,7 @@ fn delays_count_between_hosts() {
 /// Each host has the server of its worker: 3 ms per record, so at most 333 per second.
 #[test]
 fn workers_are_emulated_where_they_run() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(200), Some(2000.0), Some(0), 40), "s");
     let compute = |batch: &arrow_array::RecordBatch| spin(Duration::from_millis(batch.num_rows() as u64));

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
 use tidemill_engine::{Emulation, Run, RunOptions, RunReport, WireSpec, WorkerSpeed};
 use tidemill_machine::thread_time;
-use tidemill_spec::plan::LinkKind;
 
 /// Uses this much processor time.
 pub(crate) fn spin(wanted: Duration) {
@@ -34,7 +33,7 @@ fn slow(ratio: f64) -> Emulation {
 
 /// Numbered records at a rate through a model that takes a millisecond of processor time per record.
 fn pipeline(records: usize, rate: f64) -> (Builder, Collected) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(records), Some(rate), Some(0), 40), "a");
     let compute = |batch: &arrow_array::RecordBatch| spin(Duration::from_millis(batch.num_rows() as u64));
@@ -127,7 +126,7 @@ fn a_stretched_run_gives_the_same_in_plan_time() {
 /// Snapshots, restarts of slots and of models that panic work as without emulation.
 #[test]
 fn recovery_works_on_emulated_workers() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(600), Some(400.0), Some(0), 40), "a");
     let calls = Arc::new(AtomicU64::new(0));
@@ -177,7 +176,7 @@ fn an_abort_waits_for_no_worker_and_no_wire() {
 /// A far too slow wire holds no more than the credit of its edge.
 #[test]
 fn a_slow_wire_holds_what_its_credits_allow() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 16;
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(400_000), None, Some(0), 1000), "a");

@@ -8,7 +8,6 @@ use tidemill_engine::clock::ManualClock;
 use tidemill_engine::frame::{CLOSED, Epoch};
 use tidemill_engine::{Past, Program, Run};
 use tidemill_operators::api::{BoundSink, JournalledReading, MakeDurableSink, MakeSink, OperatorError, Sink};
-use tidemill_spec::plan::LinkKind;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::workflow::Journal;
 
@@ -86,7 +85,7 @@ impl Sink for Waiting {
 
 /// A stream of `rows` rows, its rows and its windows in sinks, and a sink that delays the checkpoints.
 fn streamed(rows: usize, commits: &Arc<Commits>) -> (Program, [Collected; 2]) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.program.plan.checkpoint_every = 1;
     let mut source = rows_source("src", numbered(rows), None, Some(0), 500);
     let make = Arc::clone(&source.make);

@@ -13,7 +13,6 @@ use tidemill_engine::{
     RunOptions, StagePast,
 };
 use tidemill_operators::api::*;
-use tidemill_spec::plan::LinkKind;
 use tidemill_spec::publication::Publication;
 
 type Hook = Arc<dyn Fn(u64, bool) + Send + Sync>;
@@ -225,7 +224,7 @@ impl Sink for Whole {
 #[test]
 fn a_worker_lost_at_the_last_checkpoint_is_not_forgotten() {
     let published = Arc::new(Mutex::new(None));
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (mut out, _) = sink("out");
     let of = Arc::clone(&published);
     let make: MakeDurableSink = Arc::new(move |_| {
@@ -258,7 +257,7 @@ fn a_worker_lost_at_the_last_checkpoint_is_not_forgotten() {
 #[test]
 fn a_worker_lost_after_its_slots_finished_does_not_hang_the_run() {
     let gate = Gate::closed();
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (quick, quick_rows) = sink("quick");
     let (slow, slow_rows) = sink("slow");
     b.source(rows_source("src", numbered(1000), None, Some(0), 40), "s");
@@ -298,7 +297,7 @@ fn a_worker_lost_after_its_slots_finished_does_not_hang_the_run() {
 fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
     const ROWS: usize = 6000;
     let (armed, panicked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(ROWS), Some(2000.0), Some(0), 40), "s");
     let (is_armed, has_panicked) = (Arc::clone(&armed), Arc::clone(&panicked));
@@ -345,7 +344,7 @@ fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
 fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
     let (slow_gate, again_gate) = (Gate::closed(), Gate::closed());
     let is_again = Arc::new(AtomicBool::new(false));
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let has_ended = Arc::new(AtomicBool::new(false));
     let ending = Arc::clone(&has_ended);
     let (quick, quick_rows) =
@@ -401,7 +400,7 @@ fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     let gate = Gate::closed();
     let has_ended = Arc::new(AtomicBool::new(false));
     let ending = Arc::clone(&has_ended);
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, rows) = sink_with("out", false, move |epoch| ending.store(epoch == u64::MAX, Ordering::SeqCst));
     b.source(rows_source("src", numbered(ROWS), None, Some(0), 40), "s");
     let held = Arc::clone(&gate);
@@ -440,7 +439,7 @@ fn what_begins_again_while_a_checkpoint_is_written_begins_with_the_same_one() {
     const ROWS: usize = 2000;
     let has_ended = Arc::new(AtomicBool::new(false));
     let ending = Arc::clone(&has_ended);
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) =
         sink_with("out", false, move |epoch| ending.store(epoch == u64::MAX, Ordering::SeqCst));
     b.source(rows_source("src", numbered(ROWS), Some(2000.0), Some(0), 40), "a");

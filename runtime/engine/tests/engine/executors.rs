@@ -8,7 +8,6 @@ use tidemill_engine::{
     RunOptions, RunReport, register_executors,
 };
 use tidemill_operators::api::{Instance, OperatorError, Output};
-use tidemill_spec::plan::LinkKind;
 
 #[derive(Default)]
 struct State {
@@ -129,7 +128,7 @@ fn run(
     deaths: usize,
     restart: bool,
 ) -> (Result<RunReport, RunError>, Vec<String>, usize) {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, rows) = sink("out");
     let (counted, windows) = sink("counted");
     b.source(rows_source("src", numbered(500), None, Some(0), 40), "a");
@@ -201,7 +200,7 @@ impl ExecutorFactory for Refusing {
 #[test]
 fn a_device_that_has_no_factory_is_refused() {
     for (device, refused) in [(None, false), (Some("cpu"), false), (Some("accelerator"), true)] {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
         b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
         b.sink(sink("out").0, "c").edge("model", "out", 0);
@@ -225,7 +224,7 @@ fn a_device_that_has_no_factory_is_refused() {
 
 #[test]
 fn an_executor_that_cannot_be_started_ends_the_start() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
     b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
     b.sink(sink("out").0, "c").edge("model", "out", 0);

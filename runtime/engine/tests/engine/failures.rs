@@ -6,7 +6,6 @@ use std::time::Duration;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunError, RunOptions};
 use tidemill_operators::api::{BoundOperator, OperatorError, Source, SourcePosition, SourceRead};
-use tidemill_spec::plan::LinkKind;
 
 /// Panics whenever one of these values is in the batch.
 fn fragile(as_model: bool, poison: &'static [i64]) -> BoundOperator {
@@ -19,7 +18,7 @@ fn fragile(as_model: bool, poison: &'static [i64]) -> BoundOperator {
 }
 
 fn run(operator: BoundOperator, restart: bool) -> (Result<tidemill_engine::RunReport, RunError>, Collected) {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(500), None, Some(0), 40), "a");
     b.operator("fragile", operator, "b", &[]).edge("src", "fragile", 0);
@@ -73,7 +72,7 @@ fn a_panic_that_does_not_come_again_loses_nothing() {
 
 #[test]
 fn an_abort_abandons_inference_and_keeps_what_was_committed() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
     let (clock, gate) = (Arc::new(ManualClock::new()), Gate::closed());
@@ -103,7 +102,7 @@ fn an_abort_abandons_inference_and_keeps_what_was_committed() {
 
 #[test]
 fn a_stop_finishes_what_was_emitted() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
     let clock = Arc::new(ManualClock::new());
@@ -123,7 +122,7 @@ fn a_stop_finishes_what_was_emitted() {
 fn records_and_duration_end_a_run() {
     for (records, duration, expected) in [(Some(70), None, 70), (None, Some(Duration::from_millis(200)), 200)]
     {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
         b.sink(out, "a").edge("src", "out", 0);
@@ -136,7 +135,7 @@ fn records_and_duration_end_a_run() {
 
 #[test]
 fn an_unsound_plan_is_refused_before_anything_runs() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("src", numbered(1), None, None, 40), "a");
     let Err(error) = Run::start(b.program, RunOptions::default()) else { panic!("must be refused") };
     assert!(error.to_string().contains("nothing receives"), "{error}");
@@ -165,7 +164,7 @@ impl Source for Torn {
 /// Also in the middle of an epoch.
 #[test]
 fn a_source_that_breaks_fails_the_run_behind_the_rows_that_could_be_read() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     let mut source = rows_source("src", numbered(137), None, Some(0), 40);
     let make = Arc::clone(&source.make);

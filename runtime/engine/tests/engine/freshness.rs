@@ -3,10 +3,10 @@ use crate::parts::*;
 use std::sync::Arc;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunOptions, RunReport};
-use tidemill_spec::plan::{Freshness, LinkKind};
+use tidemill_spec::plan::Freshness;
 
 fn slow_model(freshness: Option<Freshness>, separate: bool) -> (RunReport, Collected) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 12;
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(400), Some(1000.0), Some(0), 40), "a");

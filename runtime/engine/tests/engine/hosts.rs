@@ -7,7 +7,6 @@ use tidemill_engine::{
     HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError, RunOptions, Standby, decline_host,
     serve_host,
 };
-use tidemill_spec::plan::LinkKind;
 
 pub(crate) const RUN: u128 = 0x5eed;
 
@@ -93,7 +92,7 @@ pub(crate) fn on_workers(mut program: Program) -> Program {
 
 /// Two sources and a join, with two stages of each operator in between.
 pub(crate) fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
-    let mut b = Builder::new(LinkKind::Memfd, &[0.3, 0.7]);
+    let mut b = Builder::new(&[0.3, 0.7]);
     let (out, collected) = sink("out");
     b.source(rows_source("left", numbered(rows), None, Some(0), 256), "s");
     b.source(rows_source("right", numbered(rows), None, Some(0), 256), "s");

@@ -3,7 +3,6 @@ use crate::parts::*;
 use std::sync::Arc;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunOptions, RunReport};
-use tidemill_spec::plan::LinkKind;
 use tidemill_spec::publication::Publication;
 
 /// Rows, one a millisecond; an epoch is 10 ms, a checkpoint 50 ms.
@@ -21,9 +20,10 @@ fn visible(publication: Publication, at: u64) -> u64 {
 
 /// Runs on a clock that advances by a millisecond once all consequences of the previous time have happened. The slot of the
 /// sink is killed after `kill_at` milliseconds.
-fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunReport {
+fn run(is_apart: bool, publication: Publication, kill_at: Option<u64>) -> RunReport {
     let clock = Arc::new(ManualClock::new());
-    let mut b = Builder::new(link, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
+    b.is_apart = is_apart;
     let (out, collected) = sink_that_publishes("out", publication, |_| {});
     b.source(rows_source("src", numbered(ROWS as usize), Some(1000.0), Some(0), 40), "a");
     b.sink(out, "b").edge("src", "out", 0);
@@ -43,7 +43,7 @@ fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunRep
             assert_eq!(shown, visible(publication, at), "{publication:?} at {at} ms");
         }
         if kill_at == Some(at) {
-            kills.kill("w/b", &clock);
+            kills.kill(if is_apart { "b/b" } else { "w/b" }, &clock);
             again = at + 1 - collected.lock().expect("not poisoned").len() as u64;
             assert!(again > 0, "something was rolled back");
         }
@@ -68,12 +68,12 @@ fn milliseconds(report: &RunReport) -> (u64, u64) {
 
 #[test]
 fn rows_wait_for_the_checkpoint_the_epoch_or_the_end() {
-    for link in LINKS {
-        let report = run(link, Publication::EachCheckpoint, None);
+    for is_apart in APART {
+        let report = run(is_apart, Publication::EachCheckpoint, None);
         assert_eq!(milliseconds(&report), (24, 49));
-        let report = run(link, Publication::EachEpoch, None);
+        let report = run(is_apart, Publication::EachEpoch, None);
         assert_eq!(milliseconds(&report), (4, 9));
-        let report = run(link, Publication::AtEnd, None);
+        let report = run(is_apart, Publication::AtEnd, None);
         assert_eq!(milliseconds(&report), (149, 299));
         assert_eq!(report.sinks[0].publication, Publication::AtEnd);
     }
@@ -82,13 +82,13 @@ fn rows_wait_for_the_checkpoint_the_epoch_or_the_end() {
 /// Waiting rows are rolled back and repeated: each counts once, from its due time.
 #[test]
 fn rows_that_come_again_count_once() {
-    for link in LINKS {
-        let report = run(link, Publication::EachCheckpoint, Some(70));
+    for is_apart in APART {
+        let report = run(is_apart, Publication::EachCheckpoint, Some(70));
         assert_eq!((milliseconds(&report), report.restarts), ((24, 49), 1));
-        let report = run(link, Publication::AtEnd, Some(70));
+        let report = run(is_apart, Publication::AtEnd, Some(70));
         assert_eq!((milliseconds(&report), report.restarts), ((149, 299), 1));
         // Of the rows repeated since the previous checkpoint, at 50 ms, readers have seen all until 70 ms.
-        let report = run(link, Publication::EachEpoch, Some(73));
+        let report = run(is_apart, Publication::EachEpoch, Some(73));
         assert_eq!((milliseconds(&report), report.restarts), ((4, 9), 1));
     }
 }

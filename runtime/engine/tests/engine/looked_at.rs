@@ -4,11 +4,10 @@ use crate::parts::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_engine::{Newest, Run, SampleOptions, SourceLink};
-use tidemill_spec::plan::LinkKind;
 
 #[test]
 fn nothing_is_told_before_somebody_looks() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     b.source(rows_source("rows", numbered(100_000), Some(500.0), Some(0), 64), "s").sink(out, "b");
     b.edge("rows", "out", 0);

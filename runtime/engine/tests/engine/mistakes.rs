@@ -8,7 +8,6 @@ use tidemill_engine::clock::{Clock, ManualClock};
 use tidemill_engine::{LetterWriter, Run, RunError, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
-use tidemill_spec::plan::LinkKind;
 
 struct Faulty {
     reads: usize,
@@ -47,7 +46,7 @@ fn faulty(id: &str, act: impl Fn(usize) + Send + Sync + 'static) -> BoundSource 
 /// A source that panics is distinguished from one that ended.
 #[test]
 fn a_panic_of_a_source_is_told() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     let (seen, rows) = crossbeam_channel::unbounded();
     let source = faulty("src", move |read| {
@@ -68,7 +67,7 @@ fn a_panic_of_a_source_is_told() {
 /// A panic of the reader that the slot notices later.
 #[test]
 fn a_panic_of_a_source_that_reads_ahead_is_told() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     let mut source = faulty("src", |read| assert!(read < 3, "the third read panics"));
     source.rate_per_second = Some(10.0);
@@ -115,7 +114,7 @@ impl Stateless for Refuse {
 }
 
 fn refusing(fails: bool) -> (Run, Arc<ManualClock>, Arc<AtomicUsize>) {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
     b.operator(
@@ -155,7 +154,7 @@ fn dead_letters_that_cannot_be_written_stop_the_run() {
 /// `on_panic: restart` continues for any number of bad records in one checkpoint interval.
 #[test]
 fn many_guilty_records_go_to_dead_letters() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(500), None, Some(0), 40), "a");
     let fragile = pass("fragile", |batch| {
@@ -171,7 +170,7 @@ fn many_guilty_records_go_to_dead_letters() {
 /// A model that panics while it is created again fails the run.
 #[test]
 fn a_model_that_cannot_be_made_again_is_told() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     b.source(rows_source("src", numbered(100), None, Some(0), 40), "a");
     let mut m = model("m", |batch| assert!(!values(batch).contains(&50), "poison"));
@@ -191,7 +190,7 @@ fn a_model_that_cannot_be_made_again_is_told() {
 /// A plan without classes is refused.
 #[test]
 fn a_plan_without_classes_is_refused_or_runs() {
-    let mut b = Builder::new(LinkKind::InProcess, &[]);
+    let mut b = Builder::new(&[]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(10), None, Some(0), 40), "a");
     b.sink(out, "a").edge("src", "out", 0);
@@ -207,7 +206,7 @@ fn a_plan_without_classes_is_refused_or_runs() {
 /// Partitions of a source would each read everything.
 #[test]
 fn a_partitioned_source_is_refused_or_reads_once() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(10), None, Some(0), 40), "a");
     b.program.plan.stages.last_mut().expect("just added").partitions = 2;
@@ -225,7 +224,7 @@ fn a_partitioned_source_is_refused_or_reads_once() {
 #[test]
 fn a_replay_of_a_stopped_run_is_equal() {
     let build = || {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         b.source(rows_source("sparse", numbered(100), Some(0.5), Some(0), 40), "a");
         b.source(rows_source("dense", numbered(10_000), Some(500.0), Some(0), 40), "a");
@@ -252,7 +251,7 @@ fn a_replay_of_a_stopped_run_is_equal() {
 
 #[test]
 fn a_duration_ends_a_source_without_data() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     let (clock, gate) = (Arc::new(ManualClock::new()), Gate::closed());
     let held = Arc::clone(&gate);

@@ -8,12 +8,12 @@ use tidemill_engine::clock::ManualClock;
 use tidemill_engine::faults::Point;
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
-use tidemill_spec::plan::LinkKind;
 
 const ROWS: usize = 6000;
 
-fn program(link: LinkKind, rate: f64) -> (Program, Vec<Collected>) {
-    let mut b = Builder::new(link, &[0.4, 0.6]);
+fn program(is_apart: bool, rate: f64) -> (Program, Vec<Collected>) {
+    let mut b = Builder::new(&[0.4, 0.6]);
+    b.is_apart = is_apart;
     let (pairs, pairs_out) = sink("pairs");
     let (windows, windows_out) = sink("windows");
     b.source(rows_source("left", numbered(ROWS), Some(rate), Some(0), 64), "s1");
@@ -39,10 +39,10 @@ fn kills() -> u64 {
 /// Deaths in one run.
 const TIMES: u64 = 10;
 
-fn disturbed(link: LinkKind, seed: u64) {
+fn disturbed(is_apart: bool, seed: u64) {
     let rounds = (kills() / 2).div_ceil(TIMES);
     let disturbance = Disturbance { rounds, times: TIMES, together: 1, seed: 1000 * seed };
-    let deaths = survives(|| program(link, 4000.0), RunOptions::default, disturbance);
+    let deaths = survives(|| program(is_apart, 4000.0), RunOptions::default, disturbance);
     println!("deaths: {deaths:?}");
     assert_eq!(deaths.values().sum::<u64>(), rounds * TIMES);
     for kind in ["emitted", "committing"] {
@@ -52,18 +52,18 @@ fn disturbed(link: LinkKind, seed: u64) {
 
 #[test]
 fn recovery_of_random_slots_in_process() {
-    disturbed(LinkKind::InProcess, 1);
+    disturbed(false, 1);
 }
 
 #[test]
-fn recovery_of_random_slots_over_memfd() {
-    disturbed(LinkKind::Memfd, 2);
+fn recovery_of_random_slots_of_several_workers() {
+    disturbed(true, 2);
 }
 
 #[test]
 fn recovery_of_one_slot_with_everything_in_it() {
     let build = || {
-        let (mut program, found) = program(LinkKind::InProcess, 4000.0);
+        let (mut program, found) = program(false, 4000.0);
         program.plan.stages.iter_mut().for_each(|stage| stage.slot_group = "all".into());
         (program, found)
     };
@@ -77,7 +77,7 @@ fn recovery_of_one_slot_with_everything_in_it() {
 fn recovery_of_a_slot_that_dies_while_it_recovers() {
     let run = |kills: &Arc<Kills>| {
         let clock = Arc::new(ManualClock::new());
-        let (program, found) = program(LinkKind::InProcess, 4000.0);
+        let (program, found) = program(false, 4000.0);
         let options =
             RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
         let report = kills.drive(&Run::start(program, options).expect("starts"), &clock);
@@ -144,7 +144,7 @@ impl Stateful for Growing {
 
 /// Bytes of the snapshots of a state that grows with every record.
 fn snapshots(restart: bool, slow: Option<Arc<AtomicUsize>>) -> Arc<Mutex<Vec<usize>>> {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     let snapshots = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&snapshots);

@@ -8,7 +8,6 @@ use tidemill_engine::{Run, RunOptions};
 use tidemill_machine::process_time;
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
-use tidemill_spec::plan::LinkKind;
 
 fn expanding(id: &str, times: usize) -> BoundOperator {
     struct Expand(usize);
@@ -30,8 +29,9 @@ fn expanding(id: &str, times: usize) -> BoundOperator {
 }
 
 // Two slots that send to each other: a full budget must not stop the ingress that frees the other's egress.
-fn cycle(link: LinkKind) {
-    let mut b = Builder::new(link, &[1.0]);
+fn cycle(is_apart: bool) {
+    let mut b = Builder::new(&[1.0]);
+    b.is_apart = is_apart;
     b.byte_budget = 1 << 20;
     b.program.plan.checkpoint_every = 50;
     let (out, collected) = sink("out");
@@ -48,18 +48,18 @@ fn cycle(link: LinkKind) {
 
 #[test]
 fn a_cycle_of_slots_in_process() {
-    cycle(LinkKind::InProcess);
+    cycle(false);
 }
 
 #[test]
-fn a_cycle_of_slots_over_memfd() {
-    cycle(LinkKind::Memfd);
+fn a_cycle_of_slots_of_two_workers() {
+    cycle(true);
 }
 
 /// A source that is as far ahead of the durable epoch as it may be sleeps.
 #[test]
 fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
     b.source(rows_source("fast", numbered(1000), Some(20.0), None, 40), "b");
     b.operator("j", join("j", 0), "c", &[]).edge("slow", "j", 0).edge("fast", "j", 1);
@@ -77,7 +77,7 @@ fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
 /// The usual case: a file source before a slow model.
 #[test]
 fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("src", numbered(100_000), None, None, 256), "a");
     b.operator("m", model("m", |_| std::thread::sleep(Duration::from_millis(20))), "b", &[])
         .edge("src", "m", 0);
@@ -96,7 +96,7 @@ fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
 /// grow.
 #[test]
 fn alone_deadlines_do_not_pile_up() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
     b.sink(nowhere("out"), "a").edge("slow", "out", 0);
     b.source(rows_source("fast", numbered(1_000_000), None, None, 256), "a");
@@ -113,10 +113,11 @@ fn alone_deadlines_do_not_pile_up() {
     assert!(grown < 16 << 20, "{} MiB more after 4 s, {used:?} of processor time", grown >> 20);
 }
 
-/// Credits end before small frames fill the ring of a memfd link: a frame beyond it takes a descriptor.
+/// Frames between workers of one process take memory and no descriptors.
 #[test]
 fn small_frames_do_not_use_up_the_descriptors() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
+    b.is_apart = true;
     b.byte_budget = 1 << 12;
     b.program.plan.checkpoint_every = 10;
     let (out, collected) = sink("out");
@@ -148,7 +149,7 @@ fn small_frames_do_not_use_up_the_descriptors() {
 #[test]
 fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
     let time = |rows: usize| {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         b.program.plan.checkpoint_every = 1000;
         b.source(rows_source("src", numbered(rows), None, Some(0), 1), "a");
         b.operator("m", model("m", |_| {}), "a", &[]).edge("src", "m", 0);
@@ -195,7 +196,7 @@ impl Source for Noting {
 /// The memory that a source has read is the memory that operators of its process see, on its thread and on another one.
 #[test]
 fn records_are_not_copied_between_operators() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     let [read, first, second] = [(); 3].map(|()| Places::default());
     let plain = rows_source("s", numbered(3000), Some(20_000.0), Some(0), 64);

@@ -8,7 +8,7 @@ use tidemill_engine::faults::{Faults, Point};
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
-use tidemill_spec::plan::{Freshness, LinkKind};
+use tidemill_spec::plan::Freshness;
 
 /// Options of a run with manual time and slots killed by order.
 fn by_hand() -> (Arc<ManualClock>, Arc<Kills>, RunOptions) {
@@ -32,7 +32,7 @@ fn window_lines(windows: i64, rows: i64) -> Vec<String> {
 #[test]
 fn a_sender_restarted_while_its_receiver_ends() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let gate = Gate::closed();
     let held = Arc::clone(&gate);
     let (out, collected) = sink_with("out", true, move |epoch| {
@@ -54,7 +54,7 @@ fn a_sender_restarted_while_its_receiver_ends() {
 #[test]
 fn a_stateful_slot_dies_after_its_input_ended() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("short", numbered(100), Some(1000.0), Some(0), 40), "a");
     b.source(rows_source("long", numbered(1500), Some(1000.0), Some(0), 40), "a");
@@ -71,7 +71,7 @@ fn a_stateful_slot_dies_after_its_input_ended() {
 #[test]
 fn a_slot_dies_with_one_finished_stateful_stage() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     let (other, others) = sink("other");
     b.source(rows_source("short", numbered(100), Some(1000.0), Some(0), 40), "a");
@@ -92,7 +92,7 @@ fn a_slot_dies_with_one_finished_stateful_stage() {
 #[test]
 fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (commit, sender) = (Gate::closed(), Gate::closed());
     let held = Arc::clone(&commit);
     let (out, collected) = sink_with("out", true, move |epoch| {
@@ -129,7 +129,7 @@ fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
 /// source dies before the model continues. It must repeat its output.
 fn source_restarted_after_its_end(rate: Option<f64>, duration: Option<Duration>, each: i64) {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 12;
     if rate.is_some() {
         b.program.plan.checkpoint_every = 50;
@@ -171,7 +171,7 @@ fn a_source_restarted_after_the_duration_repeats_what_it_had_emitted() {
 #[test]
 fn windows_close_after_a_stop_and_a_restart() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     // A record every 500 ms: the current epoch is already that of the next record when the stop comes.
     b.source(rows_source("src", numbered(1000), Some(2.0), Some(0), 40), "a");
@@ -205,7 +205,7 @@ fn late_rows(b: &mut Builder, (rows, rate, slot): (i64, f64, &str), dense_slot: 
 /// Late rows and windows with the slots of the two sources, the window and the sink; slots die at these times, ms.
 fn late_rows_are_dropped_the_same(sparse: (i64, f64), slots: [&str; 4], deaths: &[(&str, i64)]) {
     let build = || {
-        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let mut b = Builder::new(&[1.0]);
         let (out, collected) = sink("out");
         late_rows(&mut b, (sparse.0, sparse.1, slots[0]), slots[1]);
         b.operator("w", window("w", 20_000), slots[2], &[]).edge("sparse", "w", 0).edge("dense", "w", 0);
@@ -249,7 +249,7 @@ fn late_rows_are_dropped_the_same_after_two_restarts() {
 #[test]
 fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     let (clock, kills, options) = by_hand();
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 12;
     let gate = Gate::closed();
     let (fast, _) = sink("fast");
@@ -292,7 +292,7 @@ fn a_restarted_sender_hears_late_that_its_receiver_has_finished() {
     let (clock, kills, mut options) = by_hand();
     let (told, gate) = (Gate::closed(), Gate::closed());
     options.faults = Some(Arc::new(HeldAtItsEnd { kills: kills.clone(), slot: "w/c", gate: told.clone() }));
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 12;
     let (fast, _) = sink("fast");
     let (slow, slow_out) = sink("slow");
@@ -366,8 +366,9 @@ fn patchy(id: &str, n: usize, rate: Option<f64>) -> BoundSource {
     source
 }
 
-fn shape(partitions: u32, rate: Option<f64>, link: LinkKind) -> (Program, Vec<Collected>) {
-    let mut b = Builder::new(link, &[1.0]);
+fn shape(partitions: u32, rate: Option<f64>, is_apart: bool) -> (Program, Vec<Collected>) {
+    let mut b = Builder::new(&[1.0]);
+    b.is_apart = is_apart;
     let (out, collected) = sink("out");
     b.source(patchy("left", 3000, rate), "s");
     b.source(patchy("right", 3000, rate), "t");
@@ -386,24 +387,24 @@ fn disturbance(rounds: u64, times: u64, together: usize) -> Disturbance {
 
 #[test]
 fn partitions_and_dead_letters() {
-    survives(|| shape(3, Some(3000.0), LinkKind::Memfd), RunOptions::default, disturbance(3, 20, 1));
+    survives(|| shape(3, Some(3000.0), true), RunOptions::default, disturbance(3, 20, 1));
 }
 
 #[test]
 fn all_slots_at_once() {
-    survives(|| shape(2, Some(3000.0), LinkKind::InProcess), RunOptions::default, disturbance(3, 6, 5));
+    survives(|| shape(2, Some(3000.0), false), RunOptions::default, disturbance(3, 6, 5));
 }
 
 #[test]
 fn unpaced_and_limited() {
     let options = || RunOptions { records: Some(2500), ..RunOptions::default() };
-    survives(|| shape(2, None, LinkKind::InProcess), options, disturbance(6, 6, 2));
+    survives(|| shape(2, None, false), options, disturbance(6, 6, 2));
 }
 
 #[test]
 fn a_join_of_one_stage_with_itself() {
     let build = || {
-        let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+        let mut b = Builder::new(&[0.5, 0.5]);
         let (out, collected) = sink("out");
         let rows: Vec<Row> =
             (0..1500).map(|i| Row { key: format!("k{}", i / 3), value: i, time: i * 1000 }).collect();
@@ -422,7 +423,7 @@ fn a_join_of_one_stage_with_itself() {
 #[test]
 fn a_sink_that_is_not_exactly_once() {
     let build = || {
-        let (mut program, _) = shape(2, Some(3000.0), LinkKind::InProcess);
+        let (mut program, _) = shape(2, Some(3000.0), false);
         let (out, collected) = sink_with("out", false, |_| {});
         program.sinks.insert("out".into(), out);
         (program, vec![collected])
@@ -437,7 +438,7 @@ fn freshness_and_windows_survive_restarts() {
     for policy in [Freshness::Latest, Freshness::DropOldest] {
         for round in 0..3 {
             let (clock, kills, options) = by_hand();
-            let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+            let mut b = Builder::new(&[1.0]);
             b.byte_budget = 1 << 12;
             let (out, collected) = sink("out");
             b.source(rows_source("src", numbered(1200), Some(1000.0), Some(0), 40), "a");

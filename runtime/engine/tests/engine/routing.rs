@@ -1,7 +1,6 @@
 //! Plans with several stages per operator: shares are followed and both inputs of every join meet.
 use crate::parts::*;
 use tidemill_engine::{Run, RunOptions, RunReport};
-use tidemill_spec::plan::LinkKind;
 
 const KEYS: usize = 10_000;
 
@@ -20,8 +19,9 @@ fn expected_pairs() -> Vec<String> {
     (0..KEYS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect()
 }
 
-fn in_tree(link: LinkKind) {
-    let mut b = Builder::new(link, &[0.3, 0.7]);
+fn in_tree(is_apart: bool) {
+    let mut b = Builder::new(&[0.3, 0.7]);
+    b.is_apart = is_apart;
     let (out, collected) = sink("out");
     b.source(rows_source("left", numbered(KEYS), None, Some(0), 256), "s");
     b.source(rows_source("right", numbered(KEYS), None, Some(0), 256), "s");
@@ -45,11 +45,12 @@ fn in_tree(link: LinkKind) {
 
 #[test]
 fn shares_and_joins_on_an_in_tree() {
-    LINKS.into_iter().for_each(in_tree);
+    APART.into_iter().for_each(in_tree);
 }
 
-fn diamond(link: LinkKind) {
-    let mut b = Builder::new(link, &[0.3, 0.7]);
+fn diamond(is_apart: bool) {
+    let mut b = Builder::new(&[0.3, 0.7]);
+    b.is_apart = is_apart;
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(KEYS), None, Some(0), 256), "s");
     b.operator("d1", pass("detect", |_| {}), "a", &[0]).operator("d2", pass("detect", |_| {}), "b", &[1]);
@@ -71,12 +72,12 @@ fn diamond(link: LinkKind) {
 
 #[test]
 fn shares_and_joins_on_a_diamond() {
-    LINKS.into_iter().for_each(diamond);
+    APART.into_iter().for_each(diamond);
 }
 
 #[test]
 fn partitions_of_a_stage_share_its_keys() {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("left", numbered(KEYS), None, Some(0), 256), "s");
     b.source(rows_source("right", numbered(KEYS), None, Some(0), 256), "s");
@@ -92,7 +93,7 @@ fn partitions_of_a_stage_share_its_keys() {
 
 #[test]
 fn a_group_by_receives_by_its_own_column() {
-    let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+    let mut b = Builder::new(&[0.5, 0.5]);
     let (out, collected) = sink("out");
     // The route key is the record's; the grouping column is `value` modulo 8.
     let rows: Vec<Row> = numbered(800).into_iter().map(|row| Row { value: row.value % 8, ..row }).collect();
@@ -118,7 +119,7 @@ fn a_group_by_receives_by_its_own_column() {
 #[test]
 fn stages_whose_records_would_miss_each_other_are_refused() {
     let build = |key: Option<&str>, windows: usize| {
-        let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+        let mut b = Builder::new(&[0.5, 0.5]);
         let (out, _) = sink("out");
         let mut left = rows_source("left", numbered(10), None, Some(0), 4);
         left.key = key.map(Into::into);

@@ -11,7 +11,6 @@ use tidemill_engine::{
     Program, Run, RunOptions, RunReport, StagePast, Stopper,
 };
 use tidemill_operators::api::{DeadLetter, Instance, OperatorError};
-use tidemill_spec::plan::LinkKind;
 
 /// The newest checkpoint.
 #[derive(Clone, Default)]
@@ -156,7 +155,7 @@ struct Job {
 
 impl Job {
     fn new(grace: Duration) -> Self {
-        let mut b = Builder::new(LinkKind::Memfd, &[0.5, 0.5]);
+        let mut b = Builder::new(&[0.5, 0.5]);
         let (out, collected) = sink("out");
         let mut picky = pass("f", |_| {});
         picky.make = Arc::new(|| Ok(Instance::Stateless(Box::new(Picky))));

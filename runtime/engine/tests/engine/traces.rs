@@ -4,7 +4,6 @@ use crate::parts::*;
 use std::collections::BTreeMap;
 use tidemill_engine::clock::ClockError;
 use tidemill_engine::{Happening, Program, Run, RunOptions, Span, TraceId, TraceOptions, trace_name};
-use tidemill_spec::plan::LinkKind;
 
 const ROWS: usize = 200;
 /// Nanoseconds.
@@ -12,7 +11,7 @@ const HOUR: i64 = 3_600_000_000_000;
 
 /// A source, an operator that rejects some records, a model and a sink, each on a worker of its own.
 fn program() -> Program {
-    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let mut b = Builder::new(&[1.0]);
     let (out, _) = sink("out");
     b.source(rows_source("rows", numbered(ROWS), None, Some(0), 64), "s");
     b.operator("some1", pass("some", |_| {}), "a", &[0]).operator("big1", model("big", |_| {}), "a", &[0]);

@@ -1,19 +1,53 @@
 //! Memory that two processes of one host share: large payloads go through it instead of the socket.
 //!
-//! The sender makes a memory file and passes its descriptor with the first header. It has the layout of that of
-//! [`crate::link::Memfd`]: payloads one after another in a ring. The receiver reads them into memory of its own, checks that,
+//! The sender makes a memory file and passes its descriptor with the first header. Payloads lie one after another
+//! in it, as in a ring. The receiver reads them into memory of its own, checks that,
 //! and says how many it has taken. It never maps the file, so nothing the other process does to it can stop or change what
 //! was read.
 use crate::link::LinkError;
-use crate::link::memfd::{RING_BYTES, place, write_all};
 use arrow_buffer::Buffer;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes of the ring: the credit window with space to spare, so that only frames of unusual size find none.
+const RING_BYTES: u64 = 8 << 20;
 
 /// Its size cannot change any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Where so many bytes can lie in one piece, counted since the ring was empty, if there is space now.
+fn place(written: u64, released: u64, length: u64) -> Option<u64> {
+    let start_in_ring = written % RING_BYTES;
+    let start =
+        if start_in_ring + length > RING_BYTES { written + RING_BYTES - start_in_ring } else { written };
+    let used = start + length - released;
+    (length <= RING_BYTES && used <= RING_BYTES).then_some(start)
+}
+
+/// Writes the parts one after another from this place on.
+fn write_all(file: &OwnedFd, parts: &[&[u8]], mut offset: u64) -> Result<(), LinkError> {
+    // One system call for the common case; a short write continues part by part.
+    let slices: Vec<IoSlice<'_>> = parts.iter().take(1000).map(|part| IoSlice::new(part)).collect();
+    let mut done = rustix::io::pwritev(file, &slices, offset).map_err(std::io::Error::from)?;
+    for part in parts {
+        if done >= part.len() {
+            done -= part.len();
+            offset += part.len() as u64;
+            continue;
+        }
+        let mut rest = &part[done..];
+        offset += done as u64;
+        done = 0;
+        while !rest.is_empty() {
+            let n = rustix::io::pwrite(file, rest, offset).map_err(std::io::Error::from)?;
+            rest = &rest[n..];
+            offset += n as u64;
+        }
+    }
+    Ok(())
+}
 
 /// The end that writes.
 pub(super) struct RingSender {

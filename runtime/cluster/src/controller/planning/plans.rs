@@ -17,7 +17,7 @@ use tidemill_app::service_level::{LevelError, LevelSetting};
 use tidemill_optimizer::assemble::{Assembly, Options};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::plan::{LinkKind, Plan, PlanWorker};
+use tidemill_spec::plan::{Plan, PlanWorker};
 use tidemill_spec::units::TimeSpan;
 
 /// Relative gap between the cost of a plan and the bound at which a search ends, as in `tidemill plan`.
@@ -90,13 +90,8 @@ pub(crate) fn pinned(mut plan: Plan, pins: &BTreeMap<String, PlanWorker>) -> Pla
             plan.workers.push(worker.clone());
         }
     }
-    let worker_of: BTreeMap<String, String> =
-        plan.stages.iter().map(|stage| (stage.id.clone(), stage.worker.clone())).collect();
-    for edge in &mut plan.edges {
-        let is_inside = worker_of.get(&edge.from) == worker_of.get(&edge.to);
-        edge.link = if is_inside { LinkKind::InProcess } else { LinkKind::Memfd };
-    }
-    plan.workers.retain(|worker| worker_of.values().any(|used| *used == worker.id));
+    let used: BTreeSet<String> = plan.stages.iter().map(|stage| stage.worker.clone()).collect();
+    plan.workers.retain(|worker| used.contains(&worker.id));
     plan
 }
 
@@ -358,10 +353,7 @@ mod tests {
         let found = pinned(plan(), &pins);
         assert_eq!(found.stages[2].worker, "c");
         assert_eq!(found.workers.len(), 3);
-        let links: Vec<LinkKind> = found.edges.iter().map(|edge| edge.link).collect();
-        assert_eq!(links, [LinkKind::Memfd, LinkKind::Memfd]);
         let inside = pinned(plan(), &BTreeMap::from([("out".to_owned(), worker("b"))]));
-        assert_eq!(inside.edges[1].link, LinkKind::InProcess);
         assert_eq!(inside.workers.len(), 2);
     }
 

@@ -9,12 +9,13 @@ use tidemill_spec::units::{Bytes, TimeSpan};
 /// Builds programs stage by stage.
 pub(crate) struct Builder {
     pub(crate) program: Program,
-    pub(crate) link: LinkKind,
+    /// Each slot that is added from now on has a worker of its own, of the same name.
+    pub(crate) is_apart: bool,
     pub(crate) byte_budget: u64,
 }
 
 impl Builder {
-    pub(crate) fn new(link: LinkKind, class_shares: &[f64]) -> Self {
+    pub(crate) fn new(class_shares: &[f64]) -> Self {
         let classes = class_shares.iter().enumerate().map(|(id, share)| RouteClass {
             id: id as u16,
             share: *share,
@@ -34,7 +35,7 @@ impl Builder {
             on_panic: BTreeMap::new(),
             when_cut: BTreeMap::new(),
         };
-        Self { program, link, byte_budget: 64 << 20 }
+        Self { program, is_apart: false, byte_budget: 64 << 20 }
     }
 
     /// Adds stage `id` of `operator` in a slot; it serves these classes (all if empty).
@@ -52,7 +53,7 @@ impl Builder {
             share,
             max_batch: 16,
             byte_budget: Bytes(self.byte_budget),
-            ..Stage::new(id, operator, "w")
+            ..Stage::new(id, operator, if self.is_apart { slot } else { "w" })
         });
     }
 
@@ -96,7 +97,7 @@ impl Builder {
         input: u32,
         freshness: Option<Freshness>,
     ) -> &mut Self {
-        let edge = PlanEdge { link: self.link, freshness, ..PlanEdge::new(from, to, input) };
+        let edge = PlanEdge { freshness, ..PlanEdge::new(from, to, input) };
         self.program.plan.edges.push(edge);
         self
     }

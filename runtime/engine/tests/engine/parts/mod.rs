@@ -26,7 +26,6 @@ use std::time::Duration;
 use tidemill_engine::{Run, RunError, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
-use tidemill_spec::plan::LinkKind;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
@@ -491,7 +490,8 @@ pub(crate) fn sorted(collected: &Collected) -> Vec<String> {
     lines
 }
 
-pub(crate) const LINKS: [LinkKind; 2] = [LinkKind::InProcess, LinkKind::Memfd];
+/// Slots of one worker, between which records pass as they are, and slots of several, between which they pass as bytes.
+pub(crate) const APART: [bool; 2] = [false, true];
 
 /// Ends a hanging test with a message, instead of blocking the suite.
 pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
