@@ -3,7 +3,7 @@ mod keeping;
 
 use crate::failure::{Failure, Kind};
 use crate::preparation::Prepared;
-use crate::state_place::StatePlace;
+use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
 //! Models of a run without a plan that continues from a state: those that it had, whatever would be chosen now.
 use crate::choice::{Candidates, Chosen, Setting};
-use crate::state_definition::Definition;
-use crate::state_place::StatePlace;
+use crate::state::definition::Definition;
+use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
 
 /// Takes the models of a state that is there and returns true; models that were set stay. A state that cannot be read counts as absent: the

@@ -7,7 +7,7 @@ use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
 use crate::stand_ins;
-use crate::state_place::StatePlace;
+use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;

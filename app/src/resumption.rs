@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::inputs::Inputs;
 use crate::preparation::Prepared;
-use crate::state_place::StatePlace;
+use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
 use tidemill_engine::EpochLog;
 use tidemill_operators::api::{BoundSource, SourcePromise};

@@ -1,36 +1,46 @@
 //! The state of a run: what a run continues from, and where its checkpoints go.
+pub mod change;
+pub(crate) mod checkpoint;
+pub mod definition;
+pub mod diff;
+pub mod fields;
+mod outputs;
+pub mod place;
+mod sharing;
+pub mod taking;
+
 use crate::call_objects::take_in;
 use crate::failure::{Failure, Kind};
-use crate::figures::grouped;
 use crate::inputs::Inputs;
 use crate::journals::{self, Keeper, Keeping};
 use crate::machine;
 use crate::preparation::Prepared;
 use crate::processes;
 use crate::resumption;
-use crate::state_change::carried;
-use crate::state_definition::Definition;
-use crate::state_diff::{self, Changes};
-use crate::state_fields::of_plans;
-use crate::state_outputs;
-use crate::state_place::StatePlace;
-use crate::state_taking::{begin_anew, take_over};
+use crate::state::change::carried;
+use crate::state::definition::Definition;
+use crate::state::diff::Changes;
+use crate::state::fields::of_plans;
+use crate::state::place::StatePlace;
+use crate::state::taking::{begin_anew, take_over};
 use crate::tally::Tally;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_engine::{
-    Checkpoint, CheckpointWriter, Durability, EpochLog, JournalOrder, LettersPast, Past, SinkPast, StagePast,
+    Checkpoint, CheckpointWriter, Durability, EpochLog, JournalOrder, LettersPast, Past, SinkPast,
 };
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow;
 use tidemill_state::{
-    Content, Difference, Digest, Identity, Manifest, ObjectReference, SinkState, StageState, State,
-    StateError, StoreError, Token, Totals, WORKERS_LOCK, compare,
+    Content, Difference, Digest, Identity, Manifest, ObjectReference, SinkState, State, StateError, Token,
+    Totals, WORKERS_LOCK, compare,
 };
 
+pub use checkpoint::{described, failure};
 pub use tidemill_state::Limits;
+
+use checkpoint::{past, value};
 
 /// What a run begins with.
 pub enum Begin {
@@ -108,12 +118,16 @@ pub struct Taking<'a> {
 /// What a run would make of a state; none where an older version wrote it, which did not say what its parts were.
 pub fn changes(manifest: &Manifest, prepared: &Prepared) -> Option<Changes> {
     let old = Definition::read(&manifest.definition)?;
-    Some(state_diff::compare(manifest, &old, &Definition::of(prepared), &prepared.program))
+    Some(diff::compare(manifest, &old, &definition_of(prepared), &prepared.program))
+}
+
+fn definition_of(prepared: &Prepared) -> Definition {
+    Definition::of(&prepared.workflow, &prepared.program)
 }
 
 /// How a run differs from the one that a state is of.
 pub fn difference_of(manifest: &Manifest, prepared: &Prepared) -> Difference {
-    difference(manifest, &identity(prepared), &Definition::of(prepared))
+    difference(manifest, &identity(prepared), &definition_of(prepared))
 }
 
 fn difference(manifest: &Manifest, identity: &Identity, definition: &Definition) -> Difference {
@@ -150,7 +164,7 @@ fn open_as(
     journals::check_place(place, &prepared.program)?;
     // A run that is refused makes no state. Where there is one, former processes of it may be about to end.
     if habit.sees_inputs && place.is_empty() {
-        state_outputs::check_new(prepared)?;
+        outputs::check_new(prepared)?;
     }
     let mut state = place.open().map_err(|error| failure(&error))?;
     state.keep(habit.keep);
@@ -162,7 +176,7 @@ fn open_as(
         // They may still write the outputs, also where this run has no processes of its own.
         processes::wait_for_workers(lock)?;
     }
-    let (identity, definition) = (identity(prepared), Definition::of(prepared));
+    let (identity, definition) = (identity(prepared), definition_of(prepared));
     let mut notes = Vec::new();
     let mut inputs = None;
     if let Some(manifest) = state.manifest() {
@@ -196,7 +210,7 @@ fn open_as(
             let (watched, told) = resumption::inputs(place, prepared, beyond.or(Some(manifest)))?;
             inputs = Some(watched);
             notes.extend(told);
-            state_outputs::check_continued(
+            outputs::check_continued(
                 prepared,
                 (beyond.unwrap_or(manifest), beyond.and(Some(manifest)).filter(|last| last.complete)),
                 taken.as_ref(),
@@ -308,7 +322,7 @@ fn carry(state: &mut State, former: &Plan, prepared: &Prepared, identity: &Ident
     let names = carried(former, &prepared.program)
         .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
     let Some(manifest) = state.manifest() else { return Ok(()) };
-    let definition = Definition::of(prepared).value();
+    let definition = definition_of(prepared).value();
     let mut next = Manifest { identity: identity.clone(), definition, ..manifest.clone() };
     next.checkpoint += 1;
     next.written_at = machine::now();
@@ -323,30 +337,6 @@ fn carry(state: &mut State, former: &Plan, prepared: &Prepared, identity: &Ident
 /// The digest of a part of a workflow or plan, by what it says.
 fn digest(of: &impl serde::Serialize) -> Digest {
     Digest::of(&serde_json::to_vec(of).expect("parts of workflows and plans are JSON"))
-}
-
-/// A checkpoint in words.
-pub fn described(manifest: &Manifest) -> String {
-    let rows: u64 = manifest.sinks.values().map(|sink| sink.rows).sum();
-    format!(
-        "checkpoint {} of {}, {} rows in its outputs",
-        manifest.checkpoint,
-        manifest.written_at,
-        grouped(rows)
-    )
-}
-
-/// An error of the state as one of the application.
-pub fn failure(error: &StateError) -> Failure {
-    let kind = match error {
-        StateError::Store(StoreError::NoState { .. }) | StateError::NotKept { .. } => Kind::Missing,
-        StateError::Store(StoreError::Foreign { .. } | StoreError::Denied { .. })
-        | StateError::Format { .. } => Kind::Configuration,
-        StateError::Manifest { .. } | StateError::Corrupted { .. } => Kind::Data,
-        StateError::Refused(_) => Kind::Defect,
-        StateError::Store(_) => Kind::Unavailable,
-    };
-    Failure::new(kind, error.to_string())
 }
 
 fn refused(place: &StatePlace, difference: &Difference, accept: &str) -> Failure {
@@ -368,7 +358,7 @@ fn accepted(
     let Some(old) = Definition::read(&manifest.definition) else {
         return Err(refused(place, difference, ""));
     };
-    let changes = state_diff::compare(manifest, &old, definition, &prepared.program);
+    let changes = diff::compare(manifest, &old, definition, &prepared.program);
     (taking.tell)(&changes);
     if changes.is_refused() {
         return Err(refused(place, difference, ""));
@@ -406,43 +396,6 @@ pub fn go_back(place: &StatePlace, epoch: u64) -> Result<Option<Manifest>, State
     let mut state = place.open()?;
     state.go_back(epoch)?;
     Ok(state.manifest().cloned())
-}
-
-/// Reads what a run continues from.
-fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
-    let mut past =
-        Past { epoch: manifest.epoch, elapsed: (manifest.seconds * 1e9) as i64, ..Past::default() };
-    for (stage, kept) in &manifest.stages {
-        past.stages.insert(stage.clone(), stage_past(state, kept)?);
-    }
-    for (source, log) in &manifest.sources {
-        past.sources.insert(source.clone(), parsed(state, log)?);
-    }
-    for (sink, SinkState { committed, rows, token }) in &manifest.sinks {
-        let token = token.as_ref().map(|token| token.0.clone());
-        past.sinks.insert(sink.clone(), SinkPast { committed: *committed, rows: *rows, token });
-    }
-    past.letters = parsed(state, &manifest.letters)?;
-    Ok(past)
-}
-
-/// Reads what one stage continues from.
-pub(crate) fn stage_past(state: &State, kept: &StageState) -> Result<StagePast, StateError> {
-    let mut past = StagePast::default();
-    for object in &kept.objects {
-        let bytes = state.object(object)?;
-        match object.content {
-            Content::Snapshot { epoch } => past.snapshot = (epoch, bytes),
-            Content::Calls { .. } => past.calls.push(bytes),
-        }
-    }
-    Ok(past)
-}
-
-pub(crate) fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Result<T, StateError> {
-    let damaged =
-        |error: serde_json::Error| StateError::Manifest { place: state.place(), reason: error.to_string() };
-    serde_json::from_value(value.clone()).map_err(damaged)
 }
 
 /// Writes checkpoints of the engine.
@@ -557,8 +510,4 @@ impl Writer {
         }
         self.state.commit(next, objects)
     }
-}
-
-pub(crate) fn value<T: serde::Serialize>(of: &T) -> serde_json::Value {
-    serde_json::to_value(of).expect("a checkpoint is JSON")
 }

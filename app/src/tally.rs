@@ -3,8 +3,8 @@
 //!
 //! A process counts what it did, and some of that is done twice: what a former one had read behind its last checkpoint is read again.
 //! Checkpoints count each record once, so what the processes of a run added is what the run has.
-use crate::state::described;
-use crate::state_place::StatePlace;
+use crate::state::checkpoint::described;
+use crate::state::place::StatePlace;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tidemill_engine::EpochLog;

@@ -72,7 +72,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
-use tidemill_app::state_place::StatePlace;
+use tidemill_app::state::place::StatePlace;
 use tidemill_spec::units::TimeSpan;
 
 /// Runs machine-learning workflows, written in YAML, as continuous dataflows.

@@ -13,9 +13,9 @@ use tidemill_app::figures::bytes;
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::{PlanFrom, prepare_here};
+use tidemill_app::state::place::StatePlace;
+use tidemill_app::state::taking::reset_operator;
 use tidemill_app::state::{self as app, described, failure};
-use tidemill_app::state_place::StatePlace;
-use tidemill_app::state_taking::reset_operator;
 use tidemill_state::{Manifest, StateError, StoreError};
 
 /// Does what the verb says.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tidemill_app::journals::look;
-use tidemill_app::state_place::StatePlace;
+use tidemill_app::state::place::StatePlace;
 use tidemill_random::Random;
 
 /// A stream with a journal and a file; snapshots and calls of a join and of windows; sinks of three kinds, including an

@@ -8,7 +8,7 @@ use tidemill_app::choice::Setting;
 use tidemill_app::emulation::{EmulationOptions, Wanted};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::levels::RateChoice;
-use tidemill_app::state_place::StatePlace;
+use tidemill_app::state::place::StatePlace;
 use tidemill_spec::units::Rate;
 
 /// `tidemill run`.

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tidemill_app::choice::Setting;
 use tidemill_app::levels::RateChoice;
-use tidemill_app::state_place::StatePlace;
+use tidemill_app::state::place::StatePlace;
 
 /// What to do with a state.
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@ use crate::table::{Side, Table};
 use serde_json::Value;
 use std::io::{self, Write};
 use tidemill_app::figures::bytes;
-use tidemill_app::state_diff::{Changes, PartChange, Verdict};
+use tidemill_app::state::diff::{Changes, PartChange, Verdict};
 
 /// Checkpoint and epoch in words, with the word that `--to` takes.
 pub(crate) fn place_of(epoch: u64) -> String {

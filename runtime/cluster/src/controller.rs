@@ -50,7 +50,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_app::metrics::MetricsPort;
 use tidemill_app::otlp::Exporter;
-use tidemill_app::state_place::StatePlace;
+use tidemill_app::state::place::StatePlace;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{Exchange, RunError};
 use tidemill_identity::{

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_app::preparation::Prepared;
-use tidemill_app::state_change::carried;
+use tidemill_app::state::change::carried;
 use tidemill_app::streams;
 use tidemill_engine::{Hosts, Listen, Standby, Timing};
 use tidemill_spec::plan::Plan;

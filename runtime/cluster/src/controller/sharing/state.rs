@@ -1,7 +1,7 @@
 //! The state of a run: additions and deletions are written with the next manifest, in one transaction.
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidemill_app::state_place::{Service, StatePlace, StateService};
+use tidemill_app::state::place::{Service, StatePlace, StateService};
 use tidemill_postgres::{Change, Lead, PostgresError};
 use tidemill_state::{Store, StoreError, is_object_name};
 

@@ -1,8 +1,8 @@
 //! Sources.
 use super::{Case, PartChange, Verdict};
 use crate::figures::grouped;
-use crate::state_definition::{Part, Role};
-use crate::state_fields::{FieldChange, differences};
+use crate::state::definition::{Part, Role};
+use crate::state::fields::{FieldChange, differences};
 use tidemill_spec::units::Rate;
 
 impl Case<'_> {

@@ -1,6 +1,5 @@
 //! Definition of the parts of a run in the manifest of its state, from which later changes of a workflow or plan are found,
 //! field by field.
-use crate::preparation::Prepared;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,7 +7,7 @@ use tidemill_engine::Program;
 use tidemill_operators::api::Computation;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::types::StreamType;
-use tidemill_spec::workflow::Input;
+use tidemill_spec::workflow::{Input, Workflow};
 
 /// Role of a workflow's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,8 +109,7 @@ fn came(program: &Program, inputs: &[&Input]) -> Vec<Vec<String>> {
 
 impl Definition {
     /// Returns the definition of a run.
-    pub(crate) fn of(prepared: &Prepared) -> Self {
-        let (workflow, program) = (&prepared.workflow, &prepared.program);
+    pub(crate) fn of(workflow: &Workflow, program: &Program) -> Self {
         let mut parts = BTreeMap::new();
         for source in &workflow.sources {
             let bound = program.sources.get(&source.id.value);

@@ -3,8 +3,8 @@ use super::operators::columns_changed;
 use super::{Case, PartChange, Verdict};
 use crate::figures::grouped;
 use crate::preparation::kinds;
-use crate::state_definition::{Part, Role};
-use crate::state_fields::{FieldChange, differences};
+use crate::state::definition::{Part, Role};
+use crate::state::fields::{FieldChange, differences};
 use serde_json::Value;
 use tidemill_spec::kinds::{Form, SinkFacts};
 

@@ -1,8 +1,8 @@
 //! Operators.
 use super::{Case, PartChange, Verdict};
-use crate::state_definition::{Part, Role};
-use crate::state_fields::{FieldChange, differences};
-use crate::state_sharing::can_be_shared;
+use crate::state::definition::{Part, Role};
+use crate::state::fields::{FieldChange, differences};
+use crate::state::sharing::can_be_shared;
 
 /// Settings that do not change an operator's rows.
 const HARMLESS: [&str; 6] = ["on_panic", "batching", "backend", "worker", "copies", "device"];

@@ -1,6 +1,6 @@
 //! Redistributes the state of an operator to other stages, by its keys.
-use crate::state::stage_past;
-use crate::state_diff::instances;
+use crate::state::change::instance_names;
+use crate::state::checkpoint::stage_past;
 use std::collections::BTreeMap;
 use tidemill_engine::{Program, instance_name, state_of};
 use tidemill_operators::api::{BoundOperator, Computation, Instance, Spread, Stateful};
@@ -47,7 +47,7 @@ pub(crate) fn shared(
     let bound = stages().find_map(|stage| program.operators.get(&stage.id));
     let bound = bound.ok_or_else(|| format!("operator `{operator}` is not in the plan"))?;
     let mut snapshots = Vec::new();
-    for name in instances(old, operator) {
+    for name in instance_names(old, operator) {
         let Some(kept) = manifest.stages.get(&name).filter(|kept| !kept.objects.is_empty()) else { continue };
         let past = stage_past(state, kept).map_err(|error| error.to_string())?;
         snapshots.push(state_of(&bound.make, &past)?);

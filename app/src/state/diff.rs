@@ -14,12 +14,12 @@ mod operators;
 pub(crate) mod sinks;
 mod sources;
 
-use crate::state_change::divided;
-use crate::state_definition::{Definition, Role};
-use crate::state_fields::FieldChange;
+use crate::state::change::{divided, instance_names, stages};
+use crate::state::definition::{Definition, Role};
+use crate::state::fields::FieldChange;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use tidemill_engine::{EpochLog, Program, instance_name};
+use tidemill_engine::{EpochLog, Program};
 use tidemill_spec::plan::{Plan, Stage};
 use tidemill_state::Manifest;
 
@@ -135,18 +135,6 @@ struct Case<'a> {
     program: &'a Program,
 }
 
-fn stages<'a>(plan: &'a Plan, operator: &'a str) -> impl Iterator<Item = &'a Stage> {
-    plan.stages.iter().filter(move |stage| stage.operator == operator)
-}
-
-/// The instances of an operator in a plan, by their names in the state.
-pub(crate) fn instances(plan: &Plan, operator: &str) -> Vec<String> {
-    let of = |stage: &Stage| -> Vec<String> {
-        (0..stage.partitions.max(1)).map(|partition| instance_name(stage, partition)).collect()
-    };
-    stages(plan, operator).flat_map(of).collect()
-}
-
 /// Different values of the stages of an operator, as text.
 fn of_stages(plan: &Plan, operator: &str, value: impl Fn(&Stage) -> Option<String>) -> Option<String> {
     let values: BTreeSet<String> = stages(plan, operator).filter_map(value).collect();
@@ -167,7 +155,7 @@ impl Case<'_> {
         told("model", &|stage| stage.variant.clone());
         told("backend", &|stage| stage.backend.clone());
         told("worker", &|stage| Some(stage.worker.clone()));
-        let [old, new] = [&self.old.plan, &self.new.plan].map(|plan| instances(plan, id).len());
+        let [old, new] = [&self.old.plan, &self.new.plan].map(|plan| instance_names(plan, id).len());
         if old != new {
             changes.push(FieldChange::new("copies", old, new));
         }
@@ -176,7 +164,7 @@ impl Case<'_> {
 
     /// Bytes of an operator's state in all stages.
     fn bytes(&self, operator: &str) -> u64 {
-        let states = instances(&self.old.plan, operator);
+        let states = instance_names(&self.old.plan, operator);
         let states = states.iter().filter_map(|name| self.manifest.stages.get(name));
         states.flat_map(|state| &state.objects).map(|object| object.bytes).sum()
     }
@@ -200,7 +188,7 @@ impl Case<'_> {
 
     /// The log of one stage of a source.
     fn log(&self, source: &str) -> Option<EpochLog> {
-        let names = instances(&self.old.plan, source);
+        let names = instance_names(&self.old.plan, source);
         let value = names.iter().find_map(|name| self.manifest.sources.get(name))?;
         serde_json::from_value(value.clone()).ok()
     }

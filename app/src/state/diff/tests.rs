@@ -52,10 +52,10 @@ fn changed(replaced: &[(&str, &str)]) -> Changes {
         text = text.replace(from, to);
     }
     let new = prepared(&text);
-    let definition = Definition::of(&old);
+    let definition = Definition::of(&old.workflow, &old.program);
     let kept = Definition::read(&definition.value()).unwrap();
     assert_eq!(kept, definition, "as it stands in a manifest");
-    compare(&manifest(&old), &kept, &Definition::of(&new), &new.program)
+    compare(&manifest(&old), &kept, &Definition::of(&new.workflow, &new.program), &new.program)
 }
 
 /// Parts that do not just go on, each with its verdict.
@@ -199,7 +199,7 @@ fn epochs_stay_what_they_are() {
 fn a_run_that_has_ended_does_not_change() {
     let old = prepared(WORKFLOW);
     let new = prepared(&WORKFLOW.replace("value > 1", "value > 3"));
-    let [before, now] = [&old, &new].map(Definition::of);
+    let [before, now] = [&old, &new].map(|one: &Prepared| Definition::of(&one.workflow, &one.program));
     let ended = |manifest: &Manifest| compare(manifest, &before, &now, &new.program);
     let complete = Manifest { complete: true, epoch: u64::MAX, ..manifest(&old) };
     assert!(ended(&complete).is_refused());

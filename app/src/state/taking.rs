@@ -5,13 +5,13 @@ use crate::letters::of_file;
 use crate::machine;
 use crate::preparation::Prepared;
 use crate::resumption::before_limit;
-use crate::state::{failure, parsed, value};
-use crate::state_change::{divided, keepers};
-use crate::state_definition::{Definition, Role};
-use crate::state_diff::sinks::{is_text, path};
-use crate::state_diff::{Changes, Verdict, instances};
-use crate::state_place::StatePlace;
-use crate::state_sharing::shared;
+use crate::state::change::{divided, instance_names, keepers};
+use crate::state::checkpoint::{failure, parsed, value};
+use crate::state::definition::{Definition, Role};
+use crate::state::diff::sinks::{is_text, path};
+use crate::state::diff::{Changes, Verdict};
+use crate::state::place::StatePlace;
+use crate::state::sharing::shared;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,7 +47,8 @@ pub(crate) fn take_over(
         if !matches!(verdict, Some(Verdict::GoesOn | Verdict::Changed)) {
             if role == Role::Source {
                 let log = value(&EpochLog::beginning_at(manifest.epoch));
-                next.sources.extend(instances(&new.plan, id).into_iter().map(|name| (name, log.clone())));
+                next.sources
+                    .extend(instance_names(&new.plan, id).into_iter().map(|name| (name, log.clone())));
             }
             continue;
         }
@@ -261,7 +262,7 @@ pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, F
         );
     }
     let mut stages = BTreeMap::new();
-    let names = instances(&definition.plan, operator);
+    let names = instance_names(&definition.plan, operator);
     let empty = |next: &mut Manifest| {
         next.written_at = machine::now();
         for name in names {

@@ -146,6 +146,19 @@ pub fn carried(old: &Plan, program: &Program) -> Result<BTreeMap<String, String>
     Ok(all)
 }
 
+/// The stages of an operator in a plan.
+pub(crate) fn stages<'a>(plan: &'a Plan, operator: &'a str) -> impl Iterator<Item = &'a Stage> {
+    plan.stages.iter().filter(move |stage| stage.operator == operator)
+}
+
+/// The instances of an operator in a plan, by their names in the state.
+pub(crate) fn instance_names(plan: &Plan, operator: &str) -> Vec<String> {
+    let of = |stage: &Stage| -> Vec<String> {
+        (0..stage.partitions.max(1)).map(|partition| instance_name(stage, partition)).collect()
+    };
+    stages(plan, operator).flat_map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
