@@ -1,4 +1,4 @@
-//! What the nodes of one slot share.
+//! State that the nodes of one slot share.
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::{OnPanic, RunError, SlotEnd, Suspects};
 use crate::faults::{Point, SlotFaults};
@@ -19,8 +19,8 @@ use tidemill_operators::api::{DeadLetter, Output};
 /// Bytes that an ingress or a source lets in before the other nodes of the slot get their turn.
 pub(crate) const QUOTA: usize = 1 << 20;
 
-/// The epoch before which everything is durable behind a stage: in the sinks that its output reaches. Each stage
-/// has its own, so that two slots may send to each other without waiting for each other.
+/// The epoch before which everything is durable downstream of a stage, in the sinks that its output reaches. Each
+/// stage has its own, so that two slots may send to each other without waiting for each other.
 pub(crate) type Durable = Rc<Cell<Epoch>>;
 
 /// Bytes that wait in one queue: of an egress, or of a model with its jobs in flight.
@@ -39,12 +39,12 @@ impl Account {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// Whether so much waits that more would only take memory: the receiver has its next batches.
+    /// Sets whether the receiver has its next batches, so that more would only take memory.
     pub(crate) fn set_full(&self, full: bool) {
         self.full.set(full);
     }
 
-    /// A queue went from so many bytes to so many.
+    /// Records that a queue went from `before` to `after` bytes.
     pub(crate) fn change(&self, before: usize, after: usize) {
         self.hold(after);
         self.release(before);
@@ -76,7 +76,7 @@ impl Backpressure {
         self.can_wait.get() && self.accounts.borrow().iter().any(|account| account.full.get())
     }
 
-    /// Whether a producer that stopped may go on.
+    /// Returns whether a stopped producer may continue.
     pub(crate) fn is_ready(&self, budget: usize) -> bool {
         self.stopped.get() && self.used() < (budget / 2).max(1) && !self.is_full()
     }
@@ -108,13 +108,13 @@ pub(crate) struct SlotContext {
     pub(crate) budget: usize,
     /// See [`crate::slot::SlotShared`].
     pub(crate) kept: Arc<AtomicU64>,
-    /// It reads a stream, whose end nobody finds again.
+    /// It reads a stream, whose end cannot be found again.
     pub(crate) reads_stream: bool,
     /// A source is as far ahead of what is durable as it may be.
     pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.
     pub(crate) deadlines: RefCell<BTreeSet<(Nanoseconds, usize)>>,
-    /// Why the slot cannot go on; the first reason counts.
+    /// Why the slot cannot continue; the first reason counts.
     pub(crate) end: RefCell<Option<SlotEnd>>,
 }
 
@@ -128,7 +128,7 @@ impl SlotContext {
         self.deadlines.borrow_mut().insert((deadline, node));
     }
 
-    /// Tells what happened to the traced records of a batch; see [`Tracer::happened`].
+    /// Records what happened to the traced records of a batch; see [`Tracer::happened`].
     pub(crate) fn trace(
         &self,
         stage: &StageContext,
@@ -164,7 +164,7 @@ impl SlotContext {
     }
 }
 
-/// What a node knows of the stage it runs.
+/// A node's view of the stage that it runs.
 #[derive(Clone)]
 pub(crate) struct StageContext {
     /// Stage id.

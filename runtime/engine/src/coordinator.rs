@@ -1,5 +1,5 @@
-//! The brain of a run: owns the lives of the slots and decides. Slots are started, restarted and ended in order by the hosts
-//! that have them; what is told and what is ordered is plain data (`crate::protocol`).
+//! Coordinates a run: owns the lives of the slots and decides. The hosts start, restart and end their slots on its
+//! orders. Notices and orders are plain data (`crate::protocol`).
 mod checkpoints;
 mod delayed;
 mod ends;
@@ -43,7 +43,7 @@ use std::sync::{Arc, PoisonError};
 pub(crate) enum Hands {
     /// A host in this process.
     Here(Orders),
-    /// Hosts that are processes of their own, and what each is told first.
+    /// Hosts in processes of their own, and the first message to each.
     Remote(Box<(RemoteHosts, Beginning)>),
 }
 
@@ -51,8 +51,8 @@ pub(crate) enum Hands {
 /// without progress are a defect of something else.
 const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
 
-/// A slot that comes to its end so often and is needed again, although nothing was lost meanwhile and no checkpoint was written, begins
-/// again in turn with those that it feeds: it would do so for ever.
+/// A slot that finishes and is needed again this often, without a loss or a new checkpoint in between, restarts in
+/// turn with its receivers and would do so for ever.
 const STARTS_IN_TURN: u32 = 32;
 
 /// Losses of an executor without progress that are no accident any more.
@@ -77,18 +77,18 @@ pub(crate) struct Coordinator {
     checkpoints: Option<Checkpoints>,
     /// The epoch that everything begins with.
     begin_at: Epoch,
-    /// Hosts have been told to keep what was sent from this epoch on, and are to be told of the second once every slot is as far: one
-    /// that began again before it asks for what is older.
+    /// Hosts were ordered to keep what was sent from the first epoch on. They are ordered to keep from the second one
+    /// once every slot has reached it: a slot that restarted earlier asks for older epochs.
     kept_from: (Epoch, Epoch),
     /// Counts what happened to slots.
     moment: u64,
     /// Slots and hosts that were lost by themselves: not because what another one had was lost.
     lost: u64,
-    /// What begins again when the checkpoint that is being written is done.
+    /// Restarts to make when the checkpoint being written is done.
     delayed: Delayed,
     /// Hosts whose sinks are closed.
     closed: BTreeMap<usize, Result<(), RunError>>,
-    /// Hosts that are processes of their own, and what they are told first.
+    /// Hosts in processes of their own, and the first message to them.
     remote: Option<(RemoteHosts, Beginning)>,
     /// Digest of the graph.
     graph: u64,
@@ -229,7 +229,7 @@ impl Coordinator {
     }
 
     fn run_slots(&mut self) -> Result<bool, RunError> {
-        // A host was lost, or the run was ended, before there was anything to go on from.
+        // A host was lost, or the run was ended, before there was anything to continue from.
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -279,7 +279,7 @@ impl Coordinator {
         if self.has_stepped_down { Err(stepped_down()) } else { Ok(()) }
     }
 
-    /// Reports tell which hosts have opened what is theirs.
+    /// Shows in reports which hosts have opened their files.
     pub(super) fn show_opened(&self) {
         for (life, opened) in self.hosts.iter().zip(&self.facts.opened) {
             opened.store(life.phase == Phase::Open, Ordering::Relaxed);
@@ -303,7 +303,7 @@ impl Coordinator {
             Event::Stop if self.checkpoints.is_some() => self.abort(),
             Event::Stop => self.stop(),
             Event::Abort => self.abort(),
-            // What is being closed is closed first.
+            // A run that is closing finishes that first.
             Event::StepDown => self.has_stepped_down |= self.remote.is_some() && !self.is_closing,
         }
     }
@@ -352,7 +352,7 @@ impl Coordinator {
         self.hosts.iter().for_each(|host| host.order(order.clone()));
     }
 
-    /// Before it, everything is durable behind all slots.
+    /// Returns the epoch before which everything is durable downstream of all slots.
     fn durable(&self) -> Epoch {
         self.slots.iter().map(SlotLife::durable).min().unwrap_or(self.begin_at).max(self.begin_at)
     }
@@ -378,7 +378,7 @@ impl Coordinator {
         self.order_all(&Order::Stop);
     }
 
-    /// Ends the sources when nobody takes what the sinks write any more.
+    /// Ends the sources when the output of no sink has a reader any more.
     fn stop_without_readers(&mut self) {
         let mut sinks = self.facts.metrics.sinks.values().peekable();
         let has_sinks = sinks.peek().is_some();
@@ -408,7 +408,7 @@ impl Coordinator {
             {
                 checkpoints.end_early();
             }
-            // Slots of a host that was lost and has not come back have no end to tell, and are not started again.
+            // Slots of a host that was lost and has not come back cannot report an end and are not restarted.
             for slot in &mut self.slots {
                 slot.alive &= self.hosts[slot.host].phase == Phase::Open;
             }
@@ -470,8 +470,9 @@ impl Coordinator {
         }
     }
 
-    /// Whether an executor that is lost is started anew: where panics restart the operator, its records are narrowed down;
-    /// elsewhere a few losses without progress are enough. Several models of a slot may die with one machine: each counts for itself.
+    /// Returns whether a lost executor is restarted. Where panics restart the operator, its records are narrowed
+    /// down; elsewhere a few losses without progress are enough. Several models of a slot may die with one machine:
+    /// each counts for itself.
     fn may_replace(&mut self, slot: usize, instance: &str, narrows: bool) -> bool {
         let losses = self.losses.entry(instance.to_owned()).or_default();
         if self.slots[slot].has_progressed() {
@@ -500,7 +501,8 @@ impl Coordinator {
             life.durable.iter().map(|epoch| kept.map_or(*epoch, |kept| kept.min(*epoch))).collect();
         let tries = life.tries() + 1;
         if resume_at != life.durable {
-            // What it had acknowledged beyond that is gone, and those that came to their end by it are needed again.
+            // Output that it had acknowledged beyond that is gone, and the slots that finished by it are needed
+            // again.
             self.moment += 1;
             self.lost += 1;
             self.slots[slot].lost_at = self.moment;
@@ -524,7 +526,8 @@ impl Coordinator {
         self.close_with = (complete, will_continue);
         let is_limited = self.epochs.ends().values().any(|end| end.limit);
         self.facts.cut_short.store(!complete || self.is_stopping || is_limited, Ordering::Relaxed);
-        // A run that ends while it is taken over: from here on hosts are heard as they speak, or what they closed is never known.
+        // A run that ends during a takeover takes notices as they come from here on; otherwise it would never know
+        // what the hosts closed.
         for (number, life) in self.hosts.iter_mut().enumerate() {
             self.closed.extend(life.standing.take().and_then(|standing| Some((number, standing.closed?))));
         }

@@ -1,5 +1,5 @@
-//! Hosts that go on while links to other hosts are cut: what a worker of a plan does then, what is kept meanwhile on its host, and whether its
-//! sources may be ahead of what is durable.
+//! Hosts that continue while links to other hosts are cut: what a worker of a plan does then, what its host keeps
+//! meanwhile, and whether its sources may be ahead of what is durable.
 mod epochs;
 mod kept;
 mod stand_in;
@@ -20,20 +20,20 @@ use tidemill_spec::plan::PlanEdge;
 use tidemill_spec::units::Bytes;
 use tidemill_spec::workflow::WhenCut;
 
-/// A channel without a connection for so long is cut: until then it may just be dialled again.
+/// Time without a connection after which a channel counts as cut: until then it may just be redialled.
 pub(crate) const CUT_AFTER: Nanoseconds = 1_000_000_000;
-/// How long a host that nobody hears may still write after its time is over: it has to notice that it is alone, to give up dialling,
-/// and to close what it has open.
+/// How long an isolated host may still write after its time is over: it has to notice that it is alone, to give up
+/// dialling, and to close its files.
 pub const FENCE: Duration = Duration::from_secs(30);
 /// Bytes that a host keeps in memory while an edge is cut; more goes to its disk.
 const IN_MEMORY: i64 = 16 << 20;
 
-/// What a worker of a plan does when it hears nobody.
+/// Behaviour of a worker of a plan that receives from no other host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alone {
-    /// It goes on for so long; until then, and [`FENCE`] more, nobody else may have its work.
+    /// It continues for this time; until then, and [`FENCE`] more, no other host may have its work.
     GoesOn(Duration),
-    /// After so long the run ends.
+    /// The run ends after this time.
     Stops(Duration),
 }
 
@@ -47,7 +47,8 @@ impl Alone {
 }
 
 impl Program {
-    /// What is said of an edge that is cut; none where nothing is, and where both of its ends are on one worker.
+    /// Returns the policy of an edge that is cut; none where the plan has none, and where both of its ends are on one
+    /// worker.
     pub fn when_cut(&self, edge: &PlanEdge) -> Option<&WhenCut> {
         let stage = |id: &str| self.plan.stages.iter().find(|stage| stage.id == id);
         let (from, to) = (stage(&edge.from)?, stage(&edge.to)?);
@@ -57,8 +58,9 @@ impl Program {
         self.when_cut.get(&(to.operator.clone(), edge.input))
     }
 
-    /// What a worker of the plan does when it hears nobody; none: what hosts do without being told. An edge that ends the run when it is cut
-    /// goes before those that keep what they have. Workers of one place go on together: they are cut together.
+    /// Returns the behaviour of a worker of the plan that receives from no other host; none: the default of hosts. An
+    /// edge that ends the run when it is cut has priority over edges that keep their records. Workers of one place
+    /// continue together: they are cut together.
     pub fn alone(&self, worker: &str) -> Option<Alone> {
         let stops = self.ends_of(worker).filter_map(|(_, when_cut)| match when_cut {
             WhenCut::Stop(stop) => Some(Duration::from_nanos(stop.after().0)),
@@ -95,21 +97,21 @@ impl Program {
     }
 }
 
-/// What is kept beyond the usual because an edge is cut: told from the channel that is cut to the stages in front of it, as what is durable is.
-/// With the bytes that each host on the way may keep.
+/// Data kept beyond the usual because an edge is cut. The cut channel reports it to the upstream stages, as it
+/// reports what is durable, with the bytes that each host on the path may keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hold {
     /// Nothing.
     #[default]
     None,
-    /// What came while it was cut, until it is delivered.
+    /// Data that came while it was cut, until it is delivered.
     Delivers(u64),
-    /// What comes while it is cut.
+    /// Data that comes while it is cut.
     Cut(u64),
 }
 
 impl Hold {
-    /// As it is told to the sender of a channel.
+    /// Returns the message to the sender of a channel.
     pub(crate) fn told(self) -> Control {
         match self {
             Self::None => Control::Ahead(0),
@@ -118,17 +120,17 @@ impl Hold {
         }
     }
 
-    /// What was told.
+    /// Returns the hold that a message reports.
     pub(crate) fn of_ahead(bytes: u64) -> Self {
         if bytes == 0 { Self::None } else { Self::Cut(bytes) }
     }
 }
 
-/// What the slots of one host share about edges that are cut.
+/// State of cut edges that the slots of one host share.
 pub(crate) struct Cuts {
     /// Where records go that are more than memory is to hold.
     folder: PathBuf,
-    /// Its sources are to go on until a cut is noticed.
+    /// Its sources continue until a cut is noticed.
     pub(crate) is_held: bool,
     /// Channels that keep more than usual.
     open: AtomicUsize,
@@ -137,7 +139,7 @@ pub(crate) struct Cuts {
     in_memory: AtomicI64,
     /// The disk takes nothing more.
     is_disk_full: AtomicBool,
-    /// It was told that nothing more can be kept.
+    /// It was notified that nothing more can be kept.
     is_told_full: AtomicBool,
 }
 
@@ -155,13 +157,13 @@ impl Cuts {
         }
     }
 
-    /// What a channel keeps was so and is so now.
+    /// Records a change of what a channel keeps.
     pub(crate) fn change(&self, before: Hold, after: Hold) {
         match (before, after) {
             (Hold::None, Hold::None) => {}
             (Hold::None, _) => {
                 let is_first = self.open.fetch_add(1, Ordering::AcqRel) == 0;
-                // What was full may be no more: it is tried again.
+                // The disk may have space again: try it.
                 self.is_disk_full.fetch_and(!is_first, Ordering::AcqRel);
             }
             (_, Hold::None) => {
@@ -172,8 +174,8 @@ impl Cuts {
         }
     }
 
-    /// Whether a source may be further ahead of what is durable than usual: an edge behind it is cut, and there is room for what it
-    /// gives. One that can wait at no cost waits as soon as the edge is back.
+    /// Returns whether a source may be further ahead of what is durable than usual: an edge downstream of it is cut,
+    /// and there is room for its output. One that can wait at no cost waits as soon as the edge is back.
     pub(crate) fn goes_on(&self, hold: Hold, can_wait: bool) -> bool {
         let (bytes, may) = match hold {
             Hold::None => return false,
@@ -203,7 +205,7 @@ impl Cuts {
             && self.in_memory.load(Ordering::Acquire).saturating_add(bytes as i64) > IN_MEMORY
     }
 
-    /// So many bytes more, or less, are kept; of these so many in memory.
+    /// Adds to the kept bytes, and to those of them in memory; either may be negative.
     fn keep(&self, bytes: i64, in_memory: i64) {
         self.kept.fetch_add(bytes, Ordering::AcqRel);
         self.in_memory.fetch_add(in_memory, Ordering::AcqRel);

@@ -16,10 +16,11 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A run whose checkpoints cannot be written fails after so much engine time: until then it keeps all that they lack.
+/// Engine time after which a run whose checkpoints cannot be written fails. Until then it keeps everything that they
+/// lack.
 const GIVES_UP_AFTER: Nanoseconds = 30_000_000_000;
 
-/// What the writing thread is given.
+/// A job of the writing thread.
 enum Job {
     Write {
         request: PartRequest,
@@ -39,7 +40,7 @@ enum State {
         elapsed: Nanoseconds,
         parts: BTreeMap<usize, Part>,
         hosts: usize,
-        /// Those of just its epoch, or why they cannot be told.
+        /// The letters of just its epoch, or why there are none.
         letters: Result<LettersPast, String>,
     },
     /// The epoch, and the newest snapshots with it.
@@ -48,7 +49,7 @@ enum State {
     Reading,
 }
 
-/// What has come of a checkpoint.
+/// Result of a step of a checkpoint.
 pub(crate) enum Step {
     GoesOn,
     /// The checkpoint of this epoch is written.
@@ -162,7 +163,7 @@ impl Checkpoints {
         matches!(self.state, State::Writing(..))
     }
 
-    /// Whether the end of the run is written, or may be: there is nothing to go on from but closing the sinks.
+    /// Returns whether the end of the run is written, or may be. Then only closing the sinks is left.
     pub(crate) fn is_of_the_end(&self) -> bool {
         self.epoch == CLOSED || matches!(self.state, State::Writing(CLOSED, _))
     }
@@ -206,7 +207,8 @@ impl Checkpoints {
         let request = PartRequest { number, epoch, from, snapshots, is_complete };
         let elapsed =
             now - facts.started.load(Ordering::Acquire) + facts.elapsed_before.load(Ordering::Acquire);
-        // Everything before the epoch is durable, so its letters are told. Those that come meanwhile belong to the next one.
+        // Everything before the epoch is durable, so its letters are published. Those that come meanwhile belong to
+        // the next one.
         let letters = facts.letters.durable(epoch).and_then(|()| facts.letters.past());
         let letters = letters.map_err(|error| operator_error("dead letters", error).to_string());
         let parts = BTreeMap::new();
@@ -221,7 +223,7 @@ impl Checkpoints {
         }
     }
 
-    /// Reads the last checkpoint again, unless something is under way.
+    /// Reads the last checkpoint again, unless a checkpoint is under way.
     pub(crate) fn read(&mut self) {
         self.cancel();
         if !self.is_busy() && self.jobs.send(Job::Read).is_ok() {

@@ -42,7 +42,7 @@ impl Ends {
         Self { epochs: Arc::clone(epochs), sources: sources.collect(), is_early: AtomicBool::new(false) }
     }
 
-    /// Records that the run is told to end, or fails, before its sources have ended or all records have passed through.
+    /// Records that the run is stopped, or fails, before its sources have ended or all records have passed through.
     pub(super) fn end_early(&self) {
         self.is_early.store(true, Ordering::Release);
     }

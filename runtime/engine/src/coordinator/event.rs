@@ -1,4 +1,4 @@
-//! What the coordinator follows and gives: events of its hosts, and orders to them.
+//! Events that the coordinator receives from its hosts, and orders that it gives them.
 use crate::checkpoint::{JournalOrder, Past};
 use crate::protocol::{Hello, Notice, Order};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub(crate) enum Event {
     },
     /// A checkpoint is written (`false`: it is not to be kept), or why not.
     Written(Result<bool, String>),
-    /// What follows for the journals of sources that hosts read.
+    /// Orders for the journals of sources that hosts read.
     Journals(BTreeMap<String, JournalOrder>),
     /// The last checkpoint, read again.
     Past(Result<Past, String>),

@@ -11,22 +11,23 @@ use tidemill_link::remote::{Address, Listener, RemoteError, Security, Serving};
 
 /// Starts the processes of a run's hosts.
 pub trait HostLauncher: Send {
-    /// Starts the process of a worker, which joins the coordinator at `coordinator` (see [`crate::HostOptions`]). Called again
-    /// when the process died and the run goes on without it.
+    /// Starts the process of a worker, which joins the coordinator at `coordinator` (see [`crate::HostOptions`]).
+    /// Called again when the process died and the run continues without it.
     ///
     /// # Errors
-    /// Why it cannot be started, and what to do.
+    /// Why it cannot be started, and how to fix it.
     fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String>;
     /// Workers whose processes have ended: asked now and then for those that end before they have joined.
     fn ended(&mut self) -> Vec<String>;
-    /// How long a worker whose connection is lost may be silent until it is taken for dead; it goes on meanwhile
-    /// ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that died.
+    /// Returns how long a worker whose connection is lost may be silent until it counts as dead; it continues
+    /// meanwhile ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that
+    /// died.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
-    /// What became of the process of a worker whose connection was lost, in words: `was killed by signal 9`.
+    /// Describes what became of the process of a worker whose connection was lost: `was killed by signal 9`.
     fn fate(&mut self, worker: &str) -> Option<String>;
-    /// The run is over: waits for all processes that were told to leave, and ends those that do not.
+    /// Waits, after the run, for all processes that were ordered to leave, and kills the others.
     fn end(&mut self);
 }
 
@@ -38,11 +39,11 @@ pub struct Hosts {
     pub run: u128,
     /// Counts the plans of the run; who has another one is refused.
     pub plan_version: u64,
-    /// Where the coordinator hears them.
+    /// Where the coordinator listens for them.
     pub listen: Listen,
 }
 
-/// Where a coordinator hears its hosts.
+/// Where a coordinator listens for its hosts.
 pub enum Listen {
     /// At an address of its own, with connections protected so.
     At(Address, Security),
@@ -55,7 +56,7 @@ pub enum Listen {
 /// Hosts that stand ready: what [`crate::Standby::into_hosts`] gives to the run.
 pub struct Ready(pub(super) OpenReception);
 
-/// What keeps the address open.
+/// Keeps the address open.
 enum Door {
     Own { _serving: Serving },
     Shared { _routed: Routed },

@@ -1,7 +1,7 @@
 //! Hosts that join a run, are lost and join again.
 //!
-//! What a lost host had in memory is gone: its slots begin again with the last checkpoint. All others keep what they sent since
-//! then, and drop what they have already, so nothing but the lost slots is started again.
+//! A lost host loses its memory: its slots restart from the last checkpoint. All others keep what they sent since
+//! then and drop what they have already, so only the lost slots restart.
 use super::event::{Event, Joined};
 use super::lives::{HostLife, Phase};
 use super::{Checkpoints, Coordinator, STARTS_IN_TURN, stepped_down};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_link::remote::{Address, MAX_MESSAGE};
 
-/// A host whose processes die one after another, so often without a new checkpoint, has a defect.
+/// Number of losses of a host without a new checkpoint that count as a defect.
 const LOSSES_OF_A_HOST: u32 = 5;
 
 /// Bytes of state that fit into one message to a host, next to all else.
@@ -77,7 +77,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Waits for an event, or finds out that a process has ended that had not joined, which nothing else tells.
+    /// Waits for an event, or finds that a process has ended that had not joined, which no event reports.
     pub(super) fn event_or_end(&mut self) {
         let event = self.events.recv_timeout(LOOK_AT_PROCESSES);
         self.give_up_silent_hosts();
@@ -100,7 +100,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells a host that has joined what the run is.
+    /// Sends a host that has joined the facts of the run.
     fn begin_host(&mut self, host: usize, past: Option<&Past>) {
         let Some((_, beginning)) = &self.remote else { return };
         let peers = self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
@@ -171,7 +171,7 @@ impl Coordinator {
         }
         if let Some(address) = hello.address {
             let name = life.name.clone();
-            // Also those that open: they were told where it was before it was lost.
+            // Also hosts that open: they have its address from before the loss.
             let knows_where = |other: &&mut HostLife| matches!(other.phase, Phase::Open | Phase::Opening(_));
             for other in self.hosts.iter_mut().filter(knows_where) {
                 other.tell_peer(&name, &address);
@@ -185,7 +185,7 @@ impl Coordinator {
         self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.identity.clone()?)))
     }
 
-    /// Tells a host that has begun already who the certificates of the others are of.
+    /// Sends a host that has begun already the identities that belong to the certificates of the others.
     pub(super) fn tell_identities_to(&self, host: usize) {
         let own = &self.hosts[host].name;
         for (host_of, identity) in self.identities().filter(|(name, _)| name != own) {
@@ -193,7 +193,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells the others who the certificate of a host is of, before any of its connections comes to them.
+    /// Sends the others the identity that belongs to the certificate of a host, before the host connects to them.
     fn tell_identity(&self, host: usize) {
         let life = &self.hosts[host];
         let begun = |phase: Phase| matches!(phase, Phase::Open | Phase::Opening(_));
@@ -275,7 +275,8 @@ impl Coordinator {
         self.restart_host(host, why, true);
     }
 
-    /// What a host had in memory is gone. `launches`: and so is its process, which is started again where the run can go on.
+    /// Handles the loss of a host's memory. `launches`: its process is lost too and is started again where the run
+    /// can continue.
     fn restart_host(&mut self, host: usize, why: &str, launches: bool) {
         let name = self.hosts[host].name.clone();
         self.hosts[host].missing_since = None;
@@ -378,8 +379,8 @@ impl Coordinator {
         self.start_from_checkpoint(again);
     }
 
-    /// Slots in front of these that have come to their end, those in front of others first: what a slot gave that has finished is nowhere
-    /// but in the slots behind it.
+    /// Returns the finished slots upstream of these, the furthest upstream first: the output of a finished slot
+    /// exists only in the slots downstream of it.
     pub(super) fn finished_in_front_of(&self, mut slots: Vec<usize>) -> Vec<usize> {
         let given = slots.len();
         let mut next = 0;
@@ -440,7 +441,7 @@ fn bytes_of(past: &Past) -> usize {
     past.stages.values().map(of).sum()
 }
 
-/// What of a checkpoint is a host's.
+/// Returns a host's part of a checkpoint.
 fn part_of(past: &Past, own: &Own) -> Past {
     fn of<T: Clone>(all: &BTreeMap<String, T>, own: &BTreeSet<String>) -> BTreeMap<String, T> {
         let own = all.iter().filter(|(name, _)| own.contains(*name));

@@ -1,4 +1,4 @@
-//! What the coordinator knows of slots and hosts.
+//! The coordinator's view of slots and hosts.
 use super::event::Orders;
 use crate::frame::{CLOSED, Epoch, Nanoseconds};
 use crate::metrics::Own;
@@ -12,14 +12,14 @@ pub(super) struct SlotLife {
     /// Of the incarnation; 0 before the first.
     pub(super) number: u32,
     pub(super) alive: bool,
-    /// By instance: everything before is durable behind it.
+    /// By instance: everything before is durable downstream of it.
     pub(super) durable: Vec<Epoch>,
     pub(super) restarts_without_progress: u32,
     durable_at_restart: Epoch,
     /// When this incarnation began, and when what the last one had acknowledged was lost: moments of the coordinator.
     pub(super) begun_at: u64,
     pub(super) lost_at: u64,
-    /// How often it had come to its end and was needed again, since so many losses and the checkpoint of this epoch.
+    /// Number of losses, epoch of the checkpoint, and how often since then it had finished and was needed again.
     pub(super) needed: (u64, Epoch, u32),
 }
 
@@ -48,7 +48,7 @@ impl SlotLife {
         self.durable = resume_at;
     }
 
-    /// It was started by another coordinator, or its end was not heard.
+    /// Takes over a slot that another coordinator started, or whose end was not received.
     pub(super) fn stand(&mut self, standing: &StandingSlot) {
         self.number = standing.incarnation;
         self.alive = true;
@@ -56,7 +56,7 @@ impl SlotLife {
         self.durable_at_restart = self.durable();
     }
 
-    /// Before it, everything is durable behind the whole slot.
+    /// Returns the epoch before which everything is durable downstream of the whole slot.
     pub(super) fn durable(&self) -> Epoch {
         self.durable.iter().copied().min().unwrap_or(CLOSED)
     }
@@ -81,7 +81,7 @@ pub(super) enum Phase {
     /// It has not joined, or is lost.
     Away,
     Joined,
-    /// It opens what is its own, to go on from this epoch.
+    /// It opens its files, to continue from this epoch.
     Opening(Epoch),
     Open,
 }
@@ -96,7 +96,7 @@ pub(super) struct HostLife {
     pub(super) address: Option<Address>,
     /// Who its certificate is of, where it says so.
     pub(super) identity: Option<String>,
-    /// Where it was told that others are reached.
+    /// The addresses of others that were sent to it.
     pub(super) peers: BTreeMap<String, Address>,
     /// Its processes are numbered from 1.
     pub(super) process: u64,
@@ -109,7 +109,7 @@ pub(super) struct HostLife {
     pub(super) missing_since: Option<Nanoseconds>,
     /// Its process has done its work and leaves; another one is wanted.
     pub(super) is_leaving: bool,
-    /// It has stood when the run was taken over: its slots go on.
+    /// It was running when the run was taken over: its slots continue.
     pub(super) has_stood: bool,
 }
 
@@ -147,7 +147,7 @@ impl HostLife {
         }
     }
 
-    /// Nobody follows an order to a host that is lost: it is told later, or does not matter any more.
+    /// Sends an order. A lost host gets none: the order is sent later, or does not matter any more.
     pub(super) fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
             orders(order);

@@ -1,6 +1,5 @@
-//! What a host says is believed about what it has, and about nothing else. A host that says something about a slot of another one, or
-//! what cannot be, has its connection closed with the reason in the log: what it says is not counted with before it was looked
-//! at.
+//! Checks notices of hosts before they count. A host is believed only about its own slots. If it reports on a slot of
+//! another host, or something impossible, its connection is closed with the reason in the log.
 use super::workers::Workers;
 use crate::frame::Epoch;
 use crate::host::TIMES;
@@ -9,7 +8,7 @@ use crate::protocol::{Notice, Part, Standing};
 use crate::traces::{MOST_TOLD, Span};
 use std::collections::BTreeSet;
 
-/// Incarnations that a slot can have: there is room behind it for those to come.
+/// Largest accepted incarnation of a slot: leaves room for later ones.
 const MOST_INCARNATIONS: u32 = u32::MAX / 2;
 
 impl Workers {

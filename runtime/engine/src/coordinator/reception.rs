@@ -1,5 +1,5 @@
-//! Takes the connections of the hosts of one plan of a run, and hands what they say to whoever attends to them: a standby while
-//! they load their models, then the coordinator of the run. They notice nothing of the change.
+//! Accepts the connections of the hosts of one plan and passes their notices to the attendant: a standby while they
+//! load their models, then the coordinator of the run. The hosts do not notice the change.
 use super::event::Orders;
 use super::workers::Workers;
 use crate::protocol::{Hello, Notice, Order};
@@ -20,7 +20,7 @@ pub(crate) struct PlanOfRun {
 
 /// Attends to hosts. What comes from one host comes in order; `joined` and `lost` are called one at a time.
 pub(super) trait Attendant: Send + Sync {
-    /// A host has said who it is; also told of each that is there already when the attendant takes over.
+    /// A host has identified itself. Also called for each present host when the attendant takes over.
     fn joined(&self, host: usize, guest: &Guest);
     /// A host says something else.
     fn heard(&self, host: usize, writer: &MessageWriter, notice: Notice);
@@ -40,14 +40,14 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// What gives it its orders.
+    /// Returns the sender of its orders.
     pub(super) fn orders(&self) -> Orders {
         let writer = self.writer.clone();
         Arc::new(move |order: Order| send(&writer, &order))
     }
 }
 
-/// Orders a host something; that it cannot be reached is told by who reads.
+/// Sends a host an order. The reader reports a host that cannot be reached.
 pub(super) fn send(writer: &MessageWriter, order: &Order) {
     let sent = wire::encode(order).map(|bytes| writer.send(&bytes));
     if !matches!(sent, Ok(Ok(()))) {
@@ -86,7 +86,7 @@ impl Reception {
         Arc::clone(&self.attendant.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has somebody else attend to the hosts; those that are there.
+    /// Replaces the attendant of the hosts. Returns the hosts that are present.
     pub(super) fn attend(&self, attendant: Arc<dyn Attendant>) -> BTreeSet<usize> {
         let guests = self.guests();
         *self.attendant.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&attendant);
@@ -127,7 +127,7 @@ impl Reception {
             let of_it = connected.filter(|(shown, _)| shown.as_deref() == Some(identity));
             of_it.map(|(_, writer)| writer.clone()).collect()
         };
-        // Whoever listens to it finds it ended, and says that it is lost.
+        // The reader of the connection finds it ended and reports the loss.
         writers.iter().for_each(MessageWriter::close);
         writers.len()
     }
@@ -188,7 +188,7 @@ fn listen_to(
             }
             notice => {
                 let hear = || reception.attendant().heard(host, writer, notice);
-                // Else nobody would hear this host any more, nor know that it is lost.
+                // Otherwise no thread would read from this host any more, nor report its loss.
                 if catch_unwind(AssertUnwindSafe(hear)).is_err() {
                     break "what it says cannot be taken in".to_owned();
                 }

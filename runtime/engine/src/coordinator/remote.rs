@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tidemill_link::remote::{Address, MessageWriter};
 
-/// How often a host is told that somebody still looks at records.
+/// How often a host is reminded that records are being watched.
 const SHOW_EVERY: Nanoseconds = 5_000_000_000;
 
-/// What the readers of all hosts share.
+/// State that the readers of all hosts share.
 struct Shared {
     workers: Arc<Workers>,
     events: Sender<Event>,
@@ -34,7 +34,7 @@ struct Shared {
     figures: Vec<Mutex<(Figures, Figures)>>,
     facts: OnceLock<Arc<RunFacts>>,
     questions: Questions,
-    /// When each host was last told that somebody looks at records.
+    /// When each host was last notified that records are being watched.
     shown: Mutex<BTreeMap<usize, Nanoseconds>>,
     /// Hosts that join now may leave at once.
     is_over: AtomicBool,
@@ -53,7 +53,7 @@ pub(crate) struct RemoteHosts {
     is_forsaken: bool,
 }
 
-/// What the hosts of a run tell that is not for the coordinator's own thread.
+/// Notices of the hosts of a run that are not for the coordinator's own thread.
 pub(crate) struct Shown {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) letters: Arc<Letters>,
@@ -133,7 +133,7 @@ impl RemoteHosts {
         self.shared.is_over.store(true, Ordering::Release);
     }
 
-    /// Leaves the hosts to another coordinator: nobody is told anything.
+    /// Leaves the hosts to another coordinator, without a message to them.
     pub(crate) fn forsake(mut self) {
         self.is_forsaken = true;
         let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -178,7 +178,7 @@ impl Attendant for Shared {
             process: guest.process,
         };
         let _ = self.events.send(Event::HostJoined { host, joined });
-        // Nobody looks at it any more, or did not look in time.
+        // The run may have ended before the coordinator handles the event.
         if self.is_over.load(Ordering::Acquire) {
             send(&guest.writer, &Order::Leave);
         }
@@ -236,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Whether somebody looks at records, and the host was not told so of late.
+    /// Returns whether records are being watched and the host was not notified recently.
     fn is_to_show(&self, host: usize, now: Nanoseconds) -> bool {
         let sampler = self.facts.get().and_then(|facts| facts.sampler.as_ref());
         if sampler.is_none_or(|sampler| !sampler.is_looked_at(now)) {
@@ -254,7 +254,7 @@ impl Shared {
 
 fn show(shared: &Shared, host: usize, figures: Figures) {
     let mut held = shared.figures[host].lock().unwrap_or_else(PoisonError::into_inner);
-    // Parts that follow add to it, also where nobody looks yet.
+    // Later parts add to it, also while no attendant looks.
     let mut told = held.1.take(figures);
     let Some(facts) = shared.facts.get() else { return };
     told.add(&held.0);

@@ -1,5 +1,5 @@
-//! The hosts of a plan that is to follow another one of the same run: started and with their models loaded beside those of the plan
-//! that runs, so that all that is left to do between the two is to open files and to go on.
+//! The hosts of a plan that is to follow another one of the same run. They start and load their models while the old
+//! plan runs, so that the change only has to open files and continue.
 use super::event::Orders;
 use super::hosts::{HostLauncher, Hosts, Listen, OpenReception, Ready};
 use super::reception::{Attendant, Guest, PlanOfRun};
@@ -197,7 +197,7 @@ impl Drop for Standby {
     }
 }
 
-/// Nobody is wanted any more, also of those that are about to join.
+/// Dismisses all hosts, also those that are about to join.
 struct Dismissal;
 
 impl Attendant for Dismissal {

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Coordinator {
-    /// Whether a host that continued by itself is accepted: one that is awaited, or that reconnected before its silence was
-    /// noticed. Not one that was given up: others have been told to restart from where it was lost.
+    /// Returns whether a host that continued by itself is accepted: one that is awaited, or that reconnected before
+    /// its silence was noticed. A host that was given up is not: others have been ordered to restart from where it
+    /// was lost.
     pub(super) fn may_stand(&self, host: usize) -> bool {
         let life = &self.hosts[host];
         match life.phase {

@@ -82,7 +82,7 @@ fn coordinator() -> (Coordinator, Receiver<Order>) {
 }
 
 impl Coordinator {
-    /// A slot tells that it has come to its end, by what these incarnations of its receivers had said.
+    /// Reports the end of a slot, with these incarnations of its receivers.
     fn finishes_by(&mut self, slot: usize, heard: BTreeMap<usize, u32>) {
         let (incarnation, durable) = (self.slots[slot].number, vec![CLOSED]);
         self.noticed(0, Notice::Ended { slot, incarnation, durable, end: End::Finished, heard });
@@ -93,14 +93,14 @@ impl Coordinator {
         self.finishes_by(slot, BTreeMap::from([(slot, 0)]));
     }
 
-    /// What it had is gone with its host.
+    /// Loses the host of a slot, with what the slot had.
     fn loses_host_of(&mut self, slot: usize) {
         self.moment += 1;
         self.lost += 1;
         self.slots[slot].lost_at = self.moment;
     }
 
-    /// The same, and it is started again.
+    /// Loses the host of a slot and restarts the slot.
     fn loses(&mut self, slot: usize) {
         self.loses_host_of(slot);
         self.start(slot, vec![0], None);
@@ -138,7 +138,7 @@ fn a_slot_is_needed_again_after_each_loss_of_its_receiver() {
     assert_eq!(coordinator.slots[0].number, 3 * STARTS_IN_TURN + 1);
 }
 
-/// One that has told that it has everything is no reason to begin again.
+/// A receiver that has reported that it has everything is no reason to restart.
 #[test]
 fn a_receiver_that_has_everything_needs_nobody_again() {
     let (mut coordinator, _orders) = coordinator();
@@ -151,7 +151,7 @@ fn a_receiver_that_has_everything_needs_nobody_again() {
     assert_eq!(coordinator.slots[0].number, 1);
 }
 
-/// What it tells the slot in front may be known before what it tells here.
+/// Its report to the upstream slot may arrive before its report to the coordinator.
 #[test]
 fn a_receiver_that_has_told_the_slot_in_front_needs_nobody_again() {
     let (mut coordinator, _orders) = coordinator();
@@ -175,7 +175,7 @@ fn a_receiver_that_is_gone_needs_the_slot_in_front_whatever_it_had_said() {
     assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (2, true));
 }
 
-/// Its sources would go on where those of all others have ended.
+/// Otherwise its sources would continue where those of all others have ended.
 #[test]
 fn a_host_that_begins_again_after_the_run_was_stopped_is_told_so() {
     let (mut coordinator, orders) = coordinator();
@@ -189,7 +189,7 @@ fn a_host_that_begins_again_after_the_run_was_stopped_is_told_so() {
     assert!(matches!(told.last(), Some(Order::Stop)), "{told:?}");
 }
 
-/// A host whose first slot goes on.
+/// A host whose first slot continues.
 fn standing() -> Box<Standing> {
     let slot = StandingSlot { incarnation: 7, durable: vec![3], end: None };
     let (slots, met) = ([(0, slot)].into(), BTreeMap::new());
@@ -214,7 +214,7 @@ fn who_stands_in_front_of_a_slot_that_begins_again_is_needed() {
     assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (8, true));
 }
 
-/// While others open what is theirs: nobody else would take it over.
+/// While others open their files: no other coordinator would take it over.
 #[test]
 fn a_host_that_is_lost_before_the_run_goes_on_stands_again() {
     let (mut coordinator, _orders) = coordinator();
@@ -243,7 +243,7 @@ impl crate::checkpoint::CheckpointWriter for Nowhere {
     }
 }
 
-/// What a host had that was lost meanwhile goes on; a checkpoint would say that it had come to its end.
+/// A slot of a host that was lost meanwhile continues; a checkpoint would say that it had finished.
 #[test]
 fn the_end_is_not_written_while_a_slot_runs() {
     let (mut coordinator, orders) = coordinator();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The workers of a plan.
 pub(crate) struct Workers {
     pub(crate) names: Vec<String>,
-    /// What each has of the plan.
+    /// The part of the plan that each has.
     pub(crate) own: Vec<Own>,
     /// Number of the worker, by slot.
     pub(crate) of_slots: Vec<usize>,
@@ -19,7 +19,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Those of a plan.
+    /// Returns the workers of a plan.
     ///
     /// # Errors
     /// Sources of several workers would have to be read side by side.

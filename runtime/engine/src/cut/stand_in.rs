@@ -1,5 +1,5 @@
-//! What the parts of a stand-in share: the stage that answers while the way to another one is cut, and the ends of the channels to that one
-//! and back on the same host.
+//! State that the parts of a stand-in share: the stage that answers while the path to another one is cut, and the
+//! ends, on the same host, of the channels to and from that one.
 use super::EpochRanges;
 use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Shared by a stand-in, the channels to the stage that it stands in for, and those back. It outlives incarnations of slots: an epoch that
 /// was given to the stand-in stays with it.
 pub(crate) struct StandIn {
-    /// How long the way there or back is cut before it answers.
+    /// How long the path there or back is cut before it answers.
     pub(crate) after: Nanoseconds,
     /// The stage that it stands in for, and the variant with which it answers.
     pub(crate) of: String,
@@ -30,8 +30,8 @@ pub(crate) struct StandIn {
     let_go: Mutex<LetGo>,
 }
 
-/// What has left the stand-in, as long as a slot of this process may begin again in front of it: that one may not ask the other side,
-/// which may be away, nor answer once more itself what others have the answers of.
+/// Output that has left the stand-in, while an upstream slot of this process may restart. That slot may not ask the
+/// other side, which may be away, nor answer again what others have answers to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LetGo {
     /// All epochs before this one have left.
@@ -64,7 +64,7 @@ impl StandIn {
         })
     }
 
-    /// Who is told when a channel is connected or is not.
+    /// Sets the notifier of connected and disconnected channels.
     pub(crate) fn tells(&self, notifier: Notifier) {
         *locked(&self.notifier) = Some(notifier);
     }
@@ -119,14 +119,14 @@ impl StandIn {
         let_go.answers.extend(answers);
     }
 
-    /// What has left that is of this epoch or later.
+    /// Returns the output of this epoch or later that has left.
     pub(crate) fn has_let_go(&self, from: Epoch) -> LetGo {
         let let_go = locked(&self.let_go);
         let answers = let_go.answers.range(from..);
         LetGo { until: let_go.until, answers: answers.map(|(epoch, of)| (*epoch, of.clone())).collect() }
     }
 
-    /// Forgets epochs that nobody asks for again.
+    /// Forgets epochs that are not requested again.
     pub(crate) fn prune(&self, before: Epoch) {
         locked(&self.own).prune(before);
         let mut let_go = locked(&self.let_go);
