@@ -1,7 +1,7 @@
 //! Every worker of a plan on this one machine: servers with an enforced speed ([`worker`]), wires with an enforced
-//! bandwidth and delay ([`wire`]), and meters of what both did.
+//! bandwidth and delay ([`wire`]), and meters of both.
 //!
-//! What is enforced is time, in the time of the run's one clock: a model really computes its records here, and its
+//! The emulation enforces time, in the time of the run's one clock: a model really computes its records here, and its
 //! worker is then held as long as that worker would have needed. With a dilated clock rates, speeds and delays are
 //! stretched together, so a machine that is too slow for real time gives the same figures in plan time.
 mod alarm;
@@ -93,7 +93,8 @@ impl Emulator {
         Some(pace)
     }
 
-    /// What carries an edge; none: what the plan says. Between two places records always travel as bytes.
+    /// Returns the emulated link of an edge; none: the plan decides. Between two places records always travel as
+    /// bytes.
     pub(crate) fn link(&self, edge: &PlanEdge) -> Option<Arc<dyn Link>> {
         let (wire, meter) = self.edges.get(&(edge.from.clone(), edge.to.clone(), edge.input))?;
         Some(Arc::new(EmulatedLink::new(
@@ -111,13 +112,13 @@ impl Emulator {
         Some(WireEnd::new(Arc::clone(&self.wires[*wire]), Arc::clone(meter), Arc::clone(&self.clock)))
     }
 
-    /// The run is over: nobody is held any more.
+    /// Releases all held workers when the run is over.
     pub(crate) fn close(&self) {
         self.servers.values().for_each(|server| server.close());
         self.alarm.close();
     }
 
-    /// What its workers and wires did in a run of this program.
+    /// Reports the work of its workers and wires in a run of this program.
     pub(crate) fn report_of(&self, program: &Program) -> EmulationReport {
         let stage = |id: &str| program.plan.stages.iter().find(|stage| stage.id == id);
         self.report(|id| stage(id).map(|stage| stage.worker.clone()))

@@ -14,7 +14,7 @@ pub use factory::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, PreparedModel, UnknownDevice, factory_of, register,
 };
 
-/// Tells a slot that one of its nodes has something to look at.
+/// Notifies a slot that one of its nodes has work.
 #[derive(Debug, Clone)]
 pub struct Notifier {
     pub(crate) flag: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Tells it.
+    /// Notifies the slot.
     pub fn notify(&self) {
         self.flag.store(true, Ordering::Release);
         self.waker.wake();
@@ -47,7 +47,7 @@ pub struct Job {
 pub enum JobResult {
     /// The model's output.
     Done(Output),
-    /// A later incarnation of the stage was attached before the computation began, so nobody waits for the result.
+    /// A later incarnation of the stage was attached before the computation began, so the result is not needed.
     Cancelled,
     /// The model failed as a whole.
     Failed(OperatorError),
@@ -87,8 +87,8 @@ pub struct Span {
 
 /// Decides when the calls of a model begin and how long they last: an emulated worker, for instance.
 pub trait CallGate: Send + Sync {
-    /// Makes a call of so many records that were submitted at this time. `compute` returns the processor time that it used,
-    /// or none if there was nothing to compute. None: the run ended before the call began.
+    /// Makes a call of this number of records that were submitted at this time. `compute` returns the processor time
+    /// that it used, or none if there was nothing to compute. None: the run ended before the call began.
     fn call(
         &self,
         records: usize,
@@ -104,7 +104,7 @@ pub trait ModelExecutor: Send + Sync {
     fn submit(&self, job: Job);
     /// The next finished job.
     fn completion(&self) -> Option<Completion>;
-    /// Whom to tell about finished jobs, from now on. Jobs of earlier incarnations are cancelled.
+    /// Sets the notifier of finished jobs from now on. Jobs of earlier incarnations are cancelled.
     fn attach(&self, notifier: Notifier, incarnation: u32);
     /// Which device computes, for reports: [`CPU`] where that is the processors of this machine.
     fn device(&self) -> &str;

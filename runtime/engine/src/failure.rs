@@ -1,4 +1,4 @@
-//! What can go wrong in a run, and which records are suspected of it.
+//! Failures of a run, and the records that are suspected of them.
 use crate::channel::ChannelId;
 use crate::frame::Epoch;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -26,7 +26,7 @@ pub enum RunError {
     Operator {
         /// Operator, source or sink id.
         operator: String,
-        /// What failed and how to fix it.
+        /// The failure and how to fix it.
         text: String,
     },
     /// The plan cannot be executed as it is.
@@ -43,7 +43,7 @@ pub enum RunError {
     Unbalanced {
         /// The stages on both sides.
         edge: String,
-        /// What the counts reach to.
+        /// Where the counts end.
         until: String,
         /// Rows that the sender gave.
         sent: u64,
@@ -58,12 +58,12 @@ pub enum RunError {
     NotOpened {
         /// The worker of the plan.
         worker: String,
-        /// What it found and how to fix it.
+        /// The finding and how to fix it.
         text: String,
     },
 }
 
-/// What to do when an operator panics.
+/// The reaction to a panic of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum OnPanic {
     /// The run ends with [`RunError::Panic`].
@@ -92,7 +92,7 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 /// How often a record was in a batch that panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspicion {
-    /// In so many batches that panicked.
+    /// In this number of batches that panicked.
     Batches(u32),
     /// Panicked alone.
     Cause,
@@ -105,7 +105,7 @@ pub(crate) struct Portion {
     pub(crate) alone: bool,
 }
 
-/// What is known of a suspect.
+/// The evidence against a suspect.
 #[derive(Debug)]
 struct Suspect {
     suspicion: Suspicion,
@@ -125,12 +125,12 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
-    /// A batch panicked. Tells whether a record was found guilty.
+    /// Records that a batch panicked. Returns whether a record was found guilty.
     pub(crate) fn record_panic(&self, batch: &RecordBatch, text: &str) -> bool {
         self.record_panic_of(&[batch], text)
     }
 
-    /// The same for a batch in parts.
+    /// Records that a batch in parts panicked. Returns whether a record was found guilty.
     pub(crate) fn record_panic_of(&self, parts: &[&RecordBatch], text: &str) -> bool {
         let alone = parts.iter().map(|part| part.num_rows()).sum::<usize>() == 1;
         let mut found_cause = false;
@@ -210,7 +210,7 @@ impl Suspects {
 pub(crate) enum SlotEnd {
     /// All its output is durable.
     Finished {
-        /// By channel: the incarnation of the receiver that had said that everything is durable behind it.
+        /// By channel: the incarnation of the receiver that had reported everything as durable.
         heard: BTreeMap<ChannelId, u32>,
     },
     /// As commanded.

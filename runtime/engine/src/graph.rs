@@ -25,10 +25,10 @@ pub struct Program {
     pub operators: BTreeMap<String, BoundOperator>,
     /// Sinks by id.
     pub sinks: BTreeMap<String, BoundSink>,
-    /// What to do about panics, by operator id; `stop` where not given.
+    /// The reaction to panics, by operator id; `stop` where not given.
     pub on_panic: BTreeMap<String, OnPanic>,
-    /// What happens on edges between workers while the link between these is cut, by the operator or sink that receives and the number of
-    /// its input; where nothing is said, the sources in front of the edge wait.
+    /// Policies of edges between workers while the link between these is cut, by the operator or sink that receives
+    /// and the number of its input; without one, the sources upstream of the edge wait.
     pub when_cut: BTreeMap<(String, u32), WhenCut>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct ChannelSpec {
     pub(crate) schema: SchemaRef,
     /// The edge of the plan, by its position there.
     pub(crate) edge: usize,
-    /// What it has to do with a stand-in.
+    /// Its role beside a stand-in.
     pub(crate) role: Role,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// The same for the same plan of the same workflow.
+    /// Returns a digest that is equal for the same plan of the same workflow.
     pub(crate) fn digest(&self) -> u64 {
         xxh3_64(format!("{self:?}").as_bytes())
     }

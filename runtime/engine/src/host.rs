@@ -54,7 +54,7 @@ pub(crate) enum HostEvent {
     Order(Order),
     /// A slot's thread has ended.
     SlotEnded { slot: usize, incarnation: u32, end: SlotEnd },
-    /// More is durable behind a slot than before.
+    /// More is durable downstream of a slot than before.
     Durable { slot: usize, incarnation: u32 },
     /// From other hosts.
     Network(NetworkEvent),
@@ -146,7 +146,7 @@ impl Host {
         self
     }
 
-    /// Lets each model have so many copies.
+    /// Sets the number of copies that each model may have.
     pub(crate) fn with_model_copies(mut self, most: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         self.scaling = (most > 1 && processors > 1).then(|| Scaling::new(processors, most));
@@ -272,7 +272,7 @@ impl Host {
                 }
             }
             Order::LettersDurable(epoch) => {
-                // What is passed on to the coordinator cannot fail to be written here.
+                // Passing it on to the coordinator writes nothing here that could fail.
                 let _ = self.shared.letters.durable(epoch);
             }
             Order::FindSources { number, sink, record } => {
@@ -286,7 +286,7 @@ impl Host {
         }
     }
 
-    /// Starts a slot, from what is durable behind each of its instances.
+    /// Starts a slot, from what is durable downstream of each of its instances.
     fn start(
         &mut self,
         slot: usize,
@@ -385,7 +385,7 @@ impl Host {
         else {
             return Ok(());
         };
-        // The coordinator tells the sender where the receiver has ended.
+        // The coordinator notifies the sender where the receiver has ended.
         if !to.alive {
             return Ok(());
         }

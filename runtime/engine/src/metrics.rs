@@ -1,4 +1,4 @@
-//! What a run counts and times. Written by the slots, read at any time.
+//! Counters and times of a run. Written by the slots, read at any time.
 mod cells;
 mod counters;
 mod figures;
@@ -88,7 +88,7 @@ impl Latencies {
     }
 }
 
-/// What was added to a distribution since the last look.
+/// Values that were added to a distribution since the last look.
 #[derive(Debug, Clone, Default)]
 pub struct LatencyWindow {
     seen: Histogram,
@@ -157,7 +157,7 @@ impl Amount {
         u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// A part that had told `told` has `now`.
+    /// Changes a part's share from `told` to `now`.
     pub(crate) fn change(&self, told: &mut i64, now: i64) {
         if *told != now {
             self.0.fetch_add(now - *told, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a run did, in figures.
+//! Reports of a run, in figures.
 use crate::clock::{Clock, ClockFigures, Nanoseconds};
 use crate::emulation::{Emulated, EmulationReport};
 use crate::graph::{MetricsTable, Program, SlotSpec};
@@ -34,7 +34,7 @@ pub(crate) struct RunFacts {
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
     pub(crate) emulated: Option<Emulated>,
-    /// Names of hosts that are processes of their own, and what they tell of their clocks, by number.
+    /// Names of hosts that are processes of their own, and the figures of their clocks, by number.
     pub(crate) hosts: Vec<String>,
     /// Which of them have opened what is theirs.
     pub(crate) opened: Vec<AtomicBool>,
@@ -70,7 +70,7 @@ impl SlotFacts {
     }
 }
 
-/// What has happened so far; cheap to ask for.
+/// Progress so far; cheap to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
     /// Records that sources have read, those that could not be used among them: what a checkpoint counts.
@@ -157,7 +157,7 @@ pub struct StageReport {
     pub dead_letters: BTreeMap<String, u64>,
     /// Bytes of state at the end.
     pub state_bytes: u64,
-    /// Largest lag behind the open-loop schedule, milliseconds; sources only.
+    /// Largest lag against the open-loop schedule, milliseconds; sources only.
     pub schedule_lag_ms: f64,
     /// Newest event time of a source's records, in microseconds since 1970, where this process has read them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ pub struct StageReport {
     /// Copies of the model that were added while the run went on.
     #[serde(skip_serializing_if = "is_none")]
     pub copies_added: u64,
-    /// What computes the model, as its executor says: `cpu` for the processors of this machine.
+    /// The device of the model, as its executor reports it: `cpu` for the processors of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Seconds of processor time of other threads for this stage alone: a model's, those that read a source. What a
@@ -232,7 +232,7 @@ pub struct SinkReport {
     pub sink: String,
     /// Records committed (each once); into a pipe, those that were written before its reader went away.
     pub records: u64,
-    /// Nobody takes what the sink writes any more: the reader of its pipe went away.
+    /// The output of the sink has no reader any more: the reader of its pipe went away.
     pub reader_gone: bool,
     /// Records per second between the first and the last arrival, each once.
     pub rate_per_second: f64,
@@ -251,9 +251,9 @@ pub struct SinkReport {
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
     pub correct: u64,
-    /// Records with ground truth; those behind the last checkpoint of a process that was lost count again when they come again. Of texts
-    /// it is characters, those of all right texts once the sink is closed; of tracks it is boxes, and 0 until then. Both are judged as a
-    /// whole: it is 0 where the sink continues rows of another process.
+    /// Records with ground truth; those after the last checkpoint of a process that was lost count again when they
+    /// come again. Of texts it is characters, those of all right texts once the sink is closed; of tracks it is
+    /// boxes, and 0 until then. Both are judged as a whole: it is 0 where the sink continues rows of another process.
     pub scored: u64,
     /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
     /// their boxes.
@@ -278,12 +278,12 @@ pub struct HostReport {
     pub round_trip_ms: f64,
 }
 
-/// What a run did.
+/// Report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunReport {
-    /// All sources ended and everything is committed; `false` after an abort or while the run goes on.
+    /// All sources ended and everything is committed; `false` after an abort or while the run continues.
     pub complete: bool,
-    /// Sources had more than the run has read: it was limited or told to stop. Known once it has ended.
+    /// Sources had more than the run has read: it was limited or stopped. Known once it has ended.
     pub cut_short: bool,
     /// Engine seconds from start to end.
     pub seconds: f64,
@@ -306,12 +306,12 @@ pub struct RunReport {
     /// Hosts that are processes of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostReport>,
-    /// What emulated workers and wires did, where there are any.
+    /// Work of emulated workers and wires, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulation: Option<EmulationReport>,
 }
 
-/// Gives reports of a run, and the figures behind them for whoever needs other percentiles or histograms.
+/// Gives reports of a run, and their underlying figures to callers that need other percentiles or histograms.
 #[derive(Clone)]
 pub struct Observer(pub(crate) Arc<RunFacts>);
 
@@ -321,7 +321,7 @@ impl Observer {
         report(&self.0, false)
     }
 
-    /// What has happened so far.
+    /// Returns the progress so far.
     pub fn progress(&self) -> Progress {
         Progress::of(&self.0)
     }
@@ -331,7 +331,7 @@ impl Observer {
         Timing::of(&self.0)
     }
 
-    /// What is run.
+    /// Returns the program of the run.
     pub fn program(&self) -> &Program {
         &self.0.program
     }
@@ -341,7 +341,7 @@ impl Observer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What happened to traced records; none: the run traces none.
+    /// Returns the traces of records; none: the run traces none.
     pub fn traces(&self) -> Option<Traces> {
         self.0.tracer.clone().map(Traces)
     }
@@ -362,7 +362,8 @@ impl Observer {
         hosts.filter(|(_, opened)| !opened.load(Ordering::Relaxed)).map(|(host, _)| host.clone()).collect()
     }
 
-    /// Dead letters of other processes that are not told, at most: more came than is kept while a coordinator is away.
+    /// Returns an upper bound of the dead letters of other processes that are missing: more came than is kept while a
+    /// coordinator is away.
     pub fn letters_not_told(&self) -> u64 {
         self.0.letters.lost()
     }
@@ -392,8 +393,8 @@ impl Observer {
         self.0.metrics.edges.get(&(from.to_owned(), to.to_owned(), input)).cloned()
     }
 
-    /// Records that reached a sink and were kept, wrong ones first; see [`crate::RunOptions::samples`].
-    /// Of hosts that are processes of their own the newest come while somebody calls this, and for half a minute after.
+    /// Returns records that reached a sink and were kept, wrong ones first; see [`crate::RunOptions::samples`]. The
+    /// newest records of hosts that are processes of their own come only within half a minute of such a call.
     pub fn samples(&self, sink: &str) -> Vec<Sample> {
         if let Some(sampler) = &self.0.sampler {
             sampler.show_from(self.0.clock.now());
@@ -414,7 +415,7 @@ fn seconds(facts: &RunFacts) -> f64 {
 
 pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     let plan = &facts.program.plan;
-    // The slowest way into a stage is what the record waits for.
+    // The record waits for the slowest path into a stage.
     let mut transfers: BTreeMap<&str, LatencySummary> = BTreeMap::new();
     for ((_, to, _), edge) in &facts.metrics.edges {
         let way = edge.transfer.summary();
@@ -518,8 +519,8 @@ fn plus_minus(sink: &str, facts: &RunFacts, hosts: &[HostReport]) -> Option<f64>
     Some(of_worker(own)? + others.reduce(f64::max)?)
 }
 
-/// Records per second of those that arrived in so many seconds, some of which may not be committed yet. What was repeated after a restart
-/// has arrived again, and is no more for it.
+/// Returns the rate of records that arrived in this number of seconds, some of which may not be committed yet. A
+/// repeated record after a restart arrives again, but does not count again.
 fn rate(arrivals: u64, committed: u64, has_repeated: bool, seconds: f64) -> f64 {
     let records = if has_repeated { arrivals.min(committed) } else { arrivals };
     if records > 1 && seconds > 0.0 { (records - 1) as f64 / seconds } else { 0.0 }

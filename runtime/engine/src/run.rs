@@ -36,9 +36,9 @@ use tidemill_operators::api::SourcePromise;
 pub struct RunOptions {
     /// Where time comes from; default: the wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Each source ends after so many records.
+    /// Number of records after which each source ends.
     pub records: Option<u64>,
-    /// Sources end after so much engine time.
+    /// Engine time after which sources end.
     pub duration: Option<Duration>,
     /// Where dead letters are kept; default: they are only counted, and the first ones shown in the report.
     pub letters: Option<Box<dyn LetterWriter>>,
@@ -52,14 +52,15 @@ pub struct RunOptions {
     pub samples: Option<SampleOptions>,
     /// Follow a few records through the run, so that [`Observer::traces`] can give what happened to them.
     pub traces: Option<TraceOptions>,
-    /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
-    /// the others and processors are idle; it takes its memory once more. Default: 1.
+    /// Copies of one model that may run at once. The run starts a further one when a model holds up the others and
+    /// processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
     /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
     /// copies of its models serve nothing.
     pub emulation: Option<Emulation>,
-    /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a restart
-    /// needs; see `faults`. Told to stop, such a run ends as if it were aborted: another process continues it.
+    /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a
+    /// restart needs; see `faults`. When stopped, such a run ends as if it were aborted: another process continues
+    /// it.
     pub durability: Option<Durability>,
     /// Runs each worker of the plan in a process of its own. What else is set here holds for all of them.
     pub hosts: Option<Hosts>,
@@ -104,7 +105,7 @@ pub struct Run {
 pub struct Stopper(Sender<Event>);
 
 impl Stopper {
-    /// Ends the sources; what is under way is finished. The run then ends as usual.
+    /// Ends the sources, finishes all records that they have sent, and ends the run as usual.
     pub fn stop(&self) {
         let _ = self.0.send(Event::Stop);
     }
@@ -115,8 +116,8 @@ impl Stopper {
     }
 
     /// Ends this coordinator and nothing else, where the workers are processes of their own: those with patience
-    /// ([`crate::HostOptions::patience`]) go on, and another run with the same secret number, address and checkpoints takes them over.
-    /// A run that is closing its outputs already does that first.
+    /// ([`crate::HostOptions::patience`]) continue, and another run with the same secret number, address and
+    /// checkpoints takes them over. A run that is closing its outputs already does that first.
     pub fn step_down(&self) {
         let _ = self.0.send(Event::StepDown);
     }
@@ -273,7 +274,7 @@ impl Run {
         Stopper(self.events.clone())
     }
 
-    /// What has happened so far.
+    /// Returns the progress so far.
     pub fn progress(&self) -> Progress {
         Progress::of(&self.facts)
     }
@@ -293,7 +294,7 @@ impl Run {
         self.epochs.all()
     }
 
-    /// Waits up to `timeout` for the end; `None` when the run goes on.
+    /// Waits up to `timeout` for the end; `None` when the run continues.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<RunReport, RunError>> {
         match self.result.recv_timeout(timeout) {
             Ok(result) => Some(result.map(|complete| report(&self.facts, complete))),
@@ -318,9 +319,9 @@ impl Run {
     }
 }
 
-/// Has the process print no panic of an engine thread, unless `RUST_BACKTRACE` is set: the run tells it, with the
-/// operator's name, and the message of the default hook would be a second, worse one. It changes the panic hook of the
-/// whole process, so it is for programs to call, at their start; libraries leave it alone.
+/// Suppresses printed panics of engine threads, unless `RUST_BACKTRACE` is set: the run reports them, with the
+/// operator's name, and the message of the default hook would be a second, worse one. It changes the panic hook of
+/// the whole process, so it is for programs to call, at their start; libraries leave it alone.
 pub fn quiet_engine_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -372,7 +373,7 @@ impl Program {
     }
 }
 
-/// What is read again from a checkpoint on must be the same again.
+/// Checks that records that are read again from a checkpoint on are the same again.
 fn can_be_read_again(program: &Program) -> Result<(), RunError> {
     let lost = program.sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
     let Some(source) = lost else { return Ok(()) };

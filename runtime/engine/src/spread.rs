@@ -112,7 +112,8 @@ impl Program {
         self.routed_within(operator, self.plan.stages.len())
     }
 
-    /// The same, of an operator with at most so many before it: edges that form a cycle are refused later.
+    /// As `routed_by`, of an operator with fewer than `most` operators upstream: edges that form a cycle are refused
+    /// later.
     fn routed_within(&self, operator: &str, most: usize) -> Option<&str> {
         let before = most.checked_sub(1)?;
         if let Some(source) = self.sources.get(operator) {
@@ -154,7 +155,7 @@ impl Program {
         let sources = |before: &BTreeSet<&str>| -> Vec<&BoundSource> {
             before.iter().filter_map(|id| self.sources.get(*id)).collect()
         };
-        // Where the sources have the key, something on the way loses it.
+        // Where the sources have the key, an operator on the path loses it.
         let losing = |entry: &Vec<String>| {
             let mut sides = entry.iter().zip(&before);
             let has_key = |(column, before): (&String, &BTreeSet<&str>)| {
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// A join of `a`, behind a map and a filter, with `b`, in so many partitions.
+    /// A join of `a`, after a map and a filter, with `b`, in `partitions` partitions.
     fn program(computed: &[&str], partitions: u32) -> Program {
         let mut plan = Plan::new(PlanWorkflow { name: "test".into(), digest: None });
         plan.stages = ["a", "b", "m", "f", "j"].map(|id| Stage::new(id, id, "here")).into();

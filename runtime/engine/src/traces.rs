@@ -1,9 +1,10 @@
-//! Traces: the ways of a few records through the stages of a run, on whichever hosts these are.
+//! Traces: the paths of a few records through the stages of a run, on all its hosts.
 //!
-//! Every record carries the number of its source and its place there. Which records are traced, and what their traces and spans are called,
-//! follows from these and from the seed of the run alone, so that each host knows it by itself: nothing travels with a record for it.
-//! A span is of an operator and what happened there, and its parent is what happened before: at the operator that the record came
-//! from, or on the way from it. Where a record comes to an operator more than once (after a restart, in several batches), so does its span.
+//! Every record carries the number of its source and its place there. These and the seed of the run decide which
+//! records are traced, and the names of their traces and spans, so that each host knows them by itself: a record
+//! carries nothing for it. A span is of an operator and what happened there. Its parent is what happened before, at
+//! the operator that the record came from or in transit. A record that comes to an operator more than once (after a
+//! restart, in several batches) has its span there more than once.
 //!
 //! Times are of the clock of the run, which hosts follow, counted from 1970.
 use crate::channel::ChannelId;
@@ -21,7 +22,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Spans that wait to be taken, at most: more are dropped, and counted.
 pub(crate) const MOST: usize = 8192;
-/// Spans that a host tells at once.
+/// Largest number of spans in one notice.
 pub(crate) const MOST_TOLD: usize = 512;
 /// Letters of a name in a span of another host, at most.
 const LONGEST: usize = 256;
@@ -60,7 +61,7 @@ fn real(time: Nanoseconds, dilation: f64) -> i64 {
     if dilation == 1.0 { time } else { (time as f64 * dilation) as i64 }
 }
 
-/// What happened to a record.
+/// An event in the life of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Happening {
     /// It was due, and left its source.
@@ -94,9 +95,9 @@ pub struct Span {
     pub trace: TraceId,
     /// Its name within the trace.
     pub id: u64,
-    /// What happened before; none: nothing did.
+    /// The span before; none: this is the first.
     pub parent: Option<u64>,
-    /// What happened.
+    /// The event.
     pub what: Happening,
     /// Operator, source or sink.
     pub operator: String,
@@ -148,7 +149,7 @@ struct Before {
     is_sent: bool,
 }
 
-/// What is known of an instance.
+/// Facts about an instance.
 #[derive(Debug)]
 struct Place {
     stage: String,
@@ -168,7 +169,7 @@ struct Way {
     worker: String,
 }
 
-/// Makes spans; shared by the slots of a host. The coordinator has one too, for those that hosts tell.
+/// Makes spans; shared by the slots of a host. The coordinator has one too, for the spans that hosts send.
 pub(crate) struct Tracer {
     options: TraceOptions,
     dilation: f64,
@@ -343,7 +344,7 @@ impl Tracer {
         }
     }
 
-    /// The way of a record begins at its source.
+    /// Begins the path of a record at its source.
     fn began(&self, instance: &str, origin: Origin, batch: u64, (begin, end): (Nanoseconds, Nanoseconds)) {
         let Some(place) = self.places.get(instance) else { return };
         let trace = self.trace(origin);
@@ -363,7 +364,7 @@ impl Tracer {
         });
     }
 
-    /// A record of a source could not be read: its way ends where it begins.
+    /// Records that a record of a source could not be read: its path ends where it begins.
     pub(crate) fn unread(
         &self,
         (instance, operator): (&str, &str),
@@ -403,7 +404,7 @@ impl Tracer {
         }
     }
 
-    /// Gives letters of traced records of a batch the name of their trace, and tells them in the log.
+    /// Gives letters of traced records of a batch the name of their trace, and logs them.
     pub(crate) fn mark(&self, operator: &str, batch: &RecordBatch, letters: &mut [DeadLetter]) {
         if letters.is_empty() {
             return;
@@ -452,8 +453,9 @@ impl Tracer {
         waiting.drain(..count).collect()
     }
 
-    /// Gives on what waits, in parts that a host may tell at once. When this returns, all that was taken before has been given on, by
-    /// whomever: nobody says its last word while another thread still has spans in its hands.
+    /// Passes waiting spans to `give`, in parts that fit into one notice. When this returns, all spans that any
+    /// thread took before have been passed on: a thread does not send its last notice while another one still has
+    /// spans.
     pub(crate) fn give_on(&self, mut give: impl FnMut(Vec<Span>)) {
         let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
         // As many as there may be: what comes meanwhile is for the next time.
@@ -470,7 +472,7 @@ impl Tracer {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// So many are lost that another host had.
+    /// Counts spans that another host lost.
     pub(crate) fn lose(&self, spans: u64) {
         let _ = self
             .dropped
@@ -483,7 +485,7 @@ impl Tracer {
     }
 }
 
-/// What happens last at an operator.
+/// Returns the last event at an operator.
 fn last(is_source: bool) -> Happening {
     if is_source { Happening::Source } else { Happening::Compute }
 }
@@ -511,22 +513,22 @@ fn reaches(program: &Program, source: &str, operator: &str) -> bool {
     false
 }
 
-/// Where spans are taken from while a run goes on.
+/// Source of spans while a run continues.
 #[derive(Clone)]
 pub struct Traces(pub(crate) Arc<Tracer>);
 
 impl Traces {
-    /// The oldest spans that wait, at most so many: they are gone from here then.
+    /// Removes and returns the oldest waiting spans, at most `most`.
     pub fn take(&self, most: usize) -> Vec<Span> {
         self.0.take(most)
     }
 
-    /// Whether nobody else has them, and none waits: the run is gone.
+    /// Returns whether this is the only handle and no span waits: the run is gone.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && self.0.lock().is_empty()
     }
 
-    /// Spans for which there was no room because nobody took them.
+    /// Returns the number of spans that were dropped for lack of room.
     pub fn dropped(&self) -> u64 {
         self.0.dropped()
     }

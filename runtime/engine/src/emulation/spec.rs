@@ -1,9 +1,9 @@
-//! What is emulated, and what came of it, as plain data.
+//! Specification and report of an emulation, as plain data.
 use crate::failure::RunError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is to be emulated; ids are those of the plan.
+/// An emulation; ids are those of the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Emulation {
     /// Workers with an enforced speed, by id. The models of all others run as they would without emulation.
@@ -14,7 +14,7 @@ pub struct Emulation {
     /// By stage: how long calls should take here. Where they take longer or shorter in the run, because this processor
     /// computes other things too, they do not there. None: they do.
     pub assumed: BTreeMap<String, AssumedTimes>,
-    /// What lies between two places.
+    /// Wires between two places.
     pub wires: Vec<WireSpec>,
     /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
     pub edges: BTreeMap<(String, String, u32), usize>,
@@ -34,8 +34,8 @@ pub struct AssumedTimes {
 pub enum WorkerSpeed {
     /// In the processor time of a call times the stage's ratio.
     Ratio,
-    /// As one that may use so much of a processor, 0 < share <= 1, in each period of 10 ms: what the processor quota of
-    /// a control group does. Ratios count as well.
+    /// As one that may use this share of a processor, 0 < share <= 1, in each period of 10 ms, like the processor
+    /// quota of a control group. Ratios count as well.
     Quota(f64),
 }
 
@@ -48,11 +48,11 @@ pub struct WireSpec {
     pub to: String,
     /// Bits per second; none: not limited.
     pub bandwidth: Option<u64>,
-    /// Nanoseconds that every byte is under way.
+    /// Delay of every byte, nanoseconds.
     pub delay: u64,
 }
 
-/// What a worker did.
+/// The work of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerReport {
     /// Worker id.
@@ -63,7 +63,7 @@ pub struct WorkerReport {
     pub stages: Vec<PacedStageReport>,
 }
 
-/// What a stage did on its worker.
+/// The work of a stage on its worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PacedStageReport {
     /// Stage id.
@@ -86,7 +86,7 @@ pub struct PacedStageReport {
     pub overrun_seconds: (f64, f64),
 }
 
-/// What a wire carried.
+/// The traffic of a wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireReport {
     /// Which one.
@@ -94,7 +94,7 @@ pub struct WireReport {
     pub wire: WireSpec,
     /// Bytes of frames with records, as they travel: header and Arrow message (replays included).
     pub data_bytes: u64,
-    /// Bytes of frames that tell progress.
+    /// Bytes of frames with progress.
     pub progress_bytes: u64,
     /// Plan seconds in which it sent; 0 where the bandwidth is not limited.
     pub busy_seconds: f64,
@@ -102,7 +102,7 @@ pub struct WireReport {
     pub edges: Vec<WireEdgeReport>,
 }
 
-/// What an edge sent over its wire.
+/// The traffic of an edge on its wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireEdgeReport {
     /// Sending stage.
@@ -119,7 +119,7 @@ pub struct WireEdgeReport {
     pub data_bytes: u64,
 }
 
-/// What the emulator did.
+/// Report of an emulation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EmulationReport {
     /// Emulated workers, by id.

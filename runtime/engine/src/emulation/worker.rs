@@ -79,7 +79,7 @@ impl Server {
         })
     }
 
-    /// From now on nobody waits.
+    /// Ends all waits, now and later.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.turns().closed = true;
@@ -133,11 +133,11 @@ pub(crate) struct StagePace {
     server: Arc<Server>,
     /// For calls of 1, 2, ... records.
     ratios: Vec<f64>,
-    /// What is known of calls, where a speed is enforced; else calls take the ratio of whatever they take here.
+    /// Assumed times of calls, where a speed is enforced; otherwise calls take the ratio of their time here.
     assumed: Option<AssumedTimes>,
     /// Calls, and the factor by which they take longer here than assumed, smoothed.
     longer: Mutex<(u32, f64)>,
-    /// Tells the stages of one server apart.
+    /// Number of the stage on its server.
     number: usize,
     meter: Meter,
 }
@@ -148,8 +148,8 @@ impl StagePace {
         Self { server, ratios, assumed: None, longer: Mutex::new((0, 1.0)), number, meter: Meter::default() }
     }
 
-    /// Calls take so long: a speed that is enforced does not depend on how long they happen to take here in this run, only
-    /// their differences count.
+    /// Sets the assumed times of calls. An enforced speed does not depend on how long calls happen to take here in
+    /// this run, only on their differences.
     pub(super) fn with_assumed(self, assumed: Option<AssumedTimes>) -> Self {
         Self { assumed, ..self }
     }
@@ -249,13 +249,13 @@ impl CallGate for StagePace {
     }
 }
 
-/// That of calls with so many records; with more than are known, the last.
+/// Returns the value of calls with this number of records; beyond the known numbers, the last.
 fn of(values: &[f64], records: usize) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     values.get(records.saturating_sub(1).min(last)).copied()
 }
 
-/// What the instances of a stage did.
+/// Reports the work of the instances of a stage.
 pub(super) fn report(stage: &str, paces: &[Arc<StagePace>]) -> PacedStageReport {
     let sum = |counter: fn(&Meter) -> &AtomicU64| {
         paces.iter().map(|pace| counter(&pace.meter).load(Ordering::Relaxed)).sum::<u64>()
@@ -292,7 +292,7 @@ mod tests {
         Some(Duration::from_millis(n))
     }
 
-    /// Makes a call in a thread of its own; it tells when it computes and how it ended.
+    /// Makes a call in a thread of its own, which sends when it computes and how it ended.
     fn calls(
         pace: &Arc<StagePace>,
         submitted: Nanoseconds,

@@ -61,7 +61,7 @@ impl ExecutorFactory for LocalExecutors {
 struct Busy {
     /// By jobs that ended.
     ended: Nanoseconds,
-    /// Jobs that go on, and the sum of when they began.
+    /// Running jobs, and the sum of when they began.
     running: i64,
     begun: Nanoseconds,
 }
@@ -134,7 +134,7 @@ impl LocalExecutor {
             if model.is_none() {
                 match catch_unwind(AssertUnwindSafe(|| (shared.make)())) {
                     Ok(Ok(Instance::Inference(made))) => model = Some(made),
-                    // The others go on without it.
+                    // The others continue without it.
                     failed => {
                         let reason = match failed {
                             Ok(Err(error)) => error.message,
@@ -164,7 +164,7 @@ fn serve(
     for (job, submitted) in jobs {
         let records = job.parts.iter().map(RecordBatch::num_rows).sum();
         let mut result = JobResult::Cancelled;
-        // The processor time that it took; none if nobody needs the result any more.
+        // The processor time that it took; none if the result is not needed any more.
         let mut work = || {
             let started = shared.clock.now();
             let current = shared.incarnation.load(Ordering::Acquire);
@@ -200,7 +200,7 @@ fn serve(
             started: span.started,
             finished: span.finished,
         };
-        // The rows are given back before anybody hears of the result.
+        // The rows are given back before the result is known.
         drop(job.parts);
         if completed.send(completion).is_err() {
             return;
@@ -227,7 +227,7 @@ impl Shared {
     }
 }
 
-/// What came of it, and the processor time of other threads that the model used.
+/// Computes a batch. Returns the result and the processor time of other threads that the model used.
 fn compute(
     model: &mut Option<Box<dyn Inference>>,
     make: &MakeInstance,
@@ -263,7 +263,7 @@ fn compute(
         Ok(Ok((output, elsewhere))) => (JobResult::Done(output), elsewhere),
         Ok(Err(error)) => (JobResult::Failed(error), none),
         Err(payload) => {
-            // What the panic left behind was taken out and is made anew for the next batch.
+            // The panicked instance was taken out; the next batch makes a new one.
             (JobResult::Panicked(panic_text(payload.as_ref())), none)
         }
     }

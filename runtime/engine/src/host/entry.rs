@@ -56,7 +56,7 @@ impl Entry<'_> {
         loop {
             match hear(&mut reader, &known) {
                 Ok(Order::Begin(beginning)) => {
-                    // What was loaded for real time measures by real time.
+                    // Models that were loaded for real time measure in real time.
                     let loaded = loaded.filter(|_| beginning.dilation == REAL_TIME);
                     let (prepared, clock) = loaded.unzip();
                     let clock = clock.unwrap_or_else(|| Arc::new(self.clock(beginning.dilation)));
@@ -84,7 +84,8 @@ impl Entry<'_> {
         }
     }
 
-    /// Joins only to say why it cannot take part, to whoever waits for it; returns when that has been heard, or nobody is there.
+    /// Joins only to report why it cannot take part. Returns when the coordinator has read that, or when there is
+    /// none.
     pub(super) fn decline(&self, why: &RunError) -> Result<(), RunError> {
         let (writer, mut reader) = self.dial().map_err(RunError::System)?;
         say(&writer, &self.hello())?;

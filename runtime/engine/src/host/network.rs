@@ -25,16 +25,16 @@ use tidemill_link::remote::{
 
 /// Why a channel is refused whose slot here has ended well.
 const FINISHED: &str = "its slot has finished";
-/// A try to connect may take so long.
+/// Timeout of one try to connect.
 const DIALING: Duration = Duration::from_secs(5);
 /// Wait before a channel that was cut is dialled again; twice as long after each connection over which nothing came.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Waits between tries, the longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The same where the slot at the other end has finished: if it is needed, it begins again in a moment.
+/// Pause where the slot at the other end has finished: if it is needed, it restarts in a moment.
 const PAUSE_WHERE_FINISHED: Duration = Duration::from_millis(100);
 
-/// What happens on the network, for the host's own thread.
+/// Events of the network, for the host's own thread.
 pub(crate) enum NetworkEvent {
     /// Another host has dialled.
     Incoming(Incoming),
@@ -54,11 +54,11 @@ struct End {
     wire: Option<WireEnd>,
     /// Counts its connections, so that what is said of an older one is known as such.
     generation: u64,
-    /// Tells the thread that dials that somebody else has connected.
+    /// Stops the thread that dials when another connection was made.
     superseded: Arc<AtomicBool>,
     /// Tries in a row that came to nothing: the system had no thread to dial or no descriptor for the link, or nothing came over it.
     failures: u32,
-    /// Why was told; once, until something comes.
+    /// The reason was logged; once, until something comes.
     is_told: bool,
     /// Something has come over the present connection.
     has_heard: Arc<AtomicBool>,
@@ -77,7 +77,7 @@ impl End {
     }
 }
 
-/// What is done on a thread of its own, and how it gets one.
+/// Work for a thread of its own, and the function that starts it.
 type Work = Box<dyn FnOnce() + Send>;
 type Spawn = Box<dyn Fn(Work) -> io::Result<()> + Send>;
 
@@ -154,7 +154,7 @@ impl Network {
     pub(crate) fn peer(&mut self, host: String, address: Address) {
         let to_it = self.channels_to(&host);
         self.peers.insert(host, address);
-        // Whoever dials it dials where it was.
+        // Threads that dial it use the old address.
         to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
     }
 
@@ -165,7 +165,7 @@ impl Network {
         }
         let to_it = self.channels_to(&host);
         self.identities.insert(host, identity);
-        // Whoever dials it wants who it was.
+        // Threads that dial it expect the old identity.
         to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
     }
 
@@ -220,7 +220,7 @@ impl Network {
         self.finished.insert(channel);
     }
 
-    /// What has happened; a new link for the slot of the channel, where there is one.
+    /// Handles an event. Returns a new link for the slot of the channel, where there is one.
     pub(crate) fn follow(&mut self, event: NetworkEvent) -> Option<(ChannelId, Role, Command)> {
         let (channel, command) = match event {
             NetworkEvent::Incoming(incoming) => self.incoming(incoming)?,
@@ -321,7 +321,7 @@ impl Network {
         Some(Greeting { run: self.run, plan_version: self.plan_version, purpose })
     }
 
-    /// Makes a link of a connection, which tells this thread when it is cut.
+    /// Makes a link of a connection, which notifies this thread when it is cut.
     fn attach(&mut self, channel: ChannelId, connection: Connection) -> Option<Command> {
         let end = self.ends.get_mut(&channel)?;
         let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else { return None };
@@ -352,14 +352,14 @@ impl Network {
                         "a channel to another host cannot be used, and is dialled again: {error}"
                     );
                 }
-                // No slot has it that could tell.
+                // No slot has it that could report that.
                 let cut = NetworkEvent::Cut { channel, generation };
                 let _ = self.events.send(HostEvent::Network(cut));
             })
             .ok()
     }
 
-    /// Dials on a thread of its own until somebody answers, if it is this side that dials.
+    /// Dials on a thread of its own until there is an answer, if this side is the one that dials.
     fn dial(&mut self, channel: ChannelId, pause: Duration) {
         let Some(own) = self.greeting(channel) else { return };
         let Some(end) = self.ends.get_mut(&channel) else { return };
@@ -419,7 +419,7 @@ impl Drop for Network {
     }
 }
 
-/// Tells once that a link is cut.
+/// Reports once that a link is cut.
 struct Tell {
     channel: ChannelId,
     generation: u64,
@@ -436,7 +436,7 @@ impl Tell {
         }
     }
 
-    /// What is damaged is cut: the channel sends it again over the next connection.
+    /// Cuts a link with damaged data: the channel sends it again over the next connection.
     fn check<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         result.map_err(|error| {
             // Over the next connection it is as large: the slot fails by it.

@@ -38,15 +38,15 @@ pub struct HostOptions {
     pub coordinator: Whereabouts,
     /// Where this host listens for the others; none: it dials.
     pub listen: Option<Address>,
-    /// Where the others reach it, where that is not where it listens: behind a router that forwards, in a container.
+    /// Where the others reach it, if that is not where it listens: with a router that forwards, or in a container.
     pub announce: Option<Address>,
     /// How connections are protected.
     pub security: Security,
-    /// Who the certificate of the coordinator must be of (`tidemill:controller`): nobody else is told the number of the run. None:
-    /// whoever is believed.
+    /// The required identity of the coordinator's certificate (`tidemill:controller`): only this peer learns the
+    /// number of the run. None: any peer is accepted.
     pub coordinator_identity: Option<String>,
-    /// How long it goes on when its coordinator is gone, and looks for it; zero: it ends at once. Only where the run keeps
-    /// checkpoints.
+    /// How long it continues without its coordinator, and looks for it; zero: it ends at once. Only where the run
+    /// keeps checkpoints.
     pub patience: Duration,
     /// A folder for what does not fit into memory while edges to other hosts are cut; nothing in it outlives the process.
     pub keep_in: PathBuf,
@@ -81,13 +81,13 @@ impl HostOptions {
 
 /// How long a host looks for its coordinator.
 pub(super) const JOINING: Duration = Duration::from_secs(10);
-/// And so long it waits for an answer where it has been before: by then it may be elsewhere.
+/// Timeout for an answer at the coordinator's last address: by then it may be elsewhere.
 const FINDING: Duration = Duration::from_secs(3);
 /// Pings with which a host finds the coordinator's time.
 const PINGS: u64 = 16;
 /// How often a host that was left alone looks for its coordinator.
 pub(super) const LOOKING: Duration = Duration::from_millis(200);
-/// How often a host tells its figures, and asks for the time.
+/// Interval of the host's figures and of its requests for the time.
 const FIGURES: Duration = Duration::from_millis(200);
 
 fn system(what: &str) -> impl Fn(String) -> RunError {
@@ -98,8 +98,8 @@ pub(super) fn lost(error: impl std::fmt::Display) -> RunError {
     RunError::System(format!("the coordinator of the run is gone: {error}"))
 }
 
-/// Tells the coordinator of a run why the host of a worker cannot take part, which ends the run with that reason. `program`: what the
-/// host makes of workflow and plan, where nothing need be opened.
+/// Reports to the coordinator of a run why the host of a worker cannot take part, which ends the run with that
+/// reason. `program`: the host's view of workflow and plan, where nothing need be opened.
 ///
 /// # Errors
 /// The coordinator cannot be reached, is lost meanwhile, or has another plan.
@@ -141,7 +141,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         journals,
         clock_error,
     } = options;
-    // Who is to go on by itself for a time must have ended when somebody else gets its work.
+    // A host that may continue by itself for a time must have ended when another one gets its work.
     let patience = match program.alone(&name) {
         Some(alone) if patience > Duration::ZERO => alone.patience(),
         _ => patience,
@@ -278,13 +278,13 @@ fn learn_time(
     Ok(true)
 }
 
-/// Tells what is new to be shown.
+/// Sends the new records, spans and figures.
 fn tell_news(
     teller: &Teller,
     (sampler, tracer): (Option<&Sampler>, Option<&Tracer>),
     (figures, now): (Option<Figures>, Nanoseconds),
 ) {
-    // While nobody listens they wait where they are, as far as there is room.
+    // Without a listener they wait where they are, as far as there is room.
     if let Some(tracer) = tracer.filter(|_| teller.is_heard()) {
         tracer.give_on(|spans| teller.tell(&Notice::Spans(spans)));
         let spans = tracer.take_dropped();
@@ -301,20 +301,20 @@ fn tell_news(
     }
 }
 
-/// What of the figures of a host is to be told: what has changed, and less often where there is much of it.
+/// Chooses which figures of a host to send: those that have changed, and less often where there are many.
 struct Changes {
-    /// Told every so many times.
+    /// Ticks between two sendings.
     every: usize,
     times: usize,
-    /// What was told last, and to whom.
+    /// The figures sent last, and their listener.
     told: Option<(u64, Figures)>,
 }
 
-/// A host with more stages tells its figures less often than all others, down to once a second.
+/// A host with more stages sends its figures less often, down to once a second.
 const STAGES_AT_ONCE: usize = 20;
-/// So many times less often, at most.
+/// Most ticks between two sendings.
 const SELDOM: usize = 5;
-/// All figures are told again after so many times, ten seconds: whoever has missed something is right again then.
+/// Sendings between two that are complete, ten seconds: they correct a listener that has missed something.
 const WHOLE: usize = 50;
 
 impl Changes {
@@ -322,7 +322,7 @@ impl Changes {
         Self { every: stages.div_ceil(STAGES_AT_ONCE).clamp(1, SELDOM), times: 0, told: None }
     }
 
-    /// What to tell now, if anything; `listener`: who has taken all that was told, if anybody.
+    /// Returns the figures to send now, if any; `listener`: the one that has taken all figures sent so far, if any.
     fn next(&mut self, listener: Option<u64>, now: impl Fn() -> Option<Figures>) -> Option<Figures> {
         self.times += 1;
         let is_new = self.told.as_ref().map(|(to, _)| *to) != listener;
@@ -451,7 +451,7 @@ impl Joined<'_> {
         let (last_samples, last_spans) = (sampler.clone(), tracer.clone());
         let last_clock = Arc::clone(&self.clock);
         let notices: Notices = Arc::new(move |notice| {
-            // What is told of an epoch comes after its letters.
+            // Notices about an epoch come after its letters.
             said.flush();
             // The last figures and records come before the last word.
             if let Notice::Closed(_) = &notice {

@@ -1,4 +1,4 @@
-//! What a host opens for the slots that are its own: readers, models and sinks, with what they count.
+//! Resources that a host opens for its own slots: readers, models and sinks, with their counters.
 use super::PreparedModels;
 use crate::alignment::{Groups, Seat};
 use crate::channel::Role;
@@ -36,22 +36,22 @@ pub(crate) struct Channel {
     pub(crate) from_slot: usize,
     pub(crate) to_slot: usize,
     pub(crate) schema: SchemaRef,
-    /// What connects its ends where both are on this host.
+    /// Connects its ends where both are on this host.
     pub(crate) link: Arc<dyn Link>,
     /// The emulated wire that its frames come over where its sender is on another host.
     pub(crate) wire: Option<WireEnd>,
     pub(crate) metrics: Arc<EdgeMetrics>,
-    /// What happens while the way between its two hosts is cut; none where nothing is said, or both ends are here.
+    /// Policy while the path between its two hosts is cut; none where the plan has none, or both ends are here.
     pub(crate) when_cut: Option<WhenCut>,
-    /// What it has to do with a stand-in, and with which, where that is on this host.
+    /// Its role beside a stand-in, and the stand-in, where that is on this host.
     pub(crate) role: Role,
     pub(crate) stand_in: Option<Arc<StandIn>>,
 }
 
-/// Starts an executor anew.
+/// Starts an executor again.
 pub(crate) type StartExecutor = Arc<dyn Fn() -> Result<Arc<dyn ModelExecutor>, RunError> + Send + Sync>;
 
-/// What an instance runs.
+/// The work of an instance.
 #[derive(Clone)]
 pub(crate) enum Work {
     Source {
@@ -130,7 +130,7 @@ impl SlotPlan {
     }
 }
 
-/// What a host opens with.
+/// Inputs of opening.
 pub(crate) struct Opening<'a> {
     pub(crate) program: &'a Program,
     pub(crate) graph: &'a Graph,
@@ -139,7 +139,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) emulator: Option<&'a Emulator>,
     pub(crate) faults: Option<&'a Arc<dyn Faults>>,
     pub(crate) replay: Option<&'a BTreeMap<String, EpochLog>>,
-    /// What it continues from; none: it begins.
+    /// The state from which it continues; none: it begins.
     pub(crate) past: Option<&'a Past>,
     /// Rows by sink that were committed before the run was continued.
     pub(crate) rows_before: &'a BTreeMap<String, u64>,
@@ -173,7 +173,7 @@ pub(super) fn start_executor(request: &ExecutorRequest) -> Result<Arc<dyn ModelE
     factory.start(request).map_err(|error| operator_error(&request.operator, error))
 }
 
-/// What a host has opened.
+/// The opened resources of a host.
 #[derive(Default)]
 pub(crate) struct Resources {
     /// By slot; none: on another host.
@@ -272,7 +272,7 @@ impl Opening<'_> {
         Ok(InstancePlan { context, work, stand_in, ports: spec.ports.clone(), outputs: spec.outputs.clone() })
     }
 
-    /// What a stage shares with the channels around it where it stands in for another one.
+    /// Returns the state that a stage shares with the channels around it where it stands in for another one.
     fn stand_in(&self, stage: &Stage, opened: &mut Resources) -> Option<Arc<StandIn>> {
         let of = stage.stands_in_for.as_ref()?;
         let asks = self.program.plan.edges.iter().filter(|edge| edge.to == *of);
@@ -333,7 +333,7 @@ impl Opening<'_> {
             Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make), program.by_group(stage))),
             Computation::Inference => {
                 let gate = self.emulator.and_then(|emulator| emulator.gate(stage));
-                // What was loaded before knows no emulation.
+                // Models loaded earlier know no emulation.
                 let prepared = self.prepared.filter(|_| gate.is_none());
                 let request = executor_request(stage, bound, self.clock, metrics, gate);
                 let may_be_lost = request.spec.factory().is_ok_and(|factory| factory.may_be_lost());

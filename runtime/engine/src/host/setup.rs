@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
-/// What a host is made of.
+/// The parts of a host.
 pub(crate) struct Setup<'a> {
     pub(crate) program: &'a Program,
     pub(crate) graph: &'a Graph,

@@ -1,7 +1,7 @@
-//! What a host tells its coordinator, and what it must be able to tell again to one that comes back.
+//! Sends notices to the coordinator of a host, and repeats some to one that comes back.
 //!
-//! A host goes on while nobody listens. What a new coordinator must know is kept: the newest word on each slot, and the
-//! letters and cuts of epochs since the last checkpoint, within the bounds of [`Kept`].
+//! A host continues while no coordinator listens. It keeps what a new coordinator must know: the newest state of each
+//! slot, and the letters and cuts of epochs since the last checkpoint, within the bounds of [`Kept`].
 use super::kept::Kept;
 use super::outbox::{Bounds, Newest, Outbox};
 use crate::channel::ChannelId;
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_link::remote::{Address, MAX_MESSAGE, MessageWriter};
 use tidemill_operators::api::{DeadLetter, OperatorError};
 
-/// What is kept is told in so many rounds, each with what was said during the one before; whoever says more than a connection takes is
-/// not waited for any longer.
+/// Rounds in which kept notices are sent, each with the notices that came during the one before. A thread that sends
+/// more than a connection takes is not waited for any longer.
 const ROUNDS: usize = 8;
 
 /// Newest incarnations met at the other ends of channels.
 pub(crate) type Met = Arc<Mutex<BTreeMap<ChannelId, u32>>>;
 
-/// What stays the same while a host runs.
+/// Facts that do not change while a host runs.
 pub(super) struct Facts {
     /// Digest of the graph.
     pub(super) graph: u64,
@@ -37,21 +37,21 @@ pub(super) struct Facts {
 struct State {
     /// To a coordinator that listens.
     outbox: Option<Arc<Outbox>>,
-    /// Of runs that can be taken over: what must be told again.
+    /// Of runs that can be taken over: the notices to repeat.
     kept: Option<Kept>,
-    /// Spans of traced records that nobody was told.
+    /// Spans of traced records that were not sent.
     lost_spans: u64,
     slots: BTreeMap<usize, StandingSlot>,
-    /// When the run began, where that was told after the host had joined.
+    /// When the run began, where that came after the host had joined.
     started: Option<Nanoseconds>,
-    /// What came of closing the sinks.
+    /// Result of closing the sinks.
     closed: Option<Result<(), RunError>>,
     /// Counts those who listened.
     listeners: u64,
 }
 
-/// Tells the coordinator; any thread may. Nobody waits for the coordinator to read, unless very much waits already
-/// ([`Outbox`]).
+/// Sends to the coordinator from any thread. No thread waits for the coordinator to read, unless very much waits
+/// already ([`Outbox`]).
 #[derive(Clone)]
 pub(super) struct Teller(Arc<Mutex<State>>);
 
@@ -78,7 +78,7 @@ pub(super) fn say(writer: &MessageWriter, notice: &Notice) -> Result<(), RunErro
     send(writer, &message(notice)?)
 }
 
-/// What of a notice only the newest counts.
+/// Returns the key of a notice of which only the newest counts.
 fn newest(notice: &Notice) -> Option<Newest> {
     match notice {
         Notice::Ping(_) => Some(Newest::Ping),
@@ -90,7 +90,7 @@ fn newest(notice: &Notice) -> Option<Newest> {
 }
 
 impl Teller {
-    /// Keeps what must be told again if `keeps`.
+    /// Keeps the notices to repeat if `keeps`.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -106,7 +106,7 @@ impl Teller {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells, and remembers what counts. That nobody listens is found by who hears.
+    /// Sends a notice, and remembers the parts that count. The reader finds that no coordinator listens.
     pub(super) fn tell(&self, notice: &Notice) {
         let bytes = match (message(notice), notice) {
             (Ok(bytes), _) => bytes,
@@ -131,19 +131,20 @@ impl Teller {
         }
     }
 
-    /// Whether somebody listens.
+    /// Returns whether a coordinator listens.
     pub(super) fn is_heard(&self) -> bool {
         self.lock().outbox.is_some()
     }
 
-    /// Who listens, and has taken all figures that were told; none: nobody, or figures still wait.
+    /// Returns the listener if it has taken all figures that were sent; none: there is no listener, or figures still
+    /// wait.
     pub(super) fn listener_of_figures(&self) -> Option<u64> {
         let state = self.lock();
         let outbox = state.outbox.as_ref().filter(|outbox| !outbox.waits(Newest::Figures));
         outbox.map(|_| state.listeners)
     }
 
-    /// An order was heard.
+    /// Records an order that was received.
     pub(super) fn heard(&self, order: &Order) {
         let mut state = self.lock();
         match order {
@@ -162,12 +163,12 @@ impl Teller {
         }
     }
 
-    /// Whether this host may go on by itself.
+    /// Returns whether this host may continue by itself.
     pub(super) fn can_stand(&self) -> bool {
         self.lock().kept.is_some()
     }
 
-    /// Nobody listens.
+    /// Records that no coordinator listens.
     pub(super) fn deserted(&self) {
         let outbox = self.lock().outbox.take();
         if let Some(outbox) = outbox {
@@ -184,7 +185,8 @@ impl Teller {
         }
     }
 
-    /// Somebody listens again: is told what happened since the last checkpoint, then who this is and how it stands.
+    /// Continues with a coordinator that listens again: sends the events since the last checkpoint, then who this is
+    /// and its state.
     ///
     /// # Errors
     /// The connection is lost.
@@ -198,7 +200,7 @@ impl Teller {
                 return self.listened_to(state, writer, rest.collect(), facts);
             }
             drop(state);
-            // Whoever says something meanwhile is not held up: it is kept, and told in the next round.
+            // Senders do not wait meanwhile: their notices are kept, and sent in the next round.
             for (number, message) in more {
                 send(&writer, &message)?;
                 told = number;
@@ -207,7 +209,7 @@ impl Teller {
         Ok(())
     }
 
-    /// All that was kept is told but the rest: says that and how this host stands, and goes on from there.
+    /// Sends the rest of the kept notices and the state of this host, and continues from there.
     fn listened_to(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -283,7 +285,7 @@ pub(super) mod tests {
     use tidemill_link::remote::{Greeting, Listener, MessageReader, Purpose, Security, dial};
     use tidemill_operators::api::SourcePosition;
 
-    /// What a host writes to, and what its coordinator reads.
+    /// A host's writer and its coordinator's reader.
     pub(in crate::host) fn connection() -> (MessageWriter, MessageReader) {
         let security = Security::none();
         let greeting =
@@ -327,7 +329,7 @@ pub(super) mod tests {
         wire::decode(&reader.receive().expect("nothing fails here")).expect("works")
     }
 
-    /// A part of a checkpoint that is more than the system takes of a peer who reads nothing: sources go on.
+    /// A part of a checkpoint that is more than the system takes of a peer who reads nothing: sources continue.
     #[test]
     fn a_coordinator_that_does_not_read_a_part_holds_up_no_source() {
         let (writer, mut reader) = connection();
@@ -344,7 +346,7 @@ pub(super) mod tests {
         for epoch in 0..5000 {
             EpochWriter::write(&mut teller, "s", &cut(epoch));
         }
-        // All of them came back, and nobody has read a byte.
+        // All of them came back, and not a byte has been read.
         assert_eq!(teller.lock().kept.as_ref().map(Kept::len), Some(5000));
         assert!(matches!(hear(&mut reader), Notice::Part { number: 1, part: Ok(Some(_)) }));
         for expected in 0..5000 {
@@ -357,7 +359,7 @@ pub(super) mod tests {
         teller.finish();
     }
 
-    /// Another coordinator is told all that was kept, in order, then how the host stands, then what is new.
+    /// Another coordinator receives all that was kept, in order, then the state of the host, then new notices.
     #[test]
     fn another_coordinator_is_told_everything_again_while_sources_go_on() {
         let (writer, reader) = connection();
@@ -385,7 +387,7 @@ pub(super) mod tests {
         writing.join().expect("nothing fails here");
     }
 
-    /// While nobody listens, more letters come than are kept, and spans, which are not kept at all.
+    /// While no coordinator listens, more letters come than are kept, and spans, which are not kept at all.
     #[test]
     fn another_coordinator_is_told_how_much_it_is_not_told() {
         let (writer, reader) = connection();

@@ -1,4 +1,4 @@
-//! What counts: cells that are written by slots, and the plain values that they have.
+//! Cells that slots write, and their plain values.
 use super::{Amount, BatchSizes, ByReason, Latencies};
 use crate::histogram::Histogram;
 use crate::processor::ProcessorTime;
@@ -172,7 +172,7 @@ pub(crate) mod merge {
     use super::{Reasons, Sizes};
     use crate::histogram::Histogram;
 
-    /// What can be added up.
+    /// Values that can be added up.
     pub(crate) trait Add {
         /// Adds `more`.
         fn add(&mut self, more: &Self);
@@ -216,25 +216,25 @@ pub(crate) mod merge {
         *now = (*now).max(*before);
     }
 
-    /// What the former process found, where it found something.
+    /// The value of the former process, unless it is 0.
     pub(crate) fn first(now: &mut i64, before: &i64) {
         if *before != 0 {
             *now = *before;
         }
     }
 
-    /// What either knows.
+    /// The value of either that has one.
     pub(crate) fn known<T: Clone>(now: &mut Option<T>, before: &Option<T>) {
         if now.is_none() {
             now.clone_from(before);
         }
     }
 
-    /// What holds of either.
+    /// Whether either is true.
     pub(crate) fn any(now: &mut bool, before: &bool) {
         *now |= before;
     }
 
-    /// What the present process has, alone.
+    /// The value of the present process.
     pub(crate) fn last<T>(_: &mut T, _: &T) {}
 }

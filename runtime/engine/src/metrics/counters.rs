@@ -47,10 +47,10 @@ counted! {
             "Processor time of threads that work for this stage alone: a model's, those that read a source";
         /// Sizes of batches; models only.
         batch_sizes: BatchSizes, sum, SIZES "tidemill_model_batch_size" () Models "Records that a model computed at once";
-        /// For open-loop sources: the furthest that emission lagged behind the schedule, nanoseconds.
+        /// For open-loop sources: the largest lag of emission against the schedule, nanoseconds.
         schedule_lag: AtomicI64, max, MOST_SECONDS "tidemill_source_schedule_lag_seconds" () Sources
             "Largest lag of a source behind its open-loop schedule";
-        /// For open-loop sources: how far emission is behind the schedule now, nanoseconds.
+        /// For open-loop sources: the present lag of emission against the schedule, nanoseconds.
         behind: AtomicI64, last, SECONDS_NOW "tidemill_source_behind_seconds" () Sources
             "How far a source is behind its open-loop schedule now";
         /// Sources only: there is no more, or the run was ended.
@@ -185,7 +185,7 @@ counted! {
         last_arrival: AtomicI64, max;
         /// Committed records with ground truth. While the sink is open: of texts the characters of those that have come, of tracks 0.
         scored: AtomicU64, last;
-        /// Those of them that are right.
+        /// Number of right ones among them.
         correct: AtomicU64, last;
         /// How many independent samples are as uncertain as the share of those that are right.
         independent: AtomicU64, last;

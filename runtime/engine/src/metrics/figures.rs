@@ -15,21 +15,21 @@ type Edge = (String, String, u32);
 /// Of all stages, edges, sinks and slots of a host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// What is not in them is as it was reported before: of a host with many stages few change from one time to the next, and of
-    /// distributions few buckets.
+    /// Figures that are missing have not changed since the report before: of a host with many stages few change from
+    /// one time to the next, and of distributions few buckets.
     is_part: bool,
     stages: BTreeMap<String, StageFigures>,
     edges: BTreeMap<Edge, EdgeFigures>,
     sinks: BTreeMap<String, SinkFigures>,
     /// Nanoseconds of processor time, by slot.
     slots: BTreeMap<String, u64>,
-    /// What its worker and its ends of wires did, where they are emulated.
+    /// The work of its worker and its ends of wires, where they are emulated.
     pub(crate) emulation: Option<EmulationReport>,
     /// How its clock runs beside the coordinator's.
     pub(crate) clock: Option<ClockFigures>,
 }
 
-/// What a host has of a plan.
+/// A host's part of a plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Own {
     pub(crate) stages: BTreeSet<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// What the slots of a worker have.
+    /// Returns the part of a worker's slots.
     pub(crate) fn of(program: &Program, graph: &Graph, worker: &str) -> Self {
         let mut own = Self::default();
         let slots = graph.slots.iter().filter(|slot| slot.worker == worker);
@@ -55,7 +55,7 @@ impl Own {
 }
 
 impl Figures {
-    /// Those of these stages and sinks, and of the edges into and out of them.
+    /// Returns the figures of these stages and sinks, and of the edges into and out of them.
     pub(crate) fn of(metrics: &MetricsTable, slots: &[SlotFacts], own: &Own) -> Self {
         let stages = metrics.stages.iter().filter(|(id, _)| own.stages.contains(*id));
         let is_own = |from: &String, to: &String| own.stages.contains(from) || own.stages.contains(to);
@@ -77,7 +77,7 @@ impl Figures {
         Self { emulation, clock: Some(clock), ..self }
     }
 
-    /// What of them is not as it was before.
+    /// Returns the figures that differ from `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         self.is_part = true;
         retain_changed(&mut self.stages, &before.stages);

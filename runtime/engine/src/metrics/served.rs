@@ -1,11 +1,11 @@
-//! What a monitoring system gets of a cell: the metric, of which stages or edges it is, and the value.
+//! Metrics of a cell for monitoring systems: the metric, the stages or edges that have it, and the value.
 use super::Latencies;
 use super::cells::{Reasons, Sizes};
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
 use std::sync::Mutex;
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows; its name ends with `_total` where it is served.
@@ -21,11 +21,11 @@ pub enum MetricKind {
 pub struct Metric {
     /// Its name; a counter's without `_total`.
     pub name: &'static str,
-    /// What it is.
+    /// The kind.
     pub kind: MetricKind,
     /// Names of its labels; those that only some values have are in it.
     pub labels: &'static [&'static str],
-    /// What it tells.
+    /// The help text.
     pub help: &'static str,
 }
 
@@ -88,9 +88,9 @@ pub struct Served<M> {
     pub metric: Metric,
     /// Of which it is served.
     pub of: MetricOf,
-    /// A label that tells this value from others of the same metric.
+    /// A label that distinguishes this value from others of the same metric.
     pub label: Option<(&'static str, &'static str)>,
-    /// The value at this engine time; none: there is nothing to tell.
+    /// The value at this engine time; none: there is no value.
     pub value: fn(&M, Nanoseconds) -> Option<MetricValue>,
 }
 

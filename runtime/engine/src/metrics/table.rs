@@ -1,7 +1,7 @@
 //! The table behind the counters of stages, edges and sinks. One line of it makes the cell that slots write, its plain value for
 //! other processes, how the values of two processes of one host become one, and the metric.
 
-/// What a table of counters can do, whatever it is of.
+/// Operations of every table of counters.
 pub(crate) trait Counted: Clone + Default + PartialEq {
     /// Adds what a former process of the same host has counted.
     fn add(&mut self, before: &Self);
@@ -56,7 +56,7 @@ macro_rules! counted {
         }
 
         impl $metrics {
-            /// What is served of it.
+            /// The metrics that are served of it.
             pub const SERVED: &'static [Served<Self>] = &[
                 $($(Served {
                     metric: Metric {

@@ -224,7 +224,7 @@ pub(crate) struct SinkNode {
     unpublished: BTreeMap<Epoch, Unpublished>,
     /// Copied from the cell, to recognise rows of committed epochs without a lock.
     committed: Epoch,
-    /// Progress of this incarnation: behind the committed epoch during a replay.
+    /// Progress of this incarnation: less than the committed epoch during a replay.
     reached: Epoch,
     publication: Publication,
     /// Metadata of uncommitted batches with traced records, with their epochs and times of arrival.

@@ -115,7 +115,7 @@ fn a_thread_that_cannot_be_started_is_asked_for_again_after_a_while() {
     assert!(case.network.ends[&CHANNEL].is_told);
 }
 
-/// Where the slot begins again, or has ended, nobody dials for the one before it.
+/// Where the slot restarts, or has ended, the dialling for the former one stops.
 #[test]
 fn what_is_not_wanted_any_more_is_not_dialled() {
     let mut case = Case::new(nowhere());
