@@ -526,8 +526,8 @@ impl Coordinator {
         self.close_with = (complete, will_continue);
         let is_limited = self.epochs.ends().values().any(|end| end.limit);
         self.facts.cut_short.store(!complete || self.is_stopping || is_limited, Ordering::Relaxed);
-        // A run that ends during a takeover takes notices as they come from here on; otherwise it would never know
-        // what the hosts closed.
+        // A run that ends during a takeover takes notices as they come from here on; otherwise it would not know the
+        // results of closing.
         for (number, life) in self.hosts.iter_mut().enumerate() {
             self.closed.extend(life.standing.take().and_then(|standing| Some((number, standing.closed?))));
         }
