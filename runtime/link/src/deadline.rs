@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    /// So long from now.
+    /// Returns the deadline `timeout` from now.
     pub(crate) fn after(timeout: Duration) -> Self {
         Self(now() + timeout)
     }
 
-    /// So long is left.
+    /// Returns the time that is left.
     pub(crate) fn left(self) -> Duration {
         self.0.saturating_duration_since(now())
     }

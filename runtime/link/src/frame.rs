@@ -1,4 +1,4 @@
-//! What travels on a channel: frames with data and progress one way, control the other way.
+//! Frames of a channel: data and progress in one direction, control in the other.
 use arrow_array::RecordBatch;
 
 /// Engine time in nanoseconds.
@@ -32,7 +32,7 @@ pub struct WatermarkStep {
     pub watermark: i64,
 }
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// Records of one epoch.
@@ -52,8 +52,8 @@ pub enum Content {
         /// Watermarks of the epochs passed since the previous frontier, oldest first.
         steps: Vec<WatermarkStep>,
     },
-    /// Records of these epochs do not come, or not all of them: something else than the receiver answers them. Said before the frontier
-    /// passes them, so that who asks later what became of them knows that it was not this way.
+    /// Records of these epochs do not come, or not all of them: another stage answers them, not the receiver. Sent
+    /// before the frontier passes them, so that a later question about them finds that they did not take this path.
     Elsewhere {
         /// The first of them.
         from: Epoch,
@@ -71,18 +71,18 @@ pub struct Frame {
     pub content: Content,
 }
 
-/// What the receiver tells the sender.
+/// Messages from the receiver to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
     /// First word of a receiver: send everything from this epoch on.
     Resume(Epoch),
-    /// So many more bytes may be sent.
+    /// The number of further bytes that may be sent.
     Credit(u64),
-    /// All epochs before this one are durable behind the receiver; the sender may forget them.
+    /// All epochs before this one are durable downstream of the receiver; the sender may forget them.
     Durable(Epoch),
-    /// An edge behind the receiver is cut, and what comes is kept: the sender may be ahead, and its host keep up to so many bytes. 0:
-    /// no more is kept than usual.
+    /// An edge downstream of the receiver is cut, and its data is kept: the sender may be ahead, and its host may
+    /// keep up to this number of bytes. 0: no more is kept than usual.
     Ahead(u64),
-    /// An edge behind the receiver was cut and delivers what was kept; until that is done, as above.
+    /// An edge downstream of the receiver was cut and delivers its kept data; until that is done, as above.
     Delivers(u64),
 }

@@ -24,7 +24,7 @@ pub enum LinkError {
     /// The other end is gone.
     #[error("the peer is gone")]
     Lost,
-    /// What arrived is not what was sent.
+    /// The data that arrived differs from the data that was sent.
     #[error("damaged frame: {0}")]
     Damaged(String),
     /// More bytes in one frame than another host takes.
@@ -39,8 +39,8 @@ pub enum LinkError {
 
 /// The end that sends data.
 pub trait LinkSender: Send {
-    /// Sends one frame, in order. Tells how many bytes it takes on the carrier, headers included; 0 where frames pass as
-    /// they are.
+    /// Sends one frame, in order. Returns the bytes that it takes on the carrier, headers included; 0 where frames
+    /// pass as they are.
     ///
     /// # Errors
     /// [`LinkError::Lost`] when the receiver is gone.
@@ -57,7 +57,7 @@ pub trait LinkSender: Send {
     fn wants_writable(&self) -> bool {
         false
     }
-    /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
+    /// Call before looking, after the descriptor became readable. Returns whether there is something to look at.
     fn clear(&self) -> bool;
 }
 
@@ -89,14 +89,14 @@ pub trait LinkReceiver: Send {
     fn wants_writable(&self) -> bool {
         false
     }
-    /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
+    /// Call before looking, after the descriptor became readable. Returns whether there is something to look at.
     fn clear(&self) -> bool;
 }
 
 /// The two ends of one link.
 pub type LinkEnds = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
 
-/// A way to connect two slots.
+/// A connection between two slots.
 pub trait Link: Send + Sync {
     /// Connects; `schema` is that of all data frames.
     ///

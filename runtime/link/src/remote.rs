@@ -1,33 +1,36 @@
 //! Links between processes and between hosts.
 //!
-//! One side listens ([`Listener`]), the other one dials ([`dial`]). Both greet each other ([`Greeting`]): which run they belong
-//! to and what the connection is for. The connection then becomes either end of a channel, which is used like that of any
-//! other link, or carries messages of control between two hosts.
+//! One side listens ([`Listener`]), the other one dials ([`dial`]). Both greet each other ([`Greeting`]): which run
+//! they belong to and what the connection is for. The connection then becomes either end of a channel, which is used
+//! like that of any other link, or carries messages of control between two hosts.
 //!
-//! The ends of a channel use their socket on the thread of their slot: no other thread moves bytes. What a socket does not
-//! take at once stays in a queue of the memory it came from, until the descriptor is writable again. Payloads are written from
-//! the memory of the records, and read into the memory that becomes records; only TLS and small parts are copied. Between
-//! processes of one host, over a transport that can hand over descriptors and without TLS, payloads from 64 KiB on go through shared
-//! memory.
+//! The ends of a channel use their socket on the thread of their slot: no other thread moves bytes. Bytes that a
+//! socket does not take at once stay in a queue of the memory they came from, until the descriptor is writable again.
+//! Payloads are written from the memory of the records, and read into the memory that becomes records; only TLS and
+//! small parts are copied. Between processes of one host, over a transport that can hand over descriptors and without
+//! TLS, payloads from 64 KiB on go through shared memory.
 //!
 //! # What a peer may do
-//! Nothing a peer sends makes this side panic or keep more memory than was really sent: lengths are bounded, headers and
-//! payloads have checksums (crc32c), and memory grows as bytes come. A connection that breaks, or on which something else
-//! arrives than was sent, is told as [`LinkError::Lost`] or [`LinkError::Damaged`] after everything that came whole.
+//! Nothing a peer sends makes this side panic or keep more memory than was really sent: lengths are bounded, headers
+//! and payloads have checksums (crc32c), and memory grows as bytes come. A connection that breaks, or that delivers
+//! other bytes than were sent, is reported as [`LinkError::Lost`] or [`LinkError::Damaged`] after everything that
+//! came whole.
 //!
 //! # Who a peer is
 //! With [`Security::mutual`] both sides show certificates, and [`Incoming::peer_certificate`] and
-//! [`Connection::peer_certificate`] give what the other one showed; its greeting is what it says of itself. Where a certificate says
-//! who it is of ([`peer_name`]), [`dial_to`] greets nobody else, and [`Incoming::peer_name`] tells it before an answer. [`Credentials`]
-//! let a certificate be renewed, and others be refused, while a listener goes on: new connections see it. Those that exist go on when a
-//! certificate is renewed, and end at what is read or written next when that of the peer is refused ([`Revoked`]).
-//! Over a Unix socket with a name and no file ([`Address::unix`]) the system says of which user the other process is, and both sides turn away all but their own.
+//! [`Connection::peer_certificate`] return the peer's; its greeting proves nothing. Where a certificate has an
+//! identity ([`peer_name`]), [`dial_to`] greets no other peer, and [`Incoming::peer_name`] returns it before an
+//! answer. [`Credentials`] let a certificate be renewed, and others be refused, while a listener runs: new
+//! connections use the change. Existing ones continue when a certificate is renewed, and end at the next read or
+//! write when that of the peer is refused ([`Revoked`]).
+//! Over a Unix socket with a name and no file ([`Address::unix`]) the system knows the user of the other process, and
+//! both sides turn away all but their own.
 //!
 //! # A peer that is silent
-//! Over TCP, a host that is gone without a word is told as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. The same happens to a
-//! host whose process takes nothing for so long while the kernel's buffers are full. An end reads ahead whenever its
-//! thread looks at its descriptors, whether or not records are taken, up to [`READ_AHEAD`]; so only a thread that stands
-//! still for so long is taken for dead.
+//! Over TCP, a host that is gone without a word is reported as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. So is a
+//! host whose process takes nothing for that time while the kernel's buffers are full. An end reads ahead whenever
+//! its thread looks at its descriptors, whether or not records are taken, up to [`READ_AHEAD`]; so only a thread that
+//! stands still for that time counts as dead.
 mod carrier;
 mod certificates;
 mod credentials;
@@ -72,7 +75,7 @@ use crate::link::LinkError;
 /// Version of what is said on connections. Two sides with different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 4;
 
-/// What the greeting side does on a channel.
+/// The role of the greeting side on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -82,7 +85,7 @@ pub enum Role {
     Receiver,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Purpose {
@@ -90,7 +93,7 @@ pub enum Purpose {
     Channel {
         /// Which one.
         channel: u64,
-        /// What the greeting side does on it.
+        /// The role of the greeting side on it.
         role: Role,
         /// Which incarnation of its slot the greeting side is.
         incarnation: u32,
@@ -113,7 +116,7 @@ pub struct Greeting {
     pub run: u128,
     /// Version of the plan it works by. Sides with different versions may meet: the one that accepts decides.
     pub plan_version: u64,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
 }
 
@@ -161,7 +164,7 @@ mod hexadecimal {
     }
 }
 
-/// Tells schemas apart: names, types, nullability and metadata. The same on all hosts.
+/// Returns a hash that distinguishes schemas: names, types, nullability and metadata. Equal on all hosts.
 pub fn schema_hash(schema: &SchemaRef) -> u64 {
     let mut text = String::new();
     for field in schema.fields() {
@@ -195,13 +198,13 @@ pub enum RemoteError {
         /// The peer's.
         theirs: u32,
     },
-    /// What the peer said is no greeting.
+    /// The peer's first message is no greeting.
     #[error("no greeting: {0}")]
     Malformed(String),
     /// The peer is not who it should be, or this side is not for the peer; or TLS failed otherwise.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The peer is good, but not the one who is meant: its certificate is of somebody else.
+    /// The peer is good, but another one is meant: its certificate has another identity.
     #[error("{found} answers, and {wanted} is meant")]
     Stranger {
         /// Who is meant.

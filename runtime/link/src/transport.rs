@@ -64,8 +64,8 @@ pub trait Acceptor: Send {
     fn readable(&self) -> BorrowedFd<'_>;
 }
 
-/// One side of a connection: bytes both ways, whole and in order. Dropping it ends the connection; the other side can still read
-/// everything that was written before.
+/// One side of a connection: bytes in both directions, whole and in order. Dropping it ends the connection; the other
+/// side can still read everything that was written before.
 pub trait Stream: Send {
     /// Reads into the slice; 0 at the end.
     ///

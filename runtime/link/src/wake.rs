@@ -12,7 +12,7 @@ trait Flag {
     fn is_set(&self) -> bool;
 }
 
-/// What the owner sleeps on.
+/// The signal that wakes the owner.
 trait Signal {
     fn raise(&self);
     fn take(&self);
@@ -111,8 +111,8 @@ impl Waker {
         self.0.wake();
     }
 
-    /// Sleeps until somebody wakes this, or for so long; none: as long as it takes. A signal may end it earlier, so
-    /// callers look at the time themselves.
+    /// Sleeps until a wake-up or the timeout; none: no timeout. A signal may end it earlier, so callers look at the
+    /// time themselves.
     pub fn wait(&self, timeout: Option<Duration>) {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -126,8 +126,8 @@ impl Waker {
         }
     }
 
-    /// Called by the owner BEFORE it looks at what it was woken for, so that no wake-up is lost between.
-    /// Tells whether there was one.
+    /// Called by the owner BEFORE it looks at its work, so that no wake-up is lost between. Returns whether there was
+    /// one.
     pub fn clear(&self) -> bool {
         self.0.clear()
     }

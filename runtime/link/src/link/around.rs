@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 pub trait AroundReceiver: Send {
     /// The other one.
     fn inner(&self) -> &dyn LinkReceiver;
-    /// The same, to be used.
+    /// The other one, mutable.
     fn inner_mut(&mut self) -> &mut dyn LinkReceiver;
     /// See [`LinkReceiver::receive`].
     ///

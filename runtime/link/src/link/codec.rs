@@ -1,9 +1,9 @@
-//! Frames as bytes: what all links that carry bytes have in common.
+//! Frames as bytes: the common part of all links that carry bytes.
 //!
-//! A frame is 64 bytes of header (little endian), then its payload: Arrow IPC for records, 16 bytes a step for a frontier, the end of
-//! what is answered elsewhere.
+//! A frame is 64 bytes of header (little endian), then its payload: Arrow IPC for records, 16 bytes a step for a
+//! frontier, the end of the epochs that are answered elsewhere.
 //! Bytes of the header: 0 kind, 4..8 incarnation, 8..16 sequence, 16..24 sent at, 24..32 epoch, 32..40 length of the
-//! payload, 40..48 checksum, 48..56 cost. Which checksum, and what lies in the rest, is up to the link.
+//! payload, 40..48 checksum, 48..56 cost. The link decides which checksum, and the content of the rest.
 use super::LinkError;
 use crate::frame::{Content, Frame, Header, WatermarkStep};
 use arrow_array::RecordBatch;
@@ -50,7 +50,7 @@ pub(crate) fn payload_bytes(payload: &[Buffer]) -> usize {
     payload.iter().map(Buffer::len).sum()
 }
 
-/// What Arrow cannot read is not what was sent.
+/// Bytes that Arrow cannot read differ from those that were sent.
 fn damaged(error: ArrowError) -> LinkError {
     LinkError::Damaged(error.to_string())
 }
@@ -72,7 +72,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// A header as it travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WireHeader {
-    /// What the payload is.
+    /// The kind of the payload.
     pub(crate) kind: u8,
     /// Facts of the frame.
     pub(crate) header: Header,
@@ -121,7 +121,7 @@ impl WireHeader {
     }
 }
 
-/// Makes frames to bytes. Keeps what the other side was told of the schema: one for one link.
+/// Makes frames to bytes. Remembers the schema that the other side has: one encoder per link.
 pub(crate) struct Encoder(StreamEncoder);
 
 impl Encoder {

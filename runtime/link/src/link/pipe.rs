@@ -1,4 +1,4 @@
-//! A queue between two threads that wakes its reader and tells when the writer is gone.
+//! A queue between two threads that wakes its reader and reports when the writer is gone.
 //!
 //! Generic over its lock and its waker, so that `loom` can check the very same code.
 use super::LinkError;
@@ -12,7 +12,7 @@ trait Lock<S> {
     fn with<R>(&self, act: impl FnOnce(&mut S) -> R) -> R;
 }
 
-/// What a pipe is made of.
+/// The parts of a pipe.
 pub(super) trait Parts {
     #[expect(private_bounds, reason = "nobody else makes pipes of other parts")]
     type Lock<S>: Lock<S>;
@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// Every interleaving of a writer that goes away and a reader that sleeps between: all items arrive in order, then
-    /// the loss is told; none sleeps for ever.
+    /// Every interleaving of a writer that goes away and a reader that sleeps between: all items arrive in order,
+    /// then the loss is reported; none sleeps for ever.
     #[test]
     fn loom_finds_no_interleaving_that_loses_an_item_or_the_end() {
         loom::model(|| {
@@ -164,7 +164,7 @@ mod tests {
         });
     }
 
-    /// A reader that goes away: what the writer pushes is refused from then on, and nothing is kept for nobody.
+    /// A reader that goes away: pushes of the writer fail from then on, and nothing is kept.
     #[test]
     fn loom_finds_no_interleaving_that_keeps_items_for_a_reader_that_is_gone() {
         loom::model(|| {

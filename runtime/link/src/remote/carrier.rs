@@ -153,7 +153,7 @@ fn flush_tls(tls: &mut rustls::Connection, stream: &mut dyn Stream) -> io::Resul
     Ok(())
 }
 
-/// What the failure of a stream is for a link: whatever happened to it, the peer cannot be reached over it.
+/// Maps the failure of a stream to an error of a link: for any reason, the peer cannot be reached over it.
 pub(super) fn lost(error: &io::Error) -> LinkError {
     match error.kind() {
         ErrorKind::InvalidData => LinkError::Damaged(error.to_string()),

@@ -1,9 +1,9 @@
-//! What a side shows of itself, and whom it believes, as files have it.
+//! The certificate that a side shows and the authorities that it trusts, in the format of files.
 
 /// The name that every certificate of a deployment must have: the authority says who belongs to it, not a host's name.
 pub(super) const SUBJECT: &str = "tidemill";
 
-/// What a host shows of itself and whom it believes, as PEM.
+/// The certificate that a host shows and the authorities that it trusts, as PEM.
 #[derive(Clone)]
 pub struct Certificates {
     /// The certificate of the host, then those between it and the authority. It must be valid for the DNS name `tidemill`,

@@ -1,4 +1,5 @@
-//! What a side shows and whom it believes, replaceable while listeners and connections go on.
+//! The certificate that a side shows and the authorities that it trusts, replaceable while listeners and connections
+//! exist.
 use super::RemoteError;
 use super::certificates::{Certificates, SUBJECT};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -47,7 +48,7 @@ impl Revoked {
         }
     }
 
-    /// Replaces the whole set, for a side that is told all of it from time to time.
+    /// Replaces the whole set, for a side that receives all of it from time to time.
     pub fn replace<Serial: AsRef<[u8]>>(&self, serials: impl IntoIterator<Item = Serial>) {
         let new: BTreeSet<_> =
             serials.into_iter().map(|serial| significant(serial.as_ref()).to_vec()).collect();
@@ -96,10 +97,10 @@ pub enum ClientCertificates {
     Optional,
 }
 
-/// The certificate and the authorities of a side, and which certificates it refuses. A handle: clones share what it stands for,
-/// so that a certificate can be renewed and others be refused while listeners stay as they are. Connections that were
-/// made go on with the certificate that they have shown, and new ones see the change; over one whose peer is refused nothing more
-/// comes or goes.
+/// The certificate and the authorities of a side, and the certificates that it refuses. A handle: clones share the
+/// same state, so that a certificate can be renewed and others be refused while listeners stay as they are. Existing
+/// connections continue with the certificate that they have shown, and new ones use the change; over one whose peer
+/// is refused nothing more comes or goes.
 #[derive(Clone)]
 pub struct Credentials(Arc<Shared>);
 
@@ -117,7 +118,7 @@ struct Shared {
     time: Arc<dyn TimeProvider>,
 }
 
-/// What is shown and believed at one time.
+/// The state at one time.
 struct Current {
     shown: Arc<CertifiedKey>,
     clients: Arc<dyn ClientCertVerifier>,
@@ -163,7 +164,7 @@ impl Shared {
 }
 
 impl Credentials {
-    /// Credentials of these certificates; nobody is revoked yet.
+    /// Makes credentials of these certificates; none is revoked yet.
     ///
     /// # Errors
     /// [`RemoteError::Certificates`] when they cannot be read or do not belong together.
@@ -216,8 +217,8 @@ impl Credentials {
         self.client_config_that(Arc::new(|_| Ok(())))
     }
 
-    /// The same for a side that has one more question to a certificate after everything else about it is right: who it is of, for
-    /// instance.
+    /// As [`Credentials::client_config`], with one more check of a certificate after all others, such as one of its
+    /// identity.
     ///
     /// # Errors
     /// As [`Credentials::client_config`].
@@ -379,7 +380,7 @@ mod tests {
         revoked.replace([[7]]);
         assert!(revoked.contains(&[0, 7]) && !revoked.contains(&[0x80, 1]));
         assert_eq!(format!("{revoked:?}"), "Revoked(1 certificates)");
-        // What is told again is no change.
+        // Repetition is no change.
         assert_eq!(revoked.changes(), 2);
         revoked.replace([[0, 7]]);
         revoked.add(&[7]);

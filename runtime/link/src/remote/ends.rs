@@ -24,7 +24,7 @@ const WORDS: usize = 256;
 const RESUME: u8 = 1;
 const CREDIT: u8 = 2;
 const DURABLE: u8 = 3;
-/// So many payloads were taken from the ring, in all; not for the one above.
+/// The number of payloads taken from the ring, in all; not for the one above.
 const TAKEN: u8 = 4;
 const AHEAD: u8 = 5;
 const DELIVERS: u8 = 6;
@@ -54,7 +54,7 @@ impl From<End> for LinkError {
     }
 }
 
-/// What both ends have.
+/// The common part of both ends.
 struct Wire {
     carrier: Carrier,
     outgoing: Outgoing,
@@ -62,7 +62,7 @@ struct Wire {
     readable: bool,
     /// The stream takes something, as far as known.
     writable: bool,
-    /// Nothing more can be read, told when all that came before was taken.
+    /// Nothing more can be read; reported when all that came before was taken.
     ended: Option<End>,
     /// Nothing more can be written.
     mute: bool,
@@ -190,7 +190,7 @@ impl LinkSender for Sender {
 
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {
         let wire = self.wire.get_mut();
-        // That the peer is gone is told when all that it said was taken.
+        // The loss of the peer is reported when all that it sent was taken.
         let _ = wire.flush();
         loop {
             if let Some(word) = self.words[self.taken..].first_chunk::<WORD_BYTES>() {
@@ -239,13 +239,13 @@ impl LinkSender for Sender {
     fn clear(&self) -> bool {
         let mut wire = self.wire.borrow_mut();
         wire.ready();
-        // A failure is kept and told where it can be.
+        // A failure is kept and reported later.
         let _ = wire.flush();
         true
     }
 }
 
-/// What travels from the receiver to the sender.
+/// Messages from the receiver to the sender.
 #[derive(Clone, Copy)]
 enum Word {
     Control(Control),
@@ -274,7 +274,7 @@ pub(super) fn word_of(control: Control) -> [u8; WORD_BYTES] {
     write_word(Word::Control(control))
 }
 
-/// The same words with checksums that fit.
+/// Returns the words with correct checksums.
 pub(super) fn words_anew(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes.to_vec();
     for word in sealed.as_chunks_mut::<WORD_BYTES>().0 {
@@ -303,7 +303,7 @@ fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
     }
 }
 
-/// What of the receiving end moves when its descriptor is ready.
+/// The part of the receiving end that moves when its descriptor is ready.
 struct Ahead {
     wire: Wire,
     inbound: Inbound,
@@ -346,7 +346,7 @@ pub(super) struct Receiver {
     line: Arc<dyn Line>,
     decoder: Decoder,
     schema: SchemaRef,
-    /// That of the last records, which was compared with the one above.
+    /// The schema of the last records, which was compared with the one above.
     seen: Option<SchemaRef>,
     ahead: RefCell<Ahead>,
     /// Bytes of the last frame, as they would travel to another host.
@@ -442,9 +442,9 @@ impl LinkReceiver for Receiver {
         if ahead.wire.ended.is_none() {
             ahead.wire.ready();
         }
-        // A failure is kept and told where it can be.
+        // A failure is kept and reported later.
         let _ = ahead.wire.flush();
-        // Also when nobody takes records for a while: the kernel of the sender takes a full socket for a dead peer.
+        // Also when no records are taken for a while: the kernel of the sender takes a full socket for a dead peer.
         while ahead.bytes < READ_AHEAD {
             let Some(frame) = ahead.next() else { break };
             ahead.bytes += memory(&frame.1);

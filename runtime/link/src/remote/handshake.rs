@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Bytes that a greeting may have.
 pub const GREETING_BYTES: usize = 64 << 10;
-/// So long a listening side waits for a greeting, and for its answer to be taken.
+/// Time that a listening side waits for a greeting, and for its answer to be taken.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"TIDEMILL";
 pub(super) const PREAMBLE: usize = 20;
@@ -35,7 +35,7 @@ struct Talk<'a> {
     stop: Option<BorrowedFd<'a>>,
 }
 
-/// What a side says, as bytes.
+/// Returns a message of the handshake as bytes.
 pub(super) fn words(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREAMBLE + body.len() + CHECKSUM);
     bytes.extend_from_slice(MAGIC);
@@ -48,7 +48,7 @@ pub(super) fn words(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a peer said first.
+/// The first message of a peer.
 enum Said {
     Greeting(Greeting),
     Refusal(String),
@@ -194,8 +194,8 @@ impl Talk<'_> {
     }
 }
 
-/// Connects to a side that listens, and greets it. Waits for its answer, at most so long for all of it; looking up the name of
-/// a host is up to the system and not counted.
+/// Connects to a side that listens, and greets it. Waits for its answer, at most `timeout` for all of it; looking up
+/// the name of a host is up to the system and not counted.
 ///
 /// # Errors
 /// [`RemoteError::Refused`] with the peer's reason; anything else that may come between.
@@ -208,11 +208,11 @@ pub fn dial(
     dial_to(address, security, greeting, timeout, None)
 }
 
-/// The same to somebody whose certificate must be of `wanted` ([`peer_name`]): anybody else is not greeted, and so learns
-/// nothing of the run.
+/// As [`dial`], to a peer whose certificate must have the identity `wanted` ([`peer_name`]): no other peer is
+/// greeted, so it learns nothing of the run.
 ///
 /// # Errors
-/// As [`dial`]; [`RemoteError::Stranger`] where somebody else answers.
+/// As [`dial`]; [`RemoteError::Stranger`] where another peer answers.
 pub fn dial_to(
     address: &Address,
     security: &Security,
@@ -249,7 +249,7 @@ pub fn dial_to(
 
 /// A peer that has greeted and waits for an answer. Dropping it closes the connection without one.
 pub struct Incoming {
-    /// What the peer said.
+    /// The peer's greeting.
     pub greeting: Greeting,
     carrier: Carrier,
 }
@@ -261,7 +261,7 @@ impl std::fmt::Debug for Incoming {
 }
 
 impl Incoming {
-    /// Hears a greeting. A peer that begins otherwise is told why it is refused.
+    /// Reads a greeting. A peer that begins otherwise receives the reason of the refusal.
     pub(super) fn hear(mut carrier: Carrier, stop: BorrowedFd<'_>) -> Result<Self, RemoteError> {
         let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
         let mut talk = Talk { carrier: &mut carrier, deadline, stop: Some(stop) };
@@ -271,7 +271,7 @@ impl Incoming {
             Err(error) => error,
         };
         if matches!(error, RemoteError::Malformed(_) | RemoteError::Version { .. }) {
-            // From the peer's side, ours and theirs are the other way round: it sees the version itself.
+            // For the peer, ours and theirs are swapped: it sees the version itself.
             let _ = talk.refuse(&error.to_string());
         }
         carrier.close();
@@ -304,10 +304,10 @@ impl Incoming {
         Ok(Connection { carrier: self.carrier, peer: self.greeting })
     }
 
-    /// Tells the peer why it is not wanted, and closes the connection.
+    /// Sends the peer the reason of the refusal, and closes the connection.
     pub fn refuse(mut self, reason: &str) {
         let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
-        // A peer that does not hear it has gone already.
+        // A peer that does not read it has gone already.
         let _ = Talk { carrier: &mut self.carrier, deadline, stop: None }.refuse(reason);
         self.carrier.close();
     }
@@ -326,7 +326,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// What the peer said.
+    /// Returns the peer's greeting.
     pub fn peer(&self) -> &Greeting {
         &self.peer
     }
@@ -357,7 +357,7 @@ impl Connection {
         Ok(Box::new(Receiver::new(self.carrier, schema)))
     }
 
-    /// Becomes a way to send messages both ways.
+    /// Turns the connection into two directions of messages.
     ///
     /// # Errors
     /// When the system refuses what it needs.

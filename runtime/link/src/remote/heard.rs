@@ -1,5 +1,6 @@
-//! What this side makes of bytes that anybody could send, for tests that send any. Each function reads the bytes twice: as they are,
-//! and with all checksums made anew, as somebody does who knows them. What it gives is whether something was taken the first time.
+//! Readers of bytes from outside, for tests that send any bytes. Each function reads the bytes twice: as they are,
+//! and with correct checksums, as an attacker would send them. It returns whether something was accepted the first
+//! time.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
 use super::handshake::{GREETING, Incoming, words};
@@ -53,7 +54,7 @@ fn is_end(error: &LinkError) {
     assert!(matches!(error, LinkError::Lost | LinkError::Damaged(_)), "{error}");
 }
 
-/// Frames of a channel, to whoever receives its records.
+/// Reads frames of a channel, as the receiver of its records.
 pub fn frames(bytes: &[u8]) -> bool {
     let take = |carrier| {
         let mut receiver = Receiver::new(carrier, schema());
@@ -78,7 +79,7 @@ pub fn frames(bytes: &[u8]) -> bool {
     with_carrier(bytes, take)
 }
 
-/// Control words of a channel, to whoever sends its records.
+/// Reads control words of a channel, as the sender of its records.
 pub fn control_words(bytes: &[u8]) -> bool {
     let take = |carrier| {
         let Ok(mut sender) = Sender::new(carrier, &schema()) else { return false };
@@ -132,13 +133,13 @@ pub fn greeting(bytes: &[u8]) -> bool {
             true
         })
     };
-    // What follows a greeting belongs to whoever hears it next.
+    // Bytes after a greeting belong to its next reader.
     let body = bytes.get(super::handshake::PREAMBLE..bytes.len().saturating_sub(4)).unwrap_or(bytes);
     with_carrier(&words(GREETING, body), take);
     with_carrier(bytes, take)
 }
 
-/// What a side of this version sends, by the function that hears it.
+/// Returns what a side of this version sends, by the function that reads it.
 ///
 /// # Errors
 /// The system gives no sockets.

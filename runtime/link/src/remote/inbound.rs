@@ -14,10 +14,10 @@ use std::io::ErrorKind;
 pub const MAX_PAYLOAD: u64 = 1 << 30;
 /// Bytes that small frames are read with at once.
 const STAGE: usize = 16 << 10;
-/// So much memory a header gets on its word, as much as a connection may take for what nobody asked for; the rest comes as
-/// the payload does.
+/// Memory that a header gets for its claimed length, as much as a connection may take unasked; the rest comes as the
+/// payload does.
 const ON_TRUST: usize = READ_AHEAD;
-/// What Arrow wants its buffers to begin at.
+/// Alignment that Arrow wants for its buffers.
 const ALIGNMENT: usize = 64;
 /// Where the header has its own checksum.
 const HEADER_CHECKSUM: usize = 56;
@@ -66,7 +66,7 @@ fn open(bytes: &[u8; HEADER_BYTES]) -> Result<(WireHeader, u8), LinkError> {
     Ok((wire, bytes[TRAVEL]))
 }
 
-/// The same frames, as far as there are any, with checksums that fit: what is claimed to be longer than it is ends here.
+/// Returns the frames with correct checksums; a frame that claims more than there is ends with the bytes.
 pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes.to_vec();
     let mut at = 0;
@@ -80,14 +80,14 @@ pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// A payload that is on its way.
+/// A payload of which a part has come.
 struct Partial {
     wire: WireHeader,
     /// `pad` bytes that make the payload begin at a multiple of [`ALIGNMENT`], the payload, and space for the header that
     /// comes next, which then needs no system call of its own.
     memory: Memory,
     pad: usize,
-    /// So much of the payload has come.
+    /// Bytes of the payload that have come.
     come: usize,
     /// Of what has come.
     checksum: u32,
@@ -117,7 +117,7 @@ impl Partial {
         &mut self.memory[begin..end]
     }
 
-    /// So many more bytes are there; tells how many of them are beyond the payload.
+    /// Records that `bytes` more have come. Returns how many of them are after the payload.
     fn came(&mut self, bytes: usize) -> usize {
         let own = bytes.min(self.length() - self.come);
         let begin = self.pad + self.come;
@@ -139,7 +139,7 @@ impl Partial {
 /// Puts frames together.
 pub(super) struct Inbound {
     stage: Vec<u8>,
-    /// What of the stage is not taken yet.
+    /// The rest of the stage that is not taken yet.
     begin: usize,
     end: usize,
     /// The last payload was large: of what comes next only the header goes to the stage.
@@ -228,7 +228,7 @@ impl Inbound {
                 }
             };
             match read {
-                // What has come of a frame that is not whole is nothing.
+                // A part of a frame is nothing.
                 Ok(0) => return Err(LinkError::Lost),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
@@ -256,7 +256,8 @@ impl Inbound {
         self.taken
     }
 
-    /// Bytes of large payloads that were copied once more than needed: beginnings of those that came behind a small one.
+    /// Bytes of large payloads that were copied once more than needed: beginnings of those that came after a small
+    /// one.
     #[cfg(test)]
     pub(super) fn copied(&self) -> u64 {
         self.copied

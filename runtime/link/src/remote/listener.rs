@@ -15,12 +15,12 @@ use std::time::Duration;
 /// Peers that may be greeting at once. One more takes the place of the one that has been silent for longest; where all have greeted
 /// and wait for their answer, it is closed at once, and may dial again.
 pub const MAX_HANDSHAKES: usize = 64;
-/// The stack of a thread that hears a greeting; `on_incoming` runs on it.
+/// The stack of a thread that reads a greeting; `on_incoming` runs on it.
 const STACK: usize = 512 << 10;
 /// Pause when the process has no descriptors for a peer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An address at which peers are heard once it serves. Frees its place when it is dropped.
+/// An address at which peers are accepted once it serves. Frees its place when it is dropped.
 pub struct Listener {
     acceptor: Box<dyn Acceptor>,
     address: Address,
@@ -49,7 +49,7 @@ impl Listener {
         &self.address
     }
 
-    /// Hears peers, each on a thread of its own until its greeting has come and `on_incoming` is done with it.
+    /// Accepts peers, each on a thread of its own until its greeting has come and `on_incoming` is done with it.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -105,7 +105,7 @@ impl Listener {
                     on_incoming(incoming);
                 }
                 Err(RemoteError::Stopped) => {}
-                // The peer has been told, as far as it listens.
+                // The peer has the reason, if it reads.
                 Err(error) => tracing::warn!("a peer is turned away: {error}"),
             };
             let thread = Builder::new().name("tidemill-greet".into()).stack_size(STACK).spawn(hear);
@@ -129,7 +129,7 @@ impl Silent {
     }
 }
 
-/// A peer that is heard on a thread of its own.
+/// A peer whose greeting is read on a thread of its own.
 struct Handshake {
     thread: JoinHandle<()>,
     silent: Silent,
@@ -148,8 +148,8 @@ impl Handshake {
 
 type OnIncoming = Arc<dyn Fn(Incoming) + Send + Sync>;
 
-/// A listener at work. Dropping it stops accepting, waits for the greetings under way and frees the place; not to be
-/// done in `on_incoming`, which it would wait for. Connections that were made stay.
+/// A listener at work. Dropping it stops accepting, waits for unfinished greetings and frees the place; do not drop
+/// it in `on_incoming`, which it would wait for. Connections that were made stay.
 pub struct Serving {
     address: Address,
     stop: Arc<Waker>,

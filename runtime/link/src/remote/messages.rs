@@ -1,7 +1,7 @@
-//! Messages between two hosts, both ways: whole, in order, with threads that wait.
+//! Messages between two hosts, in both directions: whole, in order, with threads that wait.
 //!
-//! A message is 24 bytes of header (little endian), then its bytes. Header: `TMSG`, crc32c of the message, its length (8
-//! bytes), crc32c of these 16 bytes, four zeros.
+//! A message is 24 bytes of header (little endian), then its bytes. Header: `TMSG`, crc32c of the message, its length
+//! (8 bytes), crc32c of these 16 bytes, four zeros.
 #[cfg(doc)]
 use super::PEER_TIMEOUT;
 use super::carrier::{Carrier, lost};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const MAX_MESSAGE: usize = 1 << 30;
 const MAGIC: &[u8; 4] = b"TMSG";
 pub(super) const HEADER: usize = 24;
-/// So much memory a header gets on its word; the rest comes as the message does.
+/// Memory that a header gets for its claimed length; the rest comes as the message does.
 const ON_TRUST: usize = 1 << 20;
 
 struct Shared {
@@ -52,7 +52,7 @@ pub(super) fn over(carrier: Carrier) -> (MessageWriter, MessageReader) {
     (MessageWriter(Arc::clone(&shared)), MessageReader(shared))
 }
 
-/// The same messages, as far as there are any, with checksums that fit: what is claimed to be longer than it is ends here.
+/// Returns the messages with correct checksums; a message that claims more than there is ends with the bytes.
 pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes.to_vec();
     let mut at = 0;
@@ -123,7 +123,8 @@ impl MessageWriter {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection: whoever waits on either side is woken, what was sent before can still be received.
+    /// Ends the connection: wakes the waiting threads of both sides; bytes that were sent before can still be
+    /// received.
     pub fn close(&self) {
         locked(&self.0.carrier).close();
         self.0.line.hang_up();

@@ -1,5 +1,5 @@
-//! What comes is changed on its way, anywhere: it is refused, or it is what was sent. `TIDEMILL_MUTATIONS=1000000` changes that many
-//! instead of ten thousand.
+//! Bytes are changed in transit, anywhere: they are refused, or equal those that were sent.
+//! `TIDEMILL_MUTATIONS=1000000` changes that number instead of ten thousand.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
 use super::handshake::{GREETING, Incoming, words};
@@ -27,14 +27,15 @@ fn resident() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// What became of what was changed.
+/// Counts of changed inputs by result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     refused: u64,
     equal: u64,
 }
 
-/// Changes messages, each in its own way, and gives each to `take`: whether it was taken, which it may be only if it is what was sent.
+/// Passes changed messages to `take`, which returns whether it accepted one; it may do so only if the message equals
+/// what was sent.
 fn mutated(what: &str, seed: u64, mut take: impl FnMut(&mut Random) -> bool) {
     let (mut random, before) = (Random::of_seed(seed), resident());
     let mut outcome = Outcome::default();
@@ -73,7 +74,8 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
                 _ => drop(changed.drain(at..(at + some).min(changed.len()))),
             }
         }
-        // That one is missing as a whole is not told by its bytes: frames are counted, and messages come over what loses none.
+        // A message that is missing as a whole does not show in the bytes: frames are counted, and messages come over
+        // a carrier that loses none.
         if changed != bytes && !changed.is_empty() {
             return changed;
         }
@@ -112,7 +114,7 @@ fn plain(socket: UnixStream) -> Carrier {
     Carrier::new(Box::new(Socket::new(socket.into()).unwrap()), None)
 }
 
-/// What a side gets that is sent these bytes and nothing more.
+/// A side that receives these bytes and nothing more.
 fn carrier(bytes: &[u8]) -> (Carrier, UnixStream) {
     let (one, mut other) = UnixStream::pair().unwrap();
     other.write_all(bytes).unwrap();

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 256;
 #[derive(Default)]
 pub(super) struct Outgoing {
     parts: VecDeque<Buffer>,
-    /// So much of the first part is gone.
+    /// Bytes of the first part that are gone.
     offset: usize,
     /// TLS may hold back something that is in no part.
     held: bool,
@@ -72,13 +72,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// What waits.
+    /// The waiting parts.
     #[cfg(test)]
     pub(super) fn parts(&self) -> impl Iterator<Item = &Buffer> {
         self.parts.iter()
     }
 
-    /// Forgets everything: nobody takes it any more.
+    /// Forgets everything, when nothing reads it any more.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

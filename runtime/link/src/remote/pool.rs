@@ -1,5 +1,5 @@
-//! Memory for large payloads, used again when their records are gone: to get as much from the system anew costs as much as
-//! to read it from a socket.
+//! Memory for large payloads, used again when their records are gone: new memory of this size from the system costs
+//! as much as reading it from a socket.
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ fn size_of(bytes: usize) -> Option<usize> {
 pub(super) struct Memory(Vec<u8>);
 
 impl Memory {
-    /// At least so many.
+    /// Returns memory of at least this length.
     pub(super) fn of(length: usize) -> Self {
         let Some(size) = size_of(length) else { return Self(vec![0; length]) };
         let mut kept = POOL.lock().unwrap_or_else(PoisonError::into_inner);

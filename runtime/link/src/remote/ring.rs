@@ -17,7 +17,7 @@ const RING_BYTES: u64 = 8 << 20;
 /// Its size cannot change any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Where so many bytes can lie in one piece, counted since the ring was empty, if there is space now.
+/// Returns where this number of bytes can lie in one piece, counted since the ring was empty, if there is space now.
 fn place(written: u64, released: u64, length: u64) -> Option<u64> {
     let start_in_ring = written % RING_BYTES;
     let start =
@@ -68,7 +68,7 @@ impl RingSender {
         Ok(Self { file, written: 0, released: 0, kept: VecDeque::new(), taken: 0 })
     }
 
-    /// Writes a payload of this length and tells where; `None` when there is no space now.
+    /// Writes a payload of this length and returns its place; `None` when there is no space now.
     pub(super) fn write(&mut self, payload: &[Buffer], length: u64) -> Result<Option<u32>, LinkError> {
         let Some(start) = place(self.written, self.released, length) else { return Ok(None) };
         let parts: Vec<&[u8]> =
@@ -80,7 +80,7 @@ impl RingSender {
         Ok(Some((start % RING_BYTES) as u32))
     }
 
-    /// The receiver has taken so many in all.
+    /// Frees space up to the number of payloads that the receiver has taken in all.
     pub(super) fn release(&mut self, taken: u64) -> Result<(), LinkError> {
         while self.taken < taken {
             let Some(released) = self.kept.pop_front() else {

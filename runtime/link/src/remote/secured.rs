@@ -31,7 +31,7 @@ impl Secured {
     }
 }
 
-/// What a failure of TLS is to people.
+/// Explains a failure of TLS to people.
 pub(super) fn explain(error: &rustls::Error) -> String {
     use rustls::AlertDescription as Alert;
     match error {

@@ -25,7 +25,7 @@ impl std::fmt::Debug for Security {
 }
 
 impl Security {
-    /// Anyone who reaches the address is believed, and everything can be read on the way.
+    /// Accepts any peer that reaches the address, and encrypts nothing.
     pub fn none() -> Self {
         Self(None)
     }
@@ -38,8 +38,8 @@ impl Security {
         Self::with(&Credentials::new(certificates)?)
     }
 
-    /// The same with credentials that can be replaced, and with certificates that are refused, while listeners go on: where one is, nothing
-    /// more comes or goes over connections of its peer.
+    /// As [`Security::mutual`], with credentials that can be replaced, and with certificates that can be refused,
+    /// while listeners run: when one is refused, nothing more comes or goes over connections of its peer.
     ///
     /// # Errors
     /// [`RemoteError::Certificates`] when TLS cannot be set up.

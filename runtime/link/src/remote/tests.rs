@@ -1,4 +1,4 @@
-//! What only shows inside: which bytes are copied.
+//! Tests of internals: which bytes are copied.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
 use super::inbound::Inbound;
@@ -48,7 +48,7 @@ fn lies_in(inner: &[u8], outer: &[u8]) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// What is written to the socket is the memory of the records.
+/// The socket writes from the memory of the records.
 #[test]
 fn sending_copies_no_payload() {
     for width in [LARGE, 1 << 20] {
@@ -63,7 +63,7 @@ fn sending_copies_no_payload() {
     }
 }
 
-/// What the socket gives is the memory of the records.
+/// The socket reads into the memory of the records.
 #[test]
 fn receiving_copies_no_payload() {
     let (one, mut other) = carriers();
@@ -90,7 +90,7 @@ fn receiving_copies_no_payload() {
         let numbers = batch.column(0).to_data().buffers()[0].clone();
         assert!(lies_in(&numbers, &memory));
         if sequence == 0 {
-            // The beginning of the first came with its header, because nobody knew how large it is.
+            // The beginning of the first came with its header, because its size was not known yet.
             assert!(inbound.copied() <= 16 << 10);
         }
     }
@@ -98,7 +98,7 @@ fn receiving_copies_no_payload() {
     assert!(after_first <= 16 << 10, "{after_first} bytes were copied");
 }
 
-/// A stream of large frames behind small ones: at most the stage is copied at each change.
+/// A stream of large frames after small ones: at most the stage is copied at each change.
 #[test]
 fn copies_happen_only_where_small_frames_end() {
     let (one, other) = carriers();
@@ -119,7 +119,7 @@ fn copies_happen_only_where_small_frames_end() {
     assert!(receiver.copied() <= 10 * (16 << 10), "{} bytes were copied", receiver.copied());
 }
 
-/// The system is told to notice a host that is gone: with what is under way, and when there is silence.
+/// The system is set to notice a host that is gone: with unacknowledged data, and in silence.
 #[test]
 fn the_system_watches_the_peer() {
     use crate::transport::{PEER_TIMEOUT, configure};

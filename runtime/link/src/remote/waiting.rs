@@ -4,7 +4,7 @@ use crate::transport::Line;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 
-/// What a wait ended with.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
     /// The descriptor is ready, or a signal came.
@@ -32,7 +32,7 @@ pub(super) fn wait(
     });
     let mut descriptors = vec![PollFd::from_borrowed_fd(descriptor, flags)];
     descriptors.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
-    // What may fail on open descriptors, such as a signal, ends the wait early; callers try and come back.
+    // A failure on open descriptors, such as a signal, ends the wait early; callers try and come back.
     let _ = poll(&mut descriptors, timeout.as_ref());
     match descriptors.get(1) {
         Some(stop) if !stop.revents().is_empty() => Waited::Stopped,

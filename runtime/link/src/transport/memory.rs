@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes under way in one direction, at most.
+/// Largest number of unread bytes in one direction.
 const CAPACITY: usize = 1 << 20;
 /// Connections that wait to be accepted, at most.
 const BACKLOG: usize = 1024;
@@ -123,7 +123,7 @@ impl Drop for Listening {
     }
 }
 
-/// Bytes on their way to one side.
+/// Unread bytes for one side.
 #[derive(Default)]
 struct Flow {
     bytes: VecDeque<u8>,

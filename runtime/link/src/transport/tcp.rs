@@ -8,11 +8,11 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// After so long without a sign of life of its host, a TCP peer is lost.
+/// Time without a sign of life of its host after which a TCP peer is lost.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(9);
-/// First probe on a silent connection after so long, then every so often.
+/// Time to the first probe on a silent connection, and between probes.
 const PROBE_EVERY: Duration = Duration::from_secs(3);
-/// What the send buffer of the kernel shall hold: the credit window of a channel.
+/// Size of the kernel's send buffer: the credit window of a channel.
 const SEND_BUFFER: usize = 4 << 20;
 
 pub(super) struct Tcp;

@@ -237,8 +237,9 @@ fn check_user(socket: impl AsFd) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, text))
 }
 
-/// Whether two numbers are of one user. The system shows all users that have no number in the own user namespace as `nobody`: where
-/// this process has that number, it says nothing of the peer, unless `is_told` otherwise.
+/// Returns whether two numbers are of one user. The system shows all users that have no number in the own user
+/// namespace as `nobody`: where this process has that number, it proves nothing about the peer, unless `is_told`
+/// returns true.
 fn is_same_user(theirs: u32, ours: u32, nobody: u32, is_told: impl FnOnce() -> bool) -> bool {
     theirs == ours && (ours != nobody || is_told())
 }
@@ -258,7 +259,8 @@ fn maps_all(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Whether a process is in the own user namespace. Of one that is not, or that is another user's, the system does not tell.
+/// Returns whether a process is in the own user namespace. The system does not show that of a process that is not, or
+/// that is another user's.
 fn shares_users(process: i32) -> bool {
     let namespace = |process: &str| {
         let file = std::fs::metadata(format!("/proc/{process}/ns/user")).ok()?;
