@@ -142,7 +142,7 @@ pub enum FactsError {
     NotOnnx {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

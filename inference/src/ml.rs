@@ -85,10 +85,11 @@ impl MlKind {
         Ok(blueprint)
     }
 
-    /// Loads and tries a model as [`choice::load`] does. Any process that has the files can: the data are all that it needs.
+    /// Loads and tries a model as [`choice::load`] does. Any process that has the files can: the data are all that it
+    /// needs.
     ///
     /// # Errors
-    /// What is wrong with the data, the manifest, its file or its backends.
+    /// An error in the data, the manifest, its file or its backends.
     pub fn instance(&self, spec: &ModelSpec) -> Result<Box<dyn Inference>, OperatorError> {
         let layout = serde_json::from_value(spec.layout.clone())
             .map_err(|error| OperatorError::new(format!("the model of `{}`: {error}", spec.operator)))?;
@@ -376,7 +377,7 @@ struct Layout {
     variant: Option<String>,
 }
 
-/// What an instance was made for.
+/// The inputs from which an instance was made.
 struct Plan {
     operator: u64,
     schema: SchemaRef,

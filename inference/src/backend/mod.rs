@@ -1,5 +1,5 @@
 //! Backends, which run ONNX files. Each is one file and one line in the list of [`Registration`]s; all are equivalent
-//! behind [`Backend`] and [`Session`].
+//! as [`Backend`] and [`Session`].
 mod graph;
 mod known_faults;
 pub mod library;

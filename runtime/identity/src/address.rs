@@ -9,9 +9,9 @@ use crate::fingerprint::{Fingerprint, FingerprintError};
 
 const SCHEME: &str = "tidemill://";
 
-/// Where the controller of a cluster is and the fingerprint of its authority: `tidemill://HOST:PORT/FINGERPRINT`. Who has the
-/// address needs nobody else's word to know that the controller is the right one. Where several controllers share an authority it has all of
-/// them: `tidemill://HOST:PORT,HOST:PORT/FINGERPRINT`.
+/// The place of a cluster's controller and the fingerprint of its authority: `tidemill://HOST:PORT/FINGERPRINT`. The
+/// address alone is enough to verify the controller. Where several controllers share an authority it has all of them:
+/// `tidemill://HOST:PORT,HOST:PORT/FINGERPRINT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JoinAddress {
@@ -34,25 +34,25 @@ pub enum JoinAddressError {
     /// The host is missing or no name.
     #[error("{found:?} is no host: a name, an IPv4 address, or an IPv6 address in brackets; {WRITE}")]
     Host {
-        /// What stands there.
+        /// The text in its place.
         found: String,
     },
     /// There is no port.
     #[error("there is no port after {host:?}; {WRITE}")]
     NoPort {
-        /// What stands before.
+        /// The text before it.
         host: String,
     },
     /// The port is no number that a port may be.
     #[error("{found:?} is no port: a number from 1 to 65535; {WRITE}")]
     Port {
-        /// What stands there.
+        /// The text in its place.
         found: String,
     },
     /// The fingerprint is missing: without it anyone could answer.
     #[error("the fingerprint of the authority is missing after {found:?}; {WRITE}")]
     NoFingerprint {
-        /// What stands before.
+        /// The text before it.
         found: String,
     },
     /// The fingerprint is none.
@@ -70,7 +70,7 @@ fn is_host(text: &str) -> bool {
     if let Some(inner) = text.strip_prefix('[') {
         return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
     }
-    // What looks like an IPv4 address must be one.
+    // Digits and dots must be an IPv4 address.
     if text.chars().all(|character| character.is_ascii_digit() || character == '.') {
         return text.parse::<Ipv4Addr>().is_ok();
     }
@@ -100,7 +100,7 @@ impl JoinAddress {
         Ok(Self { host, port, more: Vec::new(), fingerprint })
     }
 
-    /// The same with the places of another address behind its own; those of another authority are no places of this one.
+    /// Adds the places of another address after its own; places of another authority are left out.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         if other.fingerprint == self.fingerprint {

@@ -73,13 +73,14 @@ impl Default for Lifetimes {
     }
 }
 
-/// Says who belongs to a cluster: issues certificates and revokes them, makes tokens and takes them, knows people.
+/// Decides who belongs to a cluster: issues and revokes certificates, makes and takes tokens, knows people.
 ///
-/// All methods take `&self` and can be called on many threads. What one of them returns is on the disk: a token that was used is
-/// refused and a certificate that was revoked stays revoked, whenever the process is killed or the power goes. What could
-/// not be kept is an error, and then does not count.
+/// All methods take `&self` and can be called on many threads. The result of a method is on the disk: a used token is
+/// refused and a revoked certificate stays revoked, whenever the process is killed or the power fails. A change that
+/// could not be stored is an error, and does not count.
 ///
-/// One process has the folder at a time. Nobody else on the machine may read it: who has it is the authority.
+/// One process has the folder at a time. No other user of the machine may read it: its content is enough to be the
+/// authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -92,7 +93,7 @@ pub struct Authority {
     kept: Mutex<Kept>,
 }
 
-/// What is in memory is what is on the disk.
+/// Memory and disk have the same content.
 struct Kept {
     shelf: Shelf,
     register: Register,
@@ -110,7 +111,7 @@ impl Shelf {
         StoreError::Elsewhere { place: registry.place(), why }
     }
 
-    /// What people call the register.
+    /// Names the register in messages.
     fn place(&self) -> String {
         match &self.registry {
             Some(registry) => registry.place(),
@@ -167,12 +168,13 @@ impl Authority {
         Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, None, lifetimes, now)
     }
 
-    /// The same for a controller that shares the register with others: the key is in the folder, and the register where `registry` keeps
-    /// it. A controller that is to share an authority has a copy of its key, which [`Authority::shared_key`] names; without one it makes a new
-    /// authority, if nobody has one yet.
+    /// As [`Authority::open_or_create`], for a controller that shares the register with others: the key is in the
+    /// folder, and `registry` keeps the register. A controller that is to share an authority has a copy of its key,
+    /// which [`Authority::shared_key`] names; without one it makes a new authority, if there is none yet.
     ///
     /// # Errors
-    /// As [`Authority::open_or_create`]; [`StoreError::NoKey`] where the register is of an authority whose key is not in the folder.
+    /// As [`Authority::open_or_create`]; [`StoreError::NoKey`] where the register is of an authority whose key is not
+    /// in the folder.
     pub fn open_or_create_shared(
         folder: &Path,
         registry: Box<dyn Registry>,
@@ -183,7 +185,7 @@ impl Authority {
         Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, Some(registry), lifetimes, now)
     }
 
-    /// The file with the key of the authority in a folder: whoever has it is the authority.
+    /// Returns the file with the key of the authority in a folder: the key is enough to be the authority.
     pub fn shared_key(folder: &Path) -> PathBuf {
         folder.join(AUTHORITY)
     }
@@ -230,7 +232,7 @@ impl Authority {
         Self::open_or_create(folder, lifetimes, now)
     }
 
-    /// The same on other files.
+    /// As `open_or_create`, on other files.
     #[cfg(test)]
     pub(crate) fn on(
         files: Box<dyn crate::files::Files>,
@@ -315,12 +317,12 @@ impl Authority {
         &self.certificate_pem
     }
 
-    /// The same in DER.
+    /// Returns the certificate of the authority in DER.
     pub fn certificate_der(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// What the certificate of the authority says: among others, until when it is valid.
+    /// Returns facts about the certificate of the authority, such as its expiry.
     pub fn certificate(&self) -> &CertificateFacts {
         &self.facts
     }
@@ -339,7 +341,7 @@ impl Authority {
         &self.revoked
     }
 
-    /// The serial numbers that are revoked, to be told to workers, which put them into a set of their own.
+    /// Returns the revoked serial numbers, to be sent to workers, which put them into a set of their own.
     pub fn revoked_serials(&self) -> Vec<Serial> {
         self.look(|register| {
             let all = register.certificates.iter().filter(|certificate| certificate.revoked.is_some());
@@ -370,7 +372,7 @@ impl Authority {
     }
 }
 
-/// Of a controller that stands by: nobody else sees what it writes there.
+/// Register of a controller that stands by: no other process sees what it writes there.
 struct Aside(Register);
 
 impl Registry for Aside {
@@ -392,7 +394,7 @@ fn revoked_in(register: &Register) -> impl Iterator<Item = &[u8]> {
     revoked.map(|certificate| certificate.serial.as_bytes())
 }
 
-/// What the file of an authority has.
+/// The content of an authority's file.
 struct Parts {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -423,7 +425,7 @@ impl Parts {
     }
 }
 
-/// What an authority has, by its name.
+/// Returns the parameters of an authority's certificate, by its name.
 fn parameters(name: &str) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();

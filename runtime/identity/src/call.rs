@@ -23,13 +23,13 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// Beginning with `/`.
     pub path: &'a str,
-    /// What a person shows; workers show certificates.
+    /// Token of a person; workers show certificates.
     pub token: Option<&'a AccessToken>,
     /// JSON; empty if there is none.
     pub body: &'a [u8],
 }
 
-/// What the controller said.
+/// The controller's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The number of HTTP: 200 is good.
@@ -49,12 +49,12 @@ pub enum CallError {
         /// Why not.
         source: io::Error,
     },
-    /// Somebody else answers.
+    /// Another peer answers.
     #[error("{place}: {reason}")]
     Stranger {
         /// Host and port.
         place: String,
-        /// What is wrong.
+        /// Why it is not the controller.
         reason: ControllerError,
     },
     /// TLS failed otherwise.
@@ -62,7 +62,7 @@ pub enum CallError {
     Tls {
         /// Host and port.
         place: String,
-        /// What is wrong.
+        /// The error.
         reason: rustls::Error,
     },
     /// The connection broke, or took too long.
@@ -70,15 +70,15 @@ pub enum CallError {
     Broken {
         /// Host and port.
         place: String,
-        /// What happened.
+        /// The error.
         source: io::Error,
     },
-    /// What came is no answer.
+    /// The bytes are no answer.
     #[error("{place} answered with something that is no HTTP that is understood here: {why}")]
     Malformed {
         /// Host and port.
         place: String,
-        /// What is wrong.
+        /// The error.
         why: &'static str,
     },
     /// The method or the path would break the request.
@@ -159,9 +159,9 @@ fn connect(place: &str, deadline: Instant) -> io::Result<TcpStream> {
 }
 
 impl Call<'_> {
-    /// Sends the request to `HOST:PORT` and waits for the answer, at most so long for all of it; looking up the name of a host is up
-    /// to the system and not counted. The configuration says who is believed: see [`fingerprint_config`](crate::fingerprint_config)
-    /// and [`worker_config`](crate::worker_config).
+    /// Sends the request to `HOST:PORT` and waits for the answer, at most `timeout` for all of it; looking up the
+    /// name of a host is up to the system and not counted. The configuration decides which peers are trusted: see
+    /// [`fingerprint_config`](crate::fingerprint_config) and [`worker_config`](crate::worker_config).
     ///
     /// # Errors
     /// See [`CallError`]. An answer that says no is an answer.
@@ -191,7 +191,7 @@ impl Call<'_> {
         self.over_with(stream, place, keeps, (&mut &*self.body, self.body.len() as u64))
     }
 
-    /// The same with a body that is read as it is sent, and its length.
+    /// As [`Self::over`], with a body that is read as it is sent, and its length.
     pub(crate) fn over_with(
         &self,
         stream: &mut Line,
@@ -274,7 +274,7 @@ impl Call<'_> {
     }
 }
 
-/// A connection to whoever is at a place and is believed.
+/// Connects to a trusted peer at a place.
 pub(crate) fn dial(place: &str, config: &Arc<ClientConfig>, deadline: Instant) -> Result<Line, CallError> {
     let stream = connect(place, deadline);
     let stream = stream.map_err(|source| CallError::Unreachable { place: place.to_owned(), source })?;
@@ -313,7 +313,7 @@ fn take(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-/// What failed while talking: TLS says more than the socket.
+/// Returns the error of an exchange: an error of TLS is more precise than that of the socket.
 pub(crate) fn broken(place: &str, error: io::Error) -> CallError {
     let place = place.to_owned();
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());

@@ -8,12 +8,13 @@ use rustls::ClientConfig;
 
 use crate::call::{Answer, Call, CallError, Failed, Line, broken, dial, instant};
 
-/// A connection that nobody used for so long is not used again: routers forget it without a word.
+/// Longest time without use of a connection that is used again: routers forget idle ones without a word.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
-/// A connection is made anew after so long, so that a name that means another machine by then is looked up again.
+/// Age after which a new connection is made, so that a name that means another machine by then is looked up again.
 const LONGEST_LIFE: Duration = Duration::from_secs(600);
 
-/// Whether a call may be sent once more when a connection that was open before turns out to be gone: it may have been heard.
+/// Whether a call may be repeated when a connection that was open before turns out to be gone: the peer may have
+/// received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
     /// Twice is like once.
@@ -31,7 +32,7 @@ pub struct Caller {
     /// Connections that were given up by [`Caller::reconnect`] are of an older age.
     age: AtomicU64,
     made: AtomicU64,
-    /// A connection is waited for at most so long; none: as long as for the answer.
+    /// Timeout of a connection; none: that of the answer.
     connecting: Option<Duration>,
 }
 
@@ -61,7 +62,7 @@ impl Caller {
         }
     }
 
-    /// The same where a connection is waited for at most so long: somebody else may be asked.
+    /// Sets a timeout for a connection, so that another peer can be asked.
     #[must_use]
     pub fn connecting_within(self, limit: Duration) -> Self {
         Self { connecting: Some(limit), ..self }
@@ -83,7 +84,7 @@ impl Caller {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Sends a call and waits for the answer, at most so long for all of it.
+    /// Sends a call and waits for the answer, at most `timeout` for all of it.
     ///
     /// # Errors
     /// See [`CallError`]. An answer that says no is an answer.
@@ -107,7 +108,7 @@ impl Caller {
         Ok(answer)
     }
 
-    /// Sends a call, and behind it so many bytes, which are read as they are sent: in place of its body.
+    /// Sends a call, followed by `length` bytes in place of its body, which are read as they are sent.
     ///
     /// # Errors
     /// As [`Caller::send`]; fewer bytes are one, too.
@@ -178,7 +179,7 @@ fn is_silent(line: &Line) -> bool {
     stream.set_nonblocking(false).is_ok() && waits
 }
 
-/// The other side had ended the connection before it heard the call, as far as can be told.
+/// Returns whether the other side had ended the connection before it read the call, as far as this side can know.
 fn was_gone(failed: &Failed) -> bool {
     let is_late =
         matches!(&failed.error, CallError::Broken { source, .. } if source.kind() == ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! What stands in a certificate besides its names.
+//! Facts of a certificate besides its names.
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -67,8 +67,7 @@ impl From<Malformed> for CertificateError {
     }
 }
 
-/// What a certificate says of itself. Whether that is true is for TLS, or [`Authority::verify`](crate::Authority::verify), to
-/// find out.
+/// Claims of a certificate about itself. TLS, or [`Authority::verify`](crate::Authority::verify), verifies them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its serial number as in DER: big-endian, with a zero before it where the first bit is set.

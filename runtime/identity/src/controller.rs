@@ -19,7 +19,7 @@ use crate::timestamp::Timestamp;
 /// The DNS name that every certificate of a cluster is valid for, and that a client asks for, by whatever name it dials.
 pub const TLS_NAME: &str = "tidemill";
 
-/// Why somebody who answers is not the controller that is meant.
+/// Why a peer that answers is not the controller that is meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
     /// An authority was shown, and another one is meant.
@@ -54,13 +54,13 @@ pub enum ControllerError {
         /// The time of this machine.
         now: Timestamp,
     },
-    /// Somebody of this cluster answers that is not its controller.
+    /// A peer of this cluster answers that is not its controller.
     #[error("{of} answers, and it is not the controller: somebody is in between")]
     NotTheController {
         /// Who it is, as its certificate says.
         of: String,
     },
-    /// Somebody of this cluster answers that is no worker.
+    /// A peer of this cluster answers that is no worker.
     #[error("{of} answers, and it is no worker of the cluster")]
     NotAWorker {
         /// Who it is, as its certificate says.

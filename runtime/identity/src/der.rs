@@ -1,6 +1,6 @@
 //! Reads DER, as far as certificates and requests for them need it: what is not in its one right form is refused.
 
-/// What is no DER, or another structure than was expected.
+/// The bytes are no DER, or another structure than was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 

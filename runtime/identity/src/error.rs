@@ -1,4 +1,4 @@
-//! What goes wrong on this side, as opposed to what is refused to the other one.
+//! Errors of this side; refusals to the other side are in `refusal`.
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub enum StoreError {
     /// The system refuses.
     #[error("{path} cannot be {done}: {source}", path = path.display())]
     Io {
-        /// What was to be done: `read`, `written`.
+        /// The operation: `read`, `written`.
         done: &'static str,
         /// To which file or folder.
         path: PathBuf,
@@ -34,15 +34,15 @@ pub enum StoreError {
         path: PathBuf,
         /// Its permissions.
         mode: u32,
-        /// What they should be.
+        /// The required permissions.
         wanted: u32,
     },
-    /// What lies there is not what was written.
+    /// The content differs from what was written.
     #[error("{path} is damaged ({why}): put back a copy of the whole folder", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The register is not in the folder, and cannot be read or written where it is.
@@ -94,7 +94,7 @@ impl StoreError {
 /// Why an authority did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The peer, or the person, may not have it: see [`Refusal`] for what to tell whom.
+    /// The peer, or the person, may not have it: see [`Refusal`] for the texts for each side.
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// It could not be kept, so it does not count: ask again.
@@ -106,7 +106,7 @@ pub enum IdentityError {
     /// The system gives no random bytes.
     #[error("{0}")]
     NoRandomness(#[from] NoRandomness),
-    /// What was asked for cannot be; the text says what can.
+    /// The request is impossible; the text says what is possible.
     #[error("{0}")]
     Invalid(String),
     /// There is nothing that is called so.

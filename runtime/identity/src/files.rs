@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a file system does. Nothing but what was synced is sure to outlast a loss of power: the bytes of a file
-/// by `write_synced`, its name by `sync_folder`.
+/// Operations of a file system. Only synced data is sure to outlast a loss of power: the bytes of a file by
+/// `write_synced`, its name by `sync_folder`.
 pub(crate) trait Files: Send {
     /// Makes a folder that only this user can use; one that is there already is fine.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
@@ -34,7 +34,7 @@ impl Files for Disk {
     }
 
     fn write_synced(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // One that was left behind may have other permissions, or be a link to somewhere else.
+        // A file of an earlier process may have other permissions, or be a link to somewhere else.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,15 +1,15 @@
-//! What tells one authority from all others.
+//! Fingerprints, which distinguish authorities.
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
 
 use crate::hexadecimal::{as_hexadecimal, read};
 
-/// The SHA-256 of a certificate of an authority, all of it in DER. As text 64 small hexadecimal digits, the same that browsers
+/// The SHA-256 of a certificate of an authority, all of it in DER. As text 64 small hexadecimal digits, as browsers
 /// and `openssl x509 -fingerprint -sha256` show; their capital letters and colons are read, too.
 ///
-/// It is the fingerprint of the certificate and not of its key: so nothing of what is written there, neither its dates nor what
-/// it may be used for, can be changed by somebody in between.
+/// It is the fingerprint of the certificate and not of its key: so a peer in between can change nothing in the
+/// certificate, neither its dates nor its permitted use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub(crate) [u8; 32]);
 

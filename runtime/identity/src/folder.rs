@@ -1,4 +1,5 @@
-//! A folder of secrets: one process has it, nobody else can read it, and each of its files is replaced all or nothing.
+//! A folder of secrets: one process has it, no other user can read it, and each of its files is replaced all or
+//! nothing.
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -54,7 +55,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The same on other files, without a lock.
+    /// Opens a folder on other files, without a lock.
     #[cfg(test)]
     pub(crate) fn on(path: &Path, names: &[&str], files: Box<dyn Files>) -> Result<Self, StoreError> {
         let mut folder = Self { path: path.to_owned(), files, _lock: None };

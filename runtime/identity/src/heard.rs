@@ -1,4 +1,4 @@
-//! What this side makes of bytes that are no type of its own, for tests that write any: each function says whether they are taken.
+//! Readers of bytes from outside, for tests that write any bytes: each function returns whether they are accepted.
 use crate::call::Head;
 use crate::fingerprint::{Fingerprint, sha256};
 use crate::register::Register;

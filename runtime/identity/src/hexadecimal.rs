@@ -6,7 +6,7 @@ pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Reads so many bytes of hexadecimal digits, small or capital; none if it is anything else.
+/// Reads `COUNT` bytes of hexadecimal digits, small or capital; none if it is anything else.
 pub(crate) fn read<const COUNT: usize>(text: &str) -> Option<[u8; COUNT]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * COUNT {

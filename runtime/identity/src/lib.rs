@@ -1,27 +1,27 @@
-//! Who is who in a cluster: an authority with its certificates, join tokens for workers, access tokens for people.
+//! Identities of a cluster: an authority with its certificates, join tokens for workers, access tokens for people.
 //!
 //! A cluster has a controller, workers on many machines, and people. The controller has the [`Authority`], a folder with a key and
 //! a register. A worker brings a one-time [`JoinToken`] and a request for a certificate to the [`JoinAddress`] of the
-//! controller, which has the fingerprint of the authority in it, so that nobody else can answer. From then on its certificate
-//! says who it is: see [`PeerIdentity`]. People show an [`AccessToken`], which has a [`Role`].
+//! controller, which has the fingerprint of the authority in it, so that no other peer can answer. From then on its certificate
+//! proves its [`PeerIdentity`]. People show an [`AccessToken`], which has a [`Role`].
 //!
-//! This crate opens no port. What it gives to those that do:
+//! This crate opens no port. Its items for each side:
 //!
 //! | | |
 //! |---|---|
-//! | the controller's HTTPS server | [`Authority::issue_controller`], of which [`Credentials`](tidemill_link::remote::Credentials) make a configuration of rustls; [`Authority::redeem`], [`Authority::renew`], [`Authority::authenticate`] behind it |
+//! | the controller's HTTPS server | [`Authority::issue_controller`], of which [`Credentials`](tidemill_link::remote::Credentials) make a configuration of rustls; [`Authority::redeem`], [`Authority::renew`], [`Authority::authenticate`] to serve requests |
 //! | a worker | [`WorkerFolder`], [`fingerprint_config`] to join, [`worker_config`] from then on, [`Call`] to send a request |
 //! | links between workers | [`Security::with`](tidemill_link::remote::Security::with) the same credentials, and [`PeerIdentity::of_verified`] of the certificate that the other side showed |
 //! | people at a terminal | [`fingerprint_config`] and [`Call`] with a token |
 //!
-//! # What is sure
+//! # Guarantees
 //!
-//! - What a method of the authority returned is on the disk. A process that is killed, or a loss of power, leaves either what was
-//!   before a call or what is after it.
-//! - A token lets in as many workers as it was made for, however many come at the same time. An answer that was lost on the way
-//!   can be asked for again with the same key for [`ANSWER_KEPT`].
+//! - The result of a method of the authority is on the disk. A process that is killed, or a loss of power, leaves the state either
+//!   before or after a call.
+//! - A token lets in as many workers as it was made for, however many come at the same time. An answer that was lost in transit
+//!   can be requested again with the same key for [`ANSWER_KEPT`].
 //! - Of a request for a certificate nothing is used but its key, after its signature was verified. Of tokens only a hash is kept.
-//! - Nothing here asks what time it is: every call is told, and TLS asks the clock that it was given.
+//! - Nothing here reads a clock: every call takes the time, and TLS reads the clock that it was given.
 //! - A [`Refusal`] has two texts, one for the log and one for the other side.
 //!
 //! # Example

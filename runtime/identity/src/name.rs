@@ -1,4 +1,4 @@
-//! What workers, locations and tiers may be called.
+//! Names of workers, locations and tiers.
 use std::fmt;
 use std::str::FromStr;
 

@@ -36,7 +36,7 @@ pub enum PeerIdentityError {
         /// How many.
         count: usize,
     },
-    /// What follows `tidemill:` is not known.
+    /// The part after `tidemill:` is not known.
     #[error("{found:?} is no identity: tidemill:controller or tidemill:worker/NAME is expected")]
     Unknown {
         /// All of it.
@@ -70,7 +70,7 @@ impl PeerIdentity {
         }
     }
 
-    /// What people call it: ``worker `edge-1` ``.
+    /// Returns the name for messages: ``worker `edge-1` ``.
     pub fn for_people(&self) -> String {
         match self {
             Self::Controller => "the controller".to_owned(),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a person may do in a cluster. Each role may do what those before it may.
+/// The permissions of a person in a cluster. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -26,7 +26,7 @@ pub enum Action {
     Submit,
     /// End a run.
     Cancel,
-    /// Let a run go on by another plan.
+    /// Let a run continue by another plan.
     ApplyPlan,
     /// Take the work from a worker, and give it back.
     Drain,

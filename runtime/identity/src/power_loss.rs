@@ -81,7 +81,7 @@ impl Machine {
     }
 }
 
-/// What was promised: it must be there after a restart.
+/// Promises that must hold after a restart.
 #[derive(Clone, Default)]
 struct Promises {
     authority: Option<Fingerprint>,
@@ -142,7 +142,7 @@ impl Files for Recorded {
     }
 
     fn write_synced(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // A part of it is there when the process ends on the way, or the disk is full.
+        // A part of it is there when the process ends in between, or the disk is full.
         let mut file = None;
         for part in [&[][..], &bytes[..bytes.len() / 2], bytes] {
             let mut it = self.operation()?;
@@ -214,7 +214,7 @@ fn join(token: &JoinToken, key: &NewKey) -> JoinRequest {
     }
 }
 
-/// Does it, and once more if it failed: one operation fails at most. What failed leaves no half of a file behind.
+/// Acts, and once more if it failed: one operation fails at most. A failure leaves no half of a file.
 fn twice<T>(files: &Recorded, mut act: impl FnMut() -> Result<T, IdentityError>) -> T {
     let first = act();
     let is_half = |name: &&PathBuf| name.to_string_lossy().ends_with(".new");
@@ -222,7 +222,7 @@ fn twice<T>(files: &Recorded, mut act: impl FnMut() -> Result<T, IdentityError>)
     first.or_else(|_| act()).expect("one fault at most")
 }
 
-/// An authority is made, lets somebody in, and revokes the certificate.
+/// Makes an authority, lets a worker in, and revokes its certificate.
 fn life(files: &Recorded, key: &NewKey) {
     let authority = twice(files, || open(files));
     let promise = |change: &dyn Fn(&mut Promises)| change(&mut files.lock().promises);
@@ -241,7 +241,7 @@ fn life(files: &Recorded, key: &NewKey) {
     files.operation().map(drop).unwrap_or_default();
 }
 
-/// Whether a machine has what was promised; and whether who was on the way in when it happened comes in now.
+/// Checks that a machine keeps its promises, and that a worker whose request was interrupted comes in now.
 fn check(machine: Machine, promises: &Promises, key: &NewKey) -> Result<(), String> {
     let files = Recorded::on(machine);
     let authority = open(&files).map_err(|error| format!("cannot be opened: {error}"))?;
@@ -299,7 +299,8 @@ fn what_was_promised_is_there_after_a_loss_of_power_at_any_point() {
     assert!(history.last().unwrap().1.revoked);
 }
 
-/// What a process finds after another one was killed outlasts a loss of power, too: it may have been seen by somebody by then.
+/// State that a process finds after another one was killed outlasts a loss of power, too: it may have been seen by
+/// then.
 #[test]
 fn what_was_seen_after_a_kill_stays() {
     let (files, key) = (Recorded::default(), NewKey::generate().unwrap());

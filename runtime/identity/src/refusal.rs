@@ -1,4 +1,4 @@
-//! Why somebody does not get what was asked for.
+//! Reasons of refusals.
 use crate::fingerprint::Fingerprint;
 use crate::name::Name;
 use crate::people::{Action, Role};
@@ -6,17 +6,17 @@ use crate::request::RequestError;
 use crate::timestamp::Timestamp;
 use crate::token::{TokenError, TokenId};
 
-/// Why somebody does not get what was asked for. There are two texts: `Display` is for the log of this side and says all;
-/// [`Refusal::for_peer`] is for the other side, and says no more than is safe to somebody of whom nothing is proved.
+/// Why a request is refused. There are two texts: `Display` is for the log of this side and says all;
+/// [`Refusal::for_peer`] is for the other side, and says no more than is safe to a peer of which nothing is proved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Nothing was shown.
     #[error("no token was shown")]
     NoToken,
-    /// What was shown is no token.
+    /// The text is no token.
     #[error("{0}")]
     Token(#[from] TokenError),
-    /// Nobody knows the token, or it has the id of one and another secret.
+    /// The token is not known, or it has the id of one and another secret.
     #[error("token {id}: {}", if *.has_id { "its id is known, its secret is wrong: somebody may be guessing" } else { "it is not known here" })]
     UnknownToken {
         /// Its id.
@@ -59,9 +59,9 @@ pub enum Refusal {
         id: TokenId,
         /// `worker`, `location` or `tier`.
         what: &'static str,
-        /// What it is for.
+        /// The allowed value.
         allowed: Name,
-        /// What was asked for.
+        /// The requested value.
         asked: Name,
     },
     /// There is a worker of this name, which has another key.
@@ -147,7 +147,7 @@ pub enum Refusal {
         person: String,
         /// The role.
         role: Role,
-        /// What was wanted.
+        /// The requested action.
         action: Action,
     },
 }
@@ -156,10 +156,10 @@ fn fingerprint(theirs: Option<&Fingerprint>) -> String {
     theirs.map_or_else(|| "its authority was not shown".to_owned(), |theirs| format!("fingerprint {theirs}"))
 }
 
-/// What kind of answer a refusal is, for protocols that have numbers for them.
+/// The kind of a refusal, for protocols that have numbers for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusalKind {
-    /// What was sent is not well-formed (400 in HTTP).
+    /// The request is not well-formed (400 in HTTP).
     Malformed,
     /// It is not proved who asks (401 in HTTP).
     Unauthenticated,
@@ -170,8 +170,8 @@ pub enum RefusalKind {
 }
 
 impl Refusal {
-    /// The sentence for the other side, which says what to do. Who has the secret of a token is told what became of it, but not of
-    /// other people and workers.
+    /// Returns the sentence for the other side, with a fix. The holder of a token's secret learns the state of the
+    /// token, but nothing of other people and workers.
     pub fn for_peer(&self) -> String {
         match self {
             Self::NoToken => "no token was shown: send one as `Authorization: Bearer tmp_…`".to_owned(),
@@ -216,12 +216,12 @@ impl Refusal {
             Self::TooManyCertificates { .. } => {
                 "this worker has too many certificates that are valid: wait until one has expired".to_owned()
             }
-            // What was sent, or what concerns somebody who is known, can be told in full.
+            // An error in the request, or of a known peer, can be reported in full.
             Self::Token(_) | Self::Request(_) | Self::NotAllowed { .. } => self.to_string(),
         }
     }
 
-    /// What kind of answer it is.
+    /// Returns the kind.
     pub fn kind(&self) -> RefusalKind {
         match self {
             Self::Token(_) | Self::Request(_) => RefusalKind::Malformed,
@@ -238,7 +238,7 @@ impl Refusal {
 mod tests {
     use super::*;
 
-    /// Somebody of whom nothing is proved learns nothing of others.
+    /// A peer of which nothing is proved learns nothing of others.
     #[test]
     fn the_text_for_the_peer_names_nobody_else() {
         let (id, at) = (TokenId([7; 5]), Timestamp::from_unix(1_000_000_000));

@@ -1,4 +1,4 @@
-//! What an authority remembers.
+//! The register of an authority.
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::people::Role;
 use crate::timestamp::Timestamp;
 use crate::token::{TokenHash, TokenId};
 
-/// So long the answer to a request is kept, to be given again to who did not get it.
+/// Time that the answer to a request is kept, for repetition to a peer that did not get it.
 pub const ANSWER_KEPT: Duration = Duration::from_secs(15 * 60);
-/// So long after their end tokens and certificates stay in the lists.
+/// Time after their end that tokens and certificates stay in the lists.
 const REMEMBERED: Duration = Duration::from_secs(90 * 86_400);
-/// Those that were revoked for longer, and the last one of each worker: should the clock have been wrong for a while, the first must
-/// not be believed again, and the others must still be known.
+/// Time that revoked certificates, and the last one of each worker, stay: if the clock was wrong for a while, the
+/// former must still be refused, and the latter must still be known.
 const LONG_REMEMBERED: Duration = Duration::from_secs(2 * 366 * 86_400);
 
 const FORMAT: u32 = 1;
@@ -95,7 +95,7 @@ pub struct TokenUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinTokenRecord {
-    /// What it is called.
+    /// Its id.
     pub id: TokenId,
     /// Who made it.
     pub by: String,
@@ -124,11 +124,11 @@ pub struct JoinTokenRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessTokenRecord {
-    /// What it is called.
+    /// Its id.
     pub id: TokenId,
     /// Whose it is.
     pub name: String,
-    /// What the person may do with it.
+    /// Permissions of the person.
     pub role: Role,
     /// When it was made.
     pub made: Timestamp,
@@ -153,7 +153,7 @@ pub(crate) struct Register {
     format: u32,
     /// The authority that it belongs to.
     pub(crate) authority: Fingerprint,
-    /// The first access token is given once only, even when nobody is left.
+    /// The first access token is given once only, even when no person is left.
     pub(crate) first_admin_was_given: bool,
     pub(crate) certificates: Vec<CertificateRecord>,
     pub(crate) join_tokens: Vec<JoinTokenRecord>,
@@ -202,7 +202,7 @@ impl Register {
         serde_json::from_slice(json).map_err(|error| error.to_string())
     }
 
-    /// Forgets what nobody needs any more.
+    /// Forgets records that are not needed any more.
     pub(crate) fn prune(&mut self, now: Timestamp) {
         let over = |end: Timestamp| now.since(end) > REMEMBERED;
         for certificate in &mut self.certificates {

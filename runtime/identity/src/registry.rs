@@ -2,9 +2,9 @@
 
 /// Keeps one text of bytes for the controller that leads.
 pub trait Registry: Send {
-    /// What people call it.
+    /// Names it in messages.
     fn place(&self) -> String;
-    /// What was kept last; none: nothing was yet.
+    /// Returns the content that was kept last; none: nothing was yet.
     ///
     /// # Errors
     /// It cannot be read, in words.

@@ -52,8 +52,8 @@ enum KeyKind {
     Ed25519,
 }
 
-/// What stands before the key itself in its `SubjectPublicKeyInfo`, how the signature of the request must be called, and the
-/// length of the key.
+/// The bytes before the key itself in its `SubjectPublicKeyInfo`, the required name of the request's signature, and
+/// the length of the key.
 const P256_INFO: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
 const P256_SIGNATURE: &[u8] = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
 const P256_LENGTH: usize = 65;
@@ -81,7 +81,7 @@ impl PublicKey {
             && UnparsedPublicKey::new(verification, &self.raw).verify(message, signature).is_ok()
     }
 
-    /// Tells keys apart.
+    /// Returns the hash that identifies the key.
     pub(crate) fn hash(&self) -> [u8; 32] {
         sha256(&self.subject_public_key_info())
     }
@@ -120,7 +120,7 @@ impl CertificateRequest {
         Self::from_der(&der.map_err(|_| RequestError::Pem)?)
     }
 
-    /// The same without the letters around it.
+    /// Reads a request in DER and verifies its signature.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -222,7 +222,7 @@ mod tests {
                 broken_signatures += usize::from(error == RequestError::Signature);
             }
             assert!(broken_signatures > 64, "{broken_signatures}");
-            // The key of somebody else in a request that was signed with one's own.
+            // The key of another worker in a request that was signed with one's own.
             let (other, _) = request(algorithm);
             let (ours, theirs) = (pair.public_key_raw(), other.public_key_raw());
             let at = bytes.windows(ours.len()).position(|window| window == ours).unwrap();

@@ -6,7 +6,8 @@ use chrono::{DateTime, NaiveDate, Utc};
 use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
 
-/// A second of civil time (UTC). Everything that depends on the time is told it, so that tests decide what time it is.
+/// A second of civil time (UTC). Everything that depends on the time takes it as an argument, so that tests decide
+/// what time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
@@ -15,7 +16,8 @@ pub struct Timestamp(u64);
 const LAST: u64 = 253_402_300_799;
 
 impl Timestamp {
-    /// So many seconds after the beginning of 1970; what is after the year 9999 is its end.
+    /// Returns the time this number of seconds after the beginning of 1970; a time after the year 9999 becomes its
+    /// end.
     pub const fn from_unix(seconds: u64) -> Self {
         Self(if seconds > LAST { LAST } else { seconds })
     }
@@ -25,7 +27,7 @@ impl Timestamp {
         self.0
     }
 
-    /// What the clock of this machine shows. Nothing in this crate asks for it: callers do, and pass it on.
+    /// Reads the clock of this machine. No function of this crate calls it: callers do, and pass it on.
     #[allow(
         clippy::disallowed_methods,
         reason = "certificates live in civil time, which engine clocks do not know"
@@ -34,13 +36,13 @@ impl Timestamp {
         Self::from(SystemTime::now())
     }
 
-    /// So much later, at most the end of the year 9999.
+    /// Returns the time `duration` later, at most the end of the year 9999.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self::from_unix(self.0.saturating_add(duration.as_secs()))
     }
 
-    /// So much earlier, at least the beginning of 1970.
+    /// Returns the time `duration` earlier, at least the beginning of 1970.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(duration.as_secs()))

@@ -16,7 +16,7 @@ const CHECK: usize = 5;
 /// Characters after the prefix: five bits each.
 const LENGTH: usize = (ID + SECRET + CHECK) * 8 / 5;
 
-/// What people call a token by, once nobody knows it any more: ten hexadecimal digits that are no secret.
+/// The id by which people name a token, once its secret is gone: ten hexadecimal digits that are no secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub(crate) [u8; ID]);
 
@@ -39,7 +39,8 @@ pub struct TokenIdError {
     found: String,
 }
 
-/// What is kept of a token: the SHA-256 of its 160 random bits. They cannot be guessed, so that no slow hash is needed.
+/// The stored part of a token: the SHA-256 of its 160 random bits. They cannot be guessed, so that no slow hash is
+/// needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenHash([u8; 32]);
 
@@ -57,9 +58,9 @@ pub enum TokenError {
     /// It is a token for something else.
     #[error("this is {found}; here {expected} is needed")]
     Kind {
-        /// What is needed.
+        /// The expected kind.
         expected: &'static str,
-        /// What it is.
+        /// The kind found.
         found: &'static str,
     },
     /// Characters are missing, or there are too many.
@@ -169,7 +170,7 @@ macro_rules! token {
                 Parts::draw().map(Self)
             }
 
-            /// What it is called in lists and logs.
+            /// Returns its name in lists and logs.
             pub fn id(&self) -> TokenId {
                 self.0.id
             }
@@ -179,7 +180,7 @@ macro_rules! token {
                 self.0.reveal(&$kind)
             }
 
-            /// What is kept of it.
+            /// Returns the stored part.
             pub(crate) fn hash(&self) -> TokenHash {
                 TokenHash(sha256(&*self.0.secret))
             }
@@ -208,13 +209,13 @@ macro_rules! token {
 }
 
 token! {
-    /// Lets a worker into a cluster: `tmj_` and 48 characters. Of these a part is a checksum, so that a token that was mistyped is
-    /// told from one that is not known.
+    /// Lets a worker into a cluster: `tmj_` and 48 characters. Some of these are a checksum, so that a mistyped token
+    /// differs from an unknown one.
     JoinToken, JOIN
 }
 
 token! {
-    /// What a person shows to be let in: `tmp_` and 48 characters, otherwise as a [`JoinToken`].
+    /// Lets a person in: `tmp_` and 48 characters, otherwise as a [`JoinToken`].
     AccessToken, ACCESS
 }
 

@@ -1,4 +1,4 @@
-//! What a worker keeps of its own identity.
+//! The stored identity of a worker.
 use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
@@ -19,20 +19,20 @@ const IDENTITY: &str = "identity.pem";
 /// The key of a request that was not answered yet.
 const PENDING: &str = "pending.pem";
 
-/// The identity of a worker in a folder that nobody else can read. It survives whatever ends the process: the key of a request
-/// is kept before it is sent, so that the same request is sent again until its answer is there, and a new certificate takes
-/// the place of the old one all at once.
+/// The identity of a worker in a folder that no other user can read. It survives any end of the process: the key of a
+/// request is kept before it is sent, so that the same request is sent again until its answer is there, and a new
+/// certificate takes the place of the old one all at once.
 pub struct WorkerFolder {
     folder: Folder,
     current: Option<WorkerIdentity>,
 }
 
-/// What a worker shows.
+/// A worker's certificate and key.
 #[derive(Debug, Clone)]
 pub struct WorkerIdentity {
     /// Who it is.
     pub identity: PeerIdentity,
-    /// What its certificate says: until when it is valid, and when to renew it.
+    /// Facts of its certificate: its expiry, and when to renew it.
     pub facts: CertificateFacts,
     /// The authority of the cluster that it belongs to.
     pub authority: Fingerprint,
@@ -139,7 +139,7 @@ impl WorkerFolder {
 }
 
 impl WorkerIdentity {
-    /// Reads a chain that ends with an authority, and the key behind it; all of it must belong together.
+    /// Reads a chain that ends with an authority, and the key after it; all of it must belong together.
     fn read(text: &str) -> Result<Self, String> {
         const KEY: &str = "-----BEGIN PRIVATE KEY-----";
         let split = text.find(KEY).ok_or("there is no private key in it")?;

@@ -10,7 +10,7 @@ use crate::token::{AccessToken, TokenId};
 
 /// Characters that the name of a person may have.
 pub const PERSON_LENGTH: usize = 64;
-/// What the first person is called.
+/// Name of the first person.
 pub const FIRST_ADMIN: &str = "admin";
 
 impl Authority {

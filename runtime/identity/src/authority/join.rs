@@ -15,10 +15,10 @@ use crate::token::{JoinToken, TokenId};
 
 /// Workers that may come in by one token.
 pub const MAX_USES: u32 = 10_000;
-/// So long a token can be used at most.
+/// Longest lifetime of a token.
 pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 86_400);
 
-/// What a join token is for. The default is for one worker of any name, within an hour.
+/// The purpose of a join token. The default is for one worker of any name, within an hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinTokenOptions {
     /// How many workers can come in by it.
@@ -31,8 +31,8 @@ pub struct JoinTokenOptions {
     pub location: Option<Name>,
     /// The only tier that its workers can have.
     pub tier: Option<Name>,
-    /// Whether its worker takes the place of one that has its name, whose certificates are revoked then: a machine that was set up
-    /// anew. Wants a name.
+    /// Whether its worker takes the place of one that has its name, whose certificates are revoked then: a machine
+    /// that was set up again. Requires a name.
     pub replaces: bool,
 }
 
@@ -67,7 +67,7 @@ impl JoinTokenOptions {
     }
 }
 
-/// What a worker sends to come in.
+/// The request of a worker to join.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinRequest {
@@ -153,7 +153,7 @@ impl Authority {
         self.look(|register| register.join_tokens.clone())
     }
 
-    /// Lets nobody in by this token any more. Who came in by it stays.
+    /// Revokes a token: no more workers join by it. Workers that have joined by it stay.
     ///
     /// # Errors
     /// [`IdentityError::NoSuch`] when there is no such token.
@@ -173,8 +173,9 @@ impl Authority {
         })
     }
 
-    /// Lets a worker in: takes its token and issues its certificate, both or neither. The same request for the same key gets the same
-    /// certificate for [`ANSWER_KEPT`](crate::ANSWER_KEPT), so that an answer that was lost on the way can be had again.
+    /// Lets a worker in: takes its token and issues its certificate, both or neither. The same request for the same
+    /// key gets the same certificate for [`ANSWER_KEPT`](crate::ANSWER_KEPT), so that an answer that was lost in
+    /// transit can be requested again.
     ///
     /// # Errors
     /// [`IdentityError::Refused`] says why the worker does not come in.
@@ -262,7 +263,7 @@ fn known<'a>(register: &'a Register, token: &JoinToken) -> Result<&'a JoinTokenR
     record.filter(|record| token.is(&record.hash)).ok_or(Refusal::UnknownToken { id, has_id })
 }
 
-/// What the same key got by the same token a short time ago.
+/// Returns the recent answer to the same key and token.
 fn answered<'a>(
     register: &'a Register,
     token: &JoinTokenRecord,
@@ -287,7 +288,7 @@ fn check_time_and_uses(token: &JoinTokenRecord, now: Timestamp) -> Result<(), Re
     Ok(())
 }
 
-/// What the token allows only, or else what was asked for.
+/// Returns the value that the token requires, or else the requested one.
 fn decide(
     id: TokenId,
     what: &'static str,

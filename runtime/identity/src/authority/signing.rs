@@ -28,7 +28,7 @@ pub(super) fn set_validity(parameters: &mut CertificateParams, from: Timestamp, 
     parameters.not_after = beginning + Duration::from_secs(to.as_unix());
 }
 
-/// What was signed.
+/// A signed certificate.
 pub(super) struct Signed {
     pub(super) serial: Serial,
     pub(super) pem: String,
@@ -68,7 +68,7 @@ impl Authority {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         parameters.use_authority_key_identifier_extension = true;
         let certificate = parameters.signed_by(key, &self.issuer).map_err(IdentityError::certificate)?;
-        // What this side does not believe itself does not go out.
+        // Issue only a certificate that this side accepts itself.
         self.verify_signature(&[certificate.der().clone()], now)?;
         Ok(Signed { serial, pem: certificate.pem(), expires })
     }
@@ -121,7 +121,8 @@ impl Authority {
         Ok(certificates)
     }
 
-    /// The certificate with that of the authority behind it, so that who knows only its fingerprint can verify it.
+    /// Returns the certificate followed by that of the authority, so that a side that knows only its fingerprint can
+    /// verify it.
     pub(super) fn chain(&self, certificate_pem: &str) -> String {
         let newline = if certificate_pem.ends_with('\n') { "" } else { "\n" };
         format!("{certificate_pem}{newline}{}", self.certificate_pem)

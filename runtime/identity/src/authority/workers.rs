@@ -1,4 +1,4 @@
-//! What becomes of workers after they came in.
+//! Workers after they came in.
 use rustls::pki_types::CertificateDer;
 
 use super::{Authority, Issued};
@@ -11,10 +11,10 @@ use crate::register::{CertificateRecord, KeyHash, Register, Revocation};
 use crate::request::CertificateRequest;
 use crate::timestamp::Timestamp;
 
-/// A worker has two certificates at a time while it renews one; somebody who asks for many more fills the register.
+/// A worker has two certificates at a time while it renews one; one that requests many more fills the register.
 pub const MAX_GOOD_CERTIFICATES: usize = 16;
 
-/// Somebody whose certificate is good.
+/// A peer whose certificate is good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedPeer {
     /// Who it is.
@@ -30,8 +30,9 @@ pub struct VerifiedPeer {
 }
 
 impl Authority {
-    /// Who shows this certificate, which may have others behind it: verifies all of it, the signature, the time, and whether it was
-    /// revoked. TLS has done most of that already, but once and for a whole connection.
+    /// Returns the peer that shows this certificate, which may have others after it. Verifies all of it: the
+    /// signature, the time, and whether it was revoked. TLS has done most of that already, but once and for a whole
+    /// connection.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -152,7 +153,7 @@ impl Authority {
     }
 }
 
-/// What the register says of a certificate that this authority signed.
+/// Returns the record of a certificate that this authority signed.
 fn standing<'a>(register: &'a Register, serial: &[u8]) -> Result<&'a CertificateRecord, Refusal> {
     let text = || serial.iter().map(|byte| format!("{byte:02x}")).collect();
     let record = register.certificate(serial);
