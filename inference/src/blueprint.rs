@@ -511,7 +511,7 @@ fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
     })
 }
 
-/// Whether a step reads metadata of the model file.
+/// Returns whether a step reads metadata of the model file.
 fn reads_metadata(output: &ModelOutput) -> bool {
     let reads = |step: &Located<Postprocess>| {
         matches!(step.value, Postprocess::CtcDecode { alphabet_metadata: Some(_), .. })
@@ -544,7 +544,7 @@ fn fixed_row(port: &Port) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Whether the port of the file matches the manifest. A free dimension of the file fits every size; the trial run shows
+/// Returns whether the port of the file matches the manifest. A free dimension of the file fits every size; the trial run shows
 /// whether the size is right.
 fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> bool {
     if port.element != PortElement::Known(element) {

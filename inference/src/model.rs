@@ -225,7 +225,7 @@ impl Model {
         outputs.chain(raw.texts.map(OutputColumn::Text)).collect()
     }
 
-    /// Whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
+    /// Returns whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
     pub fn is_undecided(&self, raw: &RawOutputs) -> bool {
         let mut outputs = self.after.iter().zip(&raw.tensors);
         raw.undecided || outputs.any(|(steps, tensor)| steps.is_undecided(tensor.data()))

@@ -124,7 +124,7 @@ impl OutputSteps {
         }
     }
 
-    /// Whether a text would be chosen among scores that are not numbers (NaN): then none of them is the largest.
+    /// Returns whether a text would be chosen among scores that are not numbers (NaN): then none of them is the largest.
     pub fn is_undecided(&self, data: &TensorData) -> bool {
         match data {
             TensorData::Float32(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),

@@ -26,7 +26,7 @@ impl PreparedRows {
         self.rows
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }

@@ -41,7 +41,7 @@ impl TensorData {
         with_values!(self, values => values.len())
     }
 
-    /// Whether there are no values.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether at least one backend can run the model and none of the available ones fails.
+    /// Returns whether at least one backend can run the model and none of the available ones fails.
     pub fn is_usable(&self) -> bool {
         let unavailable = |error: &ModelError| {
             matches!(error, ModelError::Backend(backend::BackendError::Unavailable { .. }))

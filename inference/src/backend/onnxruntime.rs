@@ -39,7 +39,7 @@ pub struct OnnxRuntime {
 
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
-/// Whether a usable library is found, see [`library::find`]. Its version is checked by loading it, which may take a while
+/// Returns whether a usable library is found, see [`library::find`]. Its version is checked by loading it, which may take a while
 /// and runs its initialisers, but it is not used.
 pub fn is_here(directory: &Path) -> bool {
     match library::find(&library::ONNXRUNTIME, directory) {

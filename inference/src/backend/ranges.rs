@@ -66,7 +66,7 @@ pub(super) fn overflow(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> O
     None
 }
 
-/// Whether the numbers are only limits, for which the largest 32-bit number is equivalent: the ends of a Slice, the bounds
+/// Returns whether the numbers are only limits, for which the largest 32-bit number is equivalent: the ends of a Slice, the bounds
 /// of a Clip.
 fn is_bound(graph: &Graph, value: &str, depth: usize) -> bool {
     let passes = ["Concat", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Cast", "Gather"];

@@ -48,7 +48,7 @@ impl Tokenizer {
         self.tokens.len()
     }
 
-    /// Whether there are no tokens.
+    /// Returns whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

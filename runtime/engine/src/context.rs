@@ -81,7 +81,7 @@ impl Backpressure {
         self.stopped.get() && self.used() < (budget / 2).max(1) && !self.is_full()
     }
 
-    /// Whether more may be let in; if not, the producer is scheduled again when the queues take more.
+    /// Returns whether more may be let in; if not, the producer is scheduled again when the queues take more.
     pub(crate) fn may_take(&self, budget: usize) -> bool {
         let left = self.used() < budget && !self.is_full();
         if !left {

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Who follows the orders.
+/// The hosts that follow the orders.
 pub(crate) enum Hands {
     /// A host in this process.
     Here(Orders),
@@ -82,7 +82,7 @@ pub(crate) struct Coordinator {
     kept_from: (Epoch, Epoch),
     /// Counts what happened to slots.
     moment: u64,
-    /// Slots and hosts that were lost by themselves: not because what another one had was lost.
+    /// Slots and hosts that were lost on their own, not because another one's data was lost.
     lost: u64,
     /// Restarts to make when the checkpoint being written is done.
     delayed: Delayed,
@@ -195,7 +195,7 @@ impl Coordinator {
             if let Some(failure) = self.failure.take().filter(|_| result.is_ok()) {
                 result = Err(failure);
             } else if complete && closing.is_ok() && self.slots.iter().any(|slot| slot.alive) {
-                // A host was lost meanwhile that had come to its end, with all that it had not closed.
+                // A host that had finished was lost meanwhile, with all that it had not closed.
                 result = self.drive();
                 continue;
             }
@@ -221,7 +221,7 @@ impl Coordinator {
             remote.wait_for_samples();
         }
         self.leave();
-        // Who waits for the result may open the checkpoints.
+        // The caller that waits for the result may open the checkpoints.
         if let Some(checkpoints) = self.checkpoints.take() {
             checkpoints.end();
         }
@@ -309,8 +309,8 @@ impl Coordinator {
     }
 
     fn noticed(&mut self, host: usize, notice: Notice) {
-        // Before it is taken over: what it says comes to what it said when it dialled.
-        // But for its part of a checkpoint, which is written before that where there was none.
+        // Before the takeover, a notice updates the state that the host reported when it dialled. An exception is its
+        // part of a checkpoint, which is written before the takeover if there was none.
         let standing = self.hosts[host].standing.as_mut();
         if let Some(standing) = standing.filter(|_| !matches!(notice, Notice::Part { .. })) {
             return standing.remember(&notice);
@@ -402,7 +402,7 @@ impl Coordinator {
         if !self.aborting {
             self.aborting = true;
             self.forget_delayed();
-            // Else it has come to its end, and its outputs are being closed.
+            // Otherwise it has finished, and its outputs are being closed.
             if let Some(checkpoints) = &self.checkpoints
                 && (self.failure.is_some() || self.slots.iter().any(|slot| slot.alive))
             {
@@ -429,7 +429,7 @@ impl Coordinator {
             End::Finished if self.is_needed_again(slot, heard) => self.needed_again(slot),
             End::Finished => {
                 self.slots[slot].alive = false;
-                // A sender in a new incarnation may have asked this slot, which did not look any more.
+                // A new incarnation of the sender may have sent to this slot, which did not read any more.
                 for channel in 0..self.channels.len() {
                     let (from, to) = self.channels[channel];
                     if to == slot {

@@ -85,7 +85,7 @@ impl Program {
         times.max().map(Alone::GoesOn)
     }
 
-    /// Ends of edges that a worker has of which the workflow says what happens while they are cut: whether it sends, and what that is.
+    /// Returns the ends, on a worker, of edges with a policy for cuts: whether the worker sends, and the policy.
     fn ends_of<'a>(&'a self, worker: &'a str) -> impl Iterator<Item = (bool, &'a WhenCut)> {
         let has =
             move |id: &str| self.plan.stages.iter().any(|stage| stage.id == id && stage.worker == worker);
@@ -198,7 +198,7 @@ impl Cuts {
         kept < bytes && !(is_disk_full && self.in_memory.load(Ordering::Acquire) >= IN_MEMORY)
     }
 
-    /// Whether what is kept now goes to the disk.
+    /// Returns whether what is kept now goes to the disk.
     fn spills(&self, bytes: usize) -> bool {
         self.open.load(Ordering::Acquire) > 0
             && !self.is_disk_full.load(Ordering::Acquire)

@@ -53,8 +53,8 @@ pub enum JobResult {
     Failed(OperatorError),
     /// The model panicked with this text.
     Panicked(String),
-    /// The executor died, as this text says, and serves no more: whether the model computed the job is not known. See
-    /// [`ExecutorFactory`] for what follows.
+    /// The executor died, with this reason, and serves no more: whether the model computed the job is not known. See
+    /// [`ExecutorFactory`] for the consequences.
     Lost(String),
 }
 

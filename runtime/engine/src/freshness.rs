@@ -84,7 +84,7 @@ impl FreshnessQueue {
         superseded
     }
 
-    /// Whether nothing is ever dropped.
+    /// Returns whether nothing is ever dropped.
     pub(crate) fn keeps_all(&self) -> bool {
         self.policy == Freshness::Block
     }

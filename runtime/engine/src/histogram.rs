@@ -74,7 +74,7 @@ impl Histogram {
         (self.count, self.sum, self.max) = (count, sum, max);
     }
 
-    /// Whether it may come from [`Histogram::changed_since`]. The counts of several of these can be added without overflow.
+    /// Returns whether it may come from [`Histogram::changed_since`]. The counts of several of these can be added without overflow.
     pub(crate) fn is_sound_part(&self) -> bool {
         let last = bucket(LONGEST) / BLOCK;
         let mut counts = self.blocks.values().flat_map(|counts| counts.iter());
@@ -86,7 +86,7 @@ impl Histogram {
             && self.max <= LONGEST
     }
 
-    /// Whether it may come from [`Histogram::add`]: its buckets are those of durations, and its counts add up.
+    /// Returns whether it may come from [`Histogram::add`]: its buckets are those of durations, and its counts add up.
     pub(crate) fn is_sound(&self) -> bool {
         let last = bucket(LONGEST) / BLOCK;
         let mut counts = self.blocks.values().flat_map(|counts| counts.iter());

@@ -45,7 +45,7 @@ use std::time::Duration;
 use tidemill_link::remote::Role;
 use tidemill_operators::api::CallOff;
 
-/// Takes what a host has to say; any thread may.
+/// Takes the notices of a host, on any thread.
 pub(crate) type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// A message to a host's own thread.

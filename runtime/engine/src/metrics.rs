@@ -111,7 +111,7 @@ impl LatencyWindow {
 /// How many records batches had.
 #[derive(Debug, Default)]
 pub struct BatchSizes {
-    /// Batches of at most as many records as [`BatchSizes::BOUNDS`] say, then larger ones.
+    /// Counts of batches by the limits of [`BatchSizes::BOUNDS`], then of larger ones.
     counts: [AtomicU64; 10],
     records: AtomicU64,
 }

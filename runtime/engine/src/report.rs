@@ -216,7 +216,7 @@ pub struct EdgeReport {
     pub answered: Option<Answered>,
 }
 
-/// Who has answered the records of an edge with `when_cut: degrade`.
+/// Source of the answers to the records of an edge with `when_cut: degrade`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Answered {
     /// Records that were answered on the sending side.
@@ -270,7 +270,8 @@ pub struct SinkReport {
 pub struct HostReport {
     /// The worker of the plan that it is.
     pub host: String,
-    /// Milliseconds of engine time by which its clock differed from the coordinator's at most, as far as it could be known.
+    /// Largest difference between its clock and the coordinator's, in milliseconds of engine time, as far as it could
+    /// be known.
     pub clock_plus_minus_ms: f64,
     /// How much faster the coordinator's clock runs than the host's own, in parts per million; it is corrected for.
     pub clock_drift_ppm: f64,
@@ -336,7 +337,7 @@ impl Observer {
         &self.0.program
     }
 
-    /// Whether both look at the same run.
+    /// Returns whether both look at the same run.
     pub fn is_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

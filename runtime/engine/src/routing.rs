@@ -47,7 +47,7 @@ impl Selector {
     }
 }
 
-/// Whether the partition of a stage with these classes takes rows with this value of `_class`.
+/// Returns whether the partition of a stage with these classes takes rows with this value of `_class`.
 pub(crate) fn takes(classes: &[bool], (partition, partitions): (u32, u32), value: u32) -> bool {
     takes_class(classes, (value & 0xffff) as usize) && partition_of(value, partitions) == partition
 }
@@ -73,7 +73,7 @@ impl ByGroup {
     }
 }
 
-/// Whether a stage takes a class. Rows that a stateful operator has kept from an earlier plan of the run may have classes
+/// Returns whether a stage takes a class. Rows that a stateful operator has kept from an earlier plan of the run may have classes
 /// unknown to this plan; each of them takes one route, too.
 fn takes_class(classes: &[bool], class: usize) -> bool {
     class.checked_rem(classes.len()).is_some_and(|class| classes[class])

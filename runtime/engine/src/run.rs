@@ -264,7 +264,7 @@ impl Run {
         &self.slots
     }
 
-    /// Whether all slots have ended and the outputs are being closed.
+    /// Returns whether all slots have ended and the outputs are being closed.
     pub fn is_closing(&self) -> bool {
         self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

@@ -221,12 +221,12 @@ impl Sampler {
         self.looked.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Whether records are sent now: the newest only during an inspection, so that none leaves its worker without need.
+    /// Returns whether records are sent now: the newest only during an inspection, so that none leaves its worker without need.
     pub(crate) fn is_shown(&self, now: Nanoseconds) -> bool {
         self.options.newest.is_none() || self.is_looked_at(now)
     }
 
-    /// Whether the newest records are being inspected.
+    /// Returns whether the newest records are being inspected.
     pub(crate) fn is_looked_at(&self, now: Nanoseconds) -> bool {
         let looked = self.looked.load(Ordering::Relaxed);
         self.options.newest.is_some() && now.saturating_sub(SHOWN) < looked
@@ -271,7 +271,7 @@ impl Recent {
     }
 }
 
-/// Whether a cell has the only value of `wanted`; keys are texts, whole numbers and bools.
+/// Returns whether a cell has the only value of `wanted`; keys are texts, whole numbers and bools.
 fn equal(column: &arrow_array::ArrayRef, row: usize, wanted: &arrow_array::ArrayRef) -> bool {
     if column.is_null(row) {
         return false;

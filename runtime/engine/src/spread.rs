@@ -1,9 +1,10 @@
-//! Where the rows of an operator with several stages or partitions go, and whether that gives what one stage would.
+//! Where the rows of an operator with several stages or partitions go, and whether the result equals that of one
+//! stage.
 //!
-//! One rule, which planners and simulator share ([`tidemill_spec::routing`]): a row goes to the stage of its route class. A source
-//! gives the class by its key; an operator that groups gives its rows the class of their group. So rows of a group meet wherever they
-//! come from, as long as each sender has an edge to each stage that may have the group; where the rows come by that column already, the
-//! edges within the classes are enough.
+//! One rule, which planners and simulator share ([`tidemill_spec::routing`]): a row goes to the stage of its route
+//! class. A source assigns the class by its key; an operator that groups assigns the class of the group. So rows of a
+//! group meet wherever they come from, if each sender has an edge to each stage that may have the group; where the
+//! rows come by that column already, the edges within the classes are enough.
 use crate::failure::RunError;
 use crate::graph::{Program, plan_error};
 use crate::routing::ByGroup;
@@ -270,7 +271,8 @@ mod tests {
         }
     }
 
-    /// A source in front of `f` in two stages and of `w`, which groups, in two stages too; edges within the classes, and these.
+    /// A source upstream of `f` in two stages and of `w`, which groups, in two stages too; edges within the classes,
+    /// and these.
     fn grouped(key: Option<&str>, across: &[(&str, &str)]) -> Program {
         let mut plan = Plan::new(PlanWorkflow { name: "test".into(), digest: None });
         let stages = [("a", "a"), ("f0", "f"), ("f1", "f"), ("w0", "w"), ("w1", "w"), ("z", "z")];

@@ -118,7 +118,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether it is no larger than what a host sends.
+    /// Returns whether it is no larger than what a host sends.
     pub(crate) fn is_small(&self) -> bool {
         let names = [Some(&self.operator), self.from.as_ref(), Some(&self.stage), Some(&self.worker)];
         names.into_iter().flatten().all(|name| name.len() <= LONGEST)
@@ -128,7 +128,7 @@ impl Span {
 /// Name of a trace; never all zeros.
 pub type TraceId = [u8; 16];
 
-/// The name of a trace as everybody writes it: 32 hexadecimal digits.
+/// Returns the usual name of a trace: 32 hexadecimal digits.
 pub fn trace_name(trace: &TraceId) -> String {
     format!("{:032x}", u128::from_be_bytes(*trace))
 }
@@ -494,7 +494,7 @@ fn way(from: &str, to: &str) -> String {
     format!("{from}\n{to}")
 }
 
-/// Whether records of a source come to an operator, or are it.
+/// Returns whether records of a source come to an operator, or are it.
 fn reaches(program: &Program, source: &str, operator: &str) -> bool {
     let stage_operator = |stage: &str| {
         let stage = program.plan.stages.iter().find(|known| known.id == stage);

@@ -134,7 +134,7 @@ impl CertificateFacts {
         self.not_before.after(Duration::from_secs(life.as_secs() * 2 / 3))
     }
 
-    /// Whether it is valid at this time.
+    /// Returns whether it is valid at this time.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }

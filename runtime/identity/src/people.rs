@@ -42,7 +42,7 @@ impl Role {
     /// All roles, the least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// Whether people with this role may do it.
+    /// Returns whether people with this role may do it.
     pub fn may(self, action: Action) -> bool {
         self >= action.needs()
     }

@@ -67,7 +67,7 @@ pub struct CertificateRecord {
 }
 
 impl CertificateRecord {
-    /// Whether it is believed at this time.
+    /// Returns whether it is believed at this time.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && now <= self.expires
     }
@@ -140,7 +140,7 @@ pub struct AccessTokenRecord {
 }
 
 impl AccessTokenRecord {
-    /// Whether it counts at this time.
+    /// Returns whether it counts at this time.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now <= expires)
     }
@@ -172,7 +172,7 @@ impl Register {
         }
     }
 
-    /// Whether anything was ever written into it.
+    /// Returns whether anything was ever written into it.
     pub(crate) fn is_new(&self) -> bool {
         *self == Self::new(self.authority)
     }

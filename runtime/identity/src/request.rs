@@ -71,7 +71,7 @@ impl PublicKey {
         })
     }
 
-    /// Whether this key signed the message, with an algorithm of this name.
+    /// Returns whether this key signed the message, with an algorithm of this name.
     fn signed(&self, message: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
         let (name, verification): (_, &'static dyn VerificationAlgorithm) = match self.kind {
             KeyKind::P256 => (P256_SIGNATURE, &ECDSA_P256_SHA256_ASN1),

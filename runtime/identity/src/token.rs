@@ -185,7 +185,7 @@ macro_rules! token {
                 TokenHash(sha256(&*self.0.secret))
             }
 
-            /// Whether it is the one whose hash was kept. Takes the same time whatever the answer is.
+            /// Returns whether it is the one whose hash was kept. Takes the same time whatever the answer is.
             pub(crate) fn is(&self, hash: &TokenHash) -> bool {
                 self.hash().0.ct_eq(&hash.0).into()
             }

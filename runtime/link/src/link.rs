@@ -52,7 +52,7 @@ pub trait LinkSender: Send {
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError>;
     /// Becomes readable when control words came or the peer was lost.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// Whether the owner is to be woken when the descriptor becomes writable, too: a socket that would block keeps what it was
+    /// Returns whether the owner is to be woken when the descriptor becomes writable, too: a socket that would block keeps what it was
     /// given until then.
     fn wants_writable(&self) -> bool {
         false

@@ -35,7 +35,7 @@ pub trait Transport: Send + Sync {
     fn scheme(&self) -> &'static str;
     /// Says how its places are written, for messages: `HOST:PORT`.
     fn form(&self) -> &'static str;
-    /// Whether a text is written as its places are.
+    /// Returns whether a text is written as its places are.
     fn is_place(&self, place: &str) -> bool;
     /// A place of this host that the side that listens chooses: others of this host can dial where it listens then.
     fn anywhere(&self) -> &'static str;

@@ -158,7 +158,7 @@ impl Checkpoints {
         !matches!(self.state, State::Idle)
     }
 
-    /// Whether one is being written: it counts as soon as that is done.
+    /// Returns whether one is being written: it counts as soon as that is done.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.state, State::Writing(..))
     }
@@ -168,7 +168,7 @@ impl Checkpoints {
         self.epoch == CLOSED || matches!(self.state, State::Writing(CLOSED, _))
     }
 
-    /// Whether the last that was begun was given up for a host that was lost.
+    /// Returns whether the last that was begun was given up for a host that was lost.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.was_cancelled
     }
@@ -178,12 +178,12 @@ impl Checkpoints {
         self.failing.as_ref().map(|(_, text)| text.as_str())
     }
 
-    /// Whether the run fails because none can be written.
+    /// Returns whether the run fails because none can be written.
     pub(crate) fn has_given_up(&self) -> bool {
         self.has_given_up
     }
 
-    /// Whether it is time for a checkpoint of `epoch`.
+    /// Returns whether it is time for a checkpoint of `epoch`.
     pub(crate) fn is_due(&self, epoch: Epoch) -> bool {
         self.is_wanted(epoch) && self.facts.clock.now() - self.begun >= self.interval
     }

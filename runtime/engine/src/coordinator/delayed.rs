@@ -18,7 +18,7 @@ pub(super) struct Delayed {
 }
 
 impl Coordinator {
-    /// Whether starts must be delayed. Within one process no restart uses a checkpoint.
+    /// Returns whether starts must be delayed. Within one process no restart uses a checkpoint.
     fn is_delayed(&self) -> bool {
         self.remote.is_some() && self.checkpoints.as_ref().is_some_and(Checkpoints::is_writing)
     }

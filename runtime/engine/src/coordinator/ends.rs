@@ -47,7 +47,7 @@ impl Ends {
         self.is_early.store(true, Ordering::Release);
     }
 
-    /// Whether a checkpoint must not be kept. Call it when all parts are gathered: those of sinks and dead letters are then
+    /// Returns whether a checkpoint must not be kept. Call it when all parts are gathered: those of sinks and dead letters are then
     /// older, or the end of the source is known.
     pub(super) fn forbid(&self, checkpoint: &Checkpoint) -> bool {
         let is_early = self.is_early.load(Ordering::Acquire);

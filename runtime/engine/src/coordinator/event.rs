@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A message to the run's own thread.
 pub(crate) enum Event {
-    /// A host, by number, has something to say.
+    /// A notice of a host, by number.
     Notice {
         host: usize,
         notice: Notice,
@@ -41,8 +41,8 @@ pub(crate) type Orders = Arc<dyn Fn(Order) + Send + Sync>;
 pub(crate) struct Joined {
     pub(crate) orders: Orders,
     pub(crate) hello: Hello,
-    /// Who its certificate is of, where it says so.
+    /// The identity of its certificate, if it has one.
     pub(crate) identity: Option<String>,
-    /// Numbers the processes of one host, so that what is said of an older one is known as such.
+    /// Numbers the processes of one host, so that events of an older one are recognised.
     pub(crate) process: u64,
 }

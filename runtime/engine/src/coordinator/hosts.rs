@@ -70,7 +70,7 @@ pub(crate) struct OpenReception {
 }
 
 impl OpenReception {
-    /// Opens one, or takes the one that is open; with the hosts that are there already.
+    /// Opens a reception, or takes the open one. Returns it with the hosts that are present.
     pub(super) fn open(
         listen: Listen,
         of: PlanOfRun,

@@ -180,7 +180,7 @@ impl Coordinator {
         self.read_past();
     }
 
-    /// Who the certificates of hosts are of, as far as that is known.
+    /// Returns the known identities of the hosts' certificates.
     pub(super) fn identities(&self) -> impl Iterator<Item = (String, String)> + '_ {
         self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.identity.clone()?)))
     }
@@ -333,15 +333,15 @@ impl Coordinator {
         }
     }
 
-    /// Whether a slot that has come to its end had a receiver that was lost since it began: what that one had acknowledged is gone
-    /// with it. Not where the present receiver has all that came from it, as it says here or has said to the slot: two slots that give to each
-    /// other would else begin again in turn for ever.
+    /// Returns whether a finished slot had a receiver that was lost since it began, with the output that the receiver
+    /// had acknowledged. Not where the present receiver has all of that output, as it reports here or has reported to
+    /// the slot: otherwise two slots that send to each other would restart in turn for ever.
     pub(super) fn is_needed_again(&self, slot: usize, heard: &BTreeMap<usize, u32>) -> bool {
         let begun_at = self.slots[slot].begun_at;
         !self.aborting
             && self.channels.iter().zip(&self.takers).enumerate().any(|(channel, ((from, to), taker))| {
                 let receiver = &self.slots[*to];
-                // Until one that was lost is started again, its number is that of the one that is gone.
+                // Until a lost receiver is restarted, it has the number of the lost incarnation.
                 let is_there = receiver.begun_at > receiver.lost_at;
                 let has_said = || is_there && heard.get(&channel) == Some(&receiver.number);
                 let misses =
@@ -350,8 +350,9 @@ impl Coordinator {
             })
     }
 
-    /// Starts a slot again from the last checkpoint, and those in front of it that have come to their end. Each of them is a loss for those
-    /// that feed it: where two feed each other and what they say crosses, one would be started for the other for ever.
+    /// Restarts a slot from the last checkpoint, and the finished slots upstream of it. Each restart is a loss for
+    /// the slots that feed it: where two feed each other and their reports cross, each would be restarted for the
+    /// other for ever.
     pub(super) fn needed_again(&mut self, slot: usize) {
         if self.delays_needed(slot) {
             return;

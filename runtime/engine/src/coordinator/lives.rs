@@ -94,7 +94,7 @@ pub(super) struct HostLife {
     pub(super) phase: Phase,
     /// Where other hosts reach it.
     pub(super) address: Option<Address>,
-    /// Who its certificate is of, where it says so.
+    /// The identity of its certificate, if it has one.
     pub(super) identity: Option<String>,
     /// The addresses of others that were sent to it.
     pub(super) peers: BTreeMap<String, Address>,

@@ -28,7 +28,7 @@ impl Workers {
         }
     }
 
-    /// Why what a host says cannot be so, if it cannot.
+    /// Checks a notice of a host. The error is why it is impossible.
     pub(crate) fn check(&self, host: usize, notice: &Notice) -> Result<(), String> {
         match notice {
             Notice::Durable { slot, epochs, .. } => self.check_slot(host, *slot, epochs),

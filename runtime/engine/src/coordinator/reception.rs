@@ -22,20 +22,20 @@ pub(crate) struct PlanOfRun {
 pub(super) trait Attendant: Send + Sync {
     /// A host has identified itself. Also called for each present host when the attendant takes over.
     fn joined(&self, host: usize, guest: &Guest);
-    /// A host says something else.
+    /// Any other notice of a host.
     fn heard(&self, host: usize, writer: &MessageWriter, notice: Notice);
     /// Its connection is gone.
     fn lost(&self, host: usize, process: u64, why: String);
 }
 
-/// A host that has said who it is.
+/// A host that has identified itself.
 #[derive(Clone)]
 pub(super) struct Guest {
     /// Numbers the processes of one host from 1.
     pub(super) process: u64,
     pub(super) writer: MessageWriter,
     pub(super) hello: Hello,
-    /// Who its certificate is of, where it says so.
+    /// The identity of its certificate, if it has one.
     pub(super) identity: Option<String>,
 }
 
@@ -59,7 +59,8 @@ pub(super) fn send(writer: &MessageWriter, order: &Order) {
 struct Guests {
     present: BTreeMap<usize, Guest>,
     processes: BTreeMap<usize, u64>,
-    /// By host and process, all that are connected, those too that have not said who they are: who their certificate is of.
+    /// By host and process, all that are connected, also those that have not identified themselves: the identity of
+    /// their certificate.
     connected: BTreeMap<(usize, u64), (Option<String>, MessageWriter)>,
 }
 
@@ -159,7 +160,7 @@ pub(super) fn admit(reception: &Arc<Reception>, incoming: Incoming) {
     };
     let reception = Arc::clone(reception);
     let listening = move || listen_to(&reception, (number, identity), &writer, reader);
-    // No thread: the connection is dropped, and the host says that the coordinator is gone.
+    // Without a thread the connection is dropped, and the host finds that the coordinator is gone.
     let _ = std::thread::Builder::new().name("tm-notices".into()).spawn(listening);
 }
 

@@ -1,4 +1,4 @@
-//! Hosts that are processes of their own: how they join, what they say, and how they are started again.
+//! Hosts that are processes of their own: how they join, report and are restarted.
 use super::event::{Event, Joined};
 use super::hosts::{HostLauncher, Hosts, OpenReception};
 use super::reception::{Attendant, Guest, PlanOfRun, send};
@@ -222,7 +222,7 @@ impl Attendant for Shared {
 }
 
 impl Shared {
-    /// A host had more to say than it keeps.
+    /// Counts notices that a host could not keep.
     fn not_told(&self, host: usize, NotTold { letters, spans }: NotTold) {
         if letters > 0 {
             let name = &self.workers.names[host];
@@ -267,7 +267,7 @@ fn show(shared: &Shared, host: usize, figures: Figures) {
     told.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
 }
 
-/// A host has kept a record: so does the coordinator, and asks others for what it came from.
+/// Keeps a record that a host has kept, and requests its origins from other hosts.
 fn sample(shared: &Shared, host: usize, message: SampleMessage) {
     let Some(facts) = shared.facts.get() else { return };
     let Some(sampler) = &facts.sampler else { return };

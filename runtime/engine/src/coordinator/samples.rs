@@ -1,5 +1,5 @@
-//! Sampled records of hosts: the coordinator keeps those that one process would, and asks the hosts of the sources for
-//! their origins.
+//! Sampled records of hosts: the coordinator keeps those that one process would, and requests their origins from the
+//! hosts of the sources.
 use crate::graph::Program;
 use crate::protocol::Order;
 use crate::samples::{FoundSources, SampleMessage, Sampler};

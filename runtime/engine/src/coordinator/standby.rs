@@ -29,7 +29,7 @@ enum News {
     Lost { host: usize, why: String },
 }
 
-/// Passes on what the hosts say.
+/// Passes on the notices of the hosts.
 struct Waiting(Sender<News>);
 
 impl Attendant for Waiting {

@@ -180,7 +180,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether a host whose connection is lost may return as it is; it is then awaited.
+    /// Returns whether a host whose connection is lost may return as it is; it is then awaited.
     pub(super) fn may_return(&mut self, host: usize) -> bool {
         let Some((remote, _)) = &self.remote else { return false };
         let may = self.is_running && self.checkpoints.is_some() && remote.grace() > Duration::ZERO;

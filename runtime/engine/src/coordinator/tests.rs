@@ -88,7 +88,7 @@ impl Coordinator {
         self.noticed(0, Notice::Ended { slot, incarnation, durable, end: End::Finished, heard });
     }
 
-    /// By what one said that is gone.
+    /// Finishes a slot by a report of a receiver that is gone.
     fn finishes(&mut self, slot: usize) {
         self.finishes_by(slot, BTreeMap::from([(slot, 0)]));
     }
@@ -112,7 +112,7 @@ fn slots_that_begin_again_in_turn_end_the_run() {
     let (mut coordinator, orders) = coordinator();
     coordinator.loses(1);
     let mut ends = 0;
-    // Each comes to its end by what a former incarnation of the other had said, before the present one is as far.
+    // Each finishes by a report of a former incarnation of the other, before the present one has got as far.
     while coordinator.failure.is_none() && ends < 1000 {
         coordinator.finishes(ends % 2);
         ends += 1;
@@ -165,7 +165,7 @@ fn a_receiver_that_has_told_the_slot_in_front_needs_nobody_again() {
     assert!(coordinator.slots.iter().all(SlotLife::has_finished));
 }
 
-/// Not where it is gone since: the next one has not said so.
+/// Not where it is gone since: the next one has not reported that.
 #[test]
 fn a_receiver_that_is_gone_needs_the_slot_in_front_whatever_it_had_said() {
     let (mut coordinator, _orders) = coordinator();
@@ -209,7 +209,7 @@ fn who_stands_in_front_of_a_slot_that_begins_again_is_needed() {
     coordinator.hosts[0].standing = Some(standing);
     coordinator.start_all();
     assert_eq!(coordinator.slots[0].number, 7, "it goes on");
-    // It ends by what the one before had said.
+    // It finishes by the report of the one before.
     coordinator.finishes_by(0, [(0, 1)].into());
     assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (8, true));
 }

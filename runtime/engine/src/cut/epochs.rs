@@ -27,7 +27,7 @@ impl EpochRanges {
         true
     }
 
-    /// Whether an epoch is in one of them.
+    /// Returns whether an epoch is in one of them.
     pub(crate) fn contains(&self, epoch: Epoch) -> bool {
         self.stretch(epoch).0
     }

@@ -91,7 +91,7 @@ impl StandIn {
         locked(&self.missing).values().min().copied()
     }
 
-    /// Gives epochs to the stand-in, for good.
+    /// Assigns epochs to the stand-in; this is final.
     pub(crate) fn take(&self, from: Epoch, until: Epoch) {
         if locked(&self.own).insert(from, until) {
             self.changes.fetch_add(1, Ordering::AcqRel);

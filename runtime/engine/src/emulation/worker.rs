@@ -25,7 +25,7 @@ const OVERRUN_LEAST: Nanoseconds = 500_000;
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// Number of the next call that comes, and of the one that may compute.
+    /// Number of the next call, and of the one that may compute.
     next: u64,
     serving: u64,
     closed: bool,

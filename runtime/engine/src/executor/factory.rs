@@ -80,11 +80,11 @@ pub trait ExecutorFactory: Send + Sync {
     /// The scheme of its devices: all of a device's name, or the part before the first `:`.
     fn scheme(&self) -> &str;
 
-    /// Loads the model of a stage before its run begins, so that a wrong one is found early. The default leaves that to
-    /// [`ExecutorFactory::start`].
+    /// Loads the model of a stage before its run begins, so that a wrong one is found early. The default leaves that
+    /// to [`ExecutorFactory::start`].
     ///
     /// # Errors
-    /// The model cannot be loaded; the text or the findings say what to do.
+    /// The model cannot be loaded; the text or the findings have a fix.
     fn prepare(&self, spec: &ExecutorSpec, make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
         let _ = (spec, make);
         Ok(PreparedModel::default())
@@ -93,16 +93,16 @@ pub trait ExecutorFactory: Send + Sync {
     /// Starts an executor.
     ///
     /// # Errors
-    /// The model cannot be loaded, or what runs it cannot be started; the text says what to do.
+    /// The model cannot be loaded, or its runtime cannot be started; the text has a fix.
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError>;
 
-    /// Whether it loads models in this process, by the `make` that it is given. For other factories nothing of the model is
+    /// Returns whether it loads models in this process, by the `make` that it is given. For other factories nothing of the model is
     /// opened here: they have the [`ExecutorSpec`], and their `make` fails.
     fn loads_here(&self) -> bool {
         false
     }
 
-    /// Whether its executors may be lost. Then the slots of the models keep what a restart needs.
+    /// Returns whether its executors may be lost. Then the slots of the models keep what a restart needs.
     fn may_be_lost(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_link::remote::{Address, Greeting, MessageReader, MessageWriter, Security, dial_to};
 
-/// Who wants to be a host, and of what.
+/// A process that joins as a host.
 pub(super) struct Entry<'a> {
     pub(super) program: &'a Program,
     pub(super) graph: &'a Graph,
@@ -21,7 +21,7 @@ pub(super) struct Entry<'a> {
     pub(super) name: &'a str,
     pub(super) coordinator: &'a Whereabouts,
     pub(super) security: &'a Security,
-    /// Who the certificate of the coordinator must be of.
+    /// The required identity of the coordinator's certificate.
     pub(super) coordinator_identity: Option<&'a str>,
     pub(super) greeting: &'a Greeting,
     /// Where other hosts reach it.

@@ -1,8 +1,8 @@
-//! The ends of channels whose other end is on another host: dialled or awaited, and dialled again when they are cut.
+//! The ends of channels whose other end is on another host: dialled or awaited, and redialled when they are cut.
 //!
-//! Each channel has a connection of its own, so one that stands still holds up no other. Who dials: the receiver where the
-//! sender's host can be reached, else the sender. What was cut is taken up by the channel itself: its receiver says from which
-//! epoch on, and drops what it knows.
+//! Each channel has a connection of its own, so a slow one holds up no other. The receiver dials where the sender's
+//! host can be reached, otherwise the sender. After a cut the channel itself continues: its receiver requests the
+//! epochs from one on, and drops records that it has.
 use super::checked::{Controls, Frames};
 use super::{HostEvent, Met};
 use crate::channel::ChannelId;
@@ -52,7 +52,7 @@ struct End {
     schema: SchemaRef,
     /// The emulated wire that its frames come over.
     wire: Option<WireEnd>,
-    /// Counts its connections, so that what is said of an older one is known as such.
+    /// Counts its connections, so that events of an older one are recognised.
     generation: u64,
     /// Stops the thread that dials when another connection was made.
     superseded: Arc<AtomicBool>,
@@ -92,7 +92,7 @@ pub(crate) struct Network {
     /// Whether other hosts reach this one.
     is_reachable: bool,
     peers: BTreeMap<String, Address>,
-    /// Who the certificates of other hosts must be of, where they say so.
+    /// The required identities of the certificates of other hosts, where they have one.
     identities: BTreeMap<String, String>,
     /// How many channels the plan has.
     channels: usize,
@@ -280,7 +280,7 @@ impl Network {
         self.accept(channel, incoming).map(|command| (channel, command))
     }
 
-    /// Who has dialled for a channel, if its certificate is of the host at the other end; else it is refused.
+    /// Returns a dialled connection if its certificate is of the host at the other end; otherwise refuses it.
     fn without_strangers(&self, channel: ChannelId, incoming: Incoming) -> Option<Incoming> {
         let Some(wanted) = self.identities.get(&self.ends.get(&channel)?.peer) else { return Some(incoming) };
         let found = incoming.peer_name();

@@ -126,7 +126,7 @@ impl Outbox {
         Ok(Self(shared))
     }
 
-    /// Whether a message of this kind is waiting.
+    /// Returns whether a message of this kind is waiting.
     pub(super) fn waits(&self, which: Newest) -> bool {
         self.0.lock().newest.contains_key(&which)
     }

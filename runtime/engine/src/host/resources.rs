@@ -113,7 +113,7 @@ impl SlotPlan {
         behind
     }
 
-    /// Whether the run may have to restart it: after a panic, or the loss of an executor. Models have threads of their
+    /// Returns whether the run may have to restart it: after a panic, or the loss of an executor. Models have threads of their
     /// own, so their panics do not.
     pub(crate) fn may_restart(&self) -> bool {
         let restarts = |instance: &InstancePlan| match &instance.work {
@@ -123,7 +123,7 @@ impl SlotPlan {
         self.instances.iter().any(restarts)
     }
 
-    /// Whether one of its sources is a stream.
+    /// Returns whether one of its sources is a stream.
     pub(crate) fn reads_stream(&self) -> bool {
         let is_stream = |instance: &InstancePlan| matches!(&instance.work, Work::Source { bound, .. } if bound.is_stream());
         self.instances.iter().any(is_stream)

@@ -73,7 +73,7 @@ fn send(writer: &MessageWriter, bytes: &[u8]) -> Result<(), RunError> {
     writer.send(bytes).map_err(lost)
 }
 
-/// Says something and waits until the system has taken it: for a host that has not begun.
+/// Sends a notice and waits until the system has taken it: for a host that has not begun.
 pub(super) fn say(writer: &MessageWriter, notice: &Notice) -> Result<(), RunError> {
     send(writer, &message(notice)?)
 }
@@ -110,7 +110,7 @@ impl Teller {
     pub(super) fn tell(&self, notice: &Notice) {
         let bytes = match (message(notice), notice) {
             (Ok(bytes), _) => bytes,
-            // Who waits for it must know that it does not come.
+            // The receiver that waits for it must know that it does not come.
             (Err(error), Notice::Part { number, part: Ok(_) }) => {
                 return self.tell(&Notice::Part { number: *number, part: Err(error.to_string()) });
             }
@@ -176,7 +176,7 @@ impl Teller {
         }
     }
 
-    /// Nothing more will be said: waits until what was said has left.
+    /// Waits until all notices have left; none may follow.
     pub(super) fn finish(&self) {
         let outbox = self.lock().outbox.take();
         if let Some(outbox) = outbox {

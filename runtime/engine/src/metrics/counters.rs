@@ -99,7 +99,7 @@ counted! {
         /// From the sending stage's output to the receiving stage's input.
         transfer: Latencies, sum, TIMES "tidemill_edge_transfer_seconds" () All
             "Time from the output of a stage to the input of the next";
-        /// Channels that are cut; only where the workflow says what happens then (`when_cut`), as with all that follows.
+        /// Channels that are cut; only for edges with a policy for cuts (`when_cut`), as all that follow.
         cut: Amount, last, ANY "tidemill_edge_cut" () WhenCut
             "1: the edge is cut; else 0; of edges with `when_cut` between two workers";
         /// Channels that deliver what was kept while they were cut.
@@ -218,8 +218,8 @@ impl SinkMetrics {
 }
 
 impl SinkFigures {
-    /// Adds what a former process has counted. The rows that it committed and that still hold are counted by the one that continues; that
-    /// one alone knows whether it can judge them where all are judged together.
+    /// Adds the counts of a former process. The process that continues counts the committed rows that still hold: it
+    /// alone knows whether it can judge them where all are judged together.
     pub(crate) fn add_former(&mut self, before: &Self) {
         self.add(before);
         if !self.judged_whole {

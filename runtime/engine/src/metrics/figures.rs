@@ -116,7 +116,7 @@ impl Figures {
         changed
     }
 
-    /// Whether they can be what a host has counted: nothing in them leads out of what is counted with.
+    /// Returns whether they can be what a host has counted: nothing in them leads out of what is counted with.
     pub(crate) fn is_sound(&self) -> bool {
         let stages = self.stages.values().flat_map(Counted::histograms);
         let edges = self.edges.values().flat_map(Counted::histograms);

@@ -12,7 +12,7 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts of values by size; seconds where its name says so.
+    /// Counts of values by size; in seconds if its name has that unit.
     Histogram,
 }
 
@@ -40,7 +40,7 @@ pub enum MetricOf {
     Sources,
     /// Edges between slots that have sent something.
     Sent,
-    /// Edges of which the workflow says what happens while they are cut.
+    /// Edges with a policy for cuts.
     WhenCut,
     /// Edges whose records another variant answers while they are cut.
     StandIns,

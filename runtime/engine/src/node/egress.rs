@@ -96,7 +96,7 @@ impl Elsewhere {
         }
     }
 
-    /// Whether the records of an epoch are not to be sent.
+    /// Returns whether the records of an epoch are not to be sent.
     fn is_left_out(&self, epoch: Epoch) -> bool {
         matches!(self, Self::StandIn { known, .. } if known.contains(epoch))
     }
@@ -186,7 +186,7 @@ impl Egress {
         }
     }
 
-    /// Whether a present receiver has not reported everything as durable: it may have restarted from an earlier epoch than
+    /// Returns whether a present receiver has not reported everything as durable: it may have restarted from an earlier epoch than
     /// its predecessor reached. The records that it lacks are kept only here, so a slot that ended now would have to
     /// restart for it. A lost receiver is not waited for: it may never return.
     pub(crate) fn is_waited_for(&self) -> bool {

@@ -95,7 +95,7 @@ pub(crate) trait Node {
     /// The first epoch that may still come at a port; called before [`Node::run`] if the node does not wait for all of its
     /// ports.
     fn advanced(&mut self, _port: usize, _frontier: Epoch) {}
-    /// Whether data at a port can hold back the node's output.
+    /// Returns whether data at a port can hold back the node's output.
     fn waits_for(&self, _port: usize) -> bool {
         true
     }

@@ -371,7 +371,7 @@ impl SourceNode {
         replayed.or_else(|| self.slot.epochs.known_end(&self.stage.instance))
     }
 
-    /// Whether the record `sequence` is beyond the end; `known_end` is [`Self::known_end`].
+    /// Returns whether the record `sequence` is beyond the end; `known_end` is [`Self::known_end`].
     fn ends_before(&self, sequence: u64, known_end: Option<End>, now: Nanoseconds) -> bool {
         if let Some(end) = known_end {
             return sequence >= end.sequence;
@@ -466,7 +466,7 @@ impl SourceNode {
         Ok(self.emit_run(now, out))
     }
 
-    /// Whether a downstream edge is cut, and the host keeps the output meanwhile.
+    /// Returns whether a downstream edge is cut, and the host keeps the output meanwhile.
     fn goes_on(&self) -> bool {
         let can_wait = self.backpressure.can_wait.get();
         let hold = self.settings.hold.get();

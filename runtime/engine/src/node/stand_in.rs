@@ -83,7 +83,7 @@ impl StandInNode {
         }
     }
 
-    /// Whether an epoch has left, or is permanently assigned to the model or the other side.
+    /// Returns whether an epoch has left, or is permanently assigned to the model or the other side.
     fn is_own(&self, epoch: Epoch) -> bool {
         self.shared.stretch(epoch).0
     }

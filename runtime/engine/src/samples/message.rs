@@ -65,7 +65,7 @@ fn hash_of(record: &RecordBatch) -> Option<u64> {
     catch_unwind(AssertUnwindSafe(of)).ok().flatten()
 }
 
-/// Whether it is a valid record.
+/// Returns whether it is a valid record.
 pub(crate) fn is_record(bytes: &[u8]) -> bool {
     decode(bytes).is_some_and(|record| hash_of(&record).is_some())
 }
@@ -87,7 +87,7 @@ pub(crate) fn example() -> Option<Vec<u8>> {
 }
 
 impl SampleMessage {
-    /// Whether it is within the limit of a host.
+    /// Returns whether it is within the limit of a host.
     pub(crate) fn is_small(&self) -> bool {
         let mut records = self.sources.values().chain([&self.record]);
         self.sources.len() <= MOST_SOURCES && records.all(|record| record.len() <= LARGEST)

@@ -131,7 +131,7 @@ impl History {
         Some(StageDelta { snapshot, calls, from })
     }
 
-    /// Whether more calls have arrived during a write than the size of the state at its start: calls that arrive faster
+    /// Returns whether more calls have arrived during a write than the size of the state at its start: calls that arrive faster
     /// than a write would be kept without a bound.
     fn is_behind(&self) -> bool {
         self.writing.is_some_and(|writing| {
@@ -140,7 +140,7 @@ impl History {
         })
     }
 
-    /// Whether the calls have reached the bytes of the newest snapshot, so that the next one is worth its cost.
+    /// Returns whether the calls have reached the bytes of the newest snapshot, so that the next one is worth its cost.
     fn is_snapshot_due(&self) -> bool {
         self.writing.is_none() && self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
     }

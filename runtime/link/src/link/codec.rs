@@ -115,7 +115,7 @@ impl WireHeader {
         }
     }
 
-    /// Whether there is such a kind of frame.
+    /// Returns whether there is such a kind of frame.
     pub(crate) fn is_known(&self) -> bool {
         matches!(self.kind, DATA | FRONTIER | ELSEWHERE)
     }

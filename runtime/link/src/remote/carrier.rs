@@ -54,7 +54,7 @@ impl Carrier {
         self.stream.line()
     }
 
-    /// Whether TLS is on it.
+    /// Returns whether TLS is on it.
     pub(super) fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
@@ -65,7 +65,7 @@ impl Carrier {
         chain.first().map(AsRef::as_ref)
     }
 
-    /// Whether it is not known yet who the other side is.
+    /// Returns whether it is not known yet who the other side is.
     pub(super) fn is_shaking_hands(&self) -> bool {
         self.tls.as_ref().is_some_and(|secured| secured.tls.is_handshaking())
     }

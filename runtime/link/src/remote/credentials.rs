@@ -59,7 +59,7 @@ impl Revoked {
         }
     }
 
-    /// Whether the serial number is in the set.
+    /// Returns whether the serial number is in the set.
     pub fn contains(&self, serial: &[u8]) -> bool {
         self.0.all.read().unwrap_or_else(PoisonError::into_inner).contains(significant(serial))
     }

@@ -250,7 +250,7 @@ fn nobody() -> u32 {
     number.ok().and_then(|number| number.trim().parse().ok()).unwrap_or(65534)
 }
 
-/// Whether all users have a number in the own user namespace, as outside of containers.
+/// Returns whether all users have a number in the own user namespace, as outside of containers.
 fn all_users_are_known() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all(&map))
 }

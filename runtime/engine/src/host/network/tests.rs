@@ -9,7 +9,7 @@ use tidemill_link::remote::{Listener, Serving};
 const CHANNEL: ChannelId = 0;
 const MILLISECOND: Nanoseconds = 1_000_000;
 
-/// A host whose threads begin when the test says so.
+/// A host whose threads begin when the test starts them.
 struct Case {
     network: Network,
     clock: Arc<ManualClock>,
@@ -141,7 +141,7 @@ fn a_frame_that_is_too_large_is_told_and_cuts_nothing() {
     assert!(matches!(damaged, Err(LinkError::Lost)) && events.len() == 1);
 }
 
-/// A host that takes connections for the channel, says something over each and ends it.
+/// A host that accepts connections for the channel, sends something over each and ends it.
 fn peer(say: impl Fn(&mut dyn LinkSender) + Send + Sync + 'static) -> Serving {
     let listener = Listener::bind(&Address::unix("@"), &Security::none()).unwrap();
     let serve = move |incoming: Incoming| {

@@ -220,7 +220,7 @@ impl Turns for Reading {
     }
 }
 
-/// Whether reading a source may block longer than a file, so that it needs its own thread.
+/// Returns whether reading a source may block longer than a file, so that it needs its own thread.
 fn wants_own_thread(source: &BoundSource) -> bool {
     source.is_stream()
 }
@@ -268,7 +268,7 @@ impl Reader {
         Self { feed, pool, has_times: false }
     }
 
-    /// Whether the records carry event times of their own.
+    /// Returns whether the records carry event times of their own.
     pub(super) fn has_times(&self) -> bool {
         self.has_times
     }

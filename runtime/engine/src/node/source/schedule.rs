@@ -86,12 +86,12 @@ impl Schedule {
         self.duration.map(|duration| self.start + duration)
     }
 
-    /// Whether the wanted number of records precede this one.
+    /// Returns whether the wanted number of records precede this one.
     pub(crate) fn has_given_all(&self, sequence: u64) -> bool {
         self.records.is_some_and(|records| sequence >= records)
     }
 
-    /// Whether the record `sequence` is beyond the end.
+    /// Returns whether the record `sequence` is beyond the end.
     pub(crate) fn finished(&self, sequence: u64, now: Nanoseconds) -> bool {
         if self.has_given_all(sequence) {
             return true;
