@@ -17,7 +17,7 @@ const SCHEME: &str = "tidemill://";
 pub struct JoinAddress {
     host: String,
     port: u16,
-    /// Of other controllers.
+    /// Places of other controllers.
     more: Vec<(String, u16)>,
     fingerprint: Fingerprint,
 }
@@ -28,7 +28,7 @@ pub enum JoinAddressError {
     /// It begins with something else.
     #[error("{found:?} does not begin with tidemill://; {WRITE}")]
     Scheme {
-        /// How it begins.
+        /// Its beginning.
         found: String,
     },
     /// The host is missing or no name.
@@ -49,7 +49,7 @@ pub enum JoinAddressError {
         /// The text in its place.
         found: String,
     },
-    /// The fingerprint is missing: without it anyone could answer.
+    /// The fingerprint is missing: without it any peer could answer.
     #[error("the fingerprint of the authority is missing after {found:?}; {WRITE}")]
     NoFingerprint {
         /// The text before it.

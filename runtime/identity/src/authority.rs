@@ -33,10 +33,10 @@ const AUTHORITY: &str = "authority.pem";
 /// Tokens, certificates and people.
 const REGISTER: &str = "register.json";
 
-/// How long certificates are valid.
+/// Lifetimes of certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Of workers: they ask for a new one after two thirds of it. 30 days if nothing else is said.
+    /// Of workers, which request a new one after two thirds of it. Default: 30 days.
     pub worker: Duration,
     /// Of the controller, which issues itself a new one after two thirds of it: 30 days.
     pub controller: Duration,
@@ -99,7 +99,7 @@ struct Kept {
     register: Register,
 }
 
-/// Where the key and the register lie.
+/// The place of the key and the register.
 struct Shelf {
     folder: Folder,
     /// None: in the folder, too.
@@ -190,9 +190,9 @@ impl Authority {
         folder.join(AUTHORITY)
     }
 
-    /// Certificates for a controller that does not lead and says no more than who does: in no register, because only the one that
-    /// leads writes there, and valid for as long as its lifetime says, ten days at most. With them the fingerprint of the authority. None: there is no key in
-    /// the folder yet.
+    /// Returns certificates for a controller that does not lead and only names the leader, and the fingerprint of the
+    /// authority. The certificates are in no register, because only the leader writes there, and are valid for their
+    /// lifetime, ten days at most. None: there is no key in the folder yet.
     ///
     /// # Errors
     /// As [`Authority::open`] and [`Authority::issue_controller`].
@@ -307,7 +307,7 @@ impl Authority {
         })
     }
 
-    /// By what the authority is known.
+    /// Returns the fingerprint of the authority.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -327,7 +327,7 @@ impl Authority {
         &self.facts
     }
 
-    /// The address that workers join by, if the controller is reached at this host and port.
+    /// Returns the address that workers join by, if the controller is reached at this host and port.
     ///
     /// # Errors
     /// When these cannot be a host and a port.
@@ -441,7 +441,8 @@ fn new_authority(
     now: Timestamp,
 ) -> Result<(Zeroizing<String>, Fingerprint), IdentityError> {
     let serial = Serial::draw()?;
-    // Names that differ let everyone say that a certificate is of another authority, rather than that its signature is wrong.
+    // Different names let a peer report that a certificate is of another authority, rather than that its signature is
+    // wrong.
     let mut parameters = parameters(&format!("Tidemill authority {}", &serial.to_string()[..8]));
     parameters.serial_number = Some(SerialNumber::from_slice(serial.as_bytes()));
     let from = now.before(Duration::from_secs(3_600));

@@ -1,4 +1,4 @@
-//! One request to the controller and its answer, over HTTP/1.1 and TLS, on the thread that asks.
+//! One request to the controller and its answer, over HTTP/1.1 and TLS, on the calling thread.
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub enum CallError {
     Unreachable {
         /// Host and port.
         place: String,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
     /// Another peer answers.
@@ -218,7 +218,7 @@ impl Call<'_> {
             if is_whole { stream.flush() } else { Err(ErrorKind::UnexpectedEof.into()) }
         });
         if let Err(error) = sent {
-            // The other side may have said why before it ended the connection.
+            // The other side may have sent the reason before it ended the connection.
             let is_gone = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
             return Err(match is_gone.then(|| last_words(stream)).flatten() {
                 Some(reason) => CallError::Tls { place: place.to_owned(), reason },
@@ -285,7 +285,7 @@ pub(crate) fn dial(place: &str, config: &Arc<ClientConfig>, deadline: Instant) -
     Ok(StreamOwned::new(tls, Timed { stream, deadline }))
 }
 
-/// Why the other side ended the connection, if it said so.
+/// Returns why the other side ended the connection, if it sent a reason.
 fn last_words(stream: &mut Line) -> Option<rustls::Error> {
     loop {
         match stream.conn.read_tls(&mut stream.sock) {

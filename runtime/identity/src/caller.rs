@@ -50,7 +50,7 @@ impl std::fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Nothing is connected yet. The configuration says who is believed and what is shown.
+    /// Makes a caller without a connection. The configuration has the trusted authorities and the own certificate.
     pub fn new(place: String, config: Arc<ClientConfig>) -> Self {
         Self {
             place,
@@ -138,7 +138,7 @@ impl Caller {
         let limit = self.connecting.map_or(deadline, |limit| deadline.min(made + limit));
         let mut line = dial(&self.place, &self.config, limit)?;
         if self.connecting.is_some() {
-            // One that takes the connection and says nothing is not there: its process stands still.
+            // A peer that accepts the connection but sends nothing counts as absent: its process stands still.
             while line.conn.is_handshaking() {
                 line.conn.complete_io(&mut line.sock).map_err(|error| match error.kind() {
                     ErrorKind::TimedOut => {
@@ -169,7 +169,8 @@ impl Caller {
     }
 }
 
-/// Nothing may come between two calls: the other side has ended the connection, or says something that was not asked.
+/// Returns whether nothing came between two calls; otherwise the other side has ended the connection, or sends
+/// unasked.
 fn is_silent(line: &Line) -> bool {
     let stream = &line.sock.stream;
     if stream.set_nonblocking(true).is_err() {

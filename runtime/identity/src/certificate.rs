@@ -78,7 +78,7 @@ pub struct CertificateFacts {
     pub not_after: Timestamp,
     /// Whether it is of an authority, which issues others.
     pub is_authority: bool,
-    /// The common name of whom it is of, if it has one.
+    /// Its common name, if it has one.
     pub(crate) common_name: Option<String>,
 }
 
@@ -127,8 +127,8 @@ impl CertificateFacts {
         Self::of_der(&certificate)
     }
 
-    /// When a new one should be asked for: after two thirds of its life. So a third is left to try again while the authority
-    /// cannot be reached.
+    /// Returns when to request a new one: after two thirds of its life. A third is left to try again while the
+    /// authority cannot be reached.
     pub fn renewal_due(&self) -> Timestamp {
         let life = self.not_after.since(self.not_before);
         self.not_before.after(Duration::from_secs(life.as_secs() * 2 / 3))

@@ -1,4 +1,4 @@
-//! How the controller is known by those who dial it.
+//! Verification of the controller by its clients.
 use std::sync::Arc;
 
 use rustls::SignatureScheme;
@@ -16,7 +16,8 @@ use crate::fingerprint::Fingerprint;
 use crate::peer::PeerIdentity;
 use crate::timestamp::Timestamp;
 
-/// The DNS name that every certificate of a cluster is valid for, and that a client asks for, by whatever name it dials.
+/// The DNS name that every certificate of a cluster is valid for, and that a client requires, by whatever name it
+/// dials.
 pub const TLS_NAME: &str = "tidemill";
 
 /// Why a peer that answers is not the controller that is meant.
@@ -57,13 +58,13 @@ pub enum ControllerError {
     /// A peer of this cluster answers that is not its controller.
     #[error("{of} answers, and it is not the controller: somebody is in between")]
     NotTheController {
-        /// Who it is, as its certificate says.
+        /// The identity in its certificate.
         of: String,
     },
     /// A peer of this cluster answers that is no worker.
     #[error("{of} answers, and it is no worker of the cluster")]
     NotAWorker {
-        /// Who it is, as its certificate says.
+        /// The identity in its certificate.
         of: String,
     },
 }
@@ -114,8 +115,8 @@ pub fn worker_config(credentials: &Credentials) -> Result<ClientConfig, Identity
     credentials.client_config_that(Arc::new(is_controller)).map_err(IdentityError::certificate)
 }
 
-/// TLS 1.3 for a worker that asks another worker: it shows its certificate, and the other side must be a worker of the cluster that
-/// is not revoked, as far as this one knows.
+/// Returns the configuration of TLS 1.3 for a worker that calls another worker: it shows its certificate, and the
+/// other side must be a worker of the cluster whose revocation is not known here.
 ///
 /// # Errors
 /// [`IdentityError::Certificate`] when TLS cannot be set up.

@@ -15,7 +15,7 @@ pub enum StoreError {
         done: &'static str,
         /// To which file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
     /// Another process has it.
@@ -48,9 +48,9 @@ pub enum StoreError {
     /// The register is not in the folder, and cannot be read or written where it is.
     #[error("{place}: {why}")]
     Elsewhere {
-        /// Where it is.
+        /// Its place.
         place: String,
-        /// Why not.
+        /// The error.
         why: String,
     },
     /// The register is shared, and the key of its authority is not here.
@@ -91,13 +91,13 @@ impl StoreError {
     }
 }
 
-/// Why an authority did not do what it was asked for.
+/// Why an authority rejected a request.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The peer, or the person, may not have it: see [`Refusal`] for the texts for each side.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// It could not be kept, so it does not count: ask again.
+    /// It could not be kept, so it does not count: try again.
     #[error("{0}")]
     Store(#[from] StoreError),
     /// A certificate or a key cannot be made or read.
@@ -109,7 +109,7 @@ pub enum IdentityError {
     /// The request is impossible; the text says what is possible.
     #[error("{0}")]
     Invalid(String),
-    /// There is nothing that is called so.
+    /// There is nothing of this name.
     #[error("there is no {0}")]
     NoSuch(String),
 }

@@ -21,7 +21,7 @@ pub enum FingerprintError {
     /// Digits are missing, or there are too many.
     #[error("a fingerprint has 64 hexadecimal digits, these are {found}: copy all of it")]
     Length {
-        /// How many characters there are, without colons.
+        /// Number of characters, without colons.
         found: usize,
     },
     /// A character that is no digit.

@@ -4,8 +4,8 @@ use zeroize::Zeroizing;
 
 use crate::error::IdentityError;
 
-/// A new private key (ECDSA P-256) and the request that goes with it. The key never leaves the machine; it must be kept before
-/// the request is sent, so that an answer that is lost can be asked for again.
+/// A new private key (ECDSA P-256) and its request. The key never leaves the machine. Store it before sending the
+/// request, so that a lost answer can be requested again.
 pub struct NewKey {
     key: Zeroizing<String>,
     request: String,

@@ -1,4 +1,4 @@
-//! Who a certificate is of.
+//! Identities in certificates.
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ const SCHEME: &str = tidemill_link::remote::PEER_SCHEME;
 const WORKER: &str = "worker/";
 const CONTROLLER: &str = "controller";
 
-/// Who a certificate is of. It stands in it as a URI among its names: `tidemill:controller`, `tidemill:worker/NAME`.
+/// The identity in a certificate, a URI among its names: `tidemill:controller`, `tidemill:worker/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PeerIdentity {
@@ -21,7 +21,7 @@ pub enum PeerIdentity {
     Worker(Name),
 }
 
-/// A certificate, or a text, that does not say who it is of.
+/// A certificate, or a text, without an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerIdentityError {
     /// The certificate cannot be read.
@@ -33,7 +33,7 @@ pub enum PeerIdentityError {
     /// More than one.
     #[error("the certificate has {count} names such as tidemill:worker/NAME, and one is expected")]
     Ambiguous {
-        /// How many.
+        /// Their number.
         count: usize,
     },
     /// The part after `tidemill:` is not known.
@@ -45,8 +45,8 @@ pub enum PeerIdentityError {
 }
 
 impl PeerIdentity {
-    /// Who the certificate is of. It must be one that TLS, or [`Authority::verify`](crate::Authority::verify), has verified: here
-    /// nothing but its names is looked at.
+    /// Returns the identity in a certificate. TLS, or [`Authority::verify`](crate::Authority::verify), must have
+    /// verified the certificate: this reads only its names.
     ///
     /// # Errors
     /// See [`PeerIdentityError`].

@@ -12,7 +12,7 @@ pub enum Role {
     Viewer,
     /// Runs workflows.
     Operator,
-    /// Says who belongs to the cluster.
+    /// Decides who belongs to the cluster.
     Admin,
 }
 

@@ -8,7 +8,7 @@ use crate::token::TokenId;
 pub struct Person {
     /// The person's name.
     pub name: String,
-    /// Says what the person may do.
+    /// The permissions of the person.
     pub role: Role,
     /// The token that was shown.
     pub token: TokenId,

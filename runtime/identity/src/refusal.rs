@@ -10,7 +10,7 @@ use crate::token::{TokenError, TokenId};
 /// [`Refusal::for_peer`] is for the other side, and says no more than is safe to a peer of which nothing is proved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing was shown.
+    /// There is no token.
     #[error("no token was shown")]
     NoToken,
     /// The text is no token.
@@ -129,15 +129,15 @@ pub enum Refusal {
     /// Only workers can have it.
     #[error("{of} asks for what only workers can have")]
     NotAWorker {
-        /// Who asks.
+        /// Its identity.
         of: String,
     },
-    /// A worker asks for certificates over and over.
+    /// A worker requests certificates over and over.
     #[error("worker `{name}` has {count} certificates that are valid, and gets no more")]
     TooManyCertificates {
         /// The worker.
         name: Name,
-        /// How many it has.
+        /// Their number.
         count: usize,
     },
     /// The role of a person does not suffice.
@@ -161,11 +161,11 @@ fn fingerprint(theirs: Option<&Fingerprint>) -> String {
 pub enum RefusalKind {
     /// The request is not well-formed (400 in HTTP).
     Malformed,
-    /// It is not proved who asks (401 in HTTP).
+    /// The identity is not proved (401 in HTTP).
     Unauthenticated,
-    /// It is known who asks, and that is not enough (403 in HTTP).
+    /// The identity is proved, but not permitted (403 in HTTP).
     Forbidden,
-    /// It cannot be as things are (409 in HTTP).
+    /// It conflicts with the present state (409 in HTTP).
     Conflict,
 }
 

@@ -47,11 +47,11 @@ pub struct Revocation {
 pub struct CertificateRecord {
     /// Its serial number.
     pub serial: Serial,
-    /// Whose it is.
+    /// Its identity.
     pub identity: PeerIdentity,
-    /// Where the worker is, if that was said.
+    /// The location of the worker, if known.
     pub location: Option<Name>,
-    /// The tier of the worker, if that was said.
+    /// The tier of the worker, if known.
     pub tier: Option<Name>,
     /// When it was issued.
     pub issued: Timestamp,
@@ -67,7 +67,7 @@ pub struct CertificateRecord {
 }
 
 impl CertificateRecord {
-    /// Returns whether it is believed at this time.
+    /// Returns whether it is valid at this time.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && now <= self.expires
     }
@@ -97,15 +97,15 @@ pub struct TokenUse {
 pub struct JoinTokenRecord {
     /// Its id.
     pub id: TokenId,
-    /// Who made it.
+    /// Its maker.
     pub by: String,
     /// When it was made.
     pub made: Timestamp,
     /// Until when it can be used.
     pub expires: Timestamp,
-    /// How often it can be used.
+    /// Number of permitted uses.
     pub uses_allowed: u32,
-    /// How it was used.
+    /// Its uses.
     pub uses: Vec<TokenUse>,
     /// The only name a worker can get by it.
     pub name: Option<Name>,
@@ -126,7 +126,7 @@ pub struct JoinTokenRecord {
 pub struct AccessTokenRecord {
     /// Its id.
     pub id: TokenId,
-    /// Whose it is.
+    /// Name of its owner.
     pub name: String,
     /// Permissions of the person.
     pub role: Role,

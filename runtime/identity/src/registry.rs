@@ -1,4 +1,4 @@
-//! Where a register lies that is not in the folder of its authority: several controllers share it then.
+//! The place of a register outside the folder of its authority, which several controllers share.
 
 /// Keeps one text of bytes for the controller that leads.
 pub trait Registry: Send {
@@ -9,7 +9,7 @@ pub trait Registry: Send {
     /// # Errors
     /// It cannot be read, in words.
     fn read(&mut self) -> Result<Option<Vec<u8>>, String>;
-    /// Keeps this instead, all or nothing; it is durable on return.
+    /// Replaces the content, all or nothing; it is durable on return.
     ///
     /// # Errors
     /// It cannot be kept, in words: another controller leads, for instance. Then it does not count.

@@ -1,4 +1,4 @@
-//! Requests for certificates (PKCS #10): a public key, and the proof that who asks has the private one.
+//! Requests for certificates (PKCS #10): a public key, and the proof of having the private one.
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::pki_types::CertificateSigningRequestDer;
@@ -16,7 +16,7 @@ pub enum RequestError {
     /// It is too long.
     #[error("the certificate request has {found} bytes, and {REQUEST_BYTES} are the most")]
     Length {
-        /// How long it is.
+        /// Its length.
         found: usize,
     },
     /// It is no PEM, or the PEM of something else.

@@ -48,7 +48,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(duration.as_secs()))
     }
 
-    /// How long it is since an earlier time; nothing when that is later.
+    /// Returns the time since an earlier time; zero when that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }

@@ -46,13 +46,13 @@ pub(crate) struct TokenHash([u8; 32]);
 
 as_hexadecimal!(TokenHash, "hash of a token");
 
-/// Why a text is no token. None of these says more than what is wrong with its form, and none repeats it.
+/// Why a text is no token. The errors are about its form only, and none repeats it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It begins with something else.
     #[error("this is no token: {expected} and {LENGTH} characters are expected")]
     Prefix {
-        /// How it should begin.
+        /// Its expected beginning.
         expected: &'static str,
     },
     /// It is a token for something else.
@@ -66,19 +66,19 @@ pub enum TokenError {
     /// Characters are missing, or there are too many.
     #[error("the token has {found} characters after {prefix}, and {LENGTH} are expected: copy all of it")]
     Length {
-        /// How it begins.
+        /// Its beginning.
         prefix: &'static str,
-        /// How many follow.
+        /// Number of characters that follow.
         found: usize,
     },
     /// A character that tokens do not have.
     #[error("the token is mistyped: no token has {found:?}, which is its character {place} after {prefix}")]
     Character {
-        /// How it begins.
+        /// Its beginning.
         prefix: &'static str,
         /// The character.
         found: char,
-        /// Where it stands, counted from 1.
+        /// Its place, counted from 1.
         place: usize,
     },
     /// All characters could be such of a token, but together they are not.

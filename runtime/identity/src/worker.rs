@@ -30,7 +30,7 @@ pub struct WorkerFolder {
 /// A worker's certificate and key.
 #[derive(Debug, Clone)]
 pub struct WorkerIdentity {
-    /// Who it is.
+    /// The identity in the certificate.
     pub identity: PeerIdentity,
     /// Facts of its certificate: its expiry, and when to renew it.
     pub facts: CertificateFacts,
@@ -75,13 +75,13 @@ impl WorkerFolder {
         Ok(Self { folder, current })
     }
 
-    /// Who the worker is, once it has joined.
+    /// Returns the identity of the worker, once it has joined.
     pub fn current(&self) -> Option<&WorkerIdentity> {
         self.current.as_ref()
     }
 
-    /// The request to send, as PEM, to join or to renew: for a new key, which is on the disk when this returns, or for the one of the
-    /// last request, as long as there was no answer.
+    /// Returns the request to send, as PEM, to join or to renew: for a new key, which is on the disk when this
+    /// returns, or for that of the last request, while it has no answer.
     ///
     /// # Errors
     /// When no key can be made or kept.

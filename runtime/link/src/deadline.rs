@@ -1,7 +1,7 @@
-//! When patience ends.
+//! Deadlines.
 use std::time::{Duration, Instant};
 
-/// When something must be done.
+/// A moment by which something must be done.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(Instant);
 

@@ -10,10 +10,10 @@ pub type Epoch = u64;
 /// "Everything": the frontier of a stream that is closed, the durable epoch of one that is finished.
 pub const CLOSED: Epoch = Epoch::MAX;
 
-/// Facts in front of every frame.
+/// The header of every frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which incarnation of the sending slot made the frame; older ones are fenced off by the receiver.
+    /// The incarnation of the sending slot; the receiver drops frames of older ones.
     pub incarnation: u32,
     /// Counts the frames of one link from 0 without gaps, so that a receiver notices loss and repetition.
     pub sequence: u64,
@@ -74,7 +74,7 @@ pub struct Frame {
 /// Messages from the receiver to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// First word of a receiver: send everything from this epoch on.
+    /// First word of a receiver: requests all epochs from this one on.
     Resume(Epoch),
     /// The number of further bytes that may be sent.
     Credit(u64),

@@ -45,10 +45,10 @@ pub trait LinkSender: Send {
     /// # Errors
     /// [`LinkError::Lost`] when the receiver is gone.
     fn send(&mut self, frame: Frame) -> Result<u64, LinkError>;
-    /// The next control word, if one has come.
+    /// Returns the next control word, if one has come.
     ///
     /// # Errors
-    /// [`LinkError::Lost`] when the receiver is gone and all it said was taken.
+    /// [`LinkError::Lost`] when the receiver is gone and all its words were taken.
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError>;
     /// Becomes readable when control words came or the peer was lost.
     fn descriptor(&self) -> BorrowedFd<'_>;
@@ -74,7 +74,8 @@ pub trait LinkReceiver: Send {
     }
     /// Called when the descriptor was readable, also by an owner that takes no frames now.
     fn look(&mut self) {}
-    /// When the next frame may be taken, if one has come that is held back until then; its owner comes back by itself.
+    /// Returns when the next frame may be taken, if one has come that is held back until then; its owner comes back
+    /// by itself.
     fn held_until(&self) -> Option<Nanoseconds> {
         None
     }

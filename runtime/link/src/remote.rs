@@ -72,7 +72,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[cfg(doc)]
 use crate::link::LinkError;
 
-/// Version of what is said on connections. Two sides with different versions refuse each other.
+/// Version of the protocol. Two sides with different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The role of the greeting side on a channel.
@@ -95,7 +95,7 @@ pub enum Purpose {
         channel: u64,
         /// The role of the greeting side on it.
         role: Role,
-        /// Which incarnation of its slot the greeting side is.
+        /// The incarnation of the greeting side's slot.
         incarnation: u32,
         /// [`schema_hash`] of the records.
         schema: u64,
@@ -111,7 +111,7 @@ pub enum Purpose {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Greeting {
-    /// Which run the side belongs to.
+    /// The run that the side belongs to.
     #[serde(with = "hexadecimal")]
     pub run: u128,
     /// Version of the plan it works by. Sides with different versions may meet: the one that accepts decides.
@@ -121,7 +121,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Why this and the greeting of the other side do not fit, if they do not.
+    /// Returns why the two greetings do not fit, if they do not.
     fn mismatch(&self, other: &Self) -> Option<String> {
         if self.run != other.run {
             // Its number is a secret.
@@ -175,7 +175,7 @@ pub fn schema_hash(schema: &SchemaRef) -> u64 {
     xxh3_64(text.as_bytes())
 }
 
-/// Why two sides do not come together.
+/// Why two sides cannot connect.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The peer does not want this connection.
@@ -207,9 +207,9 @@ pub enum RemoteError {
     /// The peer is good, but another one is meant: its certificate has another identity.
     #[error("{found} answers, and {wanted} is meant")]
     Stranger {
-        /// Who is meant.
+        /// The identity that is meant.
         wanted: String,
-        /// Who its certificate is of.
+        /// The identity in its certificate.
         found: String,
     },
     /// Certificates that cannot be used.

@@ -1,15 +1,15 @@
 //! Transports carry bytes between two sides, which may be threads, processes or hosts.
 //!
-//! A transport has a scheme, such as `tcp`, and reads the rest of an [`Address`] itself. It listens, dials, and gives a [`Stream`] for
-//! each connection. Everything else stands on top and is the same for all of them: TLS and credentials, greetings, frames, checksums
-//! and credits ([`crate::remote`]).
+//! A transport has a scheme, such as `tcp`, and reads the rest of an [`Address`] itself. It listens, dials, and makes
+//! a [`Stream`] for each connection. The layers above are the same for all of them: TLS and credentials, greetings,
+//! frames, checksums and credits ([`crate::remote`]).
 //!
-//! One more transport is one file that implements [`Transport`], and one call of [`register`] before addresses of its scheme are read.
-//! `tests/transports.rs` holds every registered transport to the same behaviour.
+//! One more transport is one file that implements [`Transport`], and one call of [`register`] before addresses of its
+//! scheme are read. `tests/transports.rs` holds every registered transport to the same behaviour.
 //!
 //! # How threads wait
-//! A stream never blocks. Who has to wait polls descriptors of its [`Line`]. A transport without descriptors of its own raises
-//! [`Event`](crate::wake::Event)s instead, as the one in memory does.
+//! A stream never blocks. A thread that has to wait polls descriptors of its [`Line`]. A transport without
+//! descriptors of its own raises [`Event`](crate::wake::Event)s instead, as the one in memory does.
 mod address;
 mod memory;
 mod socket;
@@ -33,7 +33,7 @@ use std::time::Duration;
 pub trait Transport: Send + Sync {
     /// Begins its addresses: `SCHEME://PLACE`.
     fn scheme(&self) -> &'static str;
-    /// Says how its places are written, for messages: `HOST:PORT`.
+    /// Returns the form of its places, for messages: `HOST:PORT`.
     fn form(&self) -> &'static str;
     /// Returns whether a text is written as its places are.
     fn is_place(&self, place: &str) -> bool;

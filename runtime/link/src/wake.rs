@@ -57,7 +57,7 @@ impl Flag for AtomicBool {
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// A new one, lowered.
+    /// Makes a new one, lowered.
     ///
     /// # Errors
     /// When the process has no descriptors left.
@@ -98,7 +98,7 @@ impl Signal for Event {
 pub struct Waker(Coalesced<AtomicBool, Event>);
 
 impl Waker {
-    /// A new eventfd.
+    /// Makes a new eventfd.
     ///
     /// # Errors
     /// When the process has no descriptors left.

@@ -14,9 +14,10 @@ pub const PERSON_LENGTH: usize = 64;
 pub const FIRST_ADMIN: &str = "admin";
 
 impl Authority {
-    /// The access token of the first admin: given once, the first time that this is asked for. `keep` puts it where the admin finds it, before
-    /// it counts: a process that is killed in between gives another one the next time. Who loses it before making another
-    /// one ends the controller and uses [`Authority::add_person`] on the folder: who has that is the authority anyway.
+    /// Makes the access token of the first admin, once. `keep` stores it where the admin finds it, before it counts:
+    /// if the process is killed in between, the next call makes another one. An admin who loses it before making
+    /// another one ends the controller and uses [`Authority::add_person`] on the folder, whose content is enough to
+    /// be the authority.
     ///
     /// # Errors
     /// [`IdentityError::Store`] when it cannot be kept; then it was not given.
@@ -126,10 +127,10 @@ impl Authority {
         })
     }
 
-    /// Who shows this text as an access token.
+    /// Returns the person of an access token.
     ///
     /// # Errors
-    /// See [`Refusal`]: nothing was shown, it is no token or not known, it has expired or was revoked.
+    /// See [`Refusal`]: there is no text, it is no token or not known, it has expired or was revoked.
     pub fn authenticate(&self, token: &str, now: Timestamp) -> Result<Person, Refusal> {
         if token.trim().is_empty() {
             return Err(Refusal::NoToken);

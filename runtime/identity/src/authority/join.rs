@@ -1,4 +1,4 @@
-//! How workers come in.
+//! Joining of workers.
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,9 +21,9 @@ pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 86_400);
 /// The purpose of a join token. The default is for one worker of any name, within an hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinTokenOptions {
-    /// How many workers can come in by it.
+    /// Number of workers that can join by it.
     pub uses: u32,
-    /// How long it can be used.
+    /// Lifetime.
     pub lifetime: Duration,
     /// The only name that its worker can get.
     pub name: Option<Name>,
@@ -75,10 +75,10 @@ pub struct JoinRequest {
     pub token: String,
     /// The request for a certificate, as PEM: [`NewKey::request_pem`](crate::NewKey::request_pem).
     pub request_pem: String,
-    /// The name that it would like to have. The authority decides: who does not say gets one.
+    /// The requested name. The authority decides, and names a worker that requests none.
     #[serde(default)]
     pub name: Option<Name>,
-    /// Where it is.
+    /// Its location.
     #[serde(default)]
     pub location: Option<Name>,
     /// Its tier.
@@ -97,9 +97,9 @@ impl std::fmt::Debug for JoinRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issued {
-    /// Who it is of.
+    /// The identity in it.
     pub identity: PeerIdentity,
-    /// Where the worker is, as the authority has it.
+    /// The location of the worker in the register.
     pub location: Option<Name>,
     /// The tier of the worker, as the authority has it.
     pub tier: Option<Name>,
@@ -112,7 +112,7 @@ pub struct Issued {
 }
 
 impl Authority {
-    /// Makes a token for workers. Its text is to be shown once: only a hash of it is kept. `by` says who made it, for the list.
+    /// Makes a token for workers. Show its text once: only a hash of it is kept. `by`: its maker, for the list.
     ///
     /// # Errors
     /// [`IdentityError::Invalid`] when the options cannot be.
@@ -184,7 +184,7 @@ impl Authority {
             return Err(Refusal::NoToken.into());
         }
         let token: JoinToken = join.token.parse().map_err(Refusal::Token)?;
-        // Who knows no token costs no more than this look.
+        // A peer without a known token costs no more than this look.
         self.look(|register| known(register, &token).map(drop))?;
         let request = CertificateRequest::from_pem(&join.request_pem);
         self.change(now, |register| {

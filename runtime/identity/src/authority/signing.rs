@@ -36,7 +36,7 @@ pub(super) struct Signed {
 }
 
 impl Authority {
-    /// Signs a certificate for this key. Nothing but the key comes from who asks.
+    /// Signs a certificate for this key. Only the key comes from the peer.
     pub(super) fn sign(
         &self,
         key: &impl PublicKeyData,
@@ -73,8 +73,9 @@ impl Authority {
         Ok(Signed { serial, pem: certificate.pem(), expires })
     }
 
-    /// A certificate for the controller itself, with a new key that is kept nowhere: valid for the DNS names and addresses by which
-    /// people reach it, besides `tidemill`. [`CertificateFacts::renewal_due`] says when to ask for the next one.
+    /// Issues a certificate for the controller itself, with a new key that is not stored: valid for the DNS names and
+    /// addresses by which people reach it, besides `tidemill`. [`CertificateFacts::renewal_due`] is the time for the
+    /// next one.
     ///
     /// # Errors
     /// [`IdentityError::Invalid`] when one of the names is none.

@@ -17,9 +17,9 @@ pub const MAX_GOOD_CERTIFICATES: usize = 16;
 /// A peer whose certificate is good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedPeer {
-    /// Who it is.
+    /// Its identity.
     pub identity: PeerIdentity,
-    /// Where the worker is, as the authority has it.
+    /// The location of the worker in the register.
     pub location: Option<Name>,
     /// The tier of the worker, as the authority has it.
     pub tier: Option<Name>,
@@ -50,11 +50,11 @@ impl Authority {
         })
     }
 
-    /// A new certificate for the worker that shows this one, with what the authority knows of it; the old one stays valid until its
-    /// end. The same request gets the same certificate for [`ANSWER_KEPT`](crate::ANSWER_KEPT).
+    /// Issues a new certificate for the worker that shows this one, with the facts in the register; the old one stays
+    /// valid until its end. The same request gets the same certificate for [`ANSWER_KEPT`](crate::ANSWER_KEPT).
     ///
     /// # Errors
-    /// [`IdentityError::Refused`] says why not.
+    /// [`IdentityError::Refused`] with the reason.
     pub fn renew(
         &self,
         chain: &[CertificateDer<'_>],
@@ -96,8 +96,8 @@ impl Authority {
         })
     }
 
-    /// Revokes all certificates of a worker, those that have expired, too, because clocks differ: it is refused on new connections,
-    /// and cannot renew them. Connections that it has are for the caller to end. Gives the serial numbers.
+    /// Revokes all certificates of a worker, also expired ones, because clocks differ: new connections refuse them,
+    /// and they cannot be renewed. The caller ends existing connections. Returns the serial numbers.
     ///
     /// # Errors
     /// [`IdentityError::NoSuch`] when there is no such worker, or nothing of it is left to revoke.

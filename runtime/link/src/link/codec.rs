@@ -26,7 +26,7 @@ const STEP_BYTES: usize = 16;
 pub struct FrameBytes(StreamEncoder);
 
 impl FrameBytes {
-    /// Of frames with this schema.
+    /// Makes a counter of frames with this schema.
     ///
     /// # Errors
     /// When Arrow cannot encode it.
@@ -36,7 +36,7 @@ impl FrameBytes {
         Ok(Self(encoder))
     }
 
-    /// Of a frame with these records.
+    /// Returns the bytes of a frame with these records.
     ///
     /// # Errors
     /// When Arrow cannot encode them.
@@ -85,7 +85,7 @@ pub(crate) struct WireHeader {
 }
 
 impl WireHeader {
-    /// As bytes; those from 56 on are zero.
+    /// Returns the header as bytes; those from 56 on are zero.
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0u8; HEADER_BYTES];
         bytes[0] = self.kind;
@@ -125,7 +125,7 @@ impl WireHeader {
 pub(crate) struct Encoder(StreamEncoder);
 
 impl Encoder {
-    /// Of frames with this schema.
+    /// Makes an encoder of frames with this schema.
     pub(crate) fn new(schema: &SchemaRef) -> Result<Self, LinkError> {
         StreamEncoder::try_new(schema).map(Self).map_err(damaged)
     }

@@ -59,7 +59,7 @@ impl Carrier {
         self.tls.is_some()
     }
 
-    /// The certificate that the other side has shown and that is believed, as DER; none without TLS.
+    /// Returns the verified certificate of the other side as DER; none without TLS.
     pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
         let chain = self.tls.as_ref()?.tls.peer_certificates()?;
         chain.first().map(AsRef::as_ref)
@@ -70,7 +70,7 @@ impl Carrier {
         self.tls.as_ref().is_some_and(|secured| secured.tls.is_handshaking())
     }
 
-    /// Reads what the other side says while both find out who they are; 0 at the end, `WouldBlock` when nothing is there.
+    /// Reads the other side's part of the TLS handshake; 0 at the end, `WouldBlock` when nothing is there.
     pub(super) fn shake_hands(&mut self) -> io::Result<usize> {
         let Some(Secured { tls, .. }) = self.tls.as_deref_mut() else { return Ok(0) };
         let read = tls.read_tls(&mut Raw(&mut *self.stream))?;
@@ -136,7 +136,7 @@ impl Carrier {
         }
     }
 
-    /// Says good-bye and what is held back, as far as that goes without waiting.
+    /// Sends the end of TLS and the bytes that are held back, if that takes no waiting.
     pub(super) fn close(&mut self) {
         if let Some(Secured { tls, .. }) = self.tls.as_deref_mut() {
             tls.send_close_notify();

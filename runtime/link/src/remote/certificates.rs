@@ -1,6 +1,7 @@
 //! The certificate that a side shows and the authorities that it trusts, in the format of files.
 
-/// The name that every certificate of a deployment must have: the authority says who belongs to it, not a host's name.
+/// The name that every certificate of a deployment must have: membership depends on the authority, not on a host's
+/// name.
 pub(super) const SUBJECT: &str = "tidemill";
 
 /// The certificate that a host shows and the authorities that it trusts, as PEM.
@@ -11,7 +12,7 @@ pub struct Certificates {
     pub chain_pem: Vec<u8>,
     /// The private key of the host's certificate.
     pub key_pem: Vec<u8>,
-    /// The certificates of the authorities whose hosts are believed.
+    /// The certificates of the trusted authorities.
     pub authority_pem: Vec<u8>,
 }
 

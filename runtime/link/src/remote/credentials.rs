@@ -19,16 +19,16 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Serial numbers of certificates that are not believed any more. Clones share the set: one that an authority fills is asked at
-/// every new connection of all [`Credentials`] that have it, and whenever something is read or written over those that
-/// [`dial`](super::dial) and [`Listener`](super::Listener) have made.
+/// Serial numbers of revoked certificates. Clones share the set. It is checked at every new connection of all
+/// [`Credentials`] that have it, and at every read and write over connections that [`dial`](super::dial) and
+/// [`Listener`](super::Listener) have made.
 #[derive(Clone, Default)]
 pub struct Revoked(Arc<Serials>);
 
 #[derive(Default)]
 struct Serials {
     all: RwLock<BTreeSet<Vec<u8>>>,
-    /// Counts what was added or replaced: who has asked need not ask again until then.
+    /// Counts additions and replacements: without a change a connection need not look again.
     changes: AtomicU64,
 }
 
@@ -85,15 +85,15 @@ fn significant(serial: &[u8]) -> &[u8] {
     &serial[zeros..]
 }
 
-/// Looks at a certificate that is good otherwise, and says why it is not wanted.
+/// Checks a certificate that is good otherwise; the error is the reason of the refusal.
 pub type FurtherCheck = Arc<dyn Fn(&CertificateDer<'_>) -> Result<(), CertificateError> + Send + Sync>;
 
 /// Whether the side that accepts wants a certificate of the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Who shows none is refused.
+    /// A peer without one is refused.
     Required,
-    /// Who shows none comes in without; one that is shown must be good.
+    /// A peer without one is accepted; one that is shown must be good.
     Optional,
 }
 
@@ -172,7 +172,7 @@ impl Credentials {
         Self::with(certificates, Revoked::default(), Arc::new(DefaultTimeProvider))
     }
 
-    /// Credentials that refuse what `revoked` has at any time, and that ask `time` whether a certificate is valid.
+    /// Makes credentials that refuse the certificates in `revoked` at any time, and that take the time from `time`.
     ///
     /// # Errors
     /// As [`Credentials::new`].
@@ -186,7 +186,8 @@ impl Credentials {
         Ok(Self(Arc::new(Shared { current, revoked, provider, time })))
     }
 
-    /// Shows and believes these from the next connection on, in all clones and all that was made of them.
+    /// Replaces certificates and authorities from the next connection on, in all clones and all configurations made
+    /// of them.
     ///
     /// # Errors
     /// As [`Credentials::new`]; then everything stays as it was.
@@ -196,7 +197,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whom this side refuses, to be filled.
+    /// Returns the set of revoked certificates, to be filled.
     pub fn revoked(&self) -> &Revoked {
         &self.0.revoked
     }
@@ -231,7 +232,7 @@ impl Credentials {
             .dangerous() // the verifier is that of rustls, with one more question
             .with_custom_certificate_verifier(Arc::<Ours>::clone(&ours))
             .with_client_cert_resolver(ours);
-        // A connection that is resumed would not ask for certificates again.
+        // A resumed connection would not check certificates again.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -248,14 +249,14 @@ impl Credentials {
             .map_err(|error| failed("TLS 1.3", &error))?
             .with_client_cert_verifier(Arc::<Ours>::clone(&ours))
             .with_cert_resolver(ours);
-        // Connections last for hours, and who resumes one would not be asked for a certificate again.
+        // Connections last for hours, and a resumed one would not check certificates again.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
     }
 }
 
-/// Asks the credentials at every handshake.
+/// Reads the credentials at every handshake.
 struct Ours {
     shared: Arc<Shared>,
     clients: ClientCertificates,

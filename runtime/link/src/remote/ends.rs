@@ -29,7 +29,7 @@ const TAKEN: u8 = 4;
 const AHEAD: u8 = 5;
 const DELIVERS: u8 = 6;
 
-/// Why an end is of no more use.
+/// Why an end cannot be used any more.
 #[derive(Clone)]
 enum End {
     Lost,
@@ -70,7 +70,7 @@ struct Wire {
 
 impl Wire {
     fn new(carrier: Carrier) -> Self {
-        // Whatever has come before anybody waited for the descriptor must be looked at.
+        // Look at the bytes that came before the first wait on the descriptor.
         Self {
             carrier,
             outgoing: Outgoing::default(),
@@ -307,7 +307,7 @@ fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
 struct Ahead {
     wire: Wire,
     inbound: Inbound,
-    /// Frames that came and were not asked for, and the memory they take.
+    /// Frames that came ahead of the reader, and the memory they take.
     frames: VecDeque<(WireHeader, Buffer)>,
     bytes: usize,
 }

@@ -1,9 +1,9 @@
-//! How two sides find out that they fit.
+//! The handshake, by which two sides find whether they fit.
 //!
-//! Either side says: eight bytes `TIDEMILL`, the version of its protocol (4 bytes, little endian, as all numbers), what
-//! follows (1: a greeting, 2: why not) and three zeros, the length of that (4), then JSON or text. The side that dials
-//! begins. Only this is the same in all versions; in this one the crc32c of everything before (4 bytes, which the length counts) is at
-//! the end.
+//! Either side sends: eight bytes `TIDEMILL`, the version of its protocol (4 bytes, little endian, as all numbers),
+//! the kind of the body (1: a greeting, 2: a refusal) and three zeros, the length of the body (4), then JSON or text.
+//! The side that dials begins. Only this is the same in all versions; in this one the crc32c of everything before (4
+//! bytes, which the length counts) is at the end.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
 use super::messages::{MessageReader, MessageWriter};
@@ -128,7 +128,7 @@ impl Talk<'_> {
         self.write(&words(kind, body))
     }
 
-    /// Both sides find out who they are, before anything is said that is not for everybody.
+    /// Verifies both sides, before anything confidential is sent.
     fn shake_hands(&mut self) -> Result<(), RemoteError> {
         while self.carrier.is_shaking_hands() {
             self.flush()?;
@@ -278,13 +278,13 @@ impl Incoming {
         Err(error)
     }
 
-    /// The certificate of the peer as DER, which TLS has verified; none where there is no TLS. Who the peer is stands there: what
-    /// it says of itself in the greeting is not proved.
+    /// Returns the certificate of the peer as DER, which TLS has verified; none without TLS. It proves the peer's
+    /// identity; the greeting does not.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.carrier.peer_certificate()
     }
 
-    /// Who the certificate of the peer is of, where it says so: see [`peer_name`].
+    /// Returns the identity in the certificate of the peer, if it has one: see [`peer_name`].
     pub fn peer_name(&self) -> Option<String> {
         self.peer_certificate().and_then(peer_name)
     }
@@ -336,7 +336,7 @@ impl Connection {
         self.carrier.peer_certificate()
     }
 
-    /// Who the certificate of the peer is of, as [`Incoming::peer_name`].
+    /// Returns the identity in the certificate of the peer, as [`Incoming::peer_name`].
     pub fn peer_name(&self) -> Option<String> {
         self.peer_certificate().and_then(peer_name)
     }

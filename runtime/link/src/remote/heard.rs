@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Bytes of an input that a socket takes without anybody who reads; what is longer is cut off.
+/// Bytes of an input that a socket takes without a reader; longer inputs are cut off.
 pub const LONGEST: usize = 96 << 10;
 
 fn schema() -> SchemaRef {

@@ -19,10 +19,10 @@ const STAGE: usize = 16 << 10;
 const ON_TRUST: usize = READ_AHEAD;
 /// Alignment that Arrow wants for its buffers.
 const ALIGNMENT: usize = 64;
-/// Where the header has its own checksum.
+/// Offset of the header's own checksum.
 const HEADER_CHECKSUM: usize = 56;
 
-/// Where the header says how the payload travels.
+/// Offset of the payload's carrier in the header.
 const TRAVEL: usize = 1;
 /// The payload follows the header; it lies in the ring, whose offset is in the upper half of the checksum; there is none, and
 /// the descriptor of a ring came with the header.
@@ -89,7 +89,7 @@ struct Partial {
     pad: usize,
     /// Bytes of the payload that have come.
     come: usize,
-    /// Of what has come.
+    /// Checksum of the bytes that have come.
     checksum: u32,
 }
 
@@ -104,9 +104,9 @@ impl Partial {
         self.wire.length as usize
     }
 
-    /// Where the rest of the payload goes, as far as there is memory, and then the next header. Memory that moves as it grows
-    /// may begin elsewhere between two multiples of [`ALIGNMENT`], but at one of 16, where allocators begin: enough for
-    /// everything in Arrow, which aligns by itself what is not.
+    /// Returns the memory for the rest of the payload, if there is any yet, and then the next header. Memory that
+    /// moves as it grows may begin elsewhere between two multiples of [`ALIGNMENT`], but at a multiple of 16, as
+    /// allocators do: enough for everything in Arrow, which aligns the rest itself.
     fn rest(&mut self) -> &mut [u8] {
         let begin = self.pad + self.come;
         if begin + HEADER_BYTES >= self.memory.len() {
@@ -167,11 +167,11 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// The next frame that is whole: `None` when the stream has no more now.
+    /// Returns the next whole frame; `None` when the stream has no more now.
     ///
     /// # Errors
-    /// [`LinkError::Lost`] at the end of what the peer sent, [`LinkError::Damaged`] at what is no frame. After an error
-    /// nothing more can be read.
+    /// [`LinkError::Lost`] at the end of the peer's bytes, [`LinkError::Damaged`] at bytes that are no frame. After
+    /// an error nothing more can be read.
     pub(super) fn next(&mut self, carrier: &mut Carrier) -> Result<Option<(WireHeader, Buffer)>, LinkError> {
         loop {
             let read = match &mut self.partial {
@@ -251,7 +251,7 @@ impl Inbound {
         partial.finish()
     }
 
-    /// How many payloads were taken from the ring in all.
+    /// Returns the number of payloads taken from the ring in all.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Peers that may be greeting at once. One more takes the place of the one that has been silent for longest; where all have greeted
-/// and wait for their answer, it is closed at once, and may dial again.
+/// Largest number of peers that greet at once. One more takes the place of the one that has been silent for longest;
+/// where all have greeted and wait for their answer, it is closed at once, and may dial again.
 pub const MAX_HANDSHAKES: usize = 64;
 /// The stack of a thread that reads a greeting; `on_incoming` runs on it.
 const STACK: usize = 512 << 10;
@@ -44,7 +44,7 @@ impl Listener {
         Ok(Self { acceptor, address, security: security.clone() })
     }
 
-    /// Where it listens: with the real port where 0 was asked for.
+    /// Returns its address, with the real port if 0 was given.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -163,7 +163,7 @@ impl std::fmt::Debug for Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> &Address {
         &self.address
     }

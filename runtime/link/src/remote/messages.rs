@@ -135,7 +135,7 @@ impl MessageReader {
     fn read(&self, into: &mut Vec<u8>, until: usize) -> Result<(), LinkError> {
         while into.len() < until {
             let before = into.len();
-            // As much again as has come, so that what is claimed alone takes no memory.
+            // Memory for as much again as has come, so that a claim alone takes no memory.
             let end = until.min(before + before.max(ON_TRUST));
             into.resize(end, 0);
             let mut done = before;

@@ -1,11 +1,11 @@
-//! Who a certificate is of.
+//! The identity in a certificate.
 use rustls::pki_types::CertificateDer;
 
-/// A name in a certificate that begins so says who it is of: `tidemill:worker/edge-1`. What follows is up to who issues it.
+/// Prefix of the identity among the names of a certificate: `tidemill:worker/edge-1`. The issuer decides the rest.
 pub const PEER_SCHEME: &str = "tidemill:";
 
-/// Who a certificate is of: its one URI name that begins with [`PEER_SCHEME`]. None where there is no such name, or more than one. It
-/// must be a certificate that TLS has verified: nothing but its names is looked at.
+/// Returns the identity in a certificate: its one URI name that begins with [`PEER_SCHEME`]. None where there is no
+/// such name, or more than one. TLS must have verified the certificate: this reads only its names.
 pub fn peer_name(certificate: &[u8]) -> Option<String> {
     let certificate = CertificateDer::from(certificate);
     let parsed = webpki::EndEntityCert::try_from(&certificate).ok()?;

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of payloads that a receiving end takes from its stream before they are asked for.
+/// Bytes of payloads that a receiving end takes from its stream ahead of its reader.
 pub const READ_AHEAD: usize = 8 << 20;
 /// From this size on a payload is read into its own memory and nowhere else.
 pub(super) const LARGE: usize = 64 << 10;
@@ -21,7 +21,7 @@ struct Kept {
 
 static POOL: Mutex<Kept> = Mutex::new(Kept { sizes: [const { Vec::new() }; SIZES], bytes: 0 });
 
-/// Which size this is, if it is one of those that are kept.
+/// Returns the index of the size, if memory of this size is kept.
 fn size_of(bytes: usize) -> Option<usize> {
     let size = bytes.checked_next_power_of_two()?.ilog2();
     (bytes > LARGE && (SMALLEST..=LARGEST).contains(&size)).then(|| (size - SMALLEST) as usize)

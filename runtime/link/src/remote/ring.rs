@@ -1,9 +1,8 @@
 //! Memory that two processes of one host share: large payloads go through it instead of the socket.
 //!
-//! The sender makes a memory file and passes its descriptor with the first header. Payloads lie one after another
-//! in it, as in a ring. The receiver reads them into memory of its own, checks that,
-//! and says how many it has taken. It never maps the file, so nothing the other process does to it can stop or change what
-//! was read.
+//! The sender makes a memory file and passes its descriptor with the first header. Payloads lie one after another in
+//! it, as in a ring. The receiver reads them into memory of its own, checks that, and reports how many it has taken.
+//! It never maps the file, so the other process can neither stop it nor change its copy.
 use crate::link::LinkError;
 use arrow_buffer::Buffer;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -54,9 +53,9 @@ pub(super) struct RingSender {
     file: OwnedFd,
     written: u64,
     released: u64,
-    /// For each payload that was not taken yet: what is free when it is.
+    /// For each payload that was not taken yet: the end of the space that is free when it is.
     kept: VecDeque<u64>,
-    /// How many were taken.
+    /// Number of payloads that were taken.
     taken: u64,
 }
 

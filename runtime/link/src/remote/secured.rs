@@ -3,11 +3,11 @@ use super::credentials::Revoked;
 use rustls::CertificateError;
 use std::io::{self, ErrorKind};
 
-/// TLS, and whether the other side is still believed.
+/// TLS, and a check that the other side is not revoked.
 pub(super) struct Secured {
     pub(super) tls: rustls::Connection,
     revoked: Revoked,
-    /// How often the set had changed when its certificate was looked for last.
+    /// Number of changes of the set at the last check of the certificate.
     looked: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may connect to whom.
+//! Protection of connections.
 use super::RemoteError;
 use super::certificates::{Certificates, SUBJECT};
 use super::credentials::{ClientCertificates, Credentials, Revoked};
@@ -14,7 +14,7 @@ struct Configurations {
     revoked: Revoked,
 }
 
-/// How connections are secured: not at all, or with TLS 1.3 on which both sides show certificates.
+/// The protection of connections: none, or TLS 1.3 on which both sides show certificates.
 #[derive(Clone)]
 pub struct Security(Option<Configurations>);
 

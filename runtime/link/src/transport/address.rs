@@ -1,4 +1,4 @@
-//! Where a side listens.
+//! Addresses of listeners.
 use super::{Transport, registered};
 use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Where a side listens: `tcp://127.0.0.1:4100`, `unix:///run/tidemill.sock`, `unix://@tidemill-4711`. The transport of the scheme reads
-/// the rest.
+/// The address of a listener: `tcp://127.0.0.1:4100`, `unix:///run/tidemill.sock`, `unix://@tidemill-4711`. The
+/// transport of the scheme reads the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
@@ -46,7 +46,7 @@ impl Address {
         &self.scheme
     }
 
-    /// As the transport reads it.
+    /// Returns the part that the transport reads.
     pub fn place(&self) -> &str {
         &self.place
     }

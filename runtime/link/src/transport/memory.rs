@@ -33,7 +33,7 @@ pub(super) struct Memory;
 
 static DOORS: Mutex<BTreeMap<String, Arc<Door>>> = Mutex::new(BTreeMap::new());
 
-/// Where others come in.
+/// Place of new connections.
 struct Door {
     /// Dialled and not accepted.
     waiting: Mutex<Vec<End>>,
@@ -117,7 +117,7 @@ impl Acceptor for Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Who waits to be accepted finds the connection ended.
+        // A side that waits to be accepted finds the connection ended.
         locked(&DOORS).remove(&self.name);
         locked(&self.door.waiting).clear();
     }

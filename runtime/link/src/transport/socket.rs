@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A connected socket that never blocks.
 pub(crate) struct Socket(Arc<SocketLine>);
 
-/// Of a socket, its descriptor.
+/// The descriptor of a socket.
 struct SocketLine(OwnedFd);
 
 impl Socket {

@@ -156,7 +156,7 @@ impl Stream for LocalSocket {
         let read = again(|| recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                // More than one is not asked for; the others are closed here.
+                // At most one is used; the others are closed here.
                 self.descriptor = descriptors.last();
             }
         }
