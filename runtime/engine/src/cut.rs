@@ -38,7 +38,7 @@ pub enum Alone {
 }
 
 impl Alone {
-    /// How long it runs by itself.
+    /// Returns how long it runs by itself.
     pub fn patience(self) -> Duration {
         match self {
             Self::GoesOn(time) | Self::Stops(time) => time,
@@ -128,7 +128,7 @@ impl Hold {
 
 /// State of cut edges that the slots of one host share.
 pub(crate) struct Cuts {
-    /// Where records go that are more than memory is to hold.
+    /// Folder for records that exceed the memory limit.
     folder: PathBuf,
     /// Its sources continue until a cut is noticed.
     pub(crate) is_held: bool,

@@ -106,7 +106,7 @@ impl Emulator {
         )))
     }
 
-    /// The receiving end of an edge whose sender is on another host; none: nothing holds up what comes.
+    /// Returns the receiving end of an edge whose sender is on another host; none: frames are not delayed.
     pub(crate) fn wire_end(&self, edge: &PlanEdge) -> Option<WireEnd> {
         let (wire, meter) = self.edges.get(&(edge.from.clone(), edge.to.clone(), edge.input))?;
         Some(WireEnd::new(Arc::clone(&self.wires[*wire]), Arc::clone(meter), Arc::clone(&self.clock)))

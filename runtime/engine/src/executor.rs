@@ -1,4 +1,5 @@
-//! Where models run: a slot submits a batch and is notified when it is done. Inference never blocks a timely thread.
+//! Execution of models: a slot submits a batch and is notified when it is done. Inference never blocks a timely
+//! thread.
 mod cpu;
 mod factory;
 
@@ -34,7 +35,7 @@ impl Notifier {
 pub struct Job {
     /// Number chosen by the submitter.
     pub id: u64,
-    /// Which incarnation of the stage submitted it.
+    /// The incarnation of the stage that submitted it.
     pub incarnation: u32,
     /// The rows: one batch in parts of one schema, in order.
     pub parts: Vec<RecordBatch>,
@@ -42,7 +43,7 @@ pub struct Job {
     pub bytes: usize,
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Debug)]
 pub enum JobResult {
     /// The model's output.
@@ -65,7 +66,7 @@ pub struct Completion {
     pub id: u64,
     /// The submitter's incarnation.
     pub incarnation: u32,
-    /// How it ended.
+    /// Its result.
     pub result: JobResult,
     /// Engine time at which the computation began.
     pub started: Nanoseconds,
@@ -106,11 +107,11 @@ pub trait ModelExecutor: Send + Sync {
     fn completion(&self) -> Option<Completion>;
     /// Sets the notifier of finished jobs from now on. Jobs of earlier incarnations are cancelled.
     fn attach(&self, notifier: Notifier, incarnation: u32);
-    /// Which device computes, for reports: [`CPU`] where that is the processors of this machine.
+    /// Returns the device that computes, for reports: [`CPU`] for the processors of this machine.
     fn device(&self) -> &str;
     /// Bytes submitted and not completed.
     fn bytes_in_flight(&self) -> usize;
-    /// How many jobs it computes at once.
+    /// Returns the number of jobs that it computes at once.
     fn copies(&self) -> usize {
         1
     }

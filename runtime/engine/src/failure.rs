@@ -89,7 +89,7 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// How often a record was in a batch that panicked.
+/// The evidence of panicked batches against a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspicion {
     /// In this number of batches that panicked.
@@ -205,7 +205,7 @@ impl Suspects {
     }
 }
 
-/// How a slot ended.
+/// The end of a slot.
 #[derive(Debug)]
 pub(crate) enum SlotEnd {
     /// All its output is durable.

@@ -66,7 +66,7 @@ pub(crate) struct ChannelOut {
     pub(crate) shared_by: Option<(String, usize)>,
 }
 
-/// Where one input of an instance comes from.
+/// The sources of one input of an instance.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Port {
     /// Instances of the same slot, by index.
@@ -191,7 +191,7 @@ impl Program {
         self.plan.stages.iter().map(|stage| (stage.id.as_str(), stage)).collect()
     }
 
-    /// Which rows of `from` go to partition `partition` of the stage that `edge` leads to.
+    /// Returns the selector of the rows of `from` that go to partition `partition` of the stage that `edge` leads to.
     fn selector(&self, from: &Stage, to: &Stage, partition: u32) -> Result<Selector, RunError> {
         let partitions = to.partitions.max(1);
         let classes = self.classes_of(to);
@@ -323,7 +323,7 @@ pub(crate) fn build(program: &Program) -> Result<Graph, RunError> {
         *number = (*number).max(edge.input as usize + 1);
     }
     let mut slots: BTreeMap<String, usize> = BTreeMap::new();
-    // Where each instance is: slot and index in it.
+    // Slot of each instance, and index in it.
     let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
     for stage in &order {
         for partition in 0..stage.partitions.max(1) {

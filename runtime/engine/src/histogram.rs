@@ -225,7 +225,7 @@ mod tests {
             }
         }
 
-        /// Partial updates give the whole, and have no more than the changes.
+        /// Partial updates add up to the whole, and contain only the changes.
         #[test]
         fn what_has_changed_is_as_good_as_all(
             looks in prop::collection::vec(prop::collection::vec((1u64..LONGEST, 1u64..9), 0..6), 1..8),

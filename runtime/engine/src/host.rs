@@ -1,4 +1,4 @@
-//! The hands of a run on one host: starts slots, connects links, opens and closes sinks, and reports to the coordinator.
+//! A host of a run: starts slots, connects links, opens and closes sinks, and reports to the coordinator.
 mod checked;
 mod entry;
 mod kept;
@@ -489,7 +489,7 @@ impl Host {
         }
     }
 
-    /// How long to wait before the models are looked at, where they are, or another host is dialled.
+    /// Returns the time until the models are checked, if they are here, or another host is dialled.
     fn next_look(&self) -> Option<Duration> {
         let clock = &self.shared.clock;
         let window = self.scaling.as_ref().map(|_| clock.now() + WINDOW);
@@ -497,7 +497,7 @@ impl Host {
         clock.real_time_until(window.into_iter().chain(dials).min()?)
     }
 
-    /// Adds a copy of the model that holds up the others.
+    /// Adds a copy of the model that delays the others.
     fn look_at_models(&mut self) {
         let Some(scaling) = &mut self.scaling else { return };
         let instances = self.slots.iter().flatten().flat_map(|slot| &slot.instances);

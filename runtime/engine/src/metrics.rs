@@ -108,7 +108,7 @@ impl LatencyWindow {
     }
 }
 
-/// How many records batches had.
+/// Counts of batches by number of records.
 #[derive(Debug, Default)]
 pub struct BatchSizes {
     /// Counts of batches by the limits of [`BatchSizes::BOUNDS`], then of larger ones.
@@ -147,7 +147,7 @@ impl ByReason {
     }
 }
 
-/// How many there are now of something that several parts of a stage or an edge have together: each reports its own share.
+/// A present amount that several parts of a stage or an edge have together: each reports its own share.
 #[derive(Debug, Default)]
 pub struct Amount(AtomicI64);
 

@@ -36,7 +36,7 @@ pub(crate) struct RunFacts {
     pub(crate) emulated: Option<Emulated>,
     /// Names of hosts that are processes of their own, and the figures of their clocks, by number.
     pub(crate) hosts: Vec<String>,
-    /// Which of them have opened what is theirs.
+    /// The hosts among them that have opened their files.
     pub(crate) opened: Vec<AtomicBool>,
     pub(crate) clocks: Mutex<BTreeMap<usize, ClockFigures>>,
     /// By sink.
@@ -201,7 +201,7 @@ pub struct EdgeReport {
     pub from: String,
     /// Receiving stage.
     pub to: String,
-    /// Which input of the receiving stage: a join may take the same stage as several.
+    /// Input of the receiving stage: a join may take the same stage as several.
     #[serde(skip_serializing_if = "is_first")]
     pub input: u32,
     /// Records sent between slots (replays included); 0 inside a slot.
@@ -210,8 +210,8 @@ pub struct EdgeReport {
     pub bytes: u64,
     /// Records lost on purpose, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Where another variant answers while the edge is cut: the records that it has answered, and those that the other side has (replays
-    /// included).
+    /// For an edge that another variant answers while it is cut: the records that the variant has answered, and those
+    /// that the other side has (replays included).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered: Option<Answered>,
 }
@@ -236,7 +236,7 @@ pub struct SinkReport {
     pub reader_gone: bool,
     /// Records per second between the first and the last arrival, each once.
     pub rate_per_second: f64,
-    /// How often each row comes, and why.
+    /// The guarantee of how often each row comes, and the reason.
     pub promise: Promise,
     /// When readers can see what arrived.
     pub publication: Publication,
@@ -255,8 +255,8 @@ pub struct SinkReport {
     /// come again. Of texts it is characters, those of all right texts once the sink is closed; of tracks it is
     /// boxes, and 0 until then. Both are judged as a whole: it is 0 where the sink continues rows of another process.
     pub scored: u64,
-    /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
-    /// their boxes.
+    /// Number of independent samples with the same uncertainty as this share: as many as were scored, but for tracks,
+    /// which are scored by their boxes.
     pub independent: u64,
     /// Of tracks that are judged: what is measured beside IDF1, once the sink is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -273,7 +273,8 @@ pub struct HostReport {
     /// Largest difference between its clock and the coordinator's, in milliseconds of engine time, as far as it could
     /// be known.
     pub clock_plus_minus_ms: f64,
-    /// How much faster the coordinator's clock runs than the host's own, in parts per million; it is corrected for.
+    /// Rate by which the coordinator's clock is faster than the host's own, in parts per million; it is corrected
+    /// for.
     pub clock_drift_ppm: f64,
     /// Milliseconds that the shortest question about the time took there and back.
     pub round_trip_ms: f64,
@@ -379,7 +380,7 @@ impl Observer {
         slots(&self.0).collect()
     }
 
-    /// How often each row of a sink comes, and why.
+    /// Returns the guarantee of how often each row of a sink comes, and the reason.
     pub fn promise(&self, sink: &str) -> Option<&Promise> {
         self.0.promises.get(sink)
     }
@@ -530,7 +531,7 @@ fn rate(arrivals: u64, committed: u64, has_repeated: bool, seconds: f64) -> f64 
 fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
     let hosts = hosts(facts);
     let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
-        // No lock: a sink that waits for its reader must not hold up the report.
+        // No lock: a sink that waits for its reader must not delay the report.
         let (correct, scored) =
             (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
         let committed = metrics.committed.load(Ordering::Relaxed);

@@ -32,15 +32,15 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::SourcePromise;
 
-/// How a run is to be done.
+/// Options of a run.
 pub struct RunOptions {
-    /// Where time comes from; default: the wall clock.
+    /// Source of time; default: the wall clock.
     pub clock: Arc<dyn Clock>,
     /// Number of records after which each source ends.
     pub records: Option<u64>,
     /// Engine time after which sources end.
     pub duration: Option<Duration>,
-    /// Where dead letters are kept; default: they are only counted, and the first ones shown in the report.
+    /// Store of dead letters; default: they are only counted, and the report shows the first ones.
     pub letters: Option<Box<dyn LetterWriter>>,
     /// Epochs of a former run to repeat, by source stage id.
     pub replay: Option<BTreeMap<String, EpochLog>>,

@@ -27,7 +27,7 @@ pub(crate) const MOST_TOLD: usize = 512;
 /// Letters of a name in a span of another host, at most.
 const LONGEST: usize = 256;
 
-/// Which records of a run are traced.
+/// The selection of records of a run that are traced.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TraceOptions {
     /// Share of the records of each source, 0 to 1.
@@ -140,7 +140,7 @@ struct Origin {
     sequence: u64,
 }
 
-/// How a record of a source comes to a stage.
+/// The path by which a record of a source comes to a stage.
 #[derive(Debug, Clone)]
 struct Before {
     operator: String,
@@ -209,7 +209,7 @@ impl Tracer {
                 for port in &instance.ports {
                     let local = port.local.iter().map(|(from, ..)| &slot.instances[*from].operator);
                     let sent = port.remote.iter().map(|(id, _)| &ways[*id].from);
-                    // Where a stage has the one and the other before it, what is certain is what sent it.
+                    // Where a stage has both before it, only the sender is certain.
                     let is_sent = port.local.is_empty();
                     for operator in local.chain(sent) {
                         for (number, source) in program.sources.keys().enumerate() {
@@ -249,7 +249,7 @@ impl Tracer {
     }
 
     fn is_traced(&self, source: u32, sequence: u64) -> bool {
-        // Mixed as splitmix64 does it: this is asked of every record at every stage.
+        // Mixed as splitmix64 does it: this runs for every record at every stage.
         let mut z = self.options.seed
             ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ u64::from(source).rotate_left(40);
@@ -479,7 +479,7 @@ impl Tracer {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(before.saturating_add(spans)));
     }
 
-    /// Spans for which there was no room, since this was asked last.
+    /// Returns the number of spans that were dropped since the last call.
     pub(crate) fn take_dropped(&self) -> u64 {
         self.dropped.swap(0, Ordering::Relaxed)
     }

@@ -188,7 +188,7 @@ impl Checkpoints {
         self.is_wanted(epoch) && self.facts.clock.now() - self.begun >= self.interval
     }
 
-    /// How long it is in real time until a checkpoint of `epoch` is due; none: never, or the clock does not go by itself.
+    /// Returns the real time until a checkpoint of `epoch` is due; none: never, or the clock does not run by itself.
     pub(crate) fn due_in(&self, epoch: Epoch) -> Option<Duration> {
         self.is_wanted(epoch).then(|| self.facts.clock.real_time_until(self.begun + self.interval))?
     }
@@ -197,7 +197,7 @@ impl Checkpoints {
         !self.is_busy() && epoch > self.epoch && epoch != CLOSED
     }
 
-    /// Begins a checkpoint; what all hosts are to be asked.
+    /// Begins a checkpoint. Returns the request for all hosts.
     pub(crate) fn begin(&mut self, epoch: Epoch, is_complete: bool, hosts: usize) -> PartRequest {
         let facts = &self.facts;
         let now = facts.clock.now();
@@ -216,7 +216,7 @@ impl Checkpoints {
         request
     }
 
-    /// A host that was asked is lost.
+    /// Gives up the checkpoint: a host that should contribute is lost.
     pub(crate) fn cancel(&mut self) {
         if matches!(self.state, State::Gathering { .. }) {
             (self.state, self.was_cancelled) = (State::Idle, true);

@@ -58,8 +58,8 @@ impl Ends {
         let is_told = |stage: &String| checkpoint.sources.get(stage).is_some_and(|log| log.end.is_some());
         let is_known = |stage: &String| is_told(stage) || self.epochs.known_end(stage).is_some();
         let has_ended = |source: &OneSource| source.stages.iter().any(is_known);
-        // Its sinks may have rows after an end that it lacks: a file that has grown before another process reads it has
-        // more records in the last epoch, and so does a larger limit.
+        // Its sinks may have rows after an end that it lacks: if a file has grown before another process reads it,
+        // the last epoch has more records, as with a larger limit.
         let is_between =
             |source: &OneSource| source.stages.iter().any(|stage| is_known(stage) && !is_told(stage));
         if checkpoint.epoch != CLOSED && self.sources.iter().any(is_between) {

@@ -1,4 +1,4 @@
-//! Where the slots of a run are processes of their own: who starts them, and where their coordinator can be reached.
+//! Launchers and addresses of runs whose slots are processes of their own.
 use super::exchange::{Exchange, Routed};
 use super::reception::{Attendant, PlanOfRun, Reception, admit};
 use super::workers::Workers;
@@ -17,7 +17,7 @@ pub trait HostLauncher: Send {
     /// # Errors
     /// Why it cannot be started, and how to fix it.
     fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String>;
-    /// Workers whose processes have ended: asked now and then for those that end before they have joined.
+    /// Returns workers whose processes have ended. Called regularly, for those that end before they have joined.
     fn ended(&mut self) -> Vec<String>;
     /// Returns how long a worker whose connection is lost may be silent until it counts as dead; it continues
     /// meanwhile ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that
@@ -31,7 +31,7 @@ pub trait HostLauncher: Send {
     fn end(&mut self);
 }
 
-/// Where the slots of a run are processes of their own, one for each worker of the plan.
+/// Hosts that are processes of their own, one for each worker of the plan.
 pub struct Hosts {
     /// Starts them.
     pub launcher: Box<dyn HostLauncher>,

@@ -22,7 +22,7 @@ const LOSSES_OF_A_HOST: u32 = 5;
 const MOST_STATE: usize = MAX_MESSAGE - (16 << 20);
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// How often processes are looked at that have not joined.
+/// Interval of checks of processes that have not joined.
 const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
 
 impl Coordinator {
@@ -398,8 +398,8 @@ impl Coordinator {
         slots
     }
 
-    /// Starts slots again from the last checkpoint. What their incarnations before had acknowledged is gone with them: a slot in front
-    /// that began earlier, and comes to its end because of that, is needed again.
+    /// Restarts slots from the last checkpoint. Output that their former incarnations had acknowledged is lost: an
+    /// upstream slot that began earlier, and finishes because of that, is needed again.
     pub(super) fn start_from_checkpoint(&mut self, slots: Vec<usize>) {
         let epoch = self.checkpoints.as_ref().map_or(self.begin_at, |checkpoints| checkpoints.epoch());
         self.moment += 1;

@@ -75,7 +75,7 @@ impl SlotLife {
     }
 }
 
-/// How far a host is.
+/// Progress of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It has not joined, or is lost.
@@ -92,7 +92,7 @@ pub(super) struct HostLife {
     pub(super) own: Own,
     pub(super) orders: Option<Orders>,
     pub(super) phase: Phase,
-    /// Where other hosts reach it.
+    /// Its address for other hosts.
     pub(super) address: Option<Address>,
     /// The identity of its certificate, if it has one.
     pub(super) identity: Option<String>,

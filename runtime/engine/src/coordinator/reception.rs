@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidemill_link::remote::{Greeting, Incoming, MessageReader, MessageWriter, Purpose};
 
-/// Which plan of which run hosts are to have.
+/// The run and the plan that hosts must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlanOfRun {
     /// Secret number of the run.

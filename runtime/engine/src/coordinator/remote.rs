@@ -48,7 +48,7 @@ pub(crate) struct RemoteHosts {
     launcher: Box<dyn HostLauncher>,
     address: Address,
     reception: Option<OpenReception>,
-    /// Hosts that stood ready before the run began, until they are asked for.
+    /// Hosts that stood ready before the run began and were not taken yet.
     ready: BTreeSet<usize>,
     is_forsaken: bool,
 }
@@ -114,7 +114,7 @@ impl RemoteHosts {
         })
     }
 
-    /// The connection to a host is lost: what it has counted stays counted. In words, what became of it.
+    /// Handles the loss of a host's connection; its counts stay. Returns what became of its process, in words.
     pub(crate) fn lost(&mut self, host: usize) -> Option<String> {
         let mut figures = self.shared.figures[host].lock().unwrap_or_else(PoisonError::into_inner);
         let (before, last) = &mut *figures;
@@ -141,12 +141,12 @@ impl RemoteHosts {
         self.reception = None;
     }
 
-    /// Waits until what was asked about records is answered.
+    /// Waits until requests for records are answered.
     pub(crate) fn wait_for_samples(&self) {
         self.shared.questions.wait();
     }
 
-    /// How long a host that is silent may come back.
+    /// Returns how long a silent host may take to come back.
     pub(crate) fn grace(&self) -> Duration {
         self.launcher.grace()
     }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_link::remote::{Address, MessageWriter};
 
-/// How often processes are looked at that have not joined.
+/// Interval of checks of processes that have not joined.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How far a host is.
+/// Progress of a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Away,
@@ -173,8 +173,8 @@ impl Standby {
         ended.map_or(Ok(()), |host| Err(self.lost(host, "it had not joined")))
     }
 
-    /// The hosts for the run of their plan: it begins with them as they stand. One that is lost from now on is the run's to start
-    /// again.
+    /// Returns the hosts for the run of their plan, which begins with their present state. From now on the run
+    /// restarts lost ones.
     ///
     /// # Errors
     /// They are handed on already.

@@ -126,7 +126,7 @@ fn slots_that_begin_again_in_turn_end_the_run() {
     assert!(orders.try_iter().any(|order| matches!(order, Order::Abort)));
 }
 
-/// Whose receiver is lost again and again is started each time: who loses it has a bound of its own.
+/// A slot whose receiver is lost again and again is started each time: losses have a bound of their own.
 #[test]
 fn a_slot_is_needed_again_after_each_loss_of_its_receiver() {
     let (mut coordinator, _orders) = coordinator();

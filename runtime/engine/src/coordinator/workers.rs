@@ -1,4 +1,4 @@
-//! Which workers a plan has, and what each has of it.
+//! The workers of a plan, and each one's part.
 use crate::alignment::Groups;
 use crate::failure::RunError;
 use crate::graph::{Graph, Program};
@@ -12,9 +12,9 @@ pub(crate) struct Workers {
     pub(crate) own: Vec<Own>,
     /// Number of the worker, by slot.
     pub(crate) of_slots: Vec<usize>,
-    /// How many instances each slot has.
+    /// Number of instances of each slot.
     pub(crate) instances: Vec<usize>,
-    /// How many channels the plan has.
+    /// Number of channels of the plan.
     pub(crate) channels: usize,
 }
 

@@ -103,7 +103,7 @@ impl StandIn {
         locked(&self.own).stretch(epoch)
     }
 
-    /// Its epochs, if there are others than when they were asked for last.
+    /// Returns its epochs if they have changed since the last call.
     pub(crate) fn news(&self, seen: &mut u64) -> Option<EpochRanges> {
         let changes = self.changes.load(Ordering::Acquire);
         (changes != *seen).then(|| {

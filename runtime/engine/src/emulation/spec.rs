@@ -20,16 +20,16 @@ pub struct Emulation {
     pub edges: BTreeMap<(String, String, u32), usize>,
 }
 
-/// How long calls of a stage take, in seconds.
+/// Durations of calls of a stage, seconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AssumedTimes {
     /// Processor time on this machine of calls with 1, 2, ... records, one right after the other.
     pub here: Vec<f64>,
-    /// How much longer a call takes that does not follow upon another of the stage: on the worker, and here.
+    /// Extra time of a call that does not follow another of the stage: on the worker, and here.
     pub after_pause: (f64, f64),
 }
 
-/// How fast a worker computes.
+/// Speed of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum WorkerSpeed {
     /// In the processor time of a call times the stage's ratio.
@@ -89,7 +89,7 @@ pub struct PacedStageReport {
 /// The traffic of a wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireReport {
-    /// Which one.
+    /// The wire.
     #[serde(flatten)]
     pub wire: WireSpec,
     /// Bytes of frames with records, as they travel: header and Arrow message (replays included).

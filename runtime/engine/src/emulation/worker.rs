@@ -36,7 +36,7 @@ struct ServerState {
     /// When the call before is over for the worker.
     free_at: Nanoseconds,
     quota: Quota,
-    /// Whose call that is.
+    /// The stage of that call.
     newest: Option<usize>,
 }
 
@@ -128,7 +128,7 @@ struct Meter {
     overrun_allowed: AtomicU64,
 }
 
-/// How fast the calls of one model are on its worker.
+/// Speed of the calls of one model on its worker.
 pub(crate) struct StagePace {
     server: Arc<Server>,
     /// For calls of 1, 2, ... records.

@@ -1,5 +1,6 @@
-//! How a process becomes a host: it dials the coordinator, loads its models beforehand where that is wanted, and waits until its run
-//! begins. Who has loaded its models outlives a coordinator that is lost meanwhile: they are not loaded twice.
+//! Entry of a process as a host: it dials the coordinator, loads its models beforehand if that is wanted, and waits
+//! until its run begins. A host with loaded models survives the loss of its coordinator meanwhile: they are not
+//! loaded twice.
 use super::PreparedModels;
 use super::orders::Known;
 use super::process::{JOINING, LOOKING, hear};
@@ -24,9 +25,9 @@ pub(super) struct Entry<'a> {
     /// The required identity of the coordinator's certificate.
     pub(super) coordinator_identity: Option<&'a str>,
     pub(super) greeting: &'a Greeting,
-    /// Where other hosts reach it.
+    /// Its address for other hosts.
     pub(super) address: Option<&'a Address>,
-    /// How long it looks for another coordinator once its models are loaded.
+    /// Time that it looks for another coordinator once its models are loaded.
     pub(super) patience: Duration,
     pub(super) clock_error: ClockError,
 }
@@ -105,7 +106,7 @@ impl Entry<'_> {
         let dialled = dial_to(&address, self.security, self.greeting, JOINING, self.coordinator_identity);
         let connection = dialled.map_err(|error| error.to_string())?;
         let (writer, reader) = connection.into_messages().map_err(|error| error.to_string())?;
-        // Where it is elsewhere meanwhile, the first word finds the connection ended.
+        // If the coordinator is elsewhere meanwhile, the first message finds the connection ended.
         self.coordinator.connected(&address, &writer);
         Ok((writer, reader))
     }

@@ -67,7 +67,7 @@ struct End {
 }
 
 impl End {
-    /// How long to wait before the next try.
+    /// Returns the time before the next try.
     fn pause(&self) -> Duration {
         SHORTEST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE)
     }
@@ -94,7 +94,7 @@ pub(crate) struct Network {
     peers: BTreeMap<String, Address>,
     /// The required identities of the certificates of other hosts, where they have one.
     identities: BTreeMap<String, String>,
-    /// How many channels the plan has.
+    /// Number of channels of the plan.
     channels: usize,
     ends: BTreeMap<ChannelId, End>,
     /// Their slots have ended well.
@@ -263,7 +263,7 @@ impl Network {
             return None;
         }
         let Some(end) = self.ends.get(&channel) else {
-            // Its slot is about to be started here. A newer one replaces one that waits.
+            // Its slot will be started here. A newer one replaces one that waits.
             self.waiting.insert(channel, incoming);
             return None;
         };

@@ -26,7 +26,7 @@ use tidemill_link::remote::{
     Address, Greeting, Listener, MessageReader, MessageWriter, Purpose, Security, dial_to,
 };
 
-/// How a process joins a run as a host.
+/// Options of a process that joins a run as a host.
 pub struct HostOptions {
     /// The worker of the plan whose slots it runs.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct HostOptions {
     pub listen: Option<Address>,
     /// Where the others reach it, if that is not where it listens: with a router that forwards, or in a container.
     pub announce: Option<Address>,
-    /// How connections are protected.
+    /// Protection of connections.
     pub security: Security,
     /// The required identity of the coordinator's certificate (`tidemill:controller`): only this peer learns the
     /// number of the run. None: any peer is accepted.
@@ -79,13 +79,13 @@ impl HostOptions {
     }
 }
 
-/// How long a host looks for its coordinator.
+/// Time that a host looks for its coordinator.
 pub(super) const JOINING: Duration = Duration::from_secs(10);
 /// Timeout for an answer at the coordinator's last address: by then it may be elsewhere.
 const FINDING: Duration = Duration::from_secs(3);
 /// Pings with which a host finds the coordinator's time.
 const PINGS: u64 = 16;
-/// How often a host that was left alone looks for its coordinator.
+/// Interval at which a host without a coordinator looks for one.
 pub(super) const LOOKING: Duration = Duration::from_millis(200);
 /// Interval of the host's figures and of its requests for the time.
 const FIGURES: Duration = Duration::from_millis(200);
@@ -353,7 +353,7 @@ struct Joined<'a> {
     journals: Option<FollowJournals>,
 }
 
-/// How a host finds its coordinator again.
+/// The search of a host for its coordinator.
 struct WayBack {
     coordinator: Whereabouts,
     security: Security,

@@ -60,7 +60,7 @@ pub(crate) enum Work {
         classes: ClassTable,
         selector: Selector,
         replay: Option<EpochLog>,
-        /// Where it is read by event time together with other sources.
+        /// Its place among the sources that are read together by event time.
         seat: Option<Seat>,
     },
     Stateless(MakeInstance),
@@ -83,7 +83,7 @@ pub(crate) enum Work {
 pub(crate) struct InstancePlan {
     pub(crate) context: StageContext,
     pub(crate) work: Work,
-    /// Where it answers in place of a stage on the other side of an edge.
+    /// State of a stage that answers in place of one on the other side of an edge.
     pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) ports: Vec<Port>,
     pub(crate) outputs: Vec<ChannelOut>,

@@ -34,7 +34,7 @@ pub(crate) trait Value {
 
 /// Counts by reason.
 pub(crate) type Reasons = BTreeMap<String, u64>;
-/// How many batches there are of each size, and how many records they had.
+/// Counts of batches by size, and the number of their records.
 pub(crate) type Sizes = (Vec<u64>, u64);
 
 impl Value for u64 {}
@@ -167,7 +167,7 @@ impl<T: Clone> Cell for OnceLock<T> {
     }
 }
 
-/// How what a former process has counted becomes part of what the present one has.
+/// Merges of a former process's value into the present one's.
 pub(crate) mod merge {
     use super::{Reasons, Sizes};
     use crate::histogram::Histogram;

@@ -187,7 +187,7 @@ counted! {
         scored: AtomicU64, last;
         /// Number of right ones among them.
         correct: AtomicU64, last;
-        /// How many independent samples are as uncertain as the share of those that are right.
+        /// Number of independent samples with the same uncertainty as the share of right ones.
         independent: AtomicU64, last;
         /// Of tracks: what is measured beside IDF1, once the sink is closed.
         tracks: OnceLock<TrackMeasures>, last;

@@ -25,7 +25,7 @@ pub(crate) struct Figures {
     slots: BTreeMap<String, u64>,
     /// The work of its worker and its ends of wires, where they are emulated.
     pub(crate) emulation: Option<EmulationReport>,
-    /// How its clock runs beside the coordinator's.
+    /// Its clock compared with the coordinator's.
     pub(crate) clock: Option<ClockFigures>,
 }
 
@@ -72,7 +72,7 @@ impl Figures {
         }
     }
 
-    /// And what its worker and its ends of wires did, and how its clock runs.
+    /// Adds the work of its worker and its ends of wires, and the figures of its clock.
     pub(crate) fn with(self, emulation: Option<EmulationReport>, clock: ClockFigures) -> Self {
         Self { emulation, clock: Some(clock), ..self }
     }

@@ -94,7 +94,7 @@ pub struct Served<M> {
     pub value: fn(&M, Nanoseconds) -> Option<MetricValue>,
 }
 
-/// How a value is served.
+/// The form in which a value is served.
 pub(crate) struct Form<T> {
     pub(crate) kind: MetricKind,
     pub(crate) value: fn(T) -> Option<MetricValue>,
@@ -106,7 +106,7 @@ pub(crate) const COUNT: Form<u64> =
 /// A counter of nanoseconds, served as seconds.
 pub(crate) const SECONDS: Form<u64> =
     Form { kind: MetricKind::Counter, value: |n| Some(MetricValue::Sum(n as f64 / 1e9)) };
-/// How many there are now.
+/// A present number.
 pub(crate) const NOW: Form<u64> =
     Form { kind: MetricKind::Gauge, value: |n| Some(MetricValue::Gauge(n as f64)) };
 /// Nanoseconds now, served as seconds.

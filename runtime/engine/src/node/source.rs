@@ -348,8 +348,8 @@ impl SourceNode {
         }
     }
 
-    /// Ends the stream at its limit. With a limit of records, it was cut short only if there are more: a file is asked once
-    /// it can answer; a stream may stay silent and is not.
+    /// Ends the stream at its limit. With a limit of records, it was cut short only if there are more: a file can
+    /// answer that; a stream may stay silent and is not read further.
     fn end_at_limit(&mut self) {
         let is_asked = self.settings.schedule.has_given_all(self.sequence)
             && self.chunk.is_none()

@@ -1,5 +1,5 @@
 //! Transfer of kept records from the hosts of a run to its coordinator: each when it is kept, one per message. Source
-//! records may be on another host, which the coordinator asks.
+//! records may be on another host, from which the coordinator requests them.
 use super::{Sample, Sampler, hash};
 use crate::clock::Nanoseconds;
 use arrow_array::{

@@ -14,7 +14,7 @@ struct Case {
     network: Network,
     clock: Arc<ManualClock>,
     events: Receiver<HostEvent>,
-    /// Threads that the system will not give, those asked for, and what is to be done on those that it gave.
+    /// Number of threads that the system refuses, number of requested ones, and the work of those that it gave.
     refused: Arc<AtomicU32>,
     asked: Arc<AtomicU32>,
     works: Arc<Mutex<Vec<Work>>>,
