@@ -55,7 +55,7 @@ const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
 /// turn with its receivers and would do so for ever.
 const STARTS_IN_TURN: u32 = 32;
 
-/// Losses of an executor without progress that are no accident any more.
+/// Largest number of losses of an executor without progress that still count as accidents.
 const LOSSES_WITHOUT_PROGRESS: u32 = 3;
 
 pub(crate) struct Coordinator {
@@ -73,14 +73,14 @@ pub(crate) struct Coordinator {
     failure: Option<RunError>,
     /// Losses of an executor without progress of its slot, by instance.
     losses: BTreeMap<String, u32>,
-    /// Where another process can continue the run.
+    /// Checkpoints, from which another process can continue the run.
     checkpoints: Option<Checkpoints>,
-    /// The epoch that everything begins with.
+    /// The first epoch of the run.
     begin_at: Epoch,
     /// Hosts were ordered to keep what was sent from the first epoch on. They are ordered to keep from the second one
     /// once every slot has reached it: a slot that restarted earlier asks for older epochs.
     kept_from: (Epoch, Epoch),
-    /// Counts what happened to slots.
+    /// Counts events of slots.
     moment: u64,
     /// Slots and hosts that were lost on their own, not because another one's data was lost.
     lost: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Coordinator {
     remote: Option<(RemoteHosts, Beginning)>,
     /// Digest of the graph.
     graph: u64,
-    /// Before this epoch letters are durable at the hosts, too.
+    /// Letters of earlier epochs are durable at the hosts, too.
     letters_told: Epoch,
     /// The slots have been started.
     is_running: bool,
@@ -109,7 +109,7 @@ pub(super) fn stepped_down() -> RunError {
 }
 
 impl Coordinator {
-    /// Of this graph.
+    /// Makes the coordinator of this graph.
     pub(crate) fn new(
         graph: &Graph,
         facts: Arc<RunFacts>,
@@ -162,14 +162,14 @@ impl Coordinator {
         coordinator
     }
 
-    /// Begins with epoch `begin_at` and keeps checkpoints.
+    /// Sets the first epoch and the checkpoints.
     pub(crate) fn with_checkpoints(mut self, checkpoints: Option<Checkpoints>, begin_at: Epoch) -> Self {
         self.checkpoints = checkpoints;
         self.begin_at = begin_at;
         self
     }
 
-    /// A clock that is set to the time of the run where hosts have gone on.
+    /// Sets the clock that takes the time of the run from hosts that have continued.
     pub(crate) fn with_clock(mut self, clock: Arc<AdjustedClock>) -> Self {
         self.clock = Some(clock);
         self
@@ -178,7 +178,8 @@ impl Coordinator {
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
     pub(crate) fn coordinate(mut self) -> Result<bool, RunError> {
         let mut result = self.join_all().and_then(|()| match self.begin_at {
-            // Another process came to the end, but not to closing its sinks: slots of hosts that stand are no different.
+            // Another process reached the end, but did not close its sinks; the same is true of slots of running
+            // hosts.
             CLOSED => {
                 self.slots.iter_mut().for_each(|slot| slot.alive = false);
                 Ok(true)
@@ -241,7 +242,7 @@ impl Coordinator {
         self.drive()
     }
 
-    /// Follows what happens until all slots have ended.
+    /// Handles events until all slots have ended.
     fn drive(&mut self) -> Result<bool, RunError> {
         while self.slots.iter().any(|slot| slot.alive) {
             self.next_event()?;
@@ -256,7 +257,7 @@ impl Coordinator {
         }
     }
 
-    /// Waits for the next event and follows it; an error only when there can be none any more.
+    /// Waits for the next event and handles it; an error only if no event can come any more.
     fn next_event(&mut self) -> Result<(), RunError> {
         self.show_opened();
         let is_awaited =
@@ -299,7 +300,7 @@ impl Coordinator {
             Event::Past(past) => self.past_read(past),
             Event::HostJoined { host, joined } => self.host_joined(host, joined),
             Event::HostLost { host, process, why } => self.host_lost(host, process, &why),
-            // Ends of sources are ends of windows too; who continues wants neither.
+            // Ends of sources are ends of windows too; a process that continues wants neither.
             Event::Stop if self.checkpoints.is_some() => self.abort(),
             Event::Stop => self.stop(),
             Event::Abort => self.abort(),
@@ -330,7 +331,7 @@ impl Coordinator {
             Notice::Part { number, part } => self.part(host, number, part),
             Notice::Closed(result) => drop(self.closed.insert(host, result)),
             Notice::Opened(opened) => self.host_opened(host, opened),
-            // Of hosts in other processes: `remote` has taken them.
+            // Notices of hosts in other processes: `remote` handles them.
             Notice::Hello(_)
             | Notice::Ping(_)
             | Notice::Prepared(_)
@@ -491,7 +492,7 @@ impl Coordinator {
             return;
         }
         if self.remote.is_some() {
-            // One that is being gathered would be newer than what this slot begins with.
+            // A checkpoint that is being gathered would be newer than the state of the restarted slot.
             self.cancel_checkpoint();
         }
         // Other hosts may be lost and ask for everything since the last checkpoint again.

@@ -109,7 +109,7 @@ fn processor_time() -> Nanoseconds {
 }
 
 impl Host {
-    /// With what was opened; orders come through `events`.
+    /// Makes a host with the opened resources; orders come through `events`.
     pub(crate) fn new(
         resources: Resources,
         sink_metrics: BTreeMap<String, Arc<SinkMetrics>>,
@@ -140,7 +140,7 @@ impl Host {
         }
     }
 
-    /// Reaches slots on other hosts; `hosts`: the host of each slot.
+    /// Adds the slots on other hosts; `hosts`: the host of each slot.
     pub(crate) fn with_network(mut self, network: Network, hosts: Vec<String>) -> Self {
         self.network = Some((network, hosts));
         self
@@ -153,7 +153,7 @@ impl Host {
         self
     }
 
-    /// Follows orders until it may leave. An error where the coordinator was lost: all slots have been ended then.
+    /// Follows orders until it may leave. An error if the coordinator was lost: all slots have been ended then.
     pub(crate) fn run(mut self) -> Result<(), RunError> {
         loop {
             if let Some((network, _)) = &mut self.network {
@@ -280,7 +280,7 @@ impl Host {
                 let sources = found.unwrap_or_default();
                 (self.notices)(Notice::SourcesFound { number, sources });
             }
-            // Journals of this process are kept where its checkpoints are written, and its records shown where they are.
+            // Journals of this process are where its checkpoints are written, and its records where they are shown.
             Order::Journals(_) | Order::ShowSamples => {}
             Order::Prepare | Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
         }
@@ -361,7 +361,7 @@ impl Host {
             .map_err(|error| RunError::System(format!("no thread for a slot: {error}")))
     }
 
-    /// Gives both ends of a channel a new link, once both slots have been started; or the one that is here.
+    /// Gives both ends of a channel a new link once both slots have been started, or the end that is here.
     fn connect(&mut self, id: ChannelId) -> Result<(), RunError> {
         let channel = &self.channels[id];
         if let Some((network, hosts)) = &mut self.network {
@@ -463,7 +463,8 @@ impl Host {
         }
     }
 
-    /// The records that the dead one computed last are suspects where panics restart the operator.
+    /// Handles the loss of an executor. Where panics restart the operator, the records that it computed last are
+    /// suspects.
     fn executor_lost(&self, slot: usize, instance: String, text: String, parts: &[RecordBatch]) -> End {
         let plans = self.slots[slot].as_ref().map_or(&[][..], |plan| &plan.instances);
         let Some(InstancePlan { context, work: Work::Inference { restart, .. }, .. }) =

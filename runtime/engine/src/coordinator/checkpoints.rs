@@ -43,9 +43,9 @@ enum State {
         /// The letters of just its epoch, or why there are none.
         letters: Result<LettersPast, String>,
     },
-    /// The epoch, and the newest snapshots with it.
+    /// The epoch, and its newest snapshots.
     Writing(Epoch, BTreeMap<String, Epoch>),
-    /// A host that was lost wants it.
+    /// For a host that was lost.
     Reading,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     GoesOn,
     /// The checkpoint of this epoch is written.
     Written(Epoch),
-    /// None could be written for too long; why.
+    /// None could be written for too long, with the reason.
     GivesUp(String),
 }
 
@@ -65,18 +65,18 @@ pub(crate) struct Checkpoints {
     thread: JoinHandle<()>,
     ends: Arc<Ends>,
     state: State,
-    /// Of the last request.
+    /// Number of the last request.
     number: u64,
-    /// Of the last that was written; its sources and snapshots are known.
+    /// Epoch of the last that was written; its sources and snapshots are known.
     epoch: Epoch,
     snapshots: BTreeMap<String, Epoch>,
     /// When the last one was begun.
     begun: Nanoseconds,
     /// The last that was begun was given up for a host that was lost.
     was_cancelled: bool,
-    /// Since when none could be written, and why.
+    /// Since when none could be written, and the reason.
     failing: Option<(Nanoseconds, String)>,
-    /// It was so for too long, and the run fails.
+    /// None could be written for too long, and the run fails.
     has_given_up: bool,
 }
 
@@ -90,7 +90,7 @@ impl Checkpoints {
         epochs: &Arc<EpochLogs>,
         events: Sender<Event>,
     ) -> Result<Self, RunError> {
-        // There is one at a time: what is begun waits for what is written.
+        // There is one at a time: a new one waits until the former one is written.
         let (jobs, waiting) = bounded::<Job>(1);
         let ends = Arc::new(Ends::of(&facts.program, epochs));
         let ends_of_thread = Arc::clone(&ends);
@@ -139,13 +139,13 @@ impl Checkpoints {
         })
     }
 
-    /// Ends the writing thread; what it is writing is written.
+    /// Ends the writing thread after its present job.
     pub(crate) fn end(self) {
         drop(self.jobs);
         let _ = self.thread.join();
     }
 
-    /// Of the last that was written.
+    /// Returns the epoch of the last that was written.
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -173,7 +173,7 @@ impl Checkpoints {
         self.was_cancelled
     }
 
-    /// Why the last one could not be written.
+    /// Returns why the last one could not be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|(_, text)| text.as_str())
     }

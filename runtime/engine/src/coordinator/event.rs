@@ -11,13 +11,13 @@ pub(crate) enum Event {
         host: usize,
         notice: Notice,
     },
-    /// A checkpoint is written (`false`: it is not to be kept), or why not.
+    /// A checkpoint is written (`false`: it will not be kept), or the error.
     Written(Result<bool, String>),
     /// Orders for the journals of sources that hosts read.
     Journals(BTreeMap<String, JournalOrder>),
     /// The last checkpoint, read again.
     Past(Result<Past, String>),
-    /// A process wants to be a host.
+    /// A process joins as a host.
     HostJoined {
         host: usize,
         joined: Joined,

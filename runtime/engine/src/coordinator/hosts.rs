@@ -35,9 +35,9 @@ pub trait HostLauncher: Send {
 pub struct Hosts {
     /// Starts them.
     pub launcher: Box<dyn HostLauncher>,
-    /// Secret number of the run; who does not know it is refused.
+    /// Secret number of the run; a host without it is refused.
     pub run: u128,
-    /// Counts the plans of the run; who has another one is refused.
+    /// Counts the plans of the run; a host with another one is refused.
     pub plan_version: u64,
     /// Where the coordinator listens for them.
     pub listen: Listen,
@@ -45,7 +45,7 @@ pub struct Hosts {
 
 /// Where a coordinator listens for its hosts.
 pub enum Listen {
-    /// At an address of its own, with connections protected so.
+    /// At an address of its own, with this protection.
     At(Address, Security),
     /// At an address that it shares with others.
     With(Arc<Exchange>),
@@ -53,7 +53,7 @@ pub enum Listen {
     Ready(Ready),
 }
 
-/// Hosts that stand ready: what [`crate::Standby::into_hosts`] gives to the run.
+/// Hosts that stand ready: the result of [`crate::Standby::into_hosts`], for the run.
 pub struct Ready(pub(super) OpenReception);
 
 /// Keeps the address open.

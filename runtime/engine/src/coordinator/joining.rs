@@ -26,7 +26,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
 
 impl Coordinator {
-    /// Starts the processes of all hosts and waits until each has opened what is its own.
+    /// Starts the processes of all hosts and waits until each has opened its files.
     pub(super) fn join_all(&mut self) -> Result<(), RunError> {
         let Some((remote, _)) = &mut self.remote else { return Ok(()) };
         for host in 0..self.hosts.len() {
@@ -45,7 +45,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The time of the run begins: until all hosts have opened what is their own, no source is late.
+    /// Begins the time of the run: until all hosts have opened their files, no source is late.
     fn begin_now(&mut self) {
         if self.hosts.iter().any(|host| host.has_stood) {
             return;
@@ -107,7 +107,7 @@ impl Coordinator {
         let peers: BTreeMap<String, Address> = peers.collect();
         let mut past = past.map(|past| part_of(past, &self.hosts[host].own));
         if let Some(past) = &mut past {
-            // Others may have passed the end of a source that the checkpoint does not know.
+            // Other hosts may have passed the end of a source that the checkpoint does not know.
             let own = &self.hosts[host].own.instances;
             for (source, end) in self.epochs.ends().into_iter().filter(|(source, _)| own.contains(source)) {
                 past.sources.entry(source).or_default().end = Some(end);
@@ -115,7 +115,7 @@ impl Coordinator {
         }
         let begins_at = past.as_ref().map_or(0, |past| past.epoch);
         let identities = self.identities().collect();
-        // By the clock of the run as it is now: another run may have been taken over since this one began.
+        // The present time of the run: another run may have been taken over since this one began.
         let clock = &self.facts.clock;
         let traces = beginning.traces.map(|traces| traces.at(clock.now(), clock.dilation()));
         let beginning = Beginning { peers: peers.clone(), identities, past, traces, ..beginning.clone() };
@@ -204,7 +204,7 @@ impl Coordinator {
         }
     }
 
-    /// Has the last checkpoint read for hosts that have joined again, once it is written.
+    /// Reads the last checkpoint for hosts that have joined again, once it is written.
     pub(super) fn read_past(&mut self) {
         let is_waited_for =
             self.is_running && self.hosts.iter().any(|host| matches!(host.phase, Phase::Joined));
@@ -436,7 +436,7 @@ impl Coordinator {
     }
 }
 
-/// Bytes of what stages of a checkpoint have.
+/// Returns the size of the states in a checkpoint.
 fn bytes_of(past: &Past) -> usize {
     let of = |stage: &StagePast| stage.snapshot.1.len() + stage.calls.iter().map(Vec::len).sum::<usize>();
     past.stages.values().map(of).sum()

@@ -6,17 +6,18 @@ use crate::protocol::{Order, Standing, StandingSlot};
 use std::collections::BTreeMap;
 use tidemill_link::remote::Address;
 
-/// A slot, all its incarnations one after the other.
+/// A slot, with all its incarnations in turn.
 pub(super) struct SlotLife {
     pub(super) host: usize,
-    /// Of the incarnation; 0 before the first.
+    /// Number of the incarnation; 0 before the first.
     pub(super) number: u32,
     pub(super) alive: bool,
     /// By instance: everything before is durable downstream of it.
     pub(super) durable: Vec<Epoch>,
     pub(super) restarts_without_progress: u32,
     durable_at_restart: Epoch,
-    /// When this incarnation began, and when what the last one had acknowledged was lost: moments of the coordinator.
+    /// When this incarnation began, and when the data that the former one had acknowledged was lost: moments of the
+    /// coordinator.
     pub(super) begun_at: u64,
     pub(super) lost_at: u64,
     /// Number of losses, epoch of the checkpoint, and how often since then it had finished and was needed again.
@@ -38,7 +39,7 @@ impl SlotLife {
         }
     }
 
-    /// A new incarnation begins.
+    /// Begins a new incarnation.
     pub(super) fn begin(&mut self, resume_at: Vec<Epoch>, moment: u64) {
         self.number += 1;
         self.begun_at = moment;
@@ -69,7 +70,7 @@ impl SlotLife {
         self.durable() > self.durable_at_restart
     }
 
-    /// Restarts since the last progress.
+    /// Returns the restarts since the last progress.
     pub(super) fn tries(&self) -> u32 {
         if self.has_progressed() { 0 } else { self.restarts_without_progress }
     }
@@ -103,23 +104,23 @@ pub(super) struct HostLife {
     /// Processes lost since the checkpoint of an epoch.
     pub(super) losses: u32,
     pub(super) lost_at: Option<Epoch>,
-    /// It has gone on without a coordinator; until the run is taken over.
+    /// It continued without a coordinator; until the run is taken over.
     pub(super) standing: Option<Box<Standing>>,
     /// Its connection is lost since then, and it may come back.
     pub(super) missing_since: Option<Nanoseconds>,
-    /// Its process has done its work and leaves; another one is wanted.
+    /// Its process has finished and leaves; another one is wanted.
     pub(super) is_leaving: bool,
     /// It was running when the run was taken over: its slots continue.
     pub(super) has_stood: bool,
 }
 
 impl HostLife {
-    /// In this process.
+    /// Makes a host in this process.
     pub(super) fn here(orders: Orders) -> Self {
         Self { orders: Some(orders), phase: Phase::Open, ..Self::away(String::new(), Own::default()) }
     }
 
-    /// In another process, which will join.
+    /// Makes a host in another process, which will join.
     pub(super) fn away(name: String, own: Own) -> Self {
         Self {
             name,
@@ -139,7 +140,7 @@ impl HostLife {
         }
     }
 
-    /// Another host is reached there now.
+    /// Sends it the present address of another host.
     pub(super) fn tell_peer(&mut self, host: &str, address: &Address) {
         if self.peers.get(host) != Some(address) {
             self.peers.insert(host.to_owned(), address.clone());

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 const MOST_INCARNATIONS: u32 = u32::MAX / 2;
 
 impl Workers {
-    /// Two workers, of which the second one has a sink: what tests compare with.
+    /// Two workers, of which the second one has a sink, for tests.
     pub(crate) fn example() -> Self {
         let own = |instances: &[&str], sinks: &[&str]| Own {
             stages: BTreeSet::new(),

@@ -18,7 +18,7 @@ pub(crate) struct PlanOfRun {
     pub(crate) plan_version: u64,
 }
 
-/// Attends to hosts. What comes from one host comes in order; `joined` and `lost` are called one at a time.
+/// Attends to hosts. Notices of one host come in order; `joined` and `lost` are called one at a time.
 pub(super) trait Attendant: Send + Sync {
     /// A host has identified itself. Also called for each present host when the attendant takes over.
     fn joined(&self, host: usize, guest: &Guest);
@@ -66,7 +66,7 @@ struct Guests {
 
 /// See the module.
 pub(crate) struct Reception {
-    /// The hosts, and what they have.
+    /// The hosts, and their parts of the plan.
     pub(super) workers: Arc<Workers>,
     pub(super) of: PlanOfRun,
     guests: Mutex<Guests>,
@@ -110,7 +110,7 @@ impl Reception {
         self.attendant().lost(host, process, why);
     }
 
-    /// A process has connected; its number.
+    /// Registers a process that has connected. Returns its number.
     fn connected(&self, host: usize, identity: Option<&str>, writer: &MessageWriter) -> u64 {
         let mut guests = self.guests();
         let process = guests.processes.entry(host).or_default();
@@ -120,7 +120,7 @@ impl Reception {
         process
     }
 
-    /// Ends the connections of processes whose certificate is of `identity`; how many there were.
+    /// Ends the connections of processes whose certificate has `identity`. Returns their number.
     pub(super) fn expel(&self, identity: &str) -> usize {
         let writers: Vec<MessageWriter> = {
             let guests = self.guests();
@@ -134,7 +134,7 @@ impl Reception {
     }
 }
 
-/// A process has dialled.
+/// Accepts a process that has dialled.
 pub(super) fn admit(reception: &Arc<Reception>, incoming: Incoming) {
     let Purpose::Control { host } = &incoming.greeting.purpose else {
         return incoming.refuse("this is a coordinator, not a host");

@@ -92,7 +92,7 @@ impl RemoteHosts {
         Ok(Self { shared, launcher, address, reception: Some(open), ready, is_forsaken: false })
     }
 
-    /// Shows the figures of the hosts there.
+    /// Shows the figures of the hosts in these facts.
     pub(crate) fn show_in(&self, facts: &Arc<RunFacts>) {
         let _ = self.shared.facts.set(Arc::clone(facts));
     }
@@ -123,12 +123,12 @@ impl RemoteHosts {
         self.launcher.fate(&self.shared.workers.names[host])
     }
 
-    /// Workers whose processes have ended.
+    /// Returns the workers whose processes have ended.
     pub(crate) fn ended(&mut self) -> Vec<String> {
         self.launcher.ended()
     }
 
-    /// Hosts that join from now on may leave at once.
+    /// Lets hosts that join from now on leave at once.
     pub(crate) fn is_over(&self) {
         self.shared.is_over.store(true, Ordering::Release);
     }

@@ -50,11 +50,11 @@ impl Attendant for Waiting {
     }
 }
 
-/// See the module. Dropped before it is handed on, it ends its hosts.
+/// See the module. If it is dropped before it is handed on, it ends its hosts.
 pub struct Standby {
     names: Vec<String>,
     of: PlanOfRun,
-    /// Digest of the graph that the hosts must have made, too.
+    /// Digest of the graph, which the hosts must have computed, too.
     graph: u64,
     news: Receiver<News>,
     phases: Vec<Phase>,
@@ -98,10 +98,10 @@ impl Standby {
         Ok(())
     }
 
-    /// Waits up to `timeout` until all hosts stand ready; whether they do.
+    /// Waits up to `timeout` until all hosts stand ready. Returns whether they do.
     ///
     /// # Errors
-    /// A model cannot be loaded, or a process has ended. They will not stand ready then.
+    /// A model cannot be loaded, or a process has ended. The hosts will not stand ready then.
     pub fn wait_for(&mut self, timeout: Duration) -> Result<bool, RunError> {
         let mut left = timeout;
         loop {
@@ -125,7 +125,7 @@ impl Standby {
         }
     }
 
-    /// Names of the hosts that do not stand ready.
+    /// Returns the names of the hosts that do not stand ready.
     pub fn missing(&self) -> Vec<String> {
         let missing = self.names.iter().zip(&self.phases).filter(|(_, phase)| **phase != Phase::Ready);
         missing.map(|(name, _)| name.clone()).collect()
@@ -197,7 +197,7 @@ impl Drop for Standby {
     }
 }
 
-/// Dismisses all hosts, also those that are about to join.
+/// Dismisses all hosts, also those that join later.
 struct Dismissal;
 
 impl Attendant for Dismissal {

@@ -69,7 +69,7 @@ fn facts(graph: &Graph) -> RunFacts {
     }
 }
 
-/// A coordinator whose slots run, and what it orders.
+/// A running coordinator, and its orders.
 fn coordinator() -> (Coordinator, Receiver<Order>) {
     let (graph, (sender, orders)) = (graph(), unbounded());
     let facts = Arc::new(facts(&graph));
@@ -159,7 +159,7 @@ fn a_receiver_that_has_told_the_slot_in_front_needs_nobody_again() {
     let second = coordinator.slots[1].number;
     coordinator.finishes_by(0, [(0, second)].into());
     assert!(coordinator.slots[0].has_finished());
-    // The fault: nothing of the receiver's is known here to be durable.
+    // The fault: nothing of the receiver is known here to be durable.
     assert_eq!((coordinator.slots[1].durable(), coordinator.slots[0].number), (0, 1));
     coordinator.finishes(1);
     assert!(coordinator.slots.iter().all(SlotLife::has_finished));
@@ -196,7 +196,8 @@ fn standing() -> Box<Standing> {
     Box::new(Standing { started: 0, elapsed_before: 0, now: 0, slots, met, closed: None })
 }
 
-/// A host that stands when the run is taken over; the slot of the other one is started from the checkpoint, without what it had had.
+/// A host that runs when the run is taken over; the slot of the other one restarts from the checkpoint, without its
+/// former data.
 #[test]
 fn who_stands_in_front_of_a_slot_that_begins_again_is_needed() {
     let (mut coordinator, _orders) = coordinator();
@@ -226,7 +227,7 @@ fn a_host_that_is_lost_before_the_run_goes_on_stands_again() {
         crate::protocol::Hello { graph: coordinator.graph, address: None, standing: Some(standing()) };
     let joined = Joined { orders: Arc::new(|_| ()), hello, identity: None, process: 1 };
     coordinator.host_joined(0, joined);
-    // The fault: it had joined, and was waited for.
+    // The fault: it had joined, and the coordinator waited for it.
     assert_eq!(coordinator.hosts[0].phase, Phase::Open);
     assert_eq!(coordinator.slots[0].number, 7);
 }

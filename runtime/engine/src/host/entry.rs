@@ -37,16 +37,16 @@ pub(super) struct Entered {
     pub(super) writer: MessageWriter,
     pub(super) reader: MessageReader,
     pub(super) beginning: Beginning,
-    /// Does not know the time of the run yet.
+    /// Without the time of the run yet.
     pub(super) clock: Arc<SharedClock>,
     pub(super) prepared: Option<PreparedModels>,
 }
 
-/// Dilation of a run that is as fast as real time.
+/// Dilation of a run in real time.
 const REAL_TIME: f64 = 1.0;
 
 impl Entry<'_> {
-    /// Joins and waits; none: it is not wanted.
+    /// Joins and waits for the run; none: the host is not needed.
     pub(super) fn enter(&self) -> Result<Option<Entered>, RunError> {
         let unreachable =
             |error| RunError::System(format!("the coordinator at {}: {error}", self.coordinator.address()));

@@ -23,13 +23,14 @@ use tidemill_link::remote::{
     Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial_to, schema_hash,
 };
 
-/// Why a channel is refused whose slot here has ended well.
+/// Why a channel is refused whose slot here has finished.
 const FINISHED: &str = "its slot has finished";
 /// Timeout of one try to connect.
 const DIALING: Duration = Duration::from_secs(5);
-/// Wait before a channel that was cut is dialled again; twice as long after each connection over which nothing came.
+/// Shortest pause before a channel that was cut is redialled; it doubles after each connection over which nothing
+/// came.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-/// Waits between tries, the longest.
+/// Longest pause between tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Pause where the slot at the other end has finished: if it is needed, it restarts in a moment.
 const PAUSE_WHERE_FINISHED: Duration = Duration::from_millis(100);
@@ -56,13 +57,14 @@ struct End {
     generation: u64,
     /// Stops the thread that dials when another connection was made.
     superseded: Arc<AtomicBool>,
-    /// Tries in a row that came to nothing: the system had no thread to dial or no descriptor for the link, or nothing came over it.
+    /// Consecutive tries without success: the system had no thread to dial or no descriptor for the link, or nothing
+    /// came over it.
     failures: u32,
     /// The reason was logged; once, until something comes.
     is_told: bool,
     /// Something has come over the present connection.
     has_heard: Arc<AtomicBool>,
-    /// When it is dialled again by a thread for which the system had none.
+    /// When to redial with a thread, after the system had none.
     again_at: Option<Nanoseconds>,
 }
 
@@ -97,7 +99,7 @@ pub(crate) struct Network {
     /// Number of channels of the plan.
     channels: usize,
     ends: BTreeMap<ChannelId, End>,
-    /// Their slots have ended well.
+    /// Channels whose slots have finished.
     finished: BTreeSet<ChannelId>,
     /// Dialled by another host before the slot here was started.
     waiting: BTreeMap<ChannelId, Incoming>,
@@ -136,12 +138,12 @@ impl Network {
         }
     }
 
-    /// When to dial next for which there was no thread.
+    /// Returns the next time to dial where there was no thread.
     pub(crate) fn next_try(&self) -> Option<Nanoseconds> {
         self.ends.values().filter_map(|end| end.again_at).min()
     }
 
-    /// Dials where it is time to.
+    /// Dials the channels whose time has come.
     pub(crate) fn try_again(&mut self) {
         let now = self.clock.now();
         let is_due = |end: &mut End| end.again_at.take_if(|at| *at <= now).is_some();
@@ -150,7 +152,7 @@ impl Network {
         due.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
     }
 
-    /// Another host is reached there from now on.
+    /// Sets the address of another host.
     pub(crate) fn peer(&mut self, host: String, address: Address) {
         let to_it = self.channels_to(&host);
         self.peers.insert(host, address);
@@ -158,7 +160,7 @@ impl Network {
         to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
     }
 
-    /// The certificate of another host is of this one from now on.
+    /// Sets the identity in the certificate of another host.
     pub(crate) fn identity(&mut self, host: String, identity: String) {
         if self.identities.get(&host) == Some(&identity) {
             return;
@@ -174,7 +176,7 @@ impl Network {
         to_it.map(|(channel, _)| *channel).collect()
     }
 
-    /// A slot with an end of a channel has been started; a link for it if it is connected at once.
+    /// Adds an end of a channel of a started slot. Returns a link if it is connected at once.
     pub(crate) fn open(
         &mut self,
         channel: ChannelId,
@@ -212,7 +214,7 @@ impl Network {
         }
     }
 
-    /// The slot here has ended well: nothing more travels.
+    /// Closes a channel whose slot here has finished.
     pub(crate) fn finish(&mut self, channel: ChannelId) {
         if let Some(end) = self.ends.remove(&channel) {
             end.superseded.store(true, Ordering::Release);
@@ -384,7 +386,7 @@ impl Network {
                         let _ = events.send(HostEvent::Network(dialled));
                         return;
                     }
-                    // It may be started again when a host is lost.
+                    // The slot may restart when a host is lost.
                     Err(RemoteError::Refused(reason)) if reason.contains(FINISHED) => {
                         pause = PAUSE_WHERE_FINISHED
                     }
@@ -429,7 +431,7 @@ struct Tell {
 }
 
 impl Tell {
-    /// Something that is good has come.
+    /// Records that valid data has come.
     fn heard<T>(&self, came: &Result<Option<T>, LinkError>) {
         if matches!(came, Ok(Some(_))) && !self.has_heard.load(Ordering::Relaxed) {
             self.has_heard.store(true, Ordering::Release);
@@ -439,7 +441,7 @@ impl Tell {
     /// Cuts a link with damaged data: the channel sends it again over the next connection.
     fn check<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         result.map_err(|error| {
-            // Over the next connection it is as large: the slot fails by it.
+            // It is as large over the next connection: the slot fails by it.
             if matches!(error, LinkError::TooLarge(_)) {
                 return error;
             }

@@ -30,7 +30,7 @@ fn greeting(role: Role) -> Greeting {
 }
 
 impl Case {
-    /// With a receiver, whose sender is at another host.
+    /// Makes a host with a receiver, whose sender is on another host.
     fn new(peer: Address) -> Self {
         let (events_of_host, events) = unbounded();
         let clock = Arc::new(ManualClock::new());
@@ -68,7 +68,7 @@ impl Case {
         std::mem::take(&mut *self.works.lock().unwrap())
     }
 
-    /// Does what a thread was given: it has dialled, and the slot has a link.
+    /// Runs the work of a thread: it has dialled, and the slot has a link.
     fn connects(&mut self) -> Box<dyn LinkReceiver> {
         let mut works = self.works();
         assert_eq!(works.len(), 1, "one thread dials");
@@ -151,7 +151,7 @@ fn peer(say: impl Fn(&mut dyn LinkSender) + Send + Sync + 'static) -> Serving {
     listener.serve(serve).unwrap()
 }
 
-/// Takes what comes until the link is cut; whether anything came.
+/// Receives until the link is cut. Returns whether anything came.
 fn until_it_is_cut(mut link: Box<dyn LinkReceiver>) -> bool {
     let mut came = false;
     loop {
