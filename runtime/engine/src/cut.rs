@@ -137,14 +137,14 @@ pub(crate) struct Cuts {
     /// Bytes that all channels keep, and those of them in memory.
     kept: AtomicI64,
     in_memory: AtomicI64,
-    /// The disk takes nothing more.
+    /// The disk is full.
     is_disk_full: AtomicBool,
     /// It was notified that nothing more can be kept.
     is_told_full: AtomicBool,
 }
 
 impl Cuts {
-    /// Of a host that has its files in a folder.
+    /// Makes the state of a host that has its files in `folder`.
     pub(crate) fn new(folder: PathBuf, is_held: bool) -> Self {
         Self {
             folder,
@@ -198,7 +198,7 @@ impl Cuts {
         kept < bytes && !(is_disk_full && self.in_memory.load(Ordering::Acquire) >= IN_MEMORY)
     }
 
-    /// Returns whether what is kept now goes to the disk.
+    /// Returns whether further kept data goes to the disk.
     fn spills(&self, bytes: usize) -> bool {
         self.open.load(Ordering::Acquire) > 0
             && !self.is_disk_full.load(Ordering::Acquire)
@@ -221,14 +221,14 @@ impl Cuts {
         }
     }
 
-    /// It may have room again: nothing is on it any more, or long ago it had none.
+    /// Marks the disk as possibly free: nothing is on it any more, or it was full long ago.
     fn disk_is_free(&self) {
         self.is_disk_full.store(false, Ordering::Release);
     }
 }
 
-/// Epochs that a source may be further ahead than two checkpoint intervals, so that it does not wait until a cut is noticed: a peer that is
-/// silent is lost after [`PEER_TIMEOUT`].
+/// Returns the epochs that a source may be further ahead than two checkpoint intervals, so that it does not wait
+/// until a cut is noticed: a silent peer is lost after [`PEER_TIMEOUT`].
 pub(crate) fn unnoticed_epochs(tick: Nanoseconds) -> u64 {
     let unnoticed = PEER_TIMEOUT.as_nanos() as Nanoseconds + 2 * CUT_AFTER;
     u64::try_from(unnoticed / tick.max(1)).unwrap_or(0)

@@ -50,7 +50,7 @@ impl Emulator {
     /// Makes all servers and wires.
     ///
     /// # Errors
-    /// When the system has no descriptor or thread left; a speed or an edge that cannot be.
+    /// When the system has no descriptor or thread left; when a speed or an edge is invalid.
     pub(crate) fn new(spec: &Emulation, clock: &Arc<dyn Clock>) -> Result<Self, RunError> {
         spec.check()?;
         let wires = spec.wires.iter().map(|wire| Arc::new(Wire::new(wire.clone())));
@@ -82,7 +82,7 @@ impl Emulator {
         })
     }
 
-    /// Makes the calls of a stage as fast as its worker is; none: they are as fast as they are here.
+    /// Returns the gate that gives the calls of a stage the speed of its worker; none: the speed of this machine.
     pub(crate) fn gate(&self, stage: &Stage) -> Option<Arc<dyn CallGate>> {
         let server = self.servers.get(&stage.worker)?;
         let ratios = self.ratios.get(&stage.id).cloned().unwrap_or_default();

@@ -77,12 +77,12 @@ pub struct Completion {
 /// The device of models that compute on the processors of this machine.
 pub const CPU: &str = "cpu";
 
-/// When a call began and ended, in engine time.
+/// Begin and end of a call, in engine time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// When it began.
+    /// Begin.
     pub started: Nanoseconds,
-    /// When it ended.
+    /// End.
     pub finished: Nanoseconds,
 }
 
@@ -115,11 +115,11 @@ pub trait ModelExecutor: Send + Sync {
     fn copies(&self) -> usize {
         1
     }
-    /// Engine time that all copies together have spent computing until `now`, nanoseconds.
+    /// Returns the engine time that all copies together have spent computing until `now`, nanoseconds.
     fn busy(&self, _now: Nanoseconds) -> Nanoseconds {
         0
     }
-    /// Starts a further copy of the model; `false` where that cannot be.
+    /// Starts a further copy of the model; `false` if that is impossible.
     fn add_copy(&self) -> bool {
         false
     }

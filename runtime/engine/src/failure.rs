@@ -32,10 +32,10 @@ pub enum RunError {
     /// The plan cannot be executed as it is.
     #[error("the plan cannot be executed: {0}")]
     Plan(String),
-    /// An edge between two workers was cut for as long as the workflow has it (`when_cut: stop`).
+    /// An edge between two workers was cut for the time that the workflow allows (`when_cut: stop`).
     #[error("{0}")]
     Cut(String),
-    /// An edge did not carry what its sender gave: rows were lost, or came twice.
+    /// An edge lost rows of its sender, or delivered some twice.
     #[error(
         "edge {edge} does not add up: {sent} rows were sent up to {until} and {taken} were taken; results would be wrong, so the run \
          ends; please report this"
@@ -45,15 +45,15 @@ pub enum RunError {
         edge: String,
         /// Where the counts end.
         until: String,
-        /// Rows that the sender gave.
+        /// Rows that were sent.
         sent: u64,
         /// Rows that came.
         taken: u64,
     },
-    /// The operating system refused something that the engine needs.
+    /// The operating system refused a resource that the engine needs.
     #[error("{0}")]
     System(String),
-    /// A worker cannot open what is its own of the workflow: what it found there is not what was judged before.
+    /// A worker cannot open its files of the workflow: they are not those that were checked before.
     #[error("worker '{worker}' cannot open what it has of the workflow: {text}")]
     NotOpened {
         /// The worker of the plan.
@@ -101,7 +101,7 @@ enum Suspicion {
 /// A part of a batch.
 pub(crate) struct Portion {
     pub(crate) batch: RecordBatch,
-    /// One record, to be computed alone because its batch failed twice.
+    /// A record that is computed alone because its batch failed twice.
     pub(crate) alone: bool,
 }
 
@@ -111,7 +111,7 @@ struct Suspect {
     suspicion: Suspicion,
     /// Text of its last panic.
     text: String,
-    /// No later epoch has it.
+    /// The last epoch that has it.
     epoch: Epoch,
 }
 
@@ -158,8 +158,8 @@ impl Suspects {
         found_cause
     }
 
-    /// Splits a batch into what may be computed together and suspects that are computed alone; rows found
-    /// guilty are left out and returned, each by itself, with the text of their panic.
+    /// Splits a batch into rows that may be computed together and suspects that are computed alone; guilty rows are
+    /// left out and returned, each by itself, with the text of their panic.
     pub(crate) fn split(
         &self,
         epoch: Epoch,
@@ -213,15 +213,15 @@ pub(crate) enum SlotEnd {
         /// By channel: the incarnation of the receiver that had reported everything as durable.
         heard: BTreeMap<ChannelId, u32>,
     },
-    /// As commanded.
+    /// By order.
     Aborted,
-    /// As a test wanted; is restarted.
+    /// By a test; it is restarted.
     Killed,
     /// The run must end.
     Failed(RunError),
-    /// The executor of a model died; what it computed last.
+    /// The executor of a model died; the batches that it computed last.
     ExecutorLost { instance: String, text: String, parts: Vec<RecordBatch> },
-    /// Something panicked; what it was, where that is known.
+    /// Something panicked; the operator and the batch, if known.
     Panicked { text: String, stage: Option<String>, operator: Option<String>, batch: Option<RecordBatch> },
 }
 

@@ -42,7 +42,7 @@ pub enum Point<'a> {
         /// The first epoch after the restored ones.
         epoch: Epoch,
     },
-    /// The slot has done what it could and looks for more.
+    /// The slot has no work left and looks for more.
     Turn,
     /// All output of the slot is durable; it ends. Too late to die.
     Finished,

@@ -14,7 +14,7 @@ use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::WhenCut;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A plan with everything bound that it names.
+/// A plan with bindings for all names in it.
 #[derive(Clone)]
 pub struct Program {
     /// The plan.
@@ -62,7 +62,8 @@ pub(crate) struct ChannelOut {
     pub(crate) id: ChannelId,
     pub(crate) selector: Selector,
     pub(crate) freshness: Freshness,
-    /// The operator or sink and its input that share the rows of the sender among their stages; none: a stand-in repeats them.
+    /// The operator or sink and its input that share the rows of the sender among their stages; none: a stand-in
+    /// repeats them.
     pub(crate) shared_by: Option<(String, usize)>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) struct InstanceSpec {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SlotSpec {
     pub(crate) name: String,
-    /// The worker of the plan that it is on.
+    /// The worker of the plan that has it.
     pub(crate) worker: String,
     /// In topological order.
     pub(crate) instances: Vec<InstanceSpec>,
@@ -127,7 +128,7 @@ pub(crate) fn plan_error(text: impl Into<String>) -> RunError {
 }
 
 impl MetricsTable {
-    /// One entry for everything that a program has.
+    /// Makes an entry for each part of a program.
     pub(crate) fn of(program: &Program) -> Self {
         let (stages, edges) = (&program.plan.stages, &program.plan.edges);
         let key = |edge: &PlanEdge| (edge.from.clone(), edge.to.clone(), edge.input);
@@ -145,7 +146,7 @@ impl MetricsTable {
 }
 
 impl Program {
-    /// Type of what a stage gives; none for sinks.
+    /// Returns the type of a stage's output; none for sinks.
     pub(crate) fn output_of(&self, stage: &Stage) -> Option<&StreamType> {
         match self.sources.get(&stage.operator) {
             Some(source) => Some(&source.output),
@@ -210,8 +211,8 @@ impl Program {
         })
     }
 
-    /// Stages so that every stage comes after those it receives from: first those that receive nothing, then those that
-    /// only receive from these, and so on, each time in the order of the plan.
+    /// Returns the stages in an order in which each comes after its senders: first those without senders, then those
+    /// that only receive from these, and so on, each time in the order of the plan.
     fn topological(&self) -> Result<Vec<&Stage>, RunError> {
         let stages = &self.plan.stages;
         let places: BTreeMap<&str, usize> =
@@ -295,7 +296,7 @@ fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Each partition would read everything.
+/// Rejects partitions of sources: each would read everything.
 fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
     match program.plan.stages.iter().find(|s| s.partitions > 1 && program.sources.contains_key(&s.operator)) {
         Some(stage) => Err(RunError::Plan(format!(

@@ -47,7 +47,7 @@ impl Latencies {
         self.record_all([(elapsed, rows)]);
     }
 
-    /// Adds several at once: times and how many records took each.
+    /// Adds several at once: times and the number of records of each.
     pub fn record_all(&self, all: impl IntoIterator<Item = (Nanoseconds, u64)>) {
         let mut latencies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.into_iter().for_each(|(elapsed, rows)| latencies.add(elapsed.max(0) as u64 / 1000, rows));
@@ -95,7 +95,7 @@ pub struct LatencyWindow {
 }
 
 impl LatencyWindow {
-    /// Milliseconds and how many records, ascending, since this was called last.
+    /// Returns milliseconds and the number of records, ascending, since the last call.
     pub fn advance(&mut self, latencies: &Latencies) -> Vec<(f64, u64)> {
         let now = latencies.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now.count() == self.seen.count() {

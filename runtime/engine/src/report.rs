@@ -64,7 +64,7 @@ impl SlotFacts {
         self.processor.nanoseconds()
     }
 
-    /// Shows what another process has counted.
+    /// Shows the count of another process.
     pub(crate) fn set_processor(&self, time: Duration) {
         self.processor.set(time);
     }
@@ -73,7 +73,7 @@ impl SlotFacts {
 /// Progress so far; cheap to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
-    /// Records that sources have read, those that could not be used among them: what a checkpoint counts.
+    /// Records that sources have read, including unusable ones, as a checkpoint counts them.
     pub emitted: u64,
     /// Records that reached the sinks.
     pub arrived: u64,
@@ -102,13 +102,13 @@ impl Progress {
     }
 }
 
-/// When a run began and when records came to its sinks, as times that have passed since: comparable with those of another run.
+/// Ages of the beginning of a run and of the arrivals at its sinks: comparable with those of another run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
-    /// Since the beginning of its schedule: engine time of the processes that it continues is part of it. It is later in the run of
-    /// the next plan by what the sources lost between the two.
+    /// Since the beginning of its schedule, which includes the engine time of the processes that it continues. In the
+    /// run of the next plan it is later by the time that the sources lost between the two.
     pub since_beginning: Duration,
-    /// Since the first and since the last arrival, by sink; those that got nothing are not there.
+    /// Since the first and since the last arrival, by sink; sinks without arrivals are left out.
     pub arrivals: BTreeMap<String, (Duration, Duration)>,
 }
 
@@ -133,7 +133,7 @@ pub struct StageReport {
     pub stage: String,
     /// Operator, source or sink id.
     pub operator: String,
-    /// Chosen model, where there is one.
+    /// Chosen model, if it has one.
     pub variant: Option<String>,
     /// Worker id.
     pub worker: String,
@@ -151,7 +151,7 @@ pub struct StageReport {
     pub transfer: LatencySummary,
     /// Records lost on purpose, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Records that went on and of which there is something to know, by reason (replays included).
+    /// Records that continued with a note, by reason (replays included).
     pub notes: BTreeMap<String, u64>,
     /// Records that could not be processed, by reason.
     pub dead_letters: BTreeMap<String, u64>,
@@ -164,14 +164,14 @@ pub struct StageReport {
     pub newest_time: Option<i64>,
     /// Restarts after a panic.
     pub restarts: u64,
-    /// Copies of the model that were added while the run went on.
+    /// Copies of the model that were added during the run.
     #[serde(skip_serializing_if = "is_none")]
     pub copies_added: u64,
     /// The device of the model, as its executor reports it: `cpu` for the processors of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Seconds of processor time of other threads for this stage alone: a model's, those that read a source. What a
-    /// stage does on the thread of its slot is in [`SlotReport`], with the other stages there.
+    /// Seconds of processor time of other threads for this stage alone: those of a model, those that read a source.
+    /// The work of a stage on the thread of its slot is in [`SlotReport`], with the other stages there.
     pub processor_seconds: f64,
 }
 
@@ -238,7 +238,7 @@ pub struct SinkReport {
     pub rate_per_second: f64,
     /// The guarantee of how often each row comes, and the reason.
     pub promise: Promise,
-    /// When readers can see what arrived.
+    /// When readers can see records that arrived.
     pub publication: Publication,
     /// From the intended emission until readers of the sink can see the record.
     pub latency: LatencySummary,
@@ -258,7 +258,7 @@ pub struct SinkReport {
     /// Number of independent samples with the same uncertainty as this share: as many as were scored, but for tracks,
     /// which are scored by their boxes.
     pub independent: u64,
-    /// Of tracks that are judged: what is measured beside IDF1, once the sink is closed.
+    /// Of tracks that are judged: measures beside IDF1, once the sink is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracks: Option<TrackMeasures>,
     /// Records whose key has no ground truth.
@@ -268,7 +268,7 @@ pub struct SinkReport {
 /// A host that is a process of its own.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostReport {
-    /// The worker of the plan that it is.
+    /// The worker of the plan.
     pub host: String,
     /// Largest difference between its clock and the coordinator's, in milliseconds of engine time, as far as it could
     /// be known.
@@ -276,7 +276,7 @@ pub struct HostReport {
     /// Rate by which the coordinator's clock is faster than the host's own, in parts per million; it is corrected
     /// for.
     pub clock_drift_ppm: f64,
-    /// Milliseconds that the shortest question about the time took there and back.
+    /// Shortest round trip of a request for the time, milliseconds.
     pub round_trip_ms: f64,
 }
 
@@ -318,7 +318,7 @@ pub struct RunReport {
 pub struct Observer(pub(crate) Arc<RunFacts>);
 
 impl Observer {
-    /// The report as of now.
+    /// Returns the present report.
     pub fn report(&self) -> RunReport {
         report(&self.0, false)
     }
@@ -328,7 +328,7 @@ impl Observer {
         Progress::of(&self.0)
     }
 
-    /// When it began and when records came to its sinks.
+    /// Returns when it began and when records came to its sinks.
     pub fn timing(&self) -> Timing {
         Timing::of(&self.0)
     }

@@ -15,13 +15,13 @@ use tidemill_spec::plan::{PlanEdge, Stage};
 use tidemill_spec::routing::ClassTable;
 
 impl Program {
-    /// The classes of the plan by their shares.
+    /// Returns the classes of the plan by their shares.
     pub(crate) fn class_table(&self) -> ClassTable {
         let shares: Vec<f64> = self.plan.classes.iter().map(|class| class.share).collect();
         ClassTable::new(&shares)
     }
 
-    /// By which column a stage groups, if it does.
+    /// Returns the column by which a stage groups, if it does.
     pub(crate) fn group_of(&self, stage: &Stage) -> Option<&GroupColumn> {
         match &self.operators.get(&stage.id)?.spread {
             Spread::Group(group) => Some(group),
@@ -29,17 +29,17 @@ impl Program {
         }
     }
 
-    /// Gives the rows of a stage their class, where it groups and classes decide anything.
+    /// Returns how the rows of a stage get their class, if it groups and classes decide anything.
     pub(crate) fn by_group(&self, stage: &Stage) -> Option<ByGroup> {
         let index = self.output_of(stage)?.index_of(&self.group_of(stage)?.output)?;
         let is_asked = self.plan.classes.len() > 1 || self.copies().values().any(|copies| *copies > 1);
         is_asked.then(|| ByGroup { index: METADATA_COLUMNS + index, table: self.class_table() })
     }
 
-    /// Whether every operator with several stages or partitions gives what one would.
+    /// Checks that every operator with several stages or partitions has the result of one.
     ///
     /// # Errors
-    /// [`RunError::Plan`] with the operator, why not, and what to write instead.
+    /// [`RunError::Plan`] with the operator, the reason, and a fix.
     pub fn check_spread(&self) -> Result<(), RunError> {
         let copies = self.copies();
         for stage in &self.plan.stages {
@@ -62,12 +62,12 @@ impl Program {
         Ok(())
     }
 
-    /// Whether each row that a stage can give has an edge to the stage that it belongs to.
+    /// Checks that each row of a stage has an edge to the stage that it belongs to.
     ///
     /// # Errors
-    /// [`RunError::Plan`] with the edge that is missing, and what to write instead.
+    /// [`RunError::Plan`] with the missing edge, and a fix.
     pub fn check_edges(&self) -> Result<(), RunError> {
-        // A stand-in gives what a stage gives, in its place; what leads to it repeats what leads to the stage.
+        // A stand-in has the output of its stage; edges to it repeat those to the stage.
         let stage = |id: &str| {
             let stages = &mut self.plan.stages.iter();
             stages.find(|stage| stage.id == id && stage.stands_in_for.is_none())
@@ -108,7 +108,7 @@ impl Program {
         Ok(())
     }
 
-    /// The column that a source or operator sends of which the value decides the class of each row; none: it is not known.
+    /// Returns the column of a source or operator whose value decides the class of each row; none: it is not known.
     fn routed_by(&self, operator: &str) -> Option<&str> {
         self.routed_within(operator, self.plan.stages.len())
     }
@@ -141,7 +141,8 @@ impl Program {
             .collect()
     }
 
-    /// Rows reach a stage by their class: partners meet only if that is decided by what is joined on.
+    /// Checks the keys of a join: rows reach a stage by their class, so partners meet only if the join's columns
+    /// decide the class.
     fn check_route_key(&self, operator: &str, keys: &[Vec<String>]) -> Result<(), RunError> {
         let inputs = keys.first().map_or(0, Vec::len);
         let senders: Vec<BTreeSet<&str>> = (0..inputs).map(|input| self.senders(operator, input)).collect();
@@ -195,7 +196,7 @@ impl Program {
         )))
     }
 
-    /// These sources and operators, and all whose records they have.
+    /// Returns these sources and operators, and all upstream of them.
     fn before<'a>(&'a self, from: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
         let (mut found, mut open) = (BTreeSet::new(), from.iter().copied().collect::<Vec<&str>>());
         while let Some(operator) = open.pop() {
@@ -326,7 +327,7 @@ mod tests {
     fn rows_come_by_the_key_of_their_source_until_something_changes_it() {
         let grouped = grouped(Some("lane"), &[]);
         assert_eq!(grouped.routed_by("a"), Some("lane"));
-        // The test's operators give `site` alone, so `lane` is gone.
+        // The test's operators emit only `site`, so `lane` is gone.
         assert_eq!(grouped.routed_by("f"), None);
         assert_eq!(
             grouped.routed_by("w"),

@@ -20,11 +20,11 @@ use tidemill_operators::api::DeadLetter;
 use tidemill_operators::record::{METADATA_COLUMNS, Metadata};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// Spans that wait to be taken, at most: more are dropped, and counted.
+/// Largest number of waiting spans: more are dropped, and counted.
 pub(crate) const MOST: usize = 8192;
 /// Largest number of spans in one notice.
 pub(crate) const MOST_TOLD: usize = 512;
-/// Letters of a name in a span of another host, at most.
+/// Largest number of letters of a name in a span of another host.
 const LONGEST: usize = 256;
 
 /// The selection of records of a run that are traced.
@@ -32,7 +32,7 @@ const LONGEST: usize = 256;
 pub struct TraceOptions {
     /// Share of the records of each source, 0 to 1.
     pub share: f64,
-    /// Makes the names of traces: those of another run have others.
+    /// Seed of the names of traces, which differ in other runs.
     pub seed: u64,
     /// Nanoseconds since 1970 at engine time 0; known when the run begins.
     #[doc(hidden)]
@@ -40,12 +40,12 @@ pub struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// This share of the records.
+    /// Selects this share of the records.
     pub fn new(share: f64, seed: u64) -> Self {
         Self { share, seed, zero: 0 }
     }
 
-    /// With the time of a clock of the run.
+    /// Sets the time from a clock of the run.
     #[expect(
         clippy::disallowed_methods,
         reason = "those who read a trace have it beside traces of other systems"
@@ -118,7 +118,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns whether it is no larger than what a host sends.
+    /// Returns whether it is no larger than spans of a host.
     pub(crate) fn is_small(&self) -> bool {
         let names = [Some(&self.operator), self.from.as_ref(), Some(&self.stage), Some(&self.worker)];
         names.into_iter().flatten().all(|name| name.len() <= LONGEST)
@@ -179,7 +179,7 @@ pub(crate) struct Tracer {
     ways: Vec<Way>,
     waiting: Mutex<VecDeque<Span>>,
     dropped: AtomicU64,
-    /// Held by who takes spans and gives them on.
+    /// Held by the thread that takes spans and passes them on.
     giving: Mutex<()>,
 }
 
@@ -259,7 +259,7 @@ impl Tracer {
         z < self.limit || self.limit == u64::MAX
     }
 
-    /// The traced records of a batch; of several rows that came of one record, the first.
+    /// Returns the traced records of a batch; of several rows of one record, the first.
     fn origins(&self, batch: &RecordBatch) -> Vec<(usize, Origin)> {
         let metadata = Metadata::of(batch);
         let mut found: Vec<(usize, Origin)> = Vec::new();
@@ -276,7 +276,7 @@ impl Tracer {
         found
     }
 
-    /// The metadata of a batch that has traced records.
+    /// Returns the metadata of a batch that has traced records.
     pub(crate) fn metadata(&self, batch: &RecordBatch) -> Option<RecordBatch> {
         if self.origins(batch).is_empty() {
             return None;
@@ -295,7 +295,8 @@ impl Tracer {
         self.options.zero + real(time, self.dilation)
     }
 
-    /// Something happened to the records of a batch at an instance of a stage. `follows`: what happened there before, if anything did.
+    /// Records an event of the records of a batch at an instance of a stage. `follows`: the event there before, if
+    /// any.
     pub(crate) fn happened(
         &self,
         instance: &str,
@@ -335,7 +336,7 @@ impl Tracer {
         }
     }
 
-    /// Records left a source; each was due at its own time.
+    /// Records that records left a source; each was due at its own time.
     pub(crate) fn left(&self, instance: &str, batch: &RecordBatch, now: Nanoseconds) {
         let metadata = Metadata::of(batch);
         for (row, origin) in self.origins(batch) {
@@ -378,7 +379,8 @@ impl Tracer {
         }
     }
 
-    /// Records came over a channel. By the clocks of two hosts they may seem to have come before they were sent: then they took no time.
+    /// Records that records came over a channel. By the clocks of two hosts they may seem to have come before they
+    /// were sent: then they took no time.
     pub(crate) fn came(&self, channel: ChannelId, batch: &RecordBatch, sent: Nanoseconds, now: Nanoseconds) {
         let origins = self.origins(batch);
         if origins.is_empty() {
@@ -436,7 +438,7 @@ impl Tracer {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a span until it is taken, where there is room.
+    /// Keeps a span until it is taken, if there is room.
     pub(crate) fn add(&self, span: Span) {
         let mut waiting = self.lock();
         if waiting.len() >= MOST {
@@ -458,7 +460,7 @@ impl Tracer {
     /// spans.
     pub(crate) fn give_on(&self, mut give: impl FnMut(Vec<Span>)) {
         let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
-        // As many as there may be: what comes meanwhile is for the next time.
+        // At most the number that can wait: later spans are for the next call.
         for _ in 0..MOST / MOST_TOLD {
             match self.take(MOST_TOLD) {
                 spans if spans.is_empty() => break,
@@ -467,7 +469,7 @@ impl Tracer {
         }
     }
 
-    /// Spans for which there was no room.
+    /// Returns the number of spans that were dropped for lack of room.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shared by a stand-in, the channels to the stage that it stands in for, and those back. It outlives incarnations of slots: an epoch that
-/// was given to the stand-in stays with it.
+/// State shared by a stand-in, the channels to the stage that it stands in for, and those back. It outlives
+/// incarnations of slots: an epoch that was given to the stand-in stays with it.
 pub(crate) struct StandIn {
     /// How long the path there or back is cut before it answers.
     pub(crate) after: Nanoseconds,
     /// The stage that it stands in for, and the variant with which it answers.
     pub(crate) of: String,
     pub(crate) variant: String,
-    /// Of the edge to the other side.
+    /// Metrics of the edge to the other side.
     pub(crate) metrics: Arc<EdgeMetrics>,
     own: Mutex<EpochRanges>,
-    /// Counts what was added to its epochs.
+    /// Counts changes of its epochs.
     changes: AtomicU64,
     /// Channels there and back that are not connected, and since when.
     missing: Mutex<BTreeMap<ChannelId, Nanoseconds>>,
@@ -36,7 +36,7 @@ pub(crate) struct StandIn {
 pub(crate) struct LetGo {
     /// All epochs before this one have left.
     pub(crate) until: Epoch,
-    /// The answers of the other side, to the epochs that were its.
+    /// The answers of the other side, to its own epochs.
     pub(crate) answers: BTreeMap<Epoch, Vec<RecordBatch>>,
 }
 
@@ -69,7 +69,7 @@ impl StandIn {
         *locked(&self.notifier) = Some(notifier);
     }
 
-    /// A channel is connected, or is not since then.
+    /// Records whether a channel is connected, or since when it is not.
     pub(crate) fn connected(&self, channel: ChannelId, missing: Option<Nanoseconds>) {
         let mut all = locked(&self.missing);
         let has_changed = match missing {
@@ -86,7 +86,7 @@ impl StandIn {
         }
     }
 
-    /// Since when a channel is not connected; none: all are.
+    /// Returns since when a channel is not connected; none: all are.
     pub(crate) fn missing_since(&self) -> Option<Nanoseconds> {
         locked(&self.missing).values().min().copied()
     }
@@ -98,7 +98,7 @@ impl StandIn {
         }
     }
 
-    /// Whether an epoch is the stand-in's, and the next one with which that may be otherwise.
+    /// Returns whether an epoch is the stand-in's, and the next epoch where that may change.
     pub(crate) fn stretch(&self, epoch: Epoch) -> (bool, Epoch) {
         locked(&self.own).stretch(epoch)
     }
@@ -112,7 +112,7 @@ impl StandIn {
         })
     }
 
-    /// All epochs before `until` have left, these with answers of the other side.
+    /// Records that all epochs before `until` have left, these with answers of the other side.
     pub(crate) fn let_go(&self, until: Epoch, answers: BTreeMap<Epoch, Vec<RecordBatch>>) {
         let mut let_go = locked(&self.let_go);
         let_go.until = let_go.until.max(until);

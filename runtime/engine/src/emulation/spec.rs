@@ -11,8 +11,8 @@ pub struct Emulation {
     /// By stage, for calls of 1, 2, ... records: time on the stage's worker per processor time on this machine. A call
     /// with more records has the last one; none: 1.
     pub ratios: BTreeMap<String, Vec<f64>>,
-    /// By stage: how long calls should take here. Where they take longer or shorter in the run, because this processor
-    /// computes other things too, they do not there. None: they do.
+    /// Expected times of calls here, by stage. Differences from them in the run, because this processor has other
+    /// work too, do not count on the worker. None: they count.
     pub assumed: BTreeMap<String, AssumedTimes>,
     /// Wires between two places.
     pub wires: Vec<WireSpec>,
@@ -76,11 +76,11 @@ pub struct PacedStageReport {
     pub busy_seconds: f64,
     /// Seconds of the worker's processor that its calls needed: less than it was held where a quota stopped them.
     pub needed_seconds: f64,
-    /// Plan seconds that its calls took in fact.
+    /// Plan seconds that its calls really took.
     pub elapsed_seconds: f64,
     /// Seconds of processor time of its calls on this machine.
     pub processor_seconds: f64,
-    /// Calls that took longer here than the worker may take: this machine was too busy, or is too slow.
+    /// Calls that took longer here than on the worker: this machine was too busy, or is too slow.
     pub overruns: u64,
     /// Plan seconds that these calls took, and that they should have taken.
     pub overrun_seconds: (f64, f64),
@@ -113,7 +113,7 @@ pub struct WireEdgeReport {
     pub input: u32,
     /// Records.
     pub records: u64,
-    /// Bytes of the records in memory: what the edge itself counts.
+    /// Bytes of the records in memory, as the edge itself counts them.
     pub record_bytes: u64,
     /// Bytes of their frames as they travel.
     pub data_bytes: u64,
@@ -130,7 +130,7 @@ pub struct EmulationReport {
 
 impl Emulation {
     /// # Errors
-    /// A speed or an edge that cannot be.
+    /// A speed or an edge is invalid.
     pub(super) fn check(&self) -> Result<(), RunError> {
         for (id, speed) in &self.workers {
             if let WorkerSpeed::Quota(share) = speed

@@ -1,12 +1,12 @@
 //! A worker of a plan as a server with an enforced speed.
 //!
-//! A worker makes one call at a time, first come, first served, over all its stages: that is what the optimizer's loads
-//! and waiting times assume (one server, shares of its time add up), and what profiles measure (a call computes in one
+//! A worker makes one call at a time, first come, first served, over all its stages. The optimizer's loads and
+//! waiting times assume that (one server, shares of its time add up), and profiles measure it (a call computes in one
 //! thread). So two calls of one worker never overlap.
 //!
-//! A call takes its processor time here times the stage's ratio. Processor time, because emulated workers share the few
-//! processors of this machine, and a call must not take longer because another worker computes. The time is reckoned
-//! from when the worker was free and had the call, not from when this machine came to it: a thread that is woken late
+//! A call takes its processor time here times the stage's ratio. Processor time, because emulated workers share the
+//! few processors of this machine, and a call must not take longer because another worker computes. The time counts
+//! from when the worker was free and had the call, not from when this machine began it: a thread that is woken late
 //! takes nothing from the worker's capacity.
 use super::{AssumedTimes, PacedStageReport, WorkerSpeed};
 use crate::clock::{Clock, Nanoseconds};
@@ -33,7 +33,7 @@ struct Turns {
 
 #[derive(Debug)]
 struct ServerState {
-    /// When the call before is over for the worker.
+    /// When the previous call ends on the worker.
     free_at: Nanoseconds,
     quota: Quota,
     /// The stage of that call.
@@ -46,11 +46,11 @@ pub(crate) struct Server {
     clock: Arc<dyn Clock>,
     turns: Mutex<Turns>,
     turn_over: Condvar,
-    /// Only who has the turn looks.
+    /// Only the holder of the turn looks.
     state: Mutex<ServerState>,
-    /// Stages so far.
+    /// Number of stages so far.
     stages: AtomicUsize,
-    /// Wakes who has the turn and waits for the time.
+    /// Wakes the holder of the turn, which waits for the time.
     waker: Arc<Waker>,
     closed: AtomicBool,
 }
@@ -131,7 +131,7 @@ struct Meter {
 /// Speed of the calls of one model on its worker.
 pub(crate) struct StagePace {
     server: Arc<Server>,
-    /// For calls of 1, 2, ... records.
+    /// Ratios of calls with 1, 2, ... records.
     ratios: Vec<f64>,
     /// Assumed times of calls, where a speed is enforced; otherwise calls take the ratio of their time here.
     assumed: Option<AssumedTimes>,

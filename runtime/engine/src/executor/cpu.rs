@@ -59,7 +59,7 @@ impl ExecutorFactory for LocalExecutors {
 /// Engine time spent computing.
 #[derive(Default)]
 struct Busy {
-    /// By jobs that ended.
+    /// Time of jobs that ended.
     ended: Nanoseconds,
     /// Running jobs, and the sum of when they began.
     running: i64,
@@ -70,7 +70,7 @@ struct Shared {
     name: String,
     clock: Arc<dyn Clock>,
     processor: Arc<ProcessorTime>,
-    /// Lets calls through, where something holds them up.
+    /// Delays calls, if the worker is emulated.
     gate: Option<Arc<dyn CallGate>>,
     make: MakeInstance,
     notifier: Mutex<Option<Notifier>>,
@@ -82,7 +82,7 @@ struct Shared {
 
 /// One model in this process: each copy on a thread of its own, all taking from one queue.
 struct LocalExecutor {
-    /// Jobs with when they were submitted.
+    /// Jobs with their times of submission.
     jobs: Sender<(Job, Nanoseconds)>,
     /// The other ends, for further copies.
     taken: Receiver<(Job, Nanoseconds)>,
@@ -124,7 +124,7 @@ impl LocalExecutor {
         Ok(executor)
     }
 
-    /// A thread with a copy of the model; where there is none yet, it makes one first.
+    /// Starts a thread with a copy of the model, which it makes first if there is none.
     fn spawn(&self, instance: Option<Box<dyn Inference>>) -> std::io::Result<()> {
         let (taken, completed) = (self.taken.clone(), self.completed.clone());
         let shared = Arc::clone(&self.shared);
@@ -153,7 +153,7 @@ impl LocalExecutor {
     }
 }
 
-/// Computes jobs until there will be no more.
+/// Computes jobs until the queue is closed.
 fn serve(
     mut model: Option<Box<dyn Inference>>,
     shared: &Shared,
@@ -172,7 +172,7 @@ fn serve(
                 return None;
             }
             shared.begin(started);
-            // Only a gate asks for it, and it takes two system calls.
+            // Only a gate needs it, and it takes two system calls.
             let before = shared.gate.as_ref().map(|_| thread_time());
             let (done, elsewhere) = compute(&mut model, &shared.make, &job.parts);
             let used =
@@ -236,7 +236,7 @@ fn compute(
     let none = Duration::ZERO;
     let mut instance = match model.take() {
         Some(instance) => instance,
-        // A model that cannot even be made is no fault of the records.
+        // A model that cannot be made is no fault of the records.
         None => match catch_unwind(AssertUnwindSafe(|| make())) {
             Ok(Ok(Instance::Inference(instance))) => instance,
             Ok(Ok(_)) => {

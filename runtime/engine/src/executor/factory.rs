@@ -47,13 +47,13 @@ pub struct ExecutorRequest {
     pub spec: ExecutorSpec,
     /// Operator id.
     pub operator: String,
-    /// Loads the model in this process, where [`ExecutorFactory::loads_here`] holds.
+    /// Loads the model in this process, if [`ExecutorFactory::loads_here`] is true.
     pub make: MakeInstance,
     /// Engine time, for the times of completions.
     pub clock: Arc<dyn Clock>,
-    /// Takes the processor time that the model uses on this machine.
+    /// Counts the processor time that the model uses on this machine.
     pub processor: Arc<ProcessorTime>,
-    /// Lets calls through, where the worker is emulated. An executor that ignores it runs at its own speed.
+    /// Delays calls, if the worker is emulated. An executor that ignores it runs at its own speed.
     pub gate: Option<Arc<dyn CallGate>>,
 }
 
@@ -62,18 +62,19 @@ pub struct ExecutorRequest {
 pub struct PreparedModel {
     /// The backend that computes it; none: the factory chooses when it starts the executor.
     pub backend: Option<ChosenBackend>,
-    /// The loaded model, where it is in this process: the first executor of the stage takes it.
+    /// The loaded model, if it is in this process: the first executor of the stage takes it.
     pub instance: Option<Box<dyn Inference>>,
 }
 
 /// Starts the executors of all devices of one scheme: one executor for each partition of each stage with a model.
 ///
-/// - [`ExecutorFactory::prepare`] and [`ExecutorFactory::start`] choose the backend and load the model. They may take as long
-///   as that takes. They are called before the run reads anything; an error then ends the start.
-/// - An executor whose process, interpreter or machine died completes each job that it did not finish, and each that it is given
-///   later, as [`JobResult::Lost`](super::JobResult::Lost): a slot that is restarted for another reason attaches to it again. The run then drops it, starts another one here and restarts the slot
-///   of the stage from what is durable: nothing is lost or doubled. Losses one after another without progress end the
-///   run, or, where the operator is restarted on panics, lead to the record that causes them.
+/// - [`ExecutorFactory::prepare`] and [`ExecutorFactory::start`] choose the backend and load the model, which may
+///   take long. They are called before the run reads anything; an error then ends the start.
+/// - An executor whose process, interpreter or machine died completes each unfinished and each later job as
+///   [`JobResult::Lost`](super::JobResult::Lost): a slot that is restarted for another reason attaches to it again.
+///   The run then drops it, starts another one here and restarts the slot of the stage from the durable state:
+///   nothing is lost or doubled. Consecutive losses without progress end the run, or, where the operator is restarted
+///   on panics, lead to the record that causes them.
 ///
 /// A factory of another crate is added by one call of [`register`] before the program starts.
 pub trait ExecutorFactory: Send + Sync {
@@ -96,8 +97,8 @@ pub trait ExecutorFactory: Send + Sync {
     /// The model cannot be loaded, or its runtime cannot be started; the text has a fix.
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError>;
 
-    /// Returns whether it loads models in this process, by the `make` that it is given. For other factories nothing of the model is
-    /// opened here: they have the [`ExecutorSpec`], and their `make` fails.
+    /// Returns whether it loads models in this process, by the `make` that it is given. For other factories this
+    /// process opens nothing of the model: they have the [`ExecutorSpec`], and their `make` fails.
     fn loads_here(&self) -> bool {
         false
     }
@@ -108,7 +109,7 @@ pub trait ExecutorFactory: Send + Sync {
     }
 }
 
-/// All factories; those of this crate are in it from the start.
+/// All factories, including those of this crate.
 static FACTORIES: LazyLock<RwLock<Vec<Arc<dyn ExecutorFactory>>>> =
     LazyLock::new(|| RwLock::new(vec![Arc::new(cpu::LocalExecutors)]));
 

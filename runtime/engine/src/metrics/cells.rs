@@ -7,26 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Something that is counted or found, shared by those that write it and those that read it.
+/// A counted or measured value, shared by its writers and readers.
 pub(crate) trait Cell: Default {
     /// Its value as plain data.
     type Value: Value;
 
-    /// Its value now.
+    /// Returns its present value.
     fn read(&self) -> Self::Value;
 
-    /// Shows what other processes have counted.
+    /// Shows the counts of other processes.
     fn show(&self, value: Self::Value);
 }
 
 /// A plain value of a cell.
 pub(crate) trait Value {
-    /// The distribution that it is, where it is one.
+    /// Returns the distribution, if it is one.
     fn histogram(&self) -> Option<&Histogram> {
         None
     }
 
-    /// The distribution that it is, to be changed.
+    /// Returns the distribution for changes, if it is one.
     fn histogram_mut(&mut self) -> Option<&mut Histogram> {
         None
     }
@@ -152,7 +152,7 @@ impl Cell for BatchSizes {
     }
 }
 
-/// Found once, and the same from then on.
+/// A value that does not change once it is known.
 impl<T: Clone> Cell for OnceLock<T> {
     type Value = Option<T>;
 
@@ -206,7 +206,7 @@ pub(crate) mod merge {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn sum<T: Add>(now: &mut T, before: &T) {
         now.add(before);
     }

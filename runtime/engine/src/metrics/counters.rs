@@ -1,4 +1,4 @@
-//! The tables of what is counted of stages, edges and sinks. A counter is a line here, and the place that counts.
+//! The tables of counters of stages, edges and sinks. A counter is a line here, and the place that counts.
 use super::cells::{Cell, Value, merge};
 use super::served::{
     ANY, COUNT, IS, MOST_SECONDS, MetricOf, MetricValue, NOW, REASONS, SECONDS, SECONDS_NOW, SIZES, Served,
@@ -18,10 +18,10 @@ counted! {
     /// Counters of one stage (all its partitions and incarnations).
     StageMetrics, StageFigures, ["workflow", "run", "operator", "stage", "worker", "cluster_worker", "variant"];
     counters {
-        /// Records that came in (replays included).
+        /// Records received (replays included).
         records_in: AtomicU64, sum, COUNT "tidemill_operator_records" ("direction" = "in") All
             "Records in and out of a stage";
-        /// Records that went out (replays included).
+        /// Records emitted (replays included).
         records_out: AtomicU64, sum, COUNT "tidemill_operator_records" ("direction" = "out") All
             "Records in and out of a stage";
         /// Batches computed.
@@ -42,7 +42,7 @@ counted! {
         /// Nanoseconds that batches took: each batch once, those of several copies and partitions together.
         computing: AtomicU64, sum, SECONDS "tidemill_operator_computing_seconds" () All
             "Time that a stage computed: each batch once, those of several copies and partitions together";
-        /// Of other threads, for this stage alone: a model's, those that read a source.
+        /// Processor time of other threads for this stage alone: those of a model, those that read a source.
         processor: Arc<ProcessorTime>, sum, SECONDS "tidemill_operator_processor_seconds" () All
             "Processor time of threads that work for this stage alone: a model's, those that read a source";
         /// Sizes of batches; models only.
@@ -53,11 +53,11 @@ counted! {
         /// For open-loop sources: the present lag of emission against the schedule, nanoseconds.
         behind: AtomicI64, last, SECONDS_NOW "tidemill_source_behind_seconds" () Sources
             "How far a source is behind its open-loop schedule now";
-        /// Sources only: there is no more, or the run was ended.
+        /// Sources only: it has no more records, or the run was ended.
         ended: AtomicBool, last, IS "tidemill_source_ended" () Sources "1: the source has no more to give; else 0";
         /// Records lost on purpose.
         drops: ByReason, sum, REASONS "tidemill_records_dropped" ("edge", "reason") All "Records lost on purpose";
-        /// Records that continued and of which there is something to know.
+        /// Records that continued with a note.
         notes: ByReason, sum, REASONS "tidemill_record_notes" ("reason") All
             "Records that went on, with something to know";
         /// Records that could not be processed.
@@ -102,21 +102,21 @@ counted! {
         /// Channels that are cut; only for edges with a policy for cuts (`when_cut`), as all that follow.
         cut: Amount, last, ANY "tidemill_edge_cut" () WhenCut
             "1: the edge is cut; else 0; of edges with `when_cut` between two workers";
-        /// Channels that deliver what was kept while they were cut.
+        /// Channels that deliver the data kept while they were cut.
         delivers: Amount, last;
-        /// Engine time since when it is cut, nanoseconds; 0 where it is not.
+        /// Engine time of the beginning of the cut, nanoseconds; 0 if it is not cut.
         cut_since: AtomicI64, last;
-        /// Times that it was cut.
+        /// Number of cuts.
         cuts: AtomicU64, sum, COUNT "tidemill_edge_cuts" () WhenCut "Times that an edge with `when_cut` was cut";
-        /// Nanoseconds that it was cut altogether, without the present cut.
+        /// Nanoseconds of all former cuts.
         cut_nanoseconds: AtomicU64, sum;
-        /// Bytes that are kept for a receiver that is cut, or was and has not got all of it.
+        /// Bytes kept for a receiver that is cut, or was and has not got all of them.
         buffered: Amount, last, NOW "tidemill_edge_buffered_bytes" () WhenCut
             "Bytes that the sender keeps of an edge that is cut, or was and has not been delivered";
-        /// Stand-ins on this side that answer now because it is cut (`when_cut: degrade`), as with what follows.
+        /// Stand-ins on this side that answer now because it is cut (`when_cut: degrade`), as all that follow.
         degraded: Amount, last, ANY "tidemill_edge_degraded" () StandIns
             "1: another variant answers on this side of an edge with `when_cut: degrade` that is cut; else 0";
-        /// Records that they were given to answer (replays included).
+        /// Records that they have answered (replays included).
         answered_here: AtomicU64, sum, COUNT "tidemill_edge_answered_here_records" () StandIns
             "Records that another variant was given to answer because an edge with `when_cut: degrade` was cut, repeated ones included";
         /// Answers of the other side that have left (replays included).
@@ -134,14 +134,14 @@ counted! {
 }
 
 impl EdgeMetrics {
-    /// A channel of it is cut since then.
+    /// Records that a channel of it is cut since then.
     pub(crate) fn cut_begins(&self, since: Nanoseconds) {
         if self.cut_since.compare_exchange(0, since, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             count(&self.cuts, 1);
         }
     }
 
-    /// A channel of it is back, or its receiver has ended.
+    /// Records that a channel of it is back, or that its receiver has ended.
     pub(crate) fn cut_over(&self, now: Nanoseconds) {
         if self.cut.get() > 1 {
             return;
@@ -152,7 +152,7 @@ impl EdgeMetrics {
         }
     }
 
-    /// Seconds that it was cut until now, with the present cut.
+    /// Returns the seconds that it was cut until now, with the present cut.
     fn cut_seconds(&self, now: Nanoseconds) -> f64 {
         let present = match self.cut_since.read() {
             0 => 0,
@@ -177,7 +177,7 @@ counted! {
         /// From the intended emission to the arrival in the sink's memory (replays included).
         arrival: Latencies, sum, TIMES "tidemill_sink_arrival_seconds" () All
             "Time from the intended emission at the source to the arrival at a sink, before it is published";
-        /// When readers can see what arrived; known once the sink is open.
+        /// When readers can see records that arrived; known once the sink is open.
         publication: OnceLock<Publication>, known;
         /// Engine time of the first arrival, nanoseconds; 0 before.
         first_arrival: AtomicI64, first;
@@ -189,13 +189,13 @@ counted! {
         correct: AtomicU64, last;
         /// Number of independent samples with the same uncertainty as the share of right ones.
         independent: AtomicU64, last;
-        /// Of tracks: what is measured beside IDF1, once the sink is closed.
+        /// Of tracks: measures beside IDF1, once the sink is closed.
         tracks: OnceLock<TrackMeasures>, last;
-        /// Its rows are judged together: what two processes found is not added.
+        /// Its rows are judged together: the results of two processes are not added.
         judged_whole: AtomicBool, any;
         /// Committed records whose key has no ground truth.
         without_truth: AtomicU64, sum;
-        /// Readers of what the sink writes have gone away.
+        /// Readers of its output have gone away.
         closed: AtomicBool, last;
     }
     here {}
@@ -210,7 +210,7 @@ counted! {
 }
 
 impl SinkMetrics {
-    /// Records that are right and wrong, where any were judged.
+    /// Returns the numbers of right and wrong records, if any were judged.
     fn judged(&self) -> Option<(u64, u64)> {
         let (scored, correct) = (self.scored.read(), self.correct.read());
         (scored > 0).then(|| (correct, scored.saturating_sub(correct)))

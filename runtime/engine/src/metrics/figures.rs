@@ -12,7 +12,7 @@ use std::time::Duration;
 
 type Edge = (String, String, u32);
 
-/// Of all stages, edges, sinks and slots of a host.
+/// Figures of all stages, edges, sinks and slots of a host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// Figures that are missing have not changed since the report before: of a host with many stages few change from
@@ -88,7 +88,7 @@ impl Figures {
         self
     }
 
-    /// Calls `act` with each distribution and the same one of `others`, where these have it.
+    /// Calls `act` with each distribution and the matching one of `others`, if there is one.
     fn each_distribution(&mut self, others: &Self, act: impl Fn(&mut Histogram, &Histogram)) {
         let stages = pairs(&mut self.stages, &others.stages);
         let edges = pairs(&mut self.edges, &others.edges);
@@ -96,7 +96,7 @@ impl Figures {
         stages.chain(edges).chain(sinks).for_each(|(own, other)| act(own, other));
     }
 
-    /// Takes what was reported next; what of all has changed, whole again.
+    /// Adds the next report. Returns the changed figures, complete.
     pub(crate) fn take(&mut self, mut next: Self) -> Self {
         if !next.is_part {
             *self = next.clone();
@@ -116,7 +116,7 @@ impl Figures {
         changed
     }
 
-    /// Returns whether they can be what a host has counted: nothing in them leads out of what is counted with.
+    /// Returns whether they can be the counts of a host: no value in them exceeds the range of counters.
     pub(crate) fn is_sound(&self) -> bool {
         let stages = self.stages.values().flat_map(Counted::histograms);
         let edges = self.edges.values().flat_map(Counted::histograms);
@@ -125,7 +125,7 @@ impl Figures {
         stages.chain(edges).chain(sinks).all(is_sound)
     }
 
-    /// Adds what a former process of the same host has counted; where they are a part, of what is in it.
+    /// Adds the counts of a former process of the same host; if these are a part, only to the figures in it.
     pub(crate) fn add(&mut self, before: &Self) {
         let is_all = !self.is_part;
         add_each(&mut self.stages, &before.stages, is_all, Counted::add);
@@ -137,7 +137,7 @@ impl Figures {
         }
     }
 
-    /// Shows them as those of the run; `own`: what the host has.
+    /// Shows them as those of the run; `own`: the host's part.
     pub(crate) fn show(self, metrics: &MetricsTable, slots: &[SlotFacts], own: &Own) {
         for (id, figures) in self.stages {
             if let Some(stage) = metrics.stages.get(&id) {
@@ -163,7 +163,7 @@ impl Figures {
     }
 }
 
-/// Leaves what is not as it was before.
+/// Retains the values that have changed.
 fn retain_changed<K: Ord, V: PartialEq>(own: &mut BTreeMap<K, V>, before: &BTreeMap<K, V>) {
     own.retain(|key, value| before.get(key) != Some(value));
 }
@@ -177,7 +177,7 @@ fn pairs<'a, K: Ord, V: Counted>(
     known.flat_map(|(own, other)| own.histograms_mut().zip(other.histograms()))
 }
 
-/// Adds to each what it had before; `is_all`: also to what is not there yet.
+/// Adds the former values; `is_all`: also where there is none yet.
 fn add_each<K: Ord + Clone, V: Default>(
     own: &mut BTreeMap<K, V>,
     before: &BTreeMap<K, V>,
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Reported in parts, also when the process before had counted something, it is as if all were reported each time.
+    /// Reported in parts, also when the process before had counts, they equal complete reports.
     #[test]
     fn what_has_changed_is_as_good_as_all() {
         let own = Own {

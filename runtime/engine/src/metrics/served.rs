@@ -23,13 +23,13 @@ pub struct Metric {
     pub name: &'static str,
     /// The kind.
     pub kind: MetricKind,
-    /// Names of its labels; those that only some values have are in it.
+    /// Names of its labels, including those that only some values have.
     pub labels: &'static [&'static str],
     /// The help text.
     pub help: &'static str,
 }
 
-/// Of which stages, edges and sinks a metric is served.
+/// Selection of stages, edges and sinks for which a metric is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricOf {
     /// All.
@@ -66,7 +66,7 @@ pub enum MetricValue {
 }
 
 impl MetricValue {
-    /// Makes it that of both together: of edges between the same two stages.
+    /// Combines both, of edges between the same two stages.
     pub fn add(&mut self, more: Self) {
         match (self, more) {
             (Self::Count(own), Self::Count(more)) => *own += more,
@@ -82,11 +82,11 @@ impl MetricValue {
     }
 }
 
-/// A metric that a table of counters gives, with its value of one of them.
+/// A metric of a table of counters, with its value in a table.
 pub struct Served<M> {
     /// The metric.
     pub metric: Metric,
-    /// Of which it is served.
+    /// The selection for which it is served.
     pub of: MetricOf,
     /// A label that distinguishes this value from others of the same metric.
     pub label: Option<(&'static str, &'static str)>,

@@ -1,9 +1,9 @@
-//! The table behind the counters of stages, edges and sinks. One line of it makes the cell that slots write, its plain value for
-//! other processes, how the values of two processes of one host become one, and the metric.
+//! The table of the counters of stages, edges and sinks. One line of it makes the cell that slots write, its plain
+//! value for other processes, the merge of the values of two processes of one host, and the metric.
 
 /// Operations of every table of counters.
 pub(crate) trait Counted: Clone + Default + PartialEq {
-    /// Adds what a former process of the same host has counted.
+    /// Adds the counts of a former process of the same host.
     fn add(&mut self, before: &Self);
 
     /// All distributions.
@@ -84,12 +84,12 @@ macro_rules! counted {
         }
 
         impl $figures {
-            /// Values as they are now.
+            /// Reads the present values.
             pub(crate) fn of(metrics: &$metrics) -> Self {
                 Self { $($name: metrics.$name.read(),)* }
             }
 
-            /// Shows those of its cells that `shows` holds of, by name.
+            /// Shows the cells that `shows` selects by name.
             pub(crate) fn show(self, metrics: &$metrics, shows: impl Fn(&str) -> bool) {
                 $(if shows(stringify!($name)) {
                     metrics.$name.show(self.$name);
