@@ -98,19 +98,19 @@ pub(crate) struct SlotContext {
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) epochs: Arc<EpochLogs>,
     pub(crate) letters: Arc<Letters>,
-    /// Keeps records to be looked at, where that is wanted.
+    /// Keeps records for inspection, if requested.
     pub(crate) sampler: Option<Arc<Sampler>>,
-    /// Follows a few records, where that is wanted.
+    /// Traces a few records, if requested.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Where a test wants the slot to die.
+    /// Faults at which the slot dies, for tests.
     pub(crate) faults: Option<SlotFaults>,
-    /// Above this, who fills the queues stops taking.
+    /// Bytes above which producers stop.
     pub(crate) budget: usize,
     /// See [`crate::slot::SlotShared`].
     pub(crate) kept: Arc<AtomicU64>,
     /// It reads a stream, whose end cannot be found again.
     pub(crate) reads_stream: bool,
-    /// A source is as far ahead of what is durable as it may be.
+    /// A source is at its limit ahead of what is durable.
     pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.
     pub(crate) deadlines: RefCell<BTreeSet<(Nanoseconds, usize)>>,
@@ -123,7 +123,7 @@ impl SlotContext {
         self.clock.now()
     }
 
-    /// Has node `node` scheduled at `deadline`.
+    /// Schedules node `node` at `deadline`.
     pub(crate) fn wake_at(&self, deadline: Nanoseconds, node: usize) {
         self.deadlines.borrow_mut().insert((deadline, node));
     }
@@ -141,14 +141,14 @@ impl SlotContext {
         }
     }
 
-    /// Names the traces of letters that came of a batch.
+    /// Names the traces of letters of a batch.
     pub(crate) fn mark(&self, stage: &StageContext, batch: &RecordBatch, letters: &mut [DeadLetter]) {
         if let Some(tracer) = &self.tracer {
             tracer.mark(&stage.operator, batch, letters);
         }
     }
 
-    /// A place where the slot may have to die.
+    /// Passes a point where the slot may have to die.
     pub(crate) fn reach(&self, point: Point<'_>) {
         if let Some(faults) = &self.faults {
             faults.reach(point);
@@ -179,7 +179,7 @@ pub(crate) struct StageContext {
 }
 
 impl StageContext {
-    /// Counts what a call of the operator gave and passes on dead letters; the batches stay.
+    /// Counts the output of a call of the operator and passes on dead letters; the batches stay.
     pub(crate) fn account(&self, slot: &SlotContext, epoch: Epoch, output: &mut Output) {
         for batch in &output.batches {
             count(&self.metrics.records_out, batch.num_rows() as u64);

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Selects the rows of a stream for one receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
-    /// All of them.
+    /// All rows.
     All,
     /// Rows whose class is routed to the stage, restricted to the lanes of the partition.
     Class { classes: Vec<bool>, partition: u32, partitions: u32 },

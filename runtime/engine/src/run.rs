@@ -44,28 +44,28 @@ pub struct RunOptions {
     pub letters: Option<Box<dyn LetterWriter>>,
     /// Epochs of a former run to repeat, by source stage id.
     pub replay: Option<BTreeMap<String, EpochLog>>,
-    /// Takes the epoch log while it grows.
+    /// Receives the epoch log while it grows.
     pub epochs: Option<Box<dyn EpochWriter>>,
-    /// Keep the whole epoch log, so that [`Run::epoch_log`] can give it for a replay.
+    /// Keeps the whole epoch log, which [`Run::epoch_log`] returns for a replay.
     pub keep_epoch_log: bool,
-    /// Keep records to be looked at, so that [`Observer::samples`] can give them.
+    /// Keeps records for inspection, which [`Observer::samples`] returns.
     pub samples: Option<SampleOptions>,
-    /// Follow a few records through the run, so that [`Observer::traces`] can give what happened to them.
+    /// Traces a few records through the run; [`Observer::traces`] returns their events.
     pub traces: Option<TraceOptions>,
-    /// Copies of one model that may run at once. The run starts a further one when a model holds up the others and
+    /// Copies of one model that may run at once. The run starts a further one when a model delays the others and
     /// processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
-    /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
-    /// copies of its models serve nothing.
+    /// Workers and wires between places to emulate. An emulated worker makes one call at a time, so further copies of
+    /// its models are useless.
     pub emulation: Option<Emulation>,
     /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a
     /// restart needs; see `faults`. When stopped, such a run ends as if it were aborted: another process continues
     /// it.
     pub durability: Option<Durability>,
-    /// Runs each worker of the plan in a process of its own. What else is set here holds for all of them.
+    /// Runs each worker of the plan in a process of its own. The other options apply to all of them.
     pub hosts: Option<Hosts>,
-    /// Faults on purpose. Every slot then keeps what a restart needs, which takes some times the memory of windows and
-    /// joins; else only slots with an operator that is restarted after panics do.
+    /// Deliberate faults. Every slot then keeps the data for a restart, which takes several times the memory of
+    /// windows and joins; otherwise only slots with an operator that is restarted after panics do.
     #[doc(hidden)]
     pub faults: Option<Arc<dyn Faults>>,
 }
@@ -110,7 +110,7 @@ impl Stopper {
         let _ = self.0.send(Event::Stop);
     }
 
-    /// Ends at once: inference in flight is abandoned, what the last complete checkpoint committed stays.
+    /// Ends at once: inference in flight is abandoned; commits of the last complete checkpoint stay.
     pub fn abort(&self) {
         let _ = self.0.send(Event::Abort);
     }
@@ -259,7 +259,7 @@ impl Run {
         Ok(Self { facts, epochs, events: event_sender, result, slots })
     }
 
-    /// Names of the slots.
+    /// Returns the names of the slots.
     pub fn slots(&self) -> &[String] {
         &self.slots
     }
@@ -269,7 +269,7 @@ impl Run {
         self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// A handle to stop the run.
+    /// Returns a handle to stop the run.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.events.clone())
     }
@@ -279,17 +279,17 @@ impl Run {
         Progress::of(&self.facts)
     }
 
-    /// The report as of now.
+    /// Returns the present report.
     pub fn report(&self) -> RunReport {
         report(&self.facts, false)
     }
 
-    /// A handle that gives reports while another thread waits for the run.
+    /// Returns a handle for reports while another thread waits for the run.
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.facts))
     }
 
-    /// The epochs of all sources so far; whole only with [`RunOptions::keep_epoch_log`].
+    /// Returns the epochs of all sources so far; complete only with [`RunOptions::keep_epoch_log`].
     pub fn epoch_log(&self) -> BTreeMap<String, EpochLog> {
         self.epochs.all()
     }
@@ -335,7 +335,7 @@ pub fn quiet_engine_panics() {
     });
 }
 
-/// Opens everything in this process and lets a host of its own follow the orders.
+/// Opens everything in this process and starts a host in it that follows the orders.
 fn host_here(
     setup: &Setup<'_>,
     beginning: Beginning,
@@ -359,15 +359,16 @@ fn host_here(
 }
 
 impl Program {
-    /// The sources of each group that is read side by side by event time; see [`crate::EpochLog`] for what that decides.
+    /// Returns the sources of each group that is read side by side by event time; see [`crate::EpochLog`] for the
+    /// consequences.
     pub fn read_together(&self) -> Vec<Vec<String>> {
         Groups::members(self)
     }
 
-    /// Whether this version can run it.
+    /// Checks whether this version can run it.
     ///
     /// # Errors
-    /// [`RunError::Plan`] with what is wrong with its plan.
+    /// [`RunError::Plan`] with the error in its plan.
     pub fn check(&self) -> Result<(), RunError> {
         build_checked(self).map(drop)
     }
@@ -386,8 +387,8 @@ fn can_be_read_again(program: &Program) -> Result<(), RunError> {
     )))
 }
 
-/// Engine time from the beginning of a run to its checkpoint: by the schedule where a source has one, so that what follows is
-/// due as it was.
+/// Returns the engine time from the beginning of a run to its checkpoint: by the schedule if a source has one, so
+/// that later records are due as before.
 fn elapsed_of(program: &Program, past: &Past) -> Nanoseconds {
     let is_paced = program.sources.values().any(|source| source.rate_per_second.is_some());
     match Nanoseconds::try_from(past.epoch) {

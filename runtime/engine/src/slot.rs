@@ -43,7 +43,7 @@ pub(crate) enum Command {
     AttachSender(ChannelId, Box<dyn LinkSender>, u32),
     /// The receiving end of a channel has a new link, from a sender of this incarnation.
     AttachReceiver(ChannelId, Box<dyn LinkReceiver>, u32),
-    /// The receiver of a channel has ended well: everything is durable there.
+    /// The receiver of a channel has finished: everything is durable there.
     ReceiverFinished(ChannelId),
     /// Check the stop flag.
     LookAtSources,
@@ -82,14 +82,14 @@ pub(crate) struct SlotShared {
     pub(crate) stop: Arc<AtomicBool>,
     /// Reads the files of all sources.
     pub(crate) readers: Arc<ReaderPool>,
-    /// Keep the whole epoch log, for a later replay.
+    /// Whether to keep the whole epoch log, for a later replay.
     pub(crate) keep_epochs: bool,
-    /// Any slot may be restarted, not only where an operator asks for it.
+    /// Whether any slot may be restarted, not only one whose operator requires it.
     pub(crate) recoverable: bool,
     /// Kills slots in tests.
     pub(crate) faults: Option<Arc<dyn Faults>>,
     /// Sent data of this epoch and later is kept, even if durable: other hosts restart there when they are lost.
-    /// [`CLOSED`]: none is.
+    /// [`CLOSED`]: nothing is kept.
     pub(crate) kept: Arc<AtomicU64>,
     /// Allows the host to keep more while its edges are cut.
     pub(crate) cuts: Option<Arc<Cuts>>,
@@ -203,7 +203,7 @@ impl Slot {
             end: RefCell::new(None),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        // Edge-triggered everywhere: the descriptor of a replaced link may live on in its peer.
+        // Edge-triggered everywhere: the descriptor of a replaced link may stay open in its peer.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, start.waker.as_fd(), epoll::EventData::new_u64(OWN), flags).map_err(system)?;
         shared.clock.on_jump(&start.waker);
@@ -309,7 +309,7 @@ impl Slot {
 
     fn activate_due(&mut self) {
         for (flag, node) in &self.flags {
-            // Few of many sources have news: reading the flag costs less than taking it.
+            // Few of many sources have news: reading the flag is cheaper than taking it.
             if flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel) {
                 self.nodes[*node].1.activate();
             }
@@ -488,7 +488,7 @@ impl Slot {
             }
         }
         if progressed {
-            // The run must learn of it before upstream stages end because of it.
+            // Report it to the run before upstream stages end because of it.
             (self.start.on_durable)();
             self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_durable());
             let kept = self.context.kept.load(Ordering::Acquire);

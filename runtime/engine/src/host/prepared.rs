@@ -37,7 +37,7 @@ impl PreparedModels {
         Ok(Self(Mutex::new(all)))
     }
 
-    /// The executor of an instance, if it is loaded and was not taken yet.
+    /// Returns the executor of an instance, if it is loaded and was not taken yet.
     pub(crate) fn take(&self, instance: &str) -> Option<Arc<dyn ModelExecutor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(instance)
     }

@@ -1,4 +1,5 @@
-//! A host that is a process of its own: joins the coordinator, opens what is its own of the plan, and serves until it may leave.
+//! A host that is a process of its own: joins the coordinator, opens its part of the plan, and serves until it may
+//! leave.
 use super::entry::{Entered, Entry};
 use super::orders::Known;
 use super::teller::{Facts, Met, Teller, say};
@@ -32,7 +33,7 @@ pub struct HostOptions {
     pub name: String,
     /// Secret number of the run, the same for all its hosts.
     pub run: u128,
-    /// Counts the plans of the run: hosts of one do not speak with those of another.
+    /// Counts the plans of the run: hosts of different plans do not connect.
     pub plan_version: u64,
     /// Where the coordinator listens, which may change.
     pub coordinator: Whereabouts,
@@ -48,18 +49,18 @@ pub struct HostOptions {
     /// How long it continues without its coordinator, and looks for it; zero: it ends at once. Only where the run
     /// keeps checkpoints.
     pub patience: Duration,
-    /// A folder for what does not fit into memory while edges to other hosts are cut; nothing in it outlives the process.
+    /// Folder for data that exceeds memory while edges to other hosts are cut; nothing in it outlives the process.
     pub keep_in: PathBuf,
-    /// Follows what the checkpoints of the run mean for the journals of the sources that it reads; none: it has none.
+    /// Follows the orders of checkpoints for the journals of the sources that it reads; none: it has none.
     pub journals: Option<FollowJournals>,
-    /// By how much the clock of this host is wrong; for tests.
+    /// Error of this host's clock, for tests.
     #[doc(hidden)]
     pub clock_error: ClockError,
 }
 
 impl HostOptions {
-    /// A host on the same machine as its coordinator, which is spoken with, as are the other hosts, over the transport that it listens
-    /// with.
+    /// A host on the same machine as its coordinator. It connects to the coordinator and to other hosts over the
+    /// coordinator's transport.
     pub fn local(name: &str, run: u128, coordinator: Address) -> Self {
         let listen = coordinator.beside();
         Self {
@@ -125,7 +126,7 @@ pub fn decline(program: &Program, options: &HostOptions, why: &RunError) -> Resu
 /// Joins a run as the host of a worker and returns when the coordinator lets it leave.
 ///
 /// # Errors
-/// The coordinator cannot be reached or is lost, the host cannot open what is its own, or the plan is another one there.
+/// The coordinator cannot be reached or is lost, the host cannot open its part, or the coordinator has another plan.
 pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     let HostOptions {
         name,
@@ -161,7 +162,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
             address = Some(announce.unwrap_or_else(|| listener.address().clone()));
             let incoming = event_sender.clone();
             let serving = listener.serve(move |connection| {
-                // Here already: only who belongs to the run waits for the host's own thread.
+                // Checked here, so that only peers of the run wait for the host's own thread.
                 if connection.greeting.run != run || connection.greeting.plan_version != plan_version {
                     return connection.refuse("this host works for another run or plan");
                 }
@@ -189,7 +190,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     let Some(Entered { writer, mut reader, beginning, clock, prepared }) = entry.enter()? else {
         return Ok(());
     };
-    // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
+    // Only now: a coordinator that takes over learns the time of the run from hosts that have continued.
     let later = |order| drop(event_sender.send(HostEvent::Order(order)));
     if !learn_time(&clock, &writer, (&mut reader, &Known::of(&graph, &name)), later)? {
         return Ok(());
@@ -250,8 +251,8 @@ pub(super) fn hear(reader: &mut MessageReader, known: &Known) -> Result<Order, R
     Ok(order)
 }
 
-/// Sets the clock after the first questions to the coordinator; false: the host is to leave. Orders between the answers are
-/// for later: where another host is reached now, for instance.
+/// Sets the clock after the first requests for the time; false: the host leaves. Orders between the answers are for
+/// later, such as a new address of another host.
 fn learn_time(
     clock: &SharedClock,
     writer: &MessageWriter,
@@ -345,7 +346,7 @@ struct Joined<'a> {
     graph: &'a Graph,
     name: &'a str,
     metrics: MetricsTable,
-    /// Models that it has loaded already.
+    /// Models that are loaded already.
     prepared: Option<PreparedModels>,
     clock: Arc<SharedClock>,
     teller: Teller,
@@ -366,7 +367,7 @@ struct WayBack {
 }
 
 impl WayBack {
-    /// Looks for the coordinator; its orders.
+    /// Looks for the coordinator. Returns the reader of its orders.
     fn find(&self, teller: &Teller) -> Option<MessageReader> {
         let clock = WallClock::new();
         let patience = self.patience.as_nanos() as Nanoseconds;
@@ -453,7 +454,7 @@ impl Joined<'_> {
         let notices: Notices = Arc::new(move |notice| {
             // Notices about an epoch come after its letters.
             said.flush();
-            // The last figures and records come before the last word.
+            // The last figures and records come before the last notice.
             if let Notice::Closed(_) = &notice {
                 let news = (last_samples.as_deref(), last_spans.as_deref());
                 tell_news(&of_notices, news, (last(), last_clock.now()));

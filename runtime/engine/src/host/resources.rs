@@ -29,7 +29,7 @@ use tidemill_spec::plan::{PlanEdge, Stage};
 use tidemill_spec::routing::ClassTable;
 use tidemill_spec::workflow::WhenCut;
 
-/// A channel with what carries it.
+/// A channel with its carrier.
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub(crate) name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Channel {
     pub(crate) schema: SchemaRef,
     /// Connects its ends where both are on this host.
     pub(crate) link: Arc<dyn Link>,
-    /// The emulated wire that its frames come over where its sender is on another host.
+    /// The emulated wire that its frames come over, if its sender is on another host.
     pub(crate) wire: Option<WireEnd>,
     pub(crate) metrics: Arc<EdgeMetrics>,
     /// Policy while the path between its two hosts is cut; none where the plan has none, or both ends are here.
@@ -68,7 +68,7 @@ pub(crate) enum Work {
     Inference {
         executor: Arc<dyn ModelExecutor>,
         batching: Batching,
-        /// Starts another one, where this one may be lost.
+        /// Starts another one, if this one may be lost.
         restart: Option<StartExecutor>,
     },
     Sink {
@@ -78,7 +78,7 @@ pub(crate) enum Work {
     },
 }
 
-/// One stage instance with what it runs.
+/// One stage instance with its work.
 #[derive(Clone)]
 pub(crate) struct InstancePlan {
     pub(crate) context: StageContext,
@@ -89,19 +89,19 @@ pub(crate) struct InstancePlan {
     pub(crate) outputs: Vec<ChannelOut>,
 }
 
-/// One slot with what its thread runs.
+/// One slot with the work of its thread.
 #[derive(Clone)]
 pub(crate) struct SlotPlan {
     pub(crate) name: String,
     /// In topological order.
     pub(crate) instances: Vec<InstancePlan>,
     pub(crate) byte_budget: usize,
-    /// Of its thread, all incarnations together.
+    /// Processor time of its thread, of all incarnations together.
     pub(crate) processor: Arc<ProcessorTime>,
 }
 
 impl SlotPlan {
-    /// The instances that receive what each instance gives without leaving the slot.
+    /// Returns, for each instance, those that receive its output without leaving the slot.
     pub(crate) fn behind(&self) -> Vec<Vec<usize>> {
         let mut behind = vec![Vec::new(); self.instances.len()];
         for (at, instance) in self.instances.iter().enumerate() {
@@ -143,13 +143,13 @@ pub(crate) struct Opening<'a> {
     pub(crate) past: Option<&'a Past>,
     /// Rows by sink that were committed before the run was continued.
     pub(crate) rows_before: &'a BTreeMap<String, u64>,
-    /// Sinks that can are opened so that another process can continue them.
+    /// Opens sinks so that another process can continue them, if they can.
     pub(crate) is_durable: bool,
     /// Models that are loaded already.
     pub(crate) prepared: Option<&'a PreparedModels>,
 }
 
-/// The start of the executor of a stage.
+/// Makes the request to start the executor of a stage.
 pub(super) fn executor_request(
     stage: &Stage,
     operator: &BoundOperator,
@@ -187,7 +187,7 @@ pub(crate) struct Resources {
 }
 
 impl Opening<'_> {
-    /// Opens what the slots need for which `is_own` holds.
+    /// Opens the resources of the slots that `is_own` selects.
     pub(crate) fn open(&self, is_own: impl Fn(&SlotSpec) -> bool) -> Result<Resources, RunError> {
         let mut opened = Resources::default();
         let groups = Groups::of(self.program, self.replay, self.past);

@@ -1,4 +1,4 @@
-//! From the beginning of a run to a host that can follow orders.
+//! Setup of a host, from the beginning of a run until it can follow orders.
 use super::{Host, HostEvent, Notices, Opening, PreparedModels, Resources, SlotPlan};
 use crate::checkpoint::{Past, StagePast, decode};
 use crate::clock::{Clock, Nanoseconds};
@@ -32,18 +32,18 @@ pub(crate) struct Setup<'a> {
     pub(crate) tracer: Option<&'a Arc<Tracer>>,
     pub(crate) emulator: Option<&'a Arc<Emulator>>,
     pub(crate) faults: Option<&'a Arc<dyn Faults>>,
-    /// Keep the whole epoch log, for a later replay.
+    /// Whether to keep the whole epoch log, for a later replay.
     pub(crate) keep_epochs: bool,
     /// The run keeps checkpoints.
     pub(crate) is_durable: bool,
     /// Models that are loaded already.
     pub(crate) prepared: Option<&'a PreparedModels>,
-    /// Of a host that keeps more while its edges are cut.
+    /// State of a host that keeps more while its edges are cut.
     pub(crate) cuts: Option<Arc<Cuts>>,
 }
 
 impl Setup<'_> {
-    /// Opens what the slots need for which `is_own` holds; with the slots as reports see them.
+    /// Opens the resources of the slots that `is_own` selects. Returns the host, and its slots for reports.
     pub(crate) fn host(
         &self,
         mut beginning: Beginning,

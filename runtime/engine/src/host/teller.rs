@@ -46,7 +46,7 @@ struct State {
     started: Option<Nanoseconds>,
     /// Result of closing the sinks.
     closed: Option<Result<(), RunError>>,
-    /// Counts those who listened.
+    /// Counts the coordinators that have listened.
     listeners: u64,
 }
 
@@ -55,7 +55,7 @@ struct State {
 #[derive(Clone)]
 pub(super) struct Teller(Arc<Mutex<State>>);
 
-/// As bytes that a message can have.
+/// Returns a notice as the bytes of one message.
 fn message(notice: &Notice) -> Result<Vec<u8>, RunError> {
     let bytes = wire::encode(notice).map_err(RunError::System)?;
     if bytes.len() > MAX_MESSAGE {
