@@ -1,4 +1,4 @@
-//! One suite for all transports that are registered: bytes both ways, whole and in order, and ends that are noticed.
+//! One suite for all registered transports: bytes in both directions, whole and in order, and ends that are noticed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,7 +17,7 @@ fn each(mut test: impl FnMut(&dyn Transport, &str)) {
     for transport in registered() {
         test(transport, transport.anywhere());
     }
-    // The same transport with another kind of place.
+    // As above, with another kind of place.
     let file = folder.path().join("a.sock");
     test(Address::unix("@").transport().unwrap(), file.to_str().unwrap());
 }
@@ -66,7 +66,7 @@ fn write_all(stream: &mut dyn Stream, mut bytes: &[u8]) {
     }
 }
 
-/// So many bytes, or fewer where the stream ends.
+/// Reads `count` bytes, or fewer where the stream ends.
 fn read_exactly(stream: &mut dyn Stream, count: usize) -> Vec<u8> {
     let (line, mut bytes, mut done) = (stream.line(), vec![0; count], 0);
     while done < count {
@@ -128,7 +128,7 @@ fn bytes_go_both_ways_in_order() {
     });
 }
 
-/// Far more than a transport keeps under way, both ways at once.
+/// Far more than a transport keeps in transit, in both directions at once.
 #[test]
 fn large_amounts_arrive_whole_in_both_directions_at_once() {
     const BYTES: usize = 12 << 20;
@@ -273,7 +273,7 @@ fn a_place_is_taken_while_its_listener_is_there_and_refuses_afterwards() {
         assert!(is_gone(&mut *waits), "a connection that is never accepted ends");
         let refused = transport.dial(&at, PATIENCE).err().unwrap().kind();
         assert!([ErrorKind::ConnectionRefused, ErrorKind::NotFound].contains(&refused), "{refused}");
-        // Those that were made stay, and nothing of the place is left.
+        // Existing connections stay, and nothing of the place is left.
         write_all(&mut *dialled, b"still");
         assert_eq!(read_exactly(&mut *accepted, 5), b"still");
         assert!(!std::path::Path::new(&at).exists());

@@ -210,7 +210,7 @@ impl Job {
         }
     }
 
-    /// The filter waits after so many rows until the brake is opened.
+    /// Lets the filter wait after `rows` rows until the brake is opened.
     fn held_after(self, rows: u64) -> Self {
         self.held_after.store(rows, Ordering::Relaxed);
         self

@@ -5,7 +5,7 @@ use tidemill_identity::*;
 
 use crate::parts::*;
 
-/// Runs so many at once.
+/// Runs `count` at once.
 fn at_once<T: Send>(count: usize, act: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(count);
     std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn the_same_worker_that_asks_twice_at_once_gets_one_certificate() {
 fn two_processes_do_not_make_two_authorities() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("authority");
-    // Who comes second is told that somebody is there, or finds the authority of the first one.
+    // The second one gets an error that the folder is in use, or finds the authority of the first one.
     let results = at_once(8, |_| {
         let opened = Authority::open_or_create(&path, lifetimes(), NOON);
         opened.map(|authority| authority.fingerprint())

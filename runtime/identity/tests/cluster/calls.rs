@@ -1,4 +1,4 @@
-//! What goes over the network: joining, renewing, and people, through an HTTPS server of a few lines.
+//! Calls over the network: joining, renewing, and people, through an HTTPS server of a few lines.
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::parts::*;
 /// Long enough that only what hangs for ever takes it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server was asked.
+/// A request to a server.
 pub(crate) struct Asked {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -65,7 +65,7 @@ impl Server {
     fn join(&mut self) -> Option<Vec<String>> {
         let thread = self.thread.take()?;
         self.stop.store(true, Ordering::SeqCst);
-        // It waits for somebody.
+        // It waits for a connection.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         Some(thread.join().expect("does not panic"))
     }
@@ -195,7 +195,7 @@ fn a_worker_joins_and_renews_over_the_network() {
     assert!(renewed.facts.not_after > identity.facts.not_after);
     credentials.replace(&renewed.certificates).unwrap();
     clock.set(identity.facts.not_after.after(Duration::from_secs(1)));
-    // The first certificate has expired, and the connections go on with the second one.
+    // The first certificate has expired, and the connections continue with the second one.
     let request = worker.request().unwrap();
     let answer = post("/renew", request.as_bytes()).send(&server.place(), &config, PATIENCE).unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
@@ -245,10 +245,10 @@ fn what_is_no_controller_is_told() {
     let wanted = Fingerprint::of(b"x");
     let config = Arc::new(fingerprint_config(wanted, clock.provider()).unwrap());
     let call = Call { method: "GET", path: "/", token: None, body: b"" };
-    // Nobody listens there: the port was free a moment ago.
+    // No listener is there: the port was free a moment ago.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
-    // Somebody who says other things than TLS.
+    // A peer that sends other bytes than TLS.
     let thread = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("somebody dials");
         let written = socket.write_all(b"SSH-2.0-OpenSSH_9.9\r\n");
@@ -260,7 +260,7 @@ fn what_is_no_controller_is_told() {
     thread.join().unwrap().unwrap();
     let error = call.send(&place, &config, PATIENCE).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{place} cannot be reached: ")), "{error}");
-    // Somebody who says nothing: a patience that is over is told.
+    // A peer that sends nothing: the timeout is reported.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap().to_string();
     let error = call.send(&place, &config, Duration::from_millis(50)).unwrap_err().to_string();

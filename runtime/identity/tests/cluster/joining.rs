@@ -80,8 +80,8 @@ fn a_token_that_was_used_is_refused_after_a_restart_too() {
     }
 }
 
-/// An answer that was lost on the way does not burn the token: who has the same key gets the same certificate, after a restart
-/// and after the end of the token, too; but not for ever.
+/// An answer that was lost in transit does not burn the token: the same key gets the same certificate, after a
+/// restart and after the end of the token, too; but not for ever.
 #[test]
 fn the_same_request_gets_the_same_certificate_for_a_while() {
     let mut cluster = Cluster::new();
@@ -312,7 +312,7 @@ fn certificates_of_others_are_refused() {
     assert_eq!(cluster.authority().verify(&[], NOON), Err(Refusal::NoCertificate));
     let garbage = CertificateDer::from(b"garbage".to_vec());
     assert_eq!(cluster.authority().verify(&[garbage], NOON), Err(Refusal::NoCertificate));
-    // Our authority behind the leaf of another one proves nothing.
+    // Our authority after the leaf of another one proves nothing.
     let mixed = [stranger.chain()[0].clone(), cluster.worker("hub").chain()[1].clone()];
     let refused = cluster.authority().verify(&mixed, NOON).unwrap_err();
     assert_eq!(refused, Refusal::OtherCluster { theirs: None, ours });

@@ -9,7 +9,7 @@ use crate::parts::*;
 
 const FOLDER: &str = "TIDEMILL_IDENTITY_KILLED_FOLDER";
 
-/// What the process does that is killed. It says each thing after it is done.
+/// The work of the process that is killed. It reports each step after it is done.
 #[test]
 #[ignore = "another test runs it, and kills it"]
 fn the_process_that_is_killed() {
@@ -86,7 +86,7 @@ fn what_was_said_is_so_after_a_kill() {
         for (token, used) in &tokens {
             let token: JoinToken = token.parse().unwrap();
             let record = authority.join_tokens().into_iter().find(|record| record.id == token.id()).unwrap();
-            // One that was not said to be used may have been on its way.
+            // One that was not reported as used may have been in transit.
             assert!(record.uses.len() == 1 || !*used);
             if *used {
                 let thief = join(&token, &NewKey::generate().unwrap());

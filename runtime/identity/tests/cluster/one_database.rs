@@ -58,7 +58,7 @@ fn two_controllers_with_one_key_share_a_register() {
     let second = open(&b).unwrap();
     assert!(second.authenticate(&admin.reveal(), now()).is_ok());
     assert_eq!(second.first_admin(now(), |_| Ok(())).unwrap().map(|_| ()), None, "it is given once");
-    // What cannot be kept does not count.
+    // A change that cannot be kept does not count.
     *shared.is_refused.lock().unwrap() = true;
     let refused = second.revoke_person("admin", "", "admin", now());
     assert!(refused.is_err() && second.people().len() == 1);

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Common parts of the tests.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tidemill_link::remote::Certificates;
 /// The time at which the tests begin.
 pub(crate) const NOON: Timestamp = Timestamp::from_unix(1_795_435_200);
 
-/// So many minutes after noon.
+/// Returns the time `count` minutes after noon.
 pub(crate) fn minutes(count: u64) -> Timestamp {
     NOON.after(Duration::from_secs(60 * count))
 }

@@ -112,7 +112,7 @@ fn tokens_of_people_are_revoked_for_good() {
     }
     let error = authority.revoke_person("Ada", "left", "admin", minutes(5)).unwrap_err().to_string();
     assert_eq!(error, "there is no person \"Ada\" with an access token that is valid");
-    // Somebody must be left who can let others in.
+    // One person must be left who can let others in.
     let error = authority.revoke_person(FIRST_ADMIN, "", "admin", minutes(5)).unwrap_err().to_string();
     assert!(error.contains("the last access token of an admin"), "{error}");
     let temporary = authority.add_person("Bob", Role::Admin, Some(minutes(7)), minutes(5)).unwrap();

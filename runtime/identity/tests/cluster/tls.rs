@@ -60,7 +60,7 @@ fn the_fingerprint_decides_who_is_the_controller() {
     let leaf = leaf[..leaf.rfind("-----BEGIN").unwrap()].to_owned().into_bytes();
     let alone = Certificates { chain_pem: leaf, ..ours.clone() };
     assert_eq!(stranger(ask(&alone)), ControllerError::NoAuthority { wanted });
-    // Somebody in between shows the right authority behind a certificate of another one.
+    // A peer in between shows the right authority after a certificate of another one.
     let between = String::from_utf8(theirs.chain_pem.clone()).unwrap();
     let between = format!(
         "{}{}",

@@ -1,4 +1,4 @@
-//! What a worker keeps, and what it refuses to keep.
+//! The stored identity of a worker, and data that the folder rejects.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -55,7 +55,7 @@ fn an_identity_is_kept_and_replaced() {
     assert_eq!(error, "there is a certificate, and no request was made for it");
 }
 
-/// The process ends between the two steps of keeping an answer: the key that stays behind is not used for another request.
+/// The process ends between the two steps of keeping an answer: the remaining key is not used for another request.
 #[test]
 fn a_key_that_is_in_use_is_not_asked_for_again() {
     let cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! What the engine's suite (`tests/engine/conformance.rs`) asks of the links in one process, asked of those between processes.
+//! The requirements of the engine's suite (`tests/engine/conformance.rs`) for links in one process, tested on those
+//! between processes.
 use crate::parts::*;
 use tidemill_link::frame::{CLOSED, Content, Control, WatermarkStep};
 use tidemill_link::link::LinkError;
@@ -93,7 +94,7 @@ fn a_lost_receiver_is_told_to_the_sender() {
     }
 }
 
-/// What the socket does not take waits, whole and in order, and goes when the descriptor is ready.
+/// Bytes that the socket does not take wait, whole and in order, and leave when the descriptor is ready.
 #[test]
 fn sending_never_blocks() {
     for (mut sender, mut receiver) in links() {
@@ -108,7 +109,7 @@ fn sending_never_blocks() {
     }
 }
 
-/// A receiver whose records nobody takes reads ahead, but not without end.
+/// A receiver whose records are not taken reads ahead, but not without end.
 #[test]
 fn a_receiver_reads_ahead_and_not_without_end() {
     for (mut sender, mut receiver) in links() {
@@ -123,7 +124,7 @@ fn a_receiver_reads_ahead_and_not_without_end() {
         drop(sender);
         receiver.clear();
         let mut next = 0;
-        // What the sender kept is gone with it; what it gave to the system is not.
+        // The sender's queue is gone with it; bytes that it gave to the system are not.
         while let Ok(frame) = receive(None, receiver.as_mut()) {
             assert!(frame == data(next, 1, 1 << 20));
             next += 1;

@@ -1,4 +1,4 @@
-//! Who comes together with whom, and what the others hear.
+//! Which sides connect, and the errors of the others.
 use crate::parts::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -78,7 +78,7 @@ fn a_refusal_has_a_reason() {
     }
 }
 
-/// Somebody who waits for an answer that does not come, or who finds nobody.
+/// A side that waits for an answer that does not come, or that finds no listener.
 #[test]
 fn dialing_has_patience_and_no_more() {
     let short = std::time::Duration::from_millis(50);
@@ -93,7 +93,7 @@ fn dialing_has_patience_and_no_more() {
     }
 }
 
-/// Says this to a listener and hears what it answers, until it closes.
+/// Sends these bytes to a listener and reads the answer, until it closes.
 fn say(address: &Address, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(host(address)).unwrap();
     stream.write_all(bytes).unwrap();
@@ -148,7 +148,7 @@ fn what_is_no_greeting_is_refused() {
     assert!(incoming.try_recv().is_err());
 }
 
-/// The one that has been silent for longest makes room: whoever greets gets in at once.
+/// The one that has been silent for longest makes room: a peer that greets gets in at once.
 #[test]
 fn silent_peers_do_not_keep_others_out() {
     let (serving, incoming) = serve(&tcp());
@@ -157,7 +157,7 @@ fn silent_peers_do_not_keep_others_out() {
     let accept = std::thread::spawn(move || {
         incoming.recv_timeout(PATIENCE).expect("somebody dials").accept(&control("hub")).expect("fits")
     });
-    // Behind them in the queue of the system: all places are taken when it comes.
+    // Last in the queue of the system: all places are taken when it comes.
     let dialed = dial(serving.address(), &Security::none(), &control("edge"), PATIENCE).expect("gets in");
     assert_eq!(dialed.peer(), &control("hub"));
     accept.join().unwrap();
@@ -242,7 +242,7 @@ fn a_name_is_chosen_and_free_again() {
     assert!(Listener::bind(&Address::unix(format!("@{}", "x".repeat(200))), &kind.security).is_err());
 }
 
-/// A listener that takes nobody, because its process stands still, does not stop whoever dials.
+/// A listener that accepts none, because its process stands still, does not stop a side that dials.
 #[test]
 fn a_listener_that_stands_still_is_given_up() {
     let address = unix().address;
@@ -260,7 +260,7 @@ fn a_listener_that_stands_still_is_given_up() {
 /// Set in the process that dials as another user.
 const OTHER: &str = "TIDEMILL_TEST_OTHER_USER";
 
-/// A process of another user connects to no name, and is believed by nobody who connects to a name of its own.
+/// A process of another user can connect to no name, and no process that connects to its name trusts it.
 #[test]
 fn processes_of_other_users_are_turned_away() {
     use std::os::unix::process::CommandExt;

@@ -1,5 +1,6 @@
-//! Peers that vanish without a word: whole hosts, and processes of this one. What is asserted are the signs of life that were missed
-//! until it is told, not a time. The network of the first test is its own (`unshare`), so that it can be taken down.
+//! Peers that vanish without a word: whole hosts, and processes of this one. The tests count the signs of life that
+//! were missed until the loss is reported, not a time. The network of the first test is its own (`unshare`), so that
+//! it can be taken down.
 use crate::parts::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -60,14 +61,14 @@ fn missed() -> BTreeMap<String, (u64, u64)> {
     table.lines().skip(1).filter_map(of).collect()
 }
 
-/// Whether nothing is on its way in this network.
+/// Returns whether no data of this network is unacknowledged.
 fn all_is_confirmed() -> bool {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let waits = |line: &str| line.split_whitespace().nth(4).map(|queues| queues.starts_with("00000000:"));
     table.lines().skip(1).filter_map(waits).all(|is_empty| is_empty)
 }
 
-/// Looks at [`missed`] until it is told to end: the most of each socket.
+/// Reads [`missed`] until it is stopped: the largest value of each socket.
 struct Watch(Arc<AtomicBool>, std::thread::JoinHandle<BTreeMap<String, (u64, u64)>>);
 
 impl Watch {
@@ -116,7 +117,7 @@ fn vanish() {
         let told = Arc::clone(&told);
         std::thread::spawn(move || {
             if busy {
-                // Under way when the host vanishes.
+                // In transit when the host vanishes.
                 sender.send(data(1, 1, 10)).unwrap();
             }
             let waiting = std::thread::spawn(move || {
@@ -168,7 +169,7 @@ fn a_process_that_is_killed_is_told_as_lost_at_once() {
         sender.send(data(0, 1, 100_000)).unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(said.any(|line| line.unwrap().ends_with("it is there")));
-        // What it took of the ring is told; then there is nothing, as long as it lives.
+        // The number that it took of the ring is reported; then there is nothing, as long as it lives.
         assert_eq!(sender.receive_control().unwrap(), None);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,4 +1,5 @@
-//! Peers that say anything: this side neither panics nor keeps more than was sent, and tells what came whole before.
+//! Peers that send any bytes: this side neither panics nor keeps more than was sent, and returns the whole frames
+//! before.
 use crate::parts::*;
 use proptest::prelude::*;
 use std::io::{Read, Write};
@@ -57,12 +58,13 @@ fn stream(frames: u64, width: usize) -> (Vec<u8>, Vec<usize>) {
     (peer.join().expect("does not panic"), ends)
 }
 
-/// What a receiver makes of bytes (those that were changed on their way: `mutations.rs`): how many frames it gives, and what it tells in the end.
+/// Reads bytes as a receiver (`mutations.rs` has bytes changed in transit). Returns the number of frames, and the
+/// error at the end.
 fn take(bytes: &[u8]) -> (u64, LinkError) {
     let (mut receiver, mut peer) = receiver();
     let owned = bytes.to_vec();
     let write = std::thread::spawn(move || {
-        // A receiver that has heard enough closes.
+        // A receiver that has read enough closes.
         let _ = peer.write_all(&owned);
     });
     let mut frames = 0;
@@ -176,7 +178,7 @@ fn messages_that_are_none_are_refused() {
     }
 }
 
-/// One way to change a stream.
+/// A change of a stream.
 #[derive(Debug, Clone)]
 enum Mutation {
     Flip(prop::sample::Index, u8),
@@ -274,7 +276,7 @@ fn forged_records_with_right_checksums_do_no_harm() {
     assert!(resident() < before + (256 << 20), "memory grew");
 }
 
-/// A host that is there but takes nothing for so long is as good as gone: the kernel of the sender gives it up.
+/// A host that is present but takes nothing for that time counts as gone: the kernel of the sender gives it up.
 #[test]
 fn a_peer_that_takes_nothing_is_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

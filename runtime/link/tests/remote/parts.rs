@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Common parts of the tests.
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -46,7 +46,7 @@ pub(crate) fn hello(greeting: &Greeting) -> Vec<u8> {
     said(PROTOCOL_VERSION, 1, &body)
 }
 
-/// What a side of this version says, with its checksum.
+/// Returns a handshake message of this version, with its checksum.
 pub(crate) fn said(version: u32, kind: u8, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32 + 4).to_le_bytes();
     let mut bytes =
@@ -82,7 +82,7 @@ pub(crate) fn memory() -> Kind {
     Kind { address: Address::new("memory", ""), security: Security::none() }
 }
 
-/// The same with TLS.
+/// Returns the kind with TLS.
 pub(crate) fn secured(kind: Kind) -> Kind {
     let certificates = crate::security::Authority::new().host();
     Kind { security: Security::mutual(&certificates).expect("they belong together"), ..kind }
@@ -92,14 +92,14 @@ pub(crate) fn kinds() -> Vec<Kind> {
     vec![tcp(), secured(tcp()), unix(), secured(unix()), named(), memory(), secured(memory())]
 }
 
-/// Listens, and gives those who greet to whoever takes them from the queue.
+/// Listens, and puts the peers that greet into a queue.
 pub(crate) fn serve(kind: &Kind) -> (Serving, Receiver<Incoming>) {
     let (sender, receiver) = channel();
     let sender = Mutex::new(sender);
     let listener = Listener::bind(&kind.address, &kind.security).expect("binds");
     let give = move |incoming| {
         let sender = sender.lock().expect("nobody panics");
-        // A test that is over takes nobody any more.
+        // A test that is over takes no peer any more.
         let _ = sender.send(incoming);
     };
     (listener.serve(give).expect("serves"), receiver)
@@ -123,7 +123,7 @@ pub(crate) fn pair(kind: &Kind, dials: &Greeting, listens: &Greeting) -> (Connec
     (dialed, accept.join().expect("does not panic"))
 }
 
-/// A channel; `sender_dials` tells who does.
+/// Connects a channel; `sender_dials`: which side dials.
 pub(crate) fn connect(kind: &Kind, sender_dials: bool) -> LinkEnds {
     let (sender, receiver) = (greeting(Role::Sender), greeting(Role::Receiver));
     let (sender, receiver) = if sender_dials {
@@ -148,7 +148,7 @@ pub(crate) fn sleep(descriptor: BorrowedFd<'_>) {
     assert!(ready > 0, "nothing came");
 }
 
-/// The next frame, waited for while the sender goes on sending what waits.
+/// Returns the next frame; waits for it while the sender sends its queue.
 pub(crate) fn receive(
     sender: Option<&mut dyn LinkSender>,
     receiver: &mut dyn LinkReceiver,

@@ -29,7 +29,7 @@ impl Numbers {
     }
 }
 
-/// What comes next, with the descriptors that come with it; nothing at the end.
+/// Reads the next bytes and their descriptors; nothing at the end.
 fn take(from: &OwnedFd, bytes: &mut [u8]) -> (usize, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -59,8 +59,8 @@ fn give(to: &OwnedFd, mut bytes: &[u8], descriptors: &[OwnedFd]) -> bool {
     true
 }
 
-/// Passes bytes and descriptors on until so many bytes have passed, then cuts both connections; without a number for ever. How many
-/// descriptors.
+/// Passes bytes and descriptors on until `left` bytes have passed, then cuts both connections; without a number for
+/// ever. Returns the number of descriptors.
 fn pass(from: &OwnedFd, to: &OwnedFd, mut left: Option<u64>) -> u64 {
     let (mut bytes, mut passed) = ([0; 4096], 0);
     loop {
@@ -154,7 +154,7 @@ fn cutting_proxy(target: Address, cuts: u64, seed: u64) -> Proxy {
     Proxy { address, cut, descriptors }
 }
 
-/// Records of an epoch: of any size, and such that each tells which one it is.
+/// Returns the number and size of the records of an epoch, by which a test recognises it.
 fn record(epoch: u64) -> (usize, usize) {
     let width = match epoch % 10 {
         0 => 70_000,
@@ -164,7 +164,7 @@ fn record(epoch: u64) -> (usize, usize) {
     (1 + epoch as usize % 3, width)
 }
 
-/// The sending side of a channel, as the engine has it: sends from where it is told to, for ever until all is durable.
+/// The sending side of a channel, as in the engine: sends from the requested epoch on, for ever until all is durable.
 fn send_all(link: &mut dyn LinkSender, epochs: u64) -> bool {
     let mut next = None;
     let (mut sequence, mut credit) = (0, 0);
@@ -199,7 +199,7 @@ fn send_all(link: &mut dyn LinkSender, epochs: u64) -> bool {
     }
 }
 
-/// The receiving side: takes what comes, and tells when everything has come.
+/// The receiving side: takes frames, and reports when everything has come.
 fn receive_all(link: &mut dyn LinkReceiver, taken: &mut Vec<u64>) -> bool {
     let mut sequence = 0;
     if link.send_control(Control::Resume(taken.len() as u64)).is_err() {
@@ -213,7 +213,7 @@ fn receive_all(link: &mut dyn LinkReceiver, taken: &mut Vec<u64>) -> bool {
                 match frame.content {
                     Content::Frontier { epoch, .. } => {
                         assert_eq!(epoch, CLOSED);
-                        // The sender must hear it, whatever happens to the link meanwhile.
+                        // The sender must receive it, whatever happens to the link meanwhile.
                         return link.send_control(Control::Durable(CLOSED)).is_ok();
                     }
                     Content::Data { epoch, batch: records } => {
@@ -239,12 +239,12 @@ fn receive_all(link: &mut dyn LinkReceiver, taken: &mut Vec<u64>) -> bool {
     }
 }
 
-/// How many descriptors were passed on the way.
+/// Returns the number of descriptors that were passed.
 fn everything_arrives_once(kind: &Kind, cuts: u64, seed: u64) -> u64 {
     let (serving, incoming) = serve(kind);
     let Proxy { address, cut: done, descriptors } = cutting_proxy(serving.address().clone(), cuts, seed);
     let (counted, security) = (Arc::clone(&done), kind.security.clone());
-    // The sender goes on until nothing is cut any more: what it has to send grows with the cuts.
+    // The sender continues until nothing is cut any more: its data grows with the cuts.
     let epochs = 20 * cuts;
     let finished = Arc::new(Mutex::new(false));
     let over = Arc::clone(&finished);

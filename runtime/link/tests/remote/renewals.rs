@@ -1,4 +1,4 @@
-//! Certificates that change while listeners and channels go on.
+//! Certificates that change while listeners and channels exist.
 use crate::parts::*;
 use crate::security::Authority;
 use rustls::pki_types::UnixTime;
@@ -22,7 +22,7 @@ fn serial(credentials: &Credentials) -> Vec<u8> {
     webpki::EndEntityCert::try_from(&certificate).expect("a certificate").serial().to_vec()
 }
 
-/// What the listening side writes into its log, of all tests in this process.
+/// Returns the log of the listening side, of all tests in this process.
 fn log() -> &'static Mutex<Vec<String>> {
     static LINES: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
     struct Lines;
@@ -106,7 +106,7 @@ fn a_renewed_certificate_is_for_new_connections_alone() {
     for sequence in 0..400 {
         let sent = data(sequence, 50, 200);
         sender.send(sent.clone()).unwrap();
-        // Some frames are under way while it happens.
+        // Some frames are in transit while it happens.
         if sequence == 200 {
             edge.replace(&authority.host()).unwrap();
             hub.replace(&authority.host()).unwrap();
@@ -123,7 +123,7 @@ fn a_renewed_certificate_is_for_new_connections_alone() {
     let (dialed, accepted) = connect(&control("edge"), &control("hub"));
     assert_eq!(dialed.peer_certificate(), Some(&*hub.certificate()));
     assert_eq!(accepted.peer_certificate(), Some(&*edge.certificate()));
-    // And the channel of before goes on.
+    // And the former channel continues.
     sender.send(data(400, 1, 1)).unwrap();
     assert_eq!(receive(Some(&mut *sender), &mut *receiver).unwrap(), data(400, 1, 1));
 }
@@ -147,10 +147,10 @@ fn a_revoked_peer_is_refused_on_new_connections_with_a_clear_text_on_both_sides(
     let logged = log().lock().unwrap().join("\n");
     let text = "turned away: TLS: the certificate of the peer is refused: it has been revoked";
     assert!(logged.contains(text), "{logged}");
-    // The other way round it is the side that dials that refuses.
+    // In the other direction the side that dials refuses.
     let error = meet(&hub_security, &edge_security).unwrap_err();
     assert_eq!(error.to_string(), "TLS: the certificate of the peer is refused: it has been revoked");
-    // What was connected says nothing more, whoever begins.
+    // The former connection carries nothing more, from either side.
     let (writer, _reader) = before.into_messages().unwrap();
     let (answers, mut reader) = accepted.into_messages().unwrap();
     writer.send(b"still here").unwrap();

@@ -1,4 +1,4 @@
-//! What happens to channels beside others: peers that are slow, stand still or begin again.
+//! Channels beside others: peers that are slow, stand still or restart.
 use crate::parts::*;
 use std::sync::mpsc::Receiver;
 use tidemill_link::frame::{Content, Control};
@@ -22,11 +22,12 @@ fn channel(serving: &Serving, security: &Security, incoming: &Receiver<Incoming>
     })
 }
 
-/// What is on its way between two hosts, at most, however long nobody looks: buffers of the system, and the ring of a local one.
+/// Largest amount in transit between two hosts while no end reads: buffers of the system, and the ring of a local
+/// one.
 const UNDER_WAY: u64 = 64 << 20;
 
-/// Head-of-line blocking: of two channels between the same two hosts one is full to the brim, because nobody takes from it. The
-/// other one goes on as if it were alone, and the first one has lost nothing.
+/// Head-of-line blocking: of two channels between the same two hosts one is full, because its receiver takes nothing.
+/// The other one continues as if it were alone, and the first one has lost nothing.
 #[test]
 fn a_channel_that_stands_still_holds_up_no_other() {
     for kind in kinds() {
@@ -97,8 +98,9 @@ fn a_slow_peer_gets_everything_in_its_own_time() {
     }
 }
 
-/// Both hosts end and begin again, in any order and with anything on its way, and meet at the same address: what the receiver had
-/// taken does not come again, all else comes once, and nothing of a former connection comes over a later one.
+/// Both hosts end and restart, in any order and with any data in transit, and meet at the same address: data that the
+/// receiver had taken does not come again, all else comes once, and nothing of a former connection comes over a later
+/// one.
 #[test]
 fn everything_arrives_once_although_both_ends_begin_again() {
     const EPOCHS: u64 = 400;

@@ -62,7 +62,7 @@ fn secured(certificates: &Certificates) -> Security {
     Security::mutual(certificates).expect("they belong together")
 }
 
-/// What both sides are told: the one that dials, and the one that listens; none there when nobody came through.
+/// Connects both sides, which must both succeed or fail. Returns the error of the side that dials.
 fn meet(dials: &Security, listens: &Security) -> Result<(), String> {
     let (serving, incoming) = serve(&Kind { security: listens.clone(), ..tcp() });
     let accept = std::thread::spawn(move || match incoming.recv() {
@@ -117,7 +117,7 @@ fn who_shows_no_certificate_is_refused() {
     // Plain text where TLS is asked for.
     let error = meet(&Security::none(), &good).expect_err("no TLS");
     assert!(!error.is_empty());
-    // TLS where plain text is expected: it is told that this is no greeting.
+    // TLS where plain text is expected: the error says that this is no greeting.
     let error = meet(&good, &Security::none()).expect_err("TLS");
     assert!(error.starts_with("TLS: "), "{error}");
 }
@@ -188,7 +188,7 @@ fn a_host_with_the_certificate_of_another_one_is_not_greeted() {
         drop(serving);
         assert!(incoming.recv().is_err(), "it was greeted");
     }
-    // Without TLS nobody is known.
+    // Without TLS no peer has an identity.
     let (serving, incoming) = serve(&tcp());
     let error = dial_to(serving.address(), &Security::none(), &control("hub"), PATIENCE, Some(edge))
         .expect_err("nobody");
