@@ -1,4 +1,4 @@
-//! The agent on a machine: joins the cluster, tells that it lives, and has the processes that the controller wants.
+//! The agent on a machine: joins the cluster, sends heartbeats, and starts the processes that the controller assigns.
 mod backends;
 mod capacity;
 mod fetching;
@@ -39,7 +39,7 @@ use tidemill_app::metrics::MetricsPort;
 use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
 use tidemill_link::remote::{Credentials, RemoteError};
 
-/// Files that a worker tells to hold, those that it used last.
+/// Number of the most recently used files that a worker reports as held.
 const MOST_HELD: usize = 1_000;
 
 /// How an agent joins and what it says of its machine.
@@ -61,7 +61,7 @@ pub struct AgentOptions {
     pub worker_type: Option<String>,
     /// Its price in $/h.
     pub price: Option<f64>,
-    /// What the machine gives to runs, where that is not to be looked up.
+    /// The capacity that the machine gives to runs, where it is not detected.
     pub capacity: GivenCapacity,
     /// Labels.
     pub labels: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ pub struct AgentOptions {
     pub metrics: Option<Arc<MetricsPort>>,
 }
 
-/// Why an agent cannot begin or go on.
+/// The reason why an agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Who it is.
@@ -104,16 +104,16 @@ pub enum AgentError {
     NoToken,
 }
 
-/// An answer to a heartbeat may take so long: a link that was cut and is back is noticed then.
+/// Time limit of the answer to a heartbeat. It bounds how long a link that was cut and restored stays unnoticed.
 const HEARD: Duration = Duration::from_secs(5);
 
-/// The first heartbeat waits so long for which backends there are.
+/// Time that the first heartbeat waits for the list of backends.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Heartbeats that are refused one after another are sent again after twice as long each, but no longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
-/// Until the next heartbeat, after so many refusals.
+/// Returns the pause before the next heartbeat, after a number of refusals.
 fn pause_after(refusals: u32) -> Duration {
     let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
     pause.saturating_mul(1 << refusals.min(8)).min(LONGEST_PAUSE)
@@ -122,7 +122,7 @@ fn pause_after(refusals: u32) -> Duration {
 /// Until a renewal of the certificate is tried again that has failed.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 
-/// The same where the certificate is valid for so long still: several tries are to fit into that.
+/// Returns the pause before the next renewal, for a certificate that is valid for `left`: several tries fit into it.
 fn renewal_pause(left: Duration) -> Duration {
     match left.is_zero() {
         true => RENEWAL_PAUSE,
@@ -130,7 +130,7 @@ fn renewal_pause(left: Duration) -> Duration {
     }
 }
 
-/// Runs an agent until it is told to end; `joined` is told its name once it is known.
+/// Runs an agent until `end` or an error ends it; calls `joined` with its name once that is known.
 ///
 /// # Errors
 /// It cannot join, or is no longer part of the cluster.
@@ -156,7 +156,7 @@ pub fn serve(
         let what = what.to_owned();
         move |error: std::io::Error| AgentError::System(format!("{what}: {error}"))
     };
-    // Whoever cannot be dialled gives nothing.
+    // An agent that cannot be dialled gives no files.
     let giver =
         (!options.only_dials).then(|| Giver::start(address, options.files_port, &blobs, &credentials));
     let giver = giver.and_then(|giver| {
@@ -195,12 +195,12 @@ pub fn serve(
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
     let mut refusals = 0_u32;
-    // Whoever says nothing may get what it cannot run.
+    // Without a list of backends the controller may assign work that cannot run here.
     agent.backends.wait(FIRST_LOOK);
     while !end.load(Ordering::Acquire) {
         agent.renew_if_due(&mut folder, &beats, &client);
         let heartbeat = agent.heartbeat();
-        // A heartbeat that is heard twice is like one.
+        // A heartbeat may arrive twice.
         let answer = beats.post_again::<Duties>("/v1/heartbeat", &heartbeat);
         let expires = folder.current().map(|identity| identity.facts.not_after);
         counts.asked(answer.is_ok(), heartbeat.hosts.clone(), expires);
@@ -239,7 +239,7 @@ pub fn serve(
     Ok(())
 }
 
-/// What an agent has once it has joined.
+/// The state of an agent that has joined.
 struct Agent<'a> {
     options: &'a AgentOptions,
     capacities: Capacities,
@@ -254,7 +254,7 @@ struct Agent<'a> {
     health: Health,
     /// Digests that the controller knows this worker to hold.
     held: Option<BTreeSet<String>>,
-    /// Kept files that are gone, of which the controller was not told.
+    /// Number of kept files that are gone and not yet reported to the controller.
     lost_files: u64,
     /// Digest of the assignments that are followed.
     follows: Option<String>,
@@ -345,7 +345,7 @@ impl Agent<'_> {
             return;
         }
         let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
-            // The same request gets the same answer.
+            // The request is idempotent.
             let issued = beats.post_again("/v1/renew", &RenewRequest { request_pem })?;
             let identity = folder.install(&issued, self.options.controller.fingerprint())?;
             self.credentials.replace(&identity.certificates)?;

@@ -39,7 +39,7 @@ pub enum BlobError {
     Different {
         /// The digest that was wanted.
         wanted: String,
-        /// That of the bytes.
+        /// Digest of the bytes.
         found: String,
     },
     /// A path that would leave its folder.
@@ -84,8 +84,8 @@ pub fn digest_of_file(path: &Path) -> Result<(String, u64), BlobError> {
     }
 }
 
-/// A folder of blobs. What nobody needs goes, the longest unused first, as soon as all together would have more bytes than the limit;
-/// what is needed stays, even where that alone is more.
+/// A folder of blobs. Above the limit of bytes, blobs without a user are removed, the least recently used first; blobs in use stay, even
+/// where they alone exceed the limit.
 pub struct Blobs {
     folder: PathBuf,
     most: u64,
@@ -96,7 +96,7 @@ pub struct Blobs {
     beyond: Option<Box<dyn Beyond>>,
 }
 
-/// What is in the folder.
+/// Contents of the folder.
 #[derive(Default)]
 struct Kept {
     all: BTreeMap<String, Entry>,
@@ -144,7 +144,7 @@ impl Blobs {
         Self::with_limit(folder, u64::MAX)
     }
 
-    /// The same with at most so many bytes. Files that are being fetched come on top until they are whole.
+    /// Opens the folder with a limit of bytes. Files that are being fetched count only when they are complete.
     ///
     /// # Errors
     /// The system refuses.
@@ -182,7 +182,7 @@ impl Blobs {
         }
     }
 
-    /// Removes what nobody needs until so many more bytes fit.
+    /// Removes unused blobs until `more` bytes fit.
     fn make_room(&self, kept: &mut Kept, more: u64) {
         if kept.bytes.saturating_add(more) <= self.most {
             return;
@@ -203,7 +203,7 @@ impl Blobs {
         }
     }
 
-    /// Removes blobs that are none of these and were not touched for so long; how many.
+    /// Removes blobs not in `wanted` and not touched for `age`; returns their number.
     pub fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> usize {
         let mut kept = self.kept();
         let free: Vec<String> = kept.all.keys().filter(|digest| !wanted.contains(*digest)).cloned().collect();
@@ -226,7 +226,7 @@ impl Blobs {
         removed
     }
 
-    /// Digests of what is kept, the last used first, at most so many.
+    /// Returns at most `most` digests, the most recently used first.
     pub fn held(&self, most: usize) -> Vec<String> {
         let kept = self.kept();
         let mut all: Vec<(u64, &String)> = kept.all.iter().map(|(digest, of)| (of.used, digest)).collect();
@@ -234,8 +234,8 @@ impl Blobs {
         all.into_iter().take(most).map(|(_, digest)| digest.clone()).collect()
     }
 
-    /// Forgets blobs that somebody else removed, and makes the folder again if it is gone; how many these were. Others are told of what is
-    /// held, and would ask for these in vain.
+    /// Forgets blobs that were removed from outside, and makes the folder again if it is gone; returns their number. Otherwise others would
+    /// request them in vain.
     pub fn forget_missing(&self) -> usize {
         let mut kept = self.kept();
         let there: BTreeSet<String> = match fs::read_dir(&self.folder) {
@@ -248,7 +248,7 @@ impl Blobs {
                 }
                 BTreeSet::new()
             }
-            // What cannot be looked at may be there.
+            // An unreadable file may exist.
             Err(_) => return 0,
         };
         let missing: Vec<String> =
@@ -269,9 +269,9 @@ impl Blobs {
         }
     }
 
-    /// Whether it is there. Who hears that it is sends it not: it counts as touched just now, and a sweep leaves it for a while.
+    /// Whether the blob is there. The caller then does not send it, so this counts as a touch, and a sweep leaves it for a while.
     pub fn has(&self, digest: &str) -> bool {
-        // Locked, so that nobody sweeps meanwhile.
+        // Locked against a concurrent sweep.
         let mut kept = self.kept();
         let path = self.path(digest).ok().filter(|path| path.is_file());
         match &path {
@@ -324,7 +324,7 @@ impl Blobs {
         written
     }
 
-    /// Waits until the names of what was put are on the disk: who sent it is told then that it is kept.
+    /// Waits until the names are on the disk: the sender then learns that the blobs are kept.
     fn sync_names(&self) -> Result<(), BlobError> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| BlobError::System { path: self.folder.clone(), source })
@@ -390,8 +390,8 @@ impl Blobs {
         Ok(Some((bytes, size)))
     }
 
-    /// Lays out copies of the files of a bundle in a folder. A file that was laid out before and that nobody has touched since stays;
-    /// any other is compared byte by byte, by its digest, and replaced where it differs.
+    /// Lays out copies of the files of a bundle in a folder. A file that was laid out before and has not changed since stays; any other is
+    /// compared by its digest, and replaced where it differs.
     ///
     /// # Errors
     /// A path would leave the folder, a blob is missing or damaged, or the system refuses.

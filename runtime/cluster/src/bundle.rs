@@ -22,7 +22,7 @@ pub enum BundleError {
     Yaml {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The system refuses.
@@ -37,7 +37,7 @@ pub enum BundleError {
 
 /// A bundle and where its files are here, by digest.
 pub struct Gathered {
-    /// What is sent.
+    /// The bundle to send.
     pub bundle: Bundle,
     /// Files by digest.
     pub files: BTreeMap<String, PathBuf>,
@@ -141,7 +141,7 @@ fn read_by<'a>(workflow: &'a serde_json::Value, kinds: &KindTable) -> Vec<&'a st
     texts
 }
 
-/// Texts that are found along these keys; on the way, lists are gone through item by item.
+/// Returns the texts at this path of keys; lists on it are searched item by item.
 fn texts_of<'a>(value: &'a serde_json::Value, keys: &[&str]) -> Vec<&'a str> {
     let mut texts = Vec::new();
     match (value, keys) {
@@ -275,7 +275,7 @@ mod tests {
         assert!(gathered.bundle.variables.is_empty());
     }
 
-    /// What is sent is what whoever submits it would have run: nobody else has these variables.
+    /// The bundle is resolved at its sender: no other machine has these variables.
     #[test]
     fn variables_that_a_workflow_names_are_those_of_who_sends_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use tidemill_identity::{
 };
 use tidemill_link::remote::Credentials;
 
-/// An answer may take so long.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a file a second that are waited for, at least.
 const SLOWEST: u64 = 64 << 10;
@@ -27,7 +27,7 @@ const PATIENCE_WITH_PEERS: Duration = Duration::from_secs(10);
 /// Why there is no answer, or which.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answered, or somebody else.
+    /// No answer, or one from another server.
     #[error(transparent)]
     Call(#[from] CallError),
     /// TLS cannot be set up.
@@ -117,13 +117,13 @@ impl Client {
         Ok(Self { caller, token: None, patience: PATIENCE_WITH_PEERS })
     }
 
-    /// Waits no longer than this for an answer: what is on its way over a connection that is cut is asked again over another one.
+    /// Sets the time limit of an answer. A request over a connection that is cut is sent again over a new one.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Does not wait for somebody to lead where nobody does: the next question finds out.
+    /// Does not wait for a leader: the next request finds out.
     #[must_use]
     pub fn at_once(self) -> Self {
         Self { caller: self.caller.at_once(), ..self }
@@ -166,7 +166,7 @@ impl Client {
         parsed(&self.bytes("POST", path, &body, Repeat::Refused)?)
     }
 
-    /// Sends JSON that may be heard twice, where the connection is lost.
+    /// Sends JSON with a request that may arrive twice, if the connection is lost.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -206,7 +206,7 @@ impl Client {
         let patience = self.patience + Duration::from_secs(length / SLOWEST);
         let again = |error: &CallError| matches!(error, CallError::Unreachable { .. });
         let send = |caller: &Caller| {
-            // One that is gone since is told as one that has become shorter.
+            // A removed file is reported like one that became shorter.
             let content = File::open(file).ok();
             let mut content: Box<dyn Read> = content.map_or(Box::new(io::empty()), |file| Box::new(file));
             caller.send_all_of(&call, &mut content, length, patience)
@@ -215,7 +215,7 @@ impl Client {
         Ok(length)
     }
 
-    /// Sends bytes that may be heard twice, and gets JSON.
+    /// Sends bytes with a request that may arrive twice, and returns JSON.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -1,6 +1,6 @@
-//! The controller: takes workflows, says which worker of the cluster has which worker of a plan, and coordinates the runs.
+//! The controller: accepts workflows, assigns the workers of a plan to workers of the cluster, and coordinates the runs.
 //!
-//! It can die at any time: the workers go on, and the next process on the same folder takes their runs over.
+//! It may die at any time: the workers continue, and the next process on the same folder takes over their runs.
 mod admission;
 mod answering;
 mod backends;
@@ -82,13 +82,13 @@ pub struct ControllerOptions {
     pub folder: PathBuf,
     /// Where it answers people and workers: `0.0.0.0:7420`.
     pub listen: String,
-    /// Where it hears the processes of runs: `0.0.0.0:7421`.
+    /// Address on which it accepts the processes of runs: `0.0.0.0:7421`.
     pub listen_hosts: String,
-    /// Names and addresses by which others reach it; the first one is in the address that it tells.
+    /// Names and addresses by which others reach it; it announces the first one.
     pub names: Vec<String>,
-    /// Where it also serves metrics, without TLS and to whoever reaches it.
+    /// Port for metrics without TLS and without authentication.
     pub metrics: Option<Arc<MetricsPort>>,
-    /// What is kept of runs that have ended.
+    /// Retention of runs that have ended.
     pub keeping: Keeping,
     /// Which silence means that a worker is lost.
     pub detection: Detection,
@@ -110,7 +110,7 @@ pub use tidemill_bucket::Settings as StoreSettings;
 pub struct StoredFiles(Arc<tidemill_bucket::Files>);
 
 impl StoredFiles {
-    /// Those at this address. Nothing is asked of the service yet.
+    /// Opens the object store at this address, without a request to it.
     ///
     /// # Errors
     /// The settings do not fit.
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Traced {
     }
 }
 
-/// Why a controller cannot begin or go on.
+/// The reason why a controller cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// The folder.
@@ -162,13 +162,13 @@ pub enum ControllerError {
         "`{0}` has a cluster of its own (`cluster.json`), and what it knows is not taken over into PostgreSQL: name another folder"
     )]
     OnItsOwn(PathBuf),
-    /// What several controllers share.
+    /// The database that several controllers share.
     #[error(transparent)]
     Shared(#[from] PostgresError),
     /// Identities.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// What must not be forgotten.
+    /// The durable state.
     #[error(transparent)]
     Facts(#[from] FactsError),
     /// Files.
@@ -196,7 +196,7 @@ pub enum ControllerError {
     ObjectStore(std::io::Error),
 }
 
-/// What the threads of a controller share.
+/// State shared by the threads of a controller.
 pub(crate) struct Shared {
     pub(crate) folder: PathBuf,
     pub(crate) authority: Authority,
@@ -205,17 +205,17 @@ pub(crate) struct Shared {
     pub(crate) names: Vec<String>,
     pub(crate) address: JoinAddress,
     pub(crate) facts: Facts,
-    /// What it leads with, where there are several controllers.
+    /// The leadership, where there are several controllers.
     pub(crate) lead: Option<Arc<Lead>>,
     pub(crate) blobs: Blobs,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) exchange_port: u16,
-    /// When this process began to hear its workers.
+    /// The time when this process started to accept its workers.
     pub(crate) begun: std::time::Instant,
     pub(crate) workers: Mutex<BTreeMap<String, LiveWorker>>,
     /// Counts workers that came, went or moved.
     pub(crate) worker_changes: AtomicU64,
-    /// Processors of each worker, as it told last.
+    /// Processors of each worker, as it last reported.
     pub(crate) processors: Mutex<BTreeMap<String, f64>>,
     pub(crate) runs: Mutex<BTreeMap<String, LiveRun>>,
     /// Which silence means that a worker is lost.
@@ -226,9 +226,9 @@ pub(crate) struct Shared {
     pub(crate) replan_pace: f64,
     pub(crate) replanners: Mutex<replanning::Replanners>,
     pub(crate) watching: Mutex<figures::Watching>,
-    /// What runs send between workers.
+    /// Traffic of runs between workers.
     pub(crate) traffic: Mutex<Arc<ways::Traffic>>,
-    /// What this process has counted.
+    /// Counters of this process.
     pub(crate) counts: metrics::Counts,
     pub(crate) keeping: Keeping,
     pub(crate) traced: Option<Traced>,
@@ -239,7 +239,7 @@ pub(crate) struct Shared {
     /// Bytes of files of workflows that were sent.
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) logs: logs::Logs,
-    /// Runs of which it was told that they wait.
+    /// Runs reported as waiting.
     pub(crate) waited: Mutex<BTreeSet<String>>,
     /// Places for those who wait for events.
     pub(crate) waiters: Arc<Semaphore>,
@@ -250,7 +250,7 @@ pub(crate) struct Shared {
     lock: File,
 }
 
-/// Something that is told: what kind of event, of which run and worker.
+/// An event to report: its kind, run and worker.
 pub(crate) struct Happened<'a> {
     pub(crate) kind: &'a str,
     pub(crate) run: Option<&'a str>,
@@ -270,7 +270,7 @@ fn folder_error(path: &Path) -> impl Fn(std::io::Error) -> ControllerError {
 }
 
 impl Controller {
-    /// Opens the folder, or makes it, listens, and takes over the runs that are to go on.
+    /// Opens or makes the folder, listens, and takes over the runs that continue.
     ///
     /// # Errors
     /// The folder is taken or damaged, or an address cannot be listened on.
@@ -278,11 +278,11 @@ impl Controller {
         Self::begin(options, None)
     }
 
-    /// The same where several controllers share what they must not forget, for the one that leads. Its folder is a cache then, besides the key
-    /// of the authority. It is to be ended when [`Controller::lead_ended`] says so.
+    /// Starts the leader of several controllers with shared durable state. Its folder is then only a cache, besides the key of the
+    /// authority. End it when [`Controller::lead_ended`] says so.
     ///
     /// # Errors
-    /// As [`Controller::start`]; what is shared cannot be reached.
+    /// As [`Controller::start`]; the shared state cannot be reached.
     pub fn lead(options: &ControllerOptions, lead: Lead) -> Result<Self, ControllerError> {
         Self::begin(options, Some(Arc::new(lead)))
     }
@@ -321,7 +321,7 @@ impl Controller {
         let blobs = Blobs::open(&folder.join("blobs"))?;
         let facts = match &lead {
             Some(lead) => {
-                // What lies there is of the time when this one led before.
+                // Left from an earlier leadership.
                 remove(&runs_folder)?;
                 Facts::shared(lead)?
             }
@@ -421,7 +421,7 @@ impl Controller {
         self.shared.lead.as_ref()?.ended()
     }
 
-    /// The access token of the first admin: told once, ever. `keep` puts it where they find it, before it counts.
+    /// Returns the access token of the first admin, once ever. `keep` stores it before it becomes valid.
     ///
     /// # Errors
     /// It cannot be kept.
@@ -432,7 +432,7 @@ impl Controller {
         Ok(self.shared.authority.first_admin(Timestamp::now(), keep)?)
     }
 
-    /// Ends this controller and nothing else: runs go on, and the next controller takes them over.
+    /// Ends only this controller: runs continue, and the next controller takes them over.
     pub fn end(mut self) {
         self.shared.is_ending.store(true, Ordering::Release);
         self.shared.wake();
@@ -444,15 +444,15 @@ impl Controller {
         }
         if let Some(lead) = &self.shared.lead {
             lead.give_up();
-            // This process may lead again, and somebody who asked may still hold what this one had.
+            // This process may lead again, and a pending request may still hold the state.
             let _ = flock(&self.shared.lock, FlockOperation::Unlock);
         }
     }
 }
 
-/// Nobody else has the folder from now on, until what is returned is dropped.
+/// Locks the folder until the returned file is dropped.
 fn take(folder: &Path) -> Result<File, ControllerError> {
-    // What lies there is nobody else's: tokens, numbers of runs, logs, files of workflows.
+    // Private contents: tokens, numbers of runs, logs, files of workflows.
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(folder_error(folder))?;
     let lock = File::create(folder.join("lock")).map_err(folder_error(folder))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)
@@ -501,13 +501,13 @@ impl Shared {
         times * self.detection.time
     }
 
-    /// Says what happened: kept, logged, and told to who waits.
+    /// Stores an event, logs it, and passes it to waiting requests.
     pub(crate) fn tell(&self, kind: &str, run: Option<&str>, worker: Option<&str>, text: &str) {
         let happened = Happened { kind, run, worker, text: text.to_owned() };
         self.tell_all(vec![happened], |_| {});
     }
 
-    /// The same of many things that follow from one change: the disk is waited for once.
+    /// Reports several events of one change, with one write to the disk.
     pub(crate) fn tell_all(&self, happened: Vec<Happened<'_>>, change: impl FnOnce(&mut Document)) {
         let time = tidemill_app::machine::now();
         let kept = self.facts.change(|document| {
@@ -553,7 +553,7 @@ impl Shared {
         self.happened.notify_all();
     }
 
-    /// Events behind a number; waits for one where there is none.
+    /// Returns the events after a number; waits for one where there is none.
     pub(crate) fn events(&self, after: u64, wait: Duration) -> Vec<Event> {
         let behind = || -> Vec<Event> {
             self.facts.look(|document| {

@@ -1,5 +1,4 @@
-//! What the controller and its workers make of requests that anybody could send, for tests that send any: each function says whether
-//! the bytes are taken.
+//! Parsers of requests that any peer could send, for tests with arbitrary bytes: each function says whether the bytes are accepted.
 use crate::api::*;
 use crate::blobs::{self, BlobError, Offset};
 use crate::controller::{Behind, Which};
@@ -28,7 +27,7 @@ const BODIES: &[(&str, Read)] = &[
     ("part-refused", body::<FilePartRefused>),
     ("source", body::<SourceRequest>),
     ("missing", body::<Vec<String>>),
-    // What a worker is answered.
+    // Answers to a worker.
     ("issued", body::<Issued>),
     ("duties", duties),
     ("from", body::<Source>),
@@ -38,7 +37,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Json::<T>::from_bytes(bytes).ok().map(|Json(value)| value)
 }
 
-/// What is read can be written, and that is read as the same.
+/// A value that was read can be written and reads back as equal.
 fn again<T: Serialize + DeserializeOwned>(value: &T) -> bool {
     let bytes = serde_json::to_vec(value).expect("plain data");
     let read = read::<T>(&bytes).expect("what was written");
@@ -83,7 +82,7 @@ pub fn named_body(bytes: &[u8]) -> bool {
     found.is_some_and(|(_, read)| read(rest.get(1..).unwrap_or_default()))
 }
 
-/// What stands in an address behind its path.
+/// Reads the query of an address.
 pub fn query(bytes: &[u8]) -> bool {
     let Ok(uri) = Uri::try_from([b"/v1/events?", bytes].concat()) else { return false };
     let behind = Query::<Behind>::try_from_uri(&uri).is_ok();
@@ -92,13 +91,13 @@ pub fn query(bytes: &[u8]) -> bool {
     behind && offset && which
 }
 
-/// What the controller knows, as it lies in its folder.
+/// Reads the state of the controller, as it lies in its folder.
 pub fn facts_document(bytes: &[u8]) -> bool {
     let Ok(document) = serde_json::from_slice::<Document>(bytes) else { return false };
     again(&document)
 }
 
-/// The changes behind it, a line each with a checksum; also with checksums made anew.
+/// Reads the changes after it, a line each with a checksum; also with recomputed checksums.
 pub fn facts_log(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let sealed: String = text

@@ -1,7 +1,7 @@
-//! What a controller and an agent tell a monitoring system, beside [`tidemill_app::metrics::runs`].
+//! Metrics of a controller and an agent, beside [`tidemill_app::metrics::runs`].
 use tidemill_app::metrics::{Metric, counter, gauge};
 
-/// Whoever tells it is a controller.
+/// Marks a controller.
 pub const CONTROLLER_INFO: Metric =
     gauge("tidemill_controller_info", &["version"], "1; which version of the program it is");
 pub(crate) const WORKERS: Metric =
@@ -75,7 +75,7 @@ pub const CONTROLLER: &[Metric] = &[
     BUSY,
 ];
 
-/// Whoever tells it is an agent.
+/// Marks an agent.
 pub const AGENT_INFO: Metric =
     gauge("tidemill_agent_info", &["version"], "1; which version of the program it is");
 pub(crate) const AGENT_HEARTBEATS: Metric =

@@ -1,4 +1,4 @@
-//! What tells runs apart that had the same name one after the other.
+//! Identifiers that distinguish successive runs of the same name.
 use crate::blobs;
 
 /// Digits of an id.

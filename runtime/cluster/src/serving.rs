@@ -1,17 +1,17 @@
-//! HTTP over TLS connections, for peers that are believed nothing: how many connections there are, how long each may say nothing, how
-//! slowly it may speak, how much somebody unknown may say, and how often somebody may be wrong about who they are.
+//! HTTP over TLS connections, for untrusted peers. Limits the number of connections, the silence and the slowness of each, the bytes of an
+//! unknown peer, and the number of its wrong tokens.
 //!
-//! | what a peer does | what holds it |
+//! | action of a peer | limit |
 //! |---|---|
 //! | does not finish a handshake | [`tls`](crate::controller::tls) |
 //! | does not finish the head of a request, or asks nothing | [`HEAD`] |
 //! | sends a head that is too long | [`HEAD_BYTES`]: 431 |
 //! | sends a body by drops | [`SILENCE`], [`SLOWEST`] |
-//! | sends a long body before anybody knows who it is | [`STRANGER_BYTES`]: 413 |
+//! | sends a long body before it is authenticated | [`STRANGER_BYTES`]: 413 |
 //! | is known, but may not send anything | the same: 403 |
-//! | opens very many connections | the one of which nothing came for longest makes room, those first whose peer has proved nothing |
+//! | opens very many connections | the most silent one makes room, those of unauthenticated peers first |
 //! | shows one wrong token after the other | [`Attempts`]: 429 |
-//! | is a page of somebody else in a person's browser | 403; there are no cookies and no permission for other pages to ask |
+//! | is a page of another site in a person's browser | 403; there are no cookies and no permission for other pages to ask |
 mod attempts;
 mod body;
 mod connections;
@@ -36,28 +36,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 
-/// The head of a request is whole after so long, counted from the end of the answer before it. A client that keeps its connection for
-/// longer than that finds it ended, and makes another one.
+/// Time limit of the head of a request, from the end of the answer before it. A connection idle for longer ends, and the client makes a new
+/// one.
 const HEAD: Duration = Duration::from_secs(20);
 /// Bytes of the head of a request.
 const HEAD_BYTES: usize = 32 << 10;
 /// Fields of the head of a request.
 const HEAD_FIELDS: usize = 64;
-/// A body pauses for so long at most.
+/// Longest pause of a body.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 /// Bytes per second of a body, on average, once it has taken longer than [`SILENCE`].
 pub(crate) const SLOWEST: u64 = 1 << 10;
-/// Bytes of the body of somebody of whom nothing is proved: enough to join. What people ask who may only look is shorter, too.
+/// Bytes of the body of an unauthenticated peer: enough to join. Requests of a person who may only look are shorter, too.
 const STRANGER_BYTES: u64 = 64 << 10;
 
-/// What is known of who asks.
+/// The known identity of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing.
     Nobody,
-    /// Somebody who may look, and has nothing long to send.
+    /// A person who may look, and has nothing long to send.
     Viewer,
-    /// Somebody who may send what is long.
+    /// A peer that may send a long body.
     Sender,
 }
 
@@ -115,7 +115,7 @@ impl Desk {
             Some(refusal) => refusal,
             None => self.let_in(request).await,
         };
-        // It may have been waited for, and is on its way from now on.
+        // The body may have been waited for, and is under way from now on.
         self.heard.now();
         protect(answer.headers_mut());
         answer
@@ -188,15 +188,15 @@ fn is_attempt(path: &str, headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || path == "/v1/join"
 }
 
-/// Browsers say whose page asks. What a page of somebody else could do at worst is to have a browser show a certificate that its
-/// person has installed: tokens are in no browser but as the page of the controller keeps them.
+/// Browsers name the page that asks. A page of another site could at worst have a browser show a certificate that its person has installed:
+/// only the page of the controller stores tokens in a browser.
 fn is_of_another_page(path: &str, headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_other = site.is_some_and(|site| site != b"same-origin" && site != b"none");
     is_other && (path.starts_with("/v1/") || path == "/metrics")
 }
 
-/// What browsers are told of every answer that does not say something else.
+/// Headers of every answer that does not set others.
 const PROTECTION: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,

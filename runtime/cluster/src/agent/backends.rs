@@ -1,6 +1,6 @@
-//! On which backends models can run here.
+//! Finds the backends on which models can run here.
 //!
-//! To look loads libraries, which may take a while: a thread of its own does that, and heartbeats tell what it found last.
+//! The search loads libraries and may take seconds, so it runs on its own thread; heartbeats report its last result.
 use crate::clock::instant;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,9 +17,9 @@ type Found = Vec<(&'static str, bool)>;
 pub(super) struct Backends {
     /// Where the search for libraries starts: the processes of runs, whose files lie beneath, look here, too.
     folder: PathBuf,
-    /// None: the first look goes on.
+    /// None: the first search is running.
     found: Arc<Mutex<Option<Found>>>,
-    /// The last look, which may go on.
+    /// The last search, which may still run.
     look: Option<JoinHandle<()>>,
     /// When that began.
     looked: Instant,
@@ -41,7 +41,7 @@ impl Backends {
         }
     }
 
-    /// Names of those that can be used; none: it is not known yet. What somebody installs meanwhile counts without a new start of the
+    /// Returns the names of the usable backends; none: not known yet. Backends that are installed later count without a restart of the
     /// agent.
     pub(super) fn look(&mut self) -> Option<Vec<String>> {
         self.look_after(PAUSE)
@@ -87,7 +87,7 @@ mod tests {
         end_look(&mut backends);
         let there = backends.look();
         assert!(there.iter().flatten().any(|name| name == "rten"), "{there:?}");
-        // As it was before somebody installed them.
+        // The state before they were installed.
         let without = |(name, _): &(&'static str, bool)| (*name, false);
         let none: Found = backends.found.lock().unwrap().iter().flatten().map(without).collect();
         *backends.found.lock().unwrap() = Some(none);

@@ -1,4 +1,4 @@
-//! What this machine gives to the processes of runs: what the system lets the agent use, or what whoever started it says.
+//! Capacity of this machine for the processes of runs: the limits of the system, or the values given at the start of the agent.
 mod accelerators;
 
 use crate::api::Capacity;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tidemill_elastic::cgroup::Hierarchy;
 use tidemill_machine::Process;
 
-/// What whoever starts an agent says of its machine; what is none is looked up.
+/// Capacity given at the start of an agent; values that are none are detected.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GivenCapacity {
     /// Processors, also parts of one.
@@ -17,7 +17,7 @@ pub struct GivenCapacity {
     pub accelerators: Option<Vec<String>>,
 }
 
-/// What does not change while the agent runs.
+/// Values that stay constant while the agent runs.
 pub(super) struct Capacities {
     given: GivenCapacity,
     accelerators: Vec<String>,
@@ -52,8 +52,7 @@ impl Capacities {
     }
 }
 
-/// Bytes of memory that a run may have here of which nobody says how many: what is given for runs, else nine tenths of what there is. 0:
-/// the system does not say.
+/// Returns the bytes of memory for a run without a limit: the memory given for runs, else nine tenths of the machine's. 0: unknown.
 pub(super) fn memory_of(given: &GivenCapacity) -> u64 {
     given.memory_bytes.unwrap_or_else(|| {
         let all = looked_up().memory_bytes;

@@ -12,11 +12,11 @@ use tidemill_link::remote::Credentials;
 
 /// Tries with other workers before the controller must give the file.
 const MOST_WORKERS: usize = 8;
-/// Questions in a row that nobody answers.
+/// Limit of consecutive requests without an answer.
 const MOST_FAILURES: u32 = 5;
 /// Between such questions.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long nothing is asked of an object store that gave nothing: not that each file of a run waits for it anew.
+/// Time without requests to an object store that failed, so that not each file of a run waits for it.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// See the module.

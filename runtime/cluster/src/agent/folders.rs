@@ -36,7 +36,7 @@ impl Folders {
                 remove_all(&entry.path());
                 continue;
             }
-            // One without a mark is of a program that made none: nobody can say which run it is of, and it stays.
+            // A folder without a mark belongs to no known run and stays.
             if let Ok(id) = fs::read_to_string(entry.path().join(MARK)) {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 known.insert(name, Known { id: id.trim().to_owned(), ..Known::default() });
@@ -93,7 +93,7 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Nobody finds the folder any more.
+    /// The folder has no reachable name any more.
     fn put_aside(&self, run: &str, id: &str) -> io::Result<PathBuf> {
         let plain_id: String = id.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
         let aside = self.root.join(format!("{GOING}{plain_id}"));
@@ -113,7 +113,7 @@ impl Folders {
         }
     }
 
-    /// What is here. The folders of runs that have no process any more are measured, once, on a thread of their own.
+    /// Returns the folders. Folders of runs without a process are measured once, on their own thread.
     pub(super) fn told(self: &Arc<Self>, active: &BTreeSet<String>) -> Vec<RunFolder> {
         let mut known = self.known();
         for (run, of) in known.iter_mut() {
@@ -164,7 +164,7 @@ impl Folders {
     }
 }
 
-/// What cannot be removed is told, and tried again by the next process.
+/// A failure is logged; the next process tries again.
 fn remove_all(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder)
         && error.kind() != ErrorKind::NotFound
@@ -207,7 +207,7 @@ mod tests {
         [("night".to_owned(), id.to_owned())].into()
     }
 
-    /// Its files came when it had been cancelled, removed and submitted anew.
+    /// Its files came after it was cancelled, removed and submitted again.
     #[test]
     fn files_that_come_late_leave_the_run_of_that_name_alone() {
         let root = tempfile::tempdir().unwrap();

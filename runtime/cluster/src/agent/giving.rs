@@ -97,7 +97,7 @@ fn is_worker(shared: &Shared, peer: &Peer) -> bool {
     is_worker && facts.is_ok_and(|facts| !shared.credentials.revoked().contains(&facts.serial))
 }
 
-/// Says that somebody is here.
+/// Answers that the agent is reachable.
 async fn here(State(shared): State<Arc<Shared>>, ConnectInfo(peer): ConnectInfo<Peer>) -> StatusCode {
     match is_worker(&shared, &peer) {
         true => StatusCode::OK,

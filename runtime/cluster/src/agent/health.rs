@@ -12,12 +12,12 @@ pub(crate) fn civil_milliseconds() -> u64 {
     u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Bytes that are free for whoever may write there.
+/// Returns the bytes that an unprivileged user may write.
 pub(crate) fn free_bytes(folder: &Path) -> u64 {
     statvfs(folder).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// What does not change is looked at once.
+/// Reads constant values once.
 pub(super) fn first(files_at: Option<String>, no_control_groups: Option<String>) -> Health {
     Health {
         no_control_groups,

@@ -26,7 +26,7 @@ use tidemill_link::remote::Certificates;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The folder of what is kept of a run from one process to the next; no role has such a name.
 const KEPT: &str = ".kept";
-/// How long a process that is told to end may take.
+/// Time that a process has to end after the request.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Run, worker of the plan, version of the plan.
@@ -39,7 +39,7 @@ enum State {
     Running {
         child: Child,
         input: ChildStdin,
-        /// Where it was told that its coordinator is.
+        /// Address of the coordinator that the process received.
         coordinator: Address,
     },
     Ended(String),
@@ -170,7 +170,7 @@ impl Hosts {
         Address::tcp(format!("{host}:{}", assignment.coordinator_port))
     }
 
-    /// The controller on this host leads: processes whose coordinator was elsewhere are told.
+    /// The controller on this host leads: sends its address to processes with another coordinator.
     pub(super) fn are_led_from(&mut self, host: &str) {
         self.led_from = host.to_owned();
         let mut moved: Vec<(Key, Address)> = Vec::new();
@@ -223,7 +223,7 @@ impl Hosts {
         self.all.insert(key, Host { generation, state });
     }
 
-    /// Whether a process of another plan of the same run goes on here.
+    /// Whether a process of another plan of the run is still running here.
     fn has_another_plan_of(&self, assignment: &Assignment) -> bool {
         self.all.iter().any(|((run, _, version), host)| {
             *run == assignment.run
@@ -265,7 +265,7 @@ impl Hosts {
             return Err("no command is given".to_owned());
         };
         let mut child = Command::new(program)
-            // Its library writes a file about the session else, also where nothing is to be told to anybody.
+            // Otherwise its library writes a file about the session even with telemetry off.
             .env("ORT_DISABLE_TELEMETRY", "1")
             .args(arguments)
             .env_remove(tidemill_app::processes::TOKEN_VARIABLE)
@@ -351,8 +351,7 @@ impl Hosts {
         }
     }
 
-    /// Has processes believe certificates with these serial numbers no more. They are told of those that are new: lines wait in a pipe until
-    /// a process has begun.
+    /// Revokes certificates by serial number. Processes get only the new numbers; lines wait in a pipe until a process has started.
     pub(super) fn refuse(&mut self, revoked: &[String]) {
         let new: Vec<String> = revoked.iter().filter(|one| !self.revoked.contains(*one)).cloned().collect();
         if new.is_empty() && revoked.len() == self.revoked.len() {

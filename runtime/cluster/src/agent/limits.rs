@@ -1,8 +1,9 @@
-//! What the processes of runs on this machine may take: control groups, where this process may make any.
+//! Limits of the processes of runs on this machine, by control groups where this process may make them.
 //!
-//! Each run has a group, each of its processes one in it. Runs have equal weight in processor time; limits come from `resources` of
-//! the workflow and from the quota of the submission. A run without a limit of memory may have what the worker was given, else nine tenths of the machine's: what it takes
-//! without bound ends itself, and not the agent or the runs of others. In mode `elastic` the limits of the processes follow their load.
+//! Each run has a group, and each of its processes one in it. Runs have equal weight in processor time; limits come from `resources` of the
+//! workflow and from the quota of the submission. A run without a limit of memory gets the memory given to the worker, else nine tenths of
+//! the machine's: a process that exceeds it ends, and the agent and other runs continue. In mode `elastic` the limits of the processes
+//! follow their load.
 use crate::api::{Assignment, Bundle, Quota};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -78,13 +79,13 @@ pub(super) struct Started<'a> {
 /// See the module.
 pub(super) struct Limiter {
     confinement: Result<Confinement, String>,
-    /// Bytes that a run may have of which nobody says how many.
+    /// Bytes of memory for a run without a limit.
     most: Option<u64>,
     elastic: BTreeMap<String, Elastic>,
 }
 
 impl Limiter {
-    /// For the agent with this folder, and so many bytes for a run of which nobody says how many (0: not known).
+    /// Opens the groups for the agent with this folder; `memory` is the bytes for a run without a limit (0: unknown).
     pub(super) fn open(folder: &Path, memory: u64) -> Self {
         let mark = crate::blobs::digest(folder.as_os_str().as_encoded_bytes());
         let name = format!("{PREFIX}{}", mark.chars().take(12).collect::<String>());

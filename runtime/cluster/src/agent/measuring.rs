@@ -1,8 +1,8 @@
-//! Measures the way to other workers: the shortest round trip of a few bytes, and the rate at which more bytes arrive. Agents probe
-//! each other, with the certificates that they have.
+//! Measures links to other workers: the shortest round trip of a few bytes, and the rate of a longer transfer. Agents probe each other with
+//! their own certificates.
 //!
-//! A probe that took some time is followed by a pause of [`PAUSES`] times as long at least, so probes of one worker take no more than
-//! one hundredth of the time of a way. Where traffic of runs shows the rate, the controller says so, and only round trips are measured.
+//! After a long probe follows a pause of at least [`PAUSES`] times its duration, so probes take at most one hundredth of the time of a
+//! link. Where traffic of runs shows the rate, the controller says so, and only round trips are measured.
 use crate::api::{WayFigure, WayTarget};
 use crate::clock::instant;
 use rustls::pki_types::ServerName;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_link::remote::{ClientCertificates, Credentials};
 
-/// A pause after a probe is so many times as long as the probe.
+/// Length of the pause after a probe, in durations of the probe.
 const PAUSES: u32 = 100;
 /// And as long as this, at least.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(20);
 /// How often it is looked whether a probe is due.
 const LOOK: Duration = Duration::from_millis(200);
-/// Whoever says nothing for so long is not waited for.
+/// Time limit for a silent peer.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Round trips of a probe.
 const ROUND_TRIPS: usize = 4;
 /// Bytes that are sent first, and most.
 const BYTES: (u32, u32) = (32 << 10, 4 << 20);
-/// A sending that took so much longer than a round trip tells a rate.
+/// Least excess of a transfer over a round trip from which a rate follows.
 const TELLING: Duration = Duration::from_millis(30);
 /// Probes that are answered at once.
 const MOST_PEERS: usize = 4;
 /// Asks for nothing but an answer.
 const PING: u8 = b'p';
-/// So many bytes follow: four bytes, the least significant first.
+/// Precedes the number of bytes that follow: four bytes, least significant first.
 const BYTES_FOLLOW: u8 = b'b';
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -43,7 +43,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 struct Shared {
     targets: Mutex<Vec<WayTarget>>,
-    /// What was measured and not told yet, by worker.
+    /// Measurements that are not reported yet, by worker.
     measured: Mutex<BTreeMap<String, WayFigure>>,
     peers: AtomicUsize,
     is_over: AtomicBool,
@@ -56,7 +56,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Without a way to measure there are no figures, and nothing else is missing: what fails is told.
+    /// Starts measuring. A failure is logged and only means that there are no figures.
     pub(super) fn start(address: IpAddr, only_dials: bool, credentials: &Credentials) -> Self {
         let shared = Arc::new(Shared::default());
         let mut meter = Self { shared: Arc::clone(&shared), address: None };
@@ -82,12 +82,12 @@ impl Meter {
         self.address
     }
 
-    /// Measures the ways to these.
+    /// Sets the workers whose links are measured.
     pub(super) fn follow(&self, targets: Vec<WayTarget>) {
         *locked(&self.shared.targets) = targets;
     }
 
-    /// What was measured since this was called last.
+    /// Takes the measurements since the last call.
     pub(super) fn take(&self) -> Vec<WayFigure> {
         std::mem::take(&mut *locked(&self.shared.measured)).into_values().collect()
     }
@@ -192,7 +192,7 @@ fn probe_all(shared: &Shared, config: &Arc<ClientConfig>) {
     }
 }
 
-/// Measures the way to one worker.
+/// Measures the link to one worker.
 fn probe(target: &WayTarget, config: &Arc<ClientConfig>) -> io::Result<WayFigure> {
     let address: SocketAddr =
         target.address.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -221,7 +221,7 @@ fn probe(target: &WayTarget, config: &Arc<ClientConfig>) -> io::Result<WayFigure
         }
         bytes *= 4;
     }
-    // What took hardly longer than a round trip says only that the way is faster than can be told.
+    // A transfer hardly longer than a round trip only gives a lower bound of the rate.
     Ok(WayFigure {
         to: target.worker.clone(),
         round_trip_seconds: shortest.as_secs_f64(),

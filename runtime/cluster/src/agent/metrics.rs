@@ -1,4 +1,4 @@
-//! What an agent tells a monitoring system.
+//! Metrics of an agent.
 use crate::api::HostStatus;
 use crate::metrics as of;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tidemill_app::metrics::{self, Collector, Labels, Values};
 use tidemill_identity::Timestamp;
 
-/// What this agent has counted.
+/// Counters of this agent.
 pub(super) struct Counts {
     files: PathBuf,
     seen: Mutex<Seen>,

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Parts that were sent are not sent again where they are asked for once more: of so many it is known.
+/// Number of sent parts that are remembered, so that they are not sent again when requested again.
 const KNOWN: usize = 64;
 
 /// See the module.
 pub(super) struct Parts(Sender<FilePart>);
 
 impl Parts {
-    /// A thread that sends what it is told, with a connection of its own. Absolute paths are given where they lie in `results`.
+    /// Starts a thread that sends requested parts over its own connection. Absolute paths resolve to files in `results`.
     pub(super) fn start(
         client: Client,
         folders: &Arc<Folders>,

@@ -39,7 +39,7 @@ impl Prober {
         }
     }
 
-    /// What was found last.
+    /// Returns the last result.
     pub(super) fn found(&self) -> Option<Probed> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! What the processes of runs say, line by line, until the controller has it. Bounded: what is too much is counted and left out.
+//! Output of the processes of runs, by line, until the controller has it. Bounded: excess lines are counted and dropped.
 use crate::api::LogLine;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -60,7 +60,7 @@ impl Relay {
         each_line(from, |line| self.say(run, role, line));
     }
 
-    /// What was said since the last call.
+    /// Takes the lines since the last call.
     pub(super) fn take(&self) -> Vec<LogLine> {
         let mut waiting = self.lock();
         let Waiting { lines, left_out, .. } = std::mem::take(&mut *waiting);
@@ -101,11 +101,11 @@ struct Said {
 
 /// How important a line is.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
-/// What a line names its stage by.
+/// Fields by which a line names its stage.
 const NAMES: [&str; 2] = ["stage", "operator"];
 
-/// What a line of this program's log says, in both of its forms: `2026-01-31T10:00:00.5Z  WARN place: text stage="speech"`, or one
-/// object of JSON (`--log-format json`). Of other lines all is text.
+/// Parses a line of this program's log, in both of its forms: `2026-01-31T10:00:00.5Z  WARN place: text stage="speech"`, or one object of
+/// JSON (`--log-format json`). Any other line is text as a whole.
 fn said(line: &str) -> Said {
     of_json(line)
         .or_else(|| of_text(line))

@@ -11,7 +11,7 @@ pub(crate) trait Beyond: Send + Sync {
     fn has(&self, digest: &str) -> bool;
     /// Keeps the blob in this file; one that it has stays.
     fn put(&self, digest: &str, path: &Path) -> io::Result<()>;
-    /// Whether somebody needs what is put there though it is here, so that a blob that cannot be put there is none.
+    /// Whether others rely on the copies there, so that a blob that cannot be put there fails.
     fn is_relied_on(&self) -> bool {
         true
     }
@@ -26,7 +26,7 @@ pub(crate) trait Beyond: Send + Sync {
 }
 
 impl Blobs {
-    /// The same, with what is put kept there, too, and what is missing had from there.
+    /// Also keeps blobs in `beyond`, and gets missing blobs from there.
     pub(crate) fn beyond(self, beyond: Box<dyn Beyond>) -> Self {
         Self { beyond: Some(beyond), ..self }
     }

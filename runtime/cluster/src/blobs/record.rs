@@ -1,4 +1,4 @@
-//! What was laid out in a folder: which digest each file has, and how the file can be told from one that was changed since.
+//! Record of the files laid out in a folder: the digest of each, and the properties by which a later change shows.
 use super::BlobError;
 use crate::api::BundleFile;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ const NEXT: &str = ".laid-out.json.next";
 /// Two changes of a file this far apart have different times on every system that is in use.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What the system says of a file. The time of its last change cannot be set by those who change it.
+/// Properties of a file from the system. A program that changes the file cannot set the time of its last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stamp {

@@ -54,7 +54,7 @@ fn a_bundle_stays_in_its_folder() {
     }
 }
 
-/// Equal lengths, other bytes: by another bundle, and by somebody who changed the file, before and after a restart.
+/// Equal lengths, other bytes: by another bundle, and by a change of the file, before and after a restart.
 #[test]
 fn a_file_of_the_same_length_is_not_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn what_nobody_touched_is_not_read_again() {
     };
     blobs.lay_out(&bundle, &out).unwrap();
     assert!(Record::read(&out).knows("x", &name, &out.join("x")));
-    // A record is believed as long as the file is the one that it tells of: here it tells a lie of it.
+    // The record is trusted while the file is unchanged: here it holds a wrong digest.
     let mut record = Record::read(&out);
     let lie = digest(b"a lie");
     record.keep("x", &lie, Stamp::of(&out.join("x")));
@@ -147,7 +147,7 @@ fn the_bound_holds_after_every_file_and_what_is_needed_stays() {
     assert!(blobs.has(&first) && !blobs.has(&second) && blobs.has(&third));
     assert_eq!((blobs.bytes(), on_disk()), (4, 2));
     assert_eq!(blobs.held(1), std::slice::from_ref(&third));
-    // What is needed stays even where it is too much; it goes when it is needed no more.
+    // A blob in use stays above the limit, and goes once it is unused.
     blobs.need(BTreeSet::from([first.clone(), third.clone()]));
     let fourth = put(b"dd");
     assert_eq!(blobs.bytes(), 6);
@@ -160,7 +160,7 @@ fn the_bound_holds_after_every_file_and_what_is_needed_stays() {
     assert!(again.has(&fourth) && again.bytes() == 2);
 }
 
-/// Whoever was told that a file is there sends it not, and submits a moment later.
+/// A client that learns that a file is there does not send it, and submits a moment later.
 #[test]
 fn what_somebody_was_told_of_is_not_swept_at_once() {
     let folder = tempfile::tempdir().unwrap();

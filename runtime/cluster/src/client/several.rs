@@ -1,4 +1,4 @@
-//! Several controllers, one of which leads: who asks finds that one.
+//! Several controllers, one as the leader: finds that one.
 use super::ClientError;
 use crate::api::NotLeading;
 use crate::clock::instant;
@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_identity::{Answer, Call, CallError, Caller, JoinAddress, Repeat};
 
-/// Where there are others, a connection to one is waited for so long.
+/// Time limit of a connection where there are other controllers.
 const CONNECTING: Duration = Duration::from_secs(2);
 /// Until it is asked again who leads.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Controllers that say one after the other that the next one leads are told apart from one that knows.
+/// Limit of consecutive redirections between controllers.
 const MOST_TURNS: u32 = 4;
 
 /// See the module. With one place it is just a caller.
 pub(super) struct Several {
     config: Arc<ClientConfig>,
     known: Mutex<Known>,
-    /// So long it is waited for somebody to lead.
+    /// Time to wait for a leader.
     patience: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Several {
         Self { config, known: Mutex::new(Known { callers, current: 0 }), patience: Duration::ZERO }
     }
 
-    /// It is not waited for somebody to lead.
+    /// Does not wait for a leader.
     pub(super) fn at_once(self) -> Self {
         Self { patience: Duration::ZERO, ..self }
     }
@@ -106,8 +106,8 @@ impl Several {
         self.find(|caller| caller.send(call, timeout, repeat), |error| may_ask_another(error, repeat))
     }
 
-    /// Asks the one that leads with `ask`, and another one after an error of which `is_harmless` says that nothing was heard, or twice is
-    /// like once.
+    /// Calls `ask` with the leader, and with another controller after an error for which `is_harmless` says that the request did not arrive
+    /// or may arrive twice.
     pub(super) fn find(
         &self,
         mut ask: impl FnMut(&Caller) -> Result<Answer, CallError>,
@@ -139,7 +139,7 @@ impl Several {
                     continue;
                 }
             };
-            // Where nobody leads, this one is there, and knows first who does next.
+            // Without a leader, this controller is up, and is the first to know the next one.
             let is_told = refused.leader.as_deref().filter(|leader| *leader != caller.place());
             if let Some(leader) = is_told {
                 self.turn_to(leader);
@@ -155,7 +155,7 @@ impl Several {
     }
 }
 
-/// Whether the question cannot have been heard, or may be heard twice.
+/// Whether the request cannot have arrived, or may arrive twice.
 fn may_ask_another(error: &CallError, repeat: Repeat) -> bool {
     match error {
         CallError::Unreachable { .. } => true,

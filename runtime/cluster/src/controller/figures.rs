@@ -75,7 +75,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    /// What a run does now, or did last; none: there is no such run.
+    /// Returns the current or last figures of a run; none: there is no such run.
     pub(crate) fn figures(&self, name: &str) -> Option<RunFigures> {
         let place = self.place_of(name)?;
         let watching = locked(&self.watching);
@@ -87,7 +87,7 @@ impl Shared {
         Some(figures)
     }
 
-    /// What was measured of a run of late; nothing of one that does not go on.
+    /// Returns recent measurements of a run; nothing for one that has ended.
     pub(crate) fn late(&self, name: &str) -> Late {
         let watching = locked(&self.watching);
         let Some(watched) = watching.live.get(name) else { return Late::default() };
@@ -149,13 +149,13 @@ impl Shared {
         locked(&self.watching).last.len()
     }
 
-    /// The figures of the runs that go on.
+    /// Returns the figures of the active runs.
     pub(crate) fn live_figures(&self) -> Vec<RunFigures> {
         let names: Vec<String> = locked(&self.watching).live.keys().cloned().collect();
         names.iter().filter_map(|name| self.figures(name)).collect()
     }
 
-    /// The runs that go on, for Prometheus.
+    /// Returns the active runs, for Prometheus.
     pub(crate) fn observed_runs(&self) -> Vec<ObservedRun> {
         let names: Vec<String> = locked(&self.watching).live.keys().cloned().collect();
         let observed = names.into_iter().filter_map(|name| {

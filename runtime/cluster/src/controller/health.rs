@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use tidemill_identity::{Action, CertificateFacts};
 use tidemill_postgres::{Lead, StandsBy};
 
-/// Who asks again within so long gets what is being found.
+/// Requests within this time of another one share its result.
 const SHORTEST: Duration = Duration::from_secs(3);
-/// Workers are told to dial others for so long.
+/// Time that workers dial others after a request.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Workers that dial each other.
@@ -48,7 +48,7 @@ impl Probes {
         }
     }
 
-    /// What a worker is to do.
+    /// Returns the task of a worker.
     fn wanted(&self, worker: &str) -> Option<Probe> {
         let is_open = self.begun.is_some_and(|begun| begun.elapsed() < LONGEST);
         let is_wanted = is_open && self.asked.contains(worker) && !self.answers.contains_key(worker);
@@ -84,7 +84,7 @@ impl Probes {
 }
 
 impl Shared {
-    /// What a worker found, and what it is to do next.
+    /// Takes the result of a worker, and returns its next task.
     pub(super) fn probing(&self, worker: &str, probed: Option<&Probed>) -> Option<Probe> {
         let mut probes = locked(&self.probes);
         if let Some(probed) = probed {

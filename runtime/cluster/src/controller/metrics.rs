@@ -1,4 +1,4 @@
-//! What the controller tells a monitoring system, of itself and of all runs.
+//! Metrics of the controller and of all runs.
 use super::answering::{No, blocking, broken, known_person};
 use super::tls::Peer;
 use super::{Shared, locked};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use tidemill_app::metrics::{self, CONTENT_TYPE, Collector, Labels, RunsCollector, Values};
 use tidemill_identity::{Action, CertificateFacts, Timestamp};
 
-/// What this process has counted.
+/// Counters of this process.
 #[derive(Default)]
 pub(crate) struct Counts {
     heartbeats: AtomicU64,

@@ -24,7 +24,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether to report the level as found; `told` is the last report.
+    /// Whether to report the level as found; `told` is the last reported one.
     fn look(&mut self, found: Option<bool>, told: bool) -> bool {
         self.quiet = self.quiet.saturating_sub(1);
         match found {

@@ -1,7 +1,7 @@
-//! Files of workflows in an object store: workers have them from there, by links that the controller signs.
+//! Files of workflows in an object store: workers get them from there, by links that the controller signs.
 //!
-//! A store that is away holds nobody up: what lies there is looked for beside, again and again, and until that is known files are taken as
-//! if nothing did. A prefix belongs to one cluster, whose fingerprint lies there: another one would remove what this one needs.
+//! An unreachable store blocks no request: a thread looks for its contents again and again, and until they are known it counts as empty. A
+//! prefix belongs to one cluster, whose fingerprint lies there: another cluster would remove files that this one needs.
 use crate::blobs::{Beyond, is_digest};
 use crate::clock::instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidemill_bucket::{Files, StoredFile};
 use tidemill_identity::Timestamp;
 
-/// How long a link can be used: for a file of some GiB over a slow way, and not for ever.
+/// Validity of a link: enough for a file of some GiB over a slow link.
 const LINK: Duration = Duration::from_secs(3600);
 /// Where it says whose files these are.
 const OWNER: &str = "cluster";
@@ -22,15 +22,15 @@ const OWNER_BYTES: u64 = 1 << 10;
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// Between two looks at a store that does not answer.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Tries of a file, and the pause between them: the run that needs it would begin anew.
+/// Tries of a file, and the pause between them: without the file its run would start again.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(super) struct ObjectStore {
     files: Arc<Files>,
-    /// What controllers share without it, where there are several: they rely on what is put here, and what was put there before they had
-    /// this store is had from there.
+    /// The store that controllers share without it, where there are several: they rely on the files here, and get files from before this
+    /// store was set up from there.
     shared: Option<Box<dyn Beyond>>,
     begun: Instant,
     looked: Arc<Looked>,
@@ -42,18 +42,18 @@ struct Looked {
     changed: Condvar,
 }
 
-/// What is known of what lies there.
+/// Known contents.
 #[derive(Default)]
 struct Known {
     state: State,
     /// Only the controller that leads adds any.
     digests: BTreeSet<String>,
-    /// When somebody was last told that a file is there: it stays for a while, also if no run needs it yet.
+    /// Time of the last report that a file is there: it stays for a while after it, even if no run needs it yet.
     told: BTreeMap<String, Instant>,
 }
 
 impl Known {
-    /// It lies there, and somebody hears of that.
+    /// Notes that the file is there and that a caller learns so.
     fn tell(&mut self, digest: &str) {
         self.digests.insert(digest.to_owned());
         self.told.insert(digest.to_owned(), instant());
@@ -109,7 +109,7 @@ impl ObjectStore {
         has
     }
 
-    /// What lies there, when it is known, or has not been for too long.
+    /// Returns the known contents, or their absence after too long a wait.
     fn known(&self) -> MutexGuard<'_, Known> {
         let known = self.looked.known();
         let left = (self.begun + FIRST_LOOK).saturating_duration_since(instant());
@@ -119,7 +119,7 @@ impl ObjectStore {
     }
 }
 
-/// Looks for what lies there until that is known or nobody asks any more.
+/// Looks for the contents until they are known or no caller is left.
 fn look_until_it_answers(files: &Files, looked: &Weak<Looked>, cluster: &str) {
     let mut is_told = false;
     loop {
@@ -156,7 +156,7 @@ fn look_until_it_answers(files: &Files, looked: &Weak<Looked>, cluster: &str) {
     }
 }
 
-/// Whose files they are, if another cluster's; whoever comes first has them.
+/// Returns the owner of the files, if it is another cluster; the first cluster to ask becomes the owner.
 fn owner(files: &Files, cluster: &str) -> io::Result<Option<String>> {
     let mut text = String::new();
     match files.get(OWNER)? {
@@ -178,7 +178,7 @@ fn foreign(files: &Files, other: &str) -> String {
     )
 }
 
-/// What is called by a digest: other files may lie beside, and are left alone.
+/// Returns the files named by a digest; other files are left alone.
 fn ours(files: &Files) -> io::Result<Vec<StoredFile>> {
     let mut found = files.list()?;
     found.retain(|file| is_digest(&file.name));
@@ -194,7 +194,7 @@ impl Beyond for ObjectStore {
         if self.lies_there(digest) {
             return Ok(());
         }
-        // Nobody waits for a store that does not answer, and nothing is put among the files of another cluster.
+        // Does not wait for a silent store, and puts nothing among the files of another cluster.
         let why = match &self.known().state {
             State::Found => None,
             State::Foreign(other) => Some(foreign(&self.files, other)),
@@ -222,7 +222,7 @@ impl Beyond for ObjectStore {
             tries += 1;
         };
         if matches!(found, Ok(None)) {
-            // Somebody else has removed it.
+            // Removed from outside.
             self.known().forget(digest);
         }
         let of_before = || self.shared.as_ref().map_or(Ok(None), |shared| shared.get(digest));

@@ -21,7 +21,7 @@ enum By {
     Admin,
 }
 
-/// What is sent or answered.
+/// The body of a request or an answer.
 enum Content {
     Nothing,
     Json(fn(&mut SchemaGenerator) -> Schema),

@@ -1,5 +1,5 @@
-//! Parts of files that lie on workers: workers dial the controller, so it says what it wants, and they send it. At most a few are
-//! under way, and nothing is kept.
+//! Parts of files that lie on workers: workers dial the controller, so it announces a part, and they send it. A few at most are under way,
+//! and nothing is stored.
 use super::answering::{Answer, No, blocking, worker};
 use super::tls::Peer;
 use super::{Shared, locked};
@@ -17,16 +17,16 @@ use tokio::sync::{Notify, oneshot};
 
 /// Parts that are wanted at once: each is in memory once it is there.
 const MOST: usize = 32;
-/// A worker has so long to send one: less than whoever asks for results waits for an answer.
+/// Time that a worker has to send a part: less than the time limit of a request for results.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// A part is wanted again if nothing was heard of the worker's parts for so long.
+/// Silence of a worker's parts after which a part is requested again.
 const AGAIN: Duration = Duration::from_secs(25);
-/// Parts are as large as a worker sends in so long.
+/// Time that the transfer of a part should take; it sets the size.
 const WAY: Duration = Duration::from_secs(5);
-/// Bytes of the first part, before it is known how fast the way is, and the least bytes of any.
+/// Bytes of the first part, before the rate of the link is known, and the least bytes of any.
 const FIRST: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
-/// A worker that has sent one waits so long for the next to be wanted.
+/// Time that a worker waits for the next request after a part.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a part is not had.
@@ -47,7 +47,7 @@ struct Open {
     answer: oneshot::Sender<Result<Bytes, String>>,
 }
 
-/// The way from a worker.
+/// The link from a worker.
 #[derive(Default)]
 struct Way {
     /// When a part of it came last.
@@ -76,8 +76,8 @@ impl Default for All {
 }
 
 impl All {
-    /// What a worker is to send now: what it was not told of, or what it has dropped. One part after the other is on its way, in the
-    /// order in which they were wanted: as long as parts come, the others wait there and are not wanted again.
+    /// Returns the parts that a worker is to send: new ones, and ones that it dropped. Parts travel one after the other, in the order of
+    /// the requests: while parts come, the others wait there and are not requested again.
     fn wanted(&mut self, worker: &str, now: Instant) -> Vec<FilePart> {
         let heard = self.ways.get(worker).and_then(|way| way.heard);
         let is_wanted = |open: &&mut Open| {
@@ -95,7 +95,7 @@ impl All {
     /// A part has come: how large the next may be.
     fn came(&mut self, worker: &str, given: Option<Instant>, bytes: u64, now: Instant) {
         let way = self.ways.entry(worker.to_owned()).or_default();
-        // It was on its way since it was told, or since the one before had come.
+        // Its transfer began with the request, or when the part before it came.
         let began = given.max(way.heard);
         way.heard = Some(now);
         let Some(took) = began.map(|began| now.saturating_duration_since(began)) else { return };
@@ -113,7 +113,7 @@ pub(crate) struct Parts {
     changed: Notify,
 }
 
-/// A request is forgotten with whoever made it.
+/// Removes a request when its caller is dropped.
 struct Forgets<'a>(&'a Parts, u64);
 
 impl Drop for Forgets<'_> {
@@ -150,12 +150,12 @@ impl Parts {
         }
     }
 
-    /// What a worker is to send now.
+    /// Returns the parts that a worker is to send now.
     pub(super) fn wanted(&self, worker: &str) -> Vec<FilePart> {
         locked(&self.all).wanted(worker, instant())
     }
 
-    /// The same, and waits a little for something.
+    /// Returns the parts that a worker is to send, after a short wait if there are none.
     async fn wanted_soon(&self, worker: &str) -> Vec<FilePart> {
         let until = tokio::time::Instant::now() + LINGER;
         loop {
@@ -280,7 +280,7 @@ mod tests {
         };
         all.open.extend([(1, open(1)), (2, open(2))]);
         assert_eq!(all.wanted("edge", at(0.0)).len(), 2);
-        // The first takes 20 s, and the second waits behind it for as long: nobody asks again.
+        // The first takes 20 s, and the second waits after it for as long: no part is requested again.
         assert!(all.wanted("edge", at(19.0)).is_empty());
         all.came("edge", Some(at(0.0)), FIRST, at(20.0));
         all.open.remove(&1);
@@ -289,12 +289,12 @@ mod tests {
         // Its answer, with which the second would have come, was lost.
         assert_eq!(all.wanted("edge", at(46.0)).iter().map(|one| one.number).collect::<Vec<_>>(), [2]);
         assert!(all.wanted("edge", at(47.0)).is_empty());
-        // The way is better now, by what one part took behind the other.
+        // The link is faster now, by the time of a part that followed another.
         all.came("edge", Some(at(46.0)), LEAST, at(46.5));
         assert_eq!(all.ways["edge"].bytes, Some(10 * LEAST));
         all.came("edge", Some(at(46.0)), 10 * LEAST, at(46.6));
         assert_eq!(all.ways["edge"].bytes, Some(CHUNK));
-        // The end of a file says nothing of the way.
+        // The end of a file does not measure the link.
         all.came("edge", Some(at(50.0)), 10, at(60.0));
         assert_eq!(all.ways["edge"].bytes, Some(CHUNK));
     }

@@ -18,7 +18,7 @@ const MOST: u64 = 64 << 30;
 /// Parts that wait to be written.
 const WAITING: usize = 8;
 
-/// What has come of a file, read on a thread that may wait.
+/// The received bytes of a file, read on a thread that may block.
 struct Received {
     parts: Receiver<io::Result<Bytes>>,
     part: Bytes,
@@ -77,7 +77,7 @@ pub(super) async fn put(
             false => part.map_err(io::Error::other),
         };
         let is_last = part.is_err();
-        // Whoever writes has given up: why stands below.
+        // The writer has given up: the reason is below.
         if sender.send(part).await.is_err() || is_last {
             break;
         }

@@ -1,5 +1,4 @@
-//! Runs that have ended go, by hand or by a rule: what the controller keeps of them, and their files on workers as soon as these are
-//! heard.
+//! Removes runs that have ended, by hand or by a rule: the state in the controller, and the files on workers as soon as these report.
 use super::{Shared, locked, sharing};
 use crate::agent::folders::bytes_in;
 use crate::api::{RemovedView, RunFolder};
@@ -17,14 +16,14 @@ const SUBMISSION: Duration = Duration::from_secs(3600);
 const LOOK: Duration = Duration::from_secs(5);
 /// Begins the name of a folder that is being removed.
 const GOING: &str = ".removed-";
-/// Of so many removed runs it is noted which workers may still have files. A worker that stays away for longer keeps those of the
-/// oldest: the list is written with every change.
+/// Number of removed runs for which the workers with files are noted. A worker that stays away for longer keeps the files of the oldest:
+/// the list is written with every change.
 const MOST_NOTED: usize = 1000;
 
-/// What is kept of runs that have ended.
+/// Retention of runs that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Keeping {
-    /// For so long; none: until they are removed.
+    /// Time of retention; none: until they are removed.
     pub time: Option<Duration>,
     /// Bytes of all of them together, at the controller and on workers; none: any number.
     pub bytes: Option<u64>,
@@ -158,7 +157,7 @@ impl Shared {
         self.blobs.sweep(&wanted, SUBMISSION);
     }
 
-    /// What a worker has of runs that were removed; one that has nothing more of a run is not asked again.
+    /// Returns the files of removed runs on a worker; one without files of a run is not asked again.
     pub(super) fn folders_to_remove(&self, worker: &str, folders: &[RunFolder]) -> Vec<RunFolder> {
         let has = |one: &Removed| folders.iter().any(|folder| folder.run == one.run && folder.id == one.id);
         let (going, is_done) = self.facts.look(|document| {
@@ -211,7 +210,7 @@ impl Shared {
             over.map(|(name, run)| (name.clone(), run_id(&run.secret), run.ended)).collect()
         });
         if over.iter().any(|(.., ended)| ended.is_none()) {
-            // They ended when nobody asked when.
+            // They ended while no request looked.
             let kept = self.facts.change(|document| {
                 for run in document.runs.values_mut().filter(|run| run.state.is_over()) {
                     run.ended.get_or_insert(now.as_unix());
@@ -311,7 +310,7 @@ mod tests {
             shared.keep_figures(&name);
             assert_eq!((shared.logs(&name, 0).len(), shared.kept_figures()), (1, 1));
             shared.remove_run(&name, "somebody", "").unwrap();
-            // What comes late is of no run.
+            // A late line belongs to no run.
             shared.log(Some("edge"), vec![LogLine { run: name.clone(), ..LogLine::saying("late") }]);
             assert_eq!((shared.logs(&name, 0).len(), shared.kept_figures()), (0, 0));
             assert!(!shared.run_folder(&name).exists());

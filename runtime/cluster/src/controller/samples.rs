@@ -1,4 +1,4 @@
-//! The newest records of the sinks of a run: what the processes of the run told its coordinator, while it goes on.
+//! The newest records of the sinks of an active run, from the reports of its processes to its coordinator.
 use super::answering::{Answer, Who, asked, none};
 use super::server::Behind;
 use super::tls::Peer;
@@ -31,7 +31,7 @@ fn view(sample: &Sample) -> SampleView {
 }
 
 impl Shared {
-    /// The newest records behind a number; none: there is no such run.
+    /// Returns the newest records after a number; none: there is no such run.
     fn samples(&self, name: &str, after: u64) -> Option<SamplesView> {
         self.facts.look(|document| document.runs.contains_key(name)).then_some(())?;
         let observer = {

@@ -25,10 +25,10 @@ use tokio::sync::oneshot;
 
 /// Bytes of a request with JSON.
 const MOST_JSON: usize = 16 << 20;
-/// Who waits for events waits at most so long.
+/// Longest wait for events, in seconds.
 const LONGEST_WAIT: u64 = 60;
 
-/// Who finds no place to wait is answered after so long.
+/// Time after which a request without a place to wait gets its answer.
 const CROWDED: Duration = Duration::from_secs(2);
 
 /// A server at work.
@@ -158,7 +158,7 @@ impl serving::Doorkeeper for Shared {
             return Known::Sender;
         }
         match self.authority.authenticate(token(headers), Timestamp::now()) {
-            // The least that somebody may do who sends something long.
+            // The least permission that a long body needs.
             Ok(person) if person.role.may(Action::Submit) => Known::Sender,
             Ok(_) => Known::Viewer,
             Err(_) => Known::Nobody,
@@ -298,7 +298,7 @@ async fn events(
     who: ConnectInfo<Peer>,
     headers: HeaderMap,
 ) -> Answer<Vec<crate::api::Event>> {
-    // Who waits holds a thread, and there are not so many.
+    // A waiting request holds a thread, and threads are few.
     let place = Arc::clone(&shared.waiters).try_acquire_owned().ok();
     if place.is_none() && behind.wait > 0 {
         tokio::time::sleep(CROWDED).await;

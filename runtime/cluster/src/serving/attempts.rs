@@ -1,5 +1,5 @@
-//! How often somebody may show a wrong token. A token has 160 random bits, so nobody guesses one; what is bounded is what trying costs:
-//! time, and lines of the log.
+//! Limits wrong tokens by peer. A token has 160 random bits and cannot be guessed; the limit bounds the cost of tries: time, and lines of
+//! the log.
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Wrong tokens at once.
 pub(super) const AT_ONCE: u32 = 30;
-/// One more after so long.
+/// Time after which one more try is allowed.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 /// Addresses that are remembered; of more, the one that is forgiven first is forgotten.
 const ADDRESSES: usize = 4096;
@@ -92,7 +92,7 @@ mod tests {
         }
         assert!(attempts.is_over(address("2001:db8::ffff")).is_some());
         assert!(attempts.is_over(address("2001:db8:1::1")).is_none());
-        // The same address in both forms.
+        // An address in both of its forms.
         (0..AT_ONCE).for_each(|_| attempts.failed(address("::ffff:10.0.0.7")));
         assert!(attempts.is_over(address("10.0.0.7")).is_some());
         for n in 0..ADDRESSES as u32 + 100 {

@@ -15,8 +15,8 @@ struct Paced {
     heard: Heard,
 }
 
-/// The same body, which ends with an error where it pauses, comes too slowly, or has more than `most` bytes. As long as it comes, its
-/// connection is `heard`.
+/// Wraps a body so that it ends with an error where it pauses, comes too slowly, or has more than `most` bytes. While it comes, it marks
+/// its connection `heard`.
 pub(super) fn paced(body: Body, most: Option<u64>, heard: Heard) -> Body {
     let (from, most) = (body.into_data_stream(), most.unwrap_or(u64::MAX));
     let paced = Paced { from, begun: Instant::now(), bytes: 0, most, is_over: false, heard };
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A body of parts of so many bytes, each after a pause.
+    /// A body of `parts` of `bytes` bytes, each after a pause.
     fn drops(parts: u32, bytes: usize, pause: Duration) -> Body {
         Body::from_stream(stream::unfold(0, move |n| async move {
             if n == parts {
@@ -70,7 +70,7 @@ mod tests {
         }))
     }
 
-    /// Of somebody who may send any number of bytes.
+    /// The body of a peer without a limit of bytes.
     fn all(body: Body) -> Body {
         paced(body, None, Heard::new(Instant::now()))
     }
@@ -88,7 +88,7 @@ mod tests {
     async fn bodies_come_in_time_or_not_at_all() {
         let second = Duration::from_secs(1);
         assert_eq!(read(all(drops(3, 10, second))).await, Ok(30));
-        // A slow way, for a minute and a half: as slow as is allowed.
+        // A slow link, for a minute and a half: as slow as is allowed.
         assert_eq!(read(all(drops(90, 1024, second))).await, Ok(90 * 1024));
         let told = read(all(drops(1_000, 1, second))).await.unwrap_err();
         assert!(told.contains("too slowly"), "{told}");

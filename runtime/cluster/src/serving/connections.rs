@@ -1,6 +1,6 @@
-//! Connections that are open: so many that the process still has files, and where there are more, the one of which nothing came for longest
-//! makes room, those first whose peer has proved nothing. Who asks is served before who only holds on, and who is known before who is not:
-//! somebody who opens very many connections cannot end what others send.
+//! Limits open connections to the files of the process. Above the limit, the most silent one makes room, those of unauthenticated peers
+//! first. Active connections precede idle ones, and known peers precede unknown ones: a peer that opens very many connections cannot end
+//! the transfers of others.
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Of a connection of which something comes now. `begun`: when the first of all connections was made, or before.
+    /// Makes the state of a connection with traffic now. `begun`: when the first of all connections was made, or before.
     pub(super) fn new(begun: Instant) -> Self {
         let heard = Self { begun, at: Arc::default(), is_proved: Arc::default() };
         heard.now();
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(connections.lock().len(), 2);
     }
 
-    /// A stranger who opens one connection after the other gets the room of strangers: what somebody sends who is known goes on.
+    /// A stranger who opens many connections only gets the room of strangers: transfers of known peers continue.
     #[tokio::test(start_paused = true)]
     async fn who_has_proved_nothing_makes_room_first() {
         let connections = Arc::new(Connections::new(3));

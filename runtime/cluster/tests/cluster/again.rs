@@ -41,7 +41,7 @@ fn a_run_is_removed_for_another_one_that_is_fit_and_for_no_other() {
     assert_eq!(left, ["rows"], "no trial is left");
 }
 
-/// Whoever submits a run of a name that others submit and remove at the same time is told so, and not that a file is not there.
+/// A submission of a name that is submitted and removed concurrently fails with a conflict, not with a missing file.
 #[test]
 fn submissions_of_one_name_that_is_removed_meanwhile_begin_or_are_refused_with_a_conflict() {
     const SUBMITTERS: usize = 8;

@@ -1,4 +1,4 @@
-//! A worker whose files somebody removes.
+//! A worker whose files are removed from outside.
 use crate::place::{Place, ROWS, until};
 use std::path::PathBuf;
 use tidemill_cluster::api::{Bundle, ControllerView, Event, RunView};

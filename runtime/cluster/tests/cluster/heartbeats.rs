@@ -1,4 +1,4 @@
-//! What a heartbeat costs, over a connection that stays and over a new one each.
+//! Cost of a heartbeat, over a kept connection and over a new one each.
 use crate::place::Place;
 use std::sync::Arc;
 use std::time::Duration;

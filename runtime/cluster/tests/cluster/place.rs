@@ -61,7 +61,7 @@ impl Place {
         Self::made(files, Lifetimes::default())
     }
 
-    /// With certificates that live for so long.
+    /// Sets the lifetimes of certificates.
     pub(crate) fn that_lives(lifetimes: Lifetimes) -> Self {
         Self::made(None, lifetimes)
     }
@@ -90,7 +90,7 @@ impl Place {
         Self { folder, admin, address, token, controller: Some(controller), end, agents }
     }
 
-    /// A token for so many workers.
+    /// Returns a token for `uses` workers.
     pub(crate) fn join_token(&self, uses: u32) -> String {
         let request = TokenRequest { uses: Some(uses), ..TokenRequest::default() };
         self.admin.post::<TokenAnswer>("/v1/join-tokens", &request).unwrap().token

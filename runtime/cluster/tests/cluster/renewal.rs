@@ -5,7 +5,7 @@ use tidemill_cluster::api::{ControllerView, WorkerView};
 use tidemill_cluster::client::Client;
 use tidemill_identity::Lifetimes;
 
-/// New connections are made with it when the first one has ended, and those that were there go on.
+/// New connections use it when the first one has ended, and existing connections continue.
 #[test]
 fn a_controller_renews_its_certificate_before_it_ends() {
     let lifetimes = Lifetimes { controller: Duration::from_secs(12), ..Lifetimes::default() };
@@ -21,7 +21,7 @@ fn a_controller_renews_its_certificate_before_it_ends() {
     assert!(ends(&another) > first + 12);
 }
 
-/// It is heard, with the new one, when the first one has long ended.
+/// The worker still reports, with the new one, long after the first one has ended.
 #[test]
 fn a_worker_renews_its_certificate_before_it_ends() {
     let lifetimes = Lifetimes { worker: Duration::from_secs(12), ..Lifetimes::default() };

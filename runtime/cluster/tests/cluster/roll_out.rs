@@ -145,13 +145,13 @@ fn an_object_store_that_gives_nothing_holds_nobody_up() {
     );
 }
 
-/// What an object store has need not be sent by anybody again, also where another controller has put it there.
+/// Files in an object store need not be sent again, also where another controller has put them there.
 #[test]
 fn a_controller_finds_what_lies_in_its_object_store() {
     let server = Server::start();
     let model = b"a model".as_slice();
     server.put(&format!("of/models/{}", digest(model)), model);
-    // Of somebody else: they are not taken for files of workflows.
+    // Files of others: they are not taken for files of workflows.
     let others = ["of/models/README.md".to_owned(), format!("of/models/below/{}", digest(b"another"))];
     others.iter().for_each(|name| server.put(name, b"of somebody else"));
     let place = Place::with(Some(stored(&server)));

@@ -21,7 +21,7 @@ fn the_server_has_the_methods_of_the_document_and_no_others() {
             .replace("{sink}", "none");
         assert!(!filled.contains('{'), "{path}");
         for method in ["GET", "PUT", "POST", "DELETE"] {
-            // Nothing is shown: whoever is at home says no.
+            // No credentials: the server rejects the request.
             let call = Call { method, path: &filled, token: None, body: b"" };
             let place = place.address.host_and_port();
             let status = call.send(&place, &config, Duration::from_secs(20)).unwrap().status;

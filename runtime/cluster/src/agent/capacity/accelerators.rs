@@ -1,7 +1,7 @@
-//! Accelerators of this machine, as their drivers tell.
+//! Accelerators of this machine, as their drivers report them.
 //!
-//! NVIDIA's driver has a folder for each in `/proc/driver/nvidia/gpus`, AMD's a node in `/sys/class/kfd`. One whose device this agent does
-//! not see, as in a container that was not given it, is not there.
+//! NVIDIA's driver has a folder for each in `/proc/driver/nvidia/gpus`, AMD's a node in `/sys/class/kfd`. An accelerator whose device is
+//! not visible to the agent, as in a container without it, does not count.
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,12 @@
-//! What a run loses when its plan changes, measured from outside: over two runs of the engine, by the clock of the controller.
+//! Measures the loss of a run by a change of plan from outside: over two runs of the engine, by the clock of the controller.
 use crate::clock::instant;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidemill_engine::Timing;
 
-/// A sink that had got nothing for so long when the plan ended gets few records anyway: its gap says nothing of the change.
+/// A sink that got nothing for this time before the plan ended is slow anyway: its gap does not measure the change.
 const QUIET: Duration = Duration::from_secs(2);
-/// A sink that gets nothing for so long after another one has got something is not waited for any more: its pause is at least as long as
-/// it is then.
+/// Time that a sink without a record is waited for after another one got one. Its pause then counts as at least the time until now.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The plan before has been ended, with its last checkpoint.
@@ -18,7 +17,7 @@ pub(in crate::controller) struct Suspended {
     took: Duration,
 }
 
-/// What the run lost by the change, milliseconds.
+/// Loss of the run by the change, in milliseconds.
 pub(super) struct Pause {
     /// From the last record under the plan before to the first one under the plan that follows, by sink.
     pub(super) of_sinks: BTreeMap<String, f64>,
@@ -44,7 +43,7 @@ impl Suspended {
         Self { at: instant(), timing, took }
     }
 
-    /// What the change has cost, once it is known. `is_over`: nothing more will come.
+    /// Returns the cost of the change, once it is known. `is_over`: no more records will come.
     pub(super) fn pause(&self, timing: &Timing, is_over: bool) -> Option<Pause> {
         let now = instant();
         let newest = timing.arrivals.values().map(|(first, _)| *first).max();
@@ -88,7 +87,7 @@ pub(super) fn in_words(pause: Option<&Pause>) -> String {
         None => "; no sink had records shortly before it and after it".to_owned(),
     };
     let Pause { of_sources, prepared, .. } = pause;
-    // A source that waits for its next record may go on with it at once.
+    // A source that waits for its next record may continue with it at once.
     let than = if *of_sources < 0.0 { "earlier" } else { "later" };
     let of_sources = of_sources.abs();
     format!("{at_sinks}, sources are {of_sources:.0} ms {than}, after {:.1} s of preparation", prepared / 1e3)

@@ -8,8 +8,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Tries without one more record.
 pub(super) const MOST_TRIES: u32 = 8;
 
-/// The tries of a run. Pauses double as long as none gets further, and begin anew with each one that does: a run that is disturbed every
-/// now and then goes on as soon the hundredth time as the first.
+/// The tries of a run. Pauses double while no try makes progress, and start from the shortest after one that does, so rare disturbances
+/// never lead to long pauses.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     /// Tries on end that got no further.
@@ -19,7 +19,7 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// The pause after a try that ended with so many records at the sinks; none: no other try is made.
+    /// Returns the pause after a try that ended with `arrived` records at the sinks; none: no other try follows.
     pub(super) fn after(&mut self, arrived: u64) -> Option<Duration> {
         if arrived > self.best {
             (self.in_vain, self.best) = (0, arrived);

@@ -66,7 +66,7 @@ fn assignments_are_told_when_they_are_new() {
     controller.end();
 }
 
-/// A heartbeat that was on its way when its worker was revoked: its certificate was good when it was looked at.
+/// A heartbeat under way when its worker is revoked: its certificate was valid when it was checked.
 #[test]
 fn a_worker_that_is_revoked_does_not_come_back_by_a_late_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
