@@ -338,7 +338,7 @@ impl Observer {
         &self.0.program
     }
 
-    /// Returns whether both look at the same run.
+    /// Returns whether both are of the same run.
     pub fn is_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -348,17 +348,18 @@ impl Observer {
         self.0.tracer.clone().map(Traces)
     }
 
-    /// Engine time now.
+    /// Returns the present engine time.
     pub fn now(&self) -> Nanoseconds {
         self.0.clock.now()
     }
 
-    /// Engine seconds from the start to the end, or until now.
+    /// Returns the engine seconds from the start to the end, or until now.
     pub fn seconds(&self) -> f64 {
         seconds(&self.0)
     }
 
-    /// Hosts that are processes of their own and do nothing yet: they are lost, or have not opened their models and files.
+    /// Returns hosts that are processes of their own and do nothing yet: they are lost, or have not opened their
+    /// models and files.
     pub fn opening(&self) -> Vec<String> {
         let hosts = self.0.hosts.iter().zip(&self.0.opened);
         hosts.filter(|(_, opened)| !opened.load(Ordering::Relaxed)).map(|(host, _)| host.clone()).collect()
@@ -375,7 +376,7 @@ impl Observer {
         self.0.restarts.load(Ordering::Relaxed)
     }
 
-    /// The slots, in the order in which data reaches them first.
+    /// Returns the slots, in the order in which data reaches them first.
     pub fn slots(&self) -> Vec<SlotReport> {
         slots(&self.0).collect()
     }
@@ -385,12 +386,12 @@ impl Observer {
         self.0.promises.get(sink)
     }
 
-    /// Figures of a stage.
+    /// Returns the figures of a stage.
     pub fn stage(&self, stage: &str) -> Option<Arc<StageMetrics>> {
         self.0.metrics.stages.get(stage).cloned()
     }
 
-    /// Figures of an edge of the plan.
+    /// Returns the figures of an edge of the plan.
     pub fn edge(&self, from: &str, to: &str, input: u32) -> Option<Arc<EdgeMetrics>> {
         self.0.metrics.edges.get(&(from.to_owned(), to.to_owned(), input)).cloned()
     }
@@ -404,7 +405,7 @@ impl Observer {
         self.0.sampler.as_ref().map_or_else(Vec::new, |sampler| sampler.of(sink))
     }
 
-    /// Figures of a sink.
+    /// Returns the figures of a sink.
     pub fn sink(&self, sink: &str) -> Option<Arc<SinkMetrics>> {
         self.0.metrics.sinks.get(sink).cloned()
     }
@@ -510,7 +511,8 @@ fn hosts(facts: &RunFacts) -> Vec<HostReport> {
         .collect()
 }
 
-/// By how much the latency of a sink may be wrong: it is from the clock of a source's host to that of the sink's.
+/// Returns a bound of the error of a sink's latency, which is from the clock of a source's host to that of the
+/// sink's.
 fn plus_minus(sink: &str, facts: &RunFacts, hosts: &[HostReport]) -> Option<f64> {
     let of_worker =
         |worker: &str| hosts.iter().find(|host| host.host == worker).map(|h| h.clock_plus_minus_ms);

@@ -44,9 +44,10 @@ pub struct Lifetimes {
     pub authority: Duration,
 }
 
-/// Certificates of a controller that stands by are in no register, and so cannot be revoked: they end soon.
+/// Lifetime of certificates of a controller that stands by. They are in no register and cannot be revoked, so they
+/// end soon.
 const STANDING_BY: Duration = Duration::from_secs(10 * 86_400);
-/// The shortest of them.
+/// The shortest lifetime.
 const SHORTEST: Duration = Duration::from_secs(10);
 
 impl Lifetimes {
@@ -256,7 +257,7 @@ impl Authority {
                 String::from_utf8(bytes).map_err(|_| StoreError::damaged(&key, "it is no text"))?
             }
             None => {
-                // A register in which nothing stands was left by a process that ended here.
+                // An empty register was left by a process that ended here.
                 if let Some(register) = shelf.read()?.filter(|register| !register.is_new()) {
                     let why = "the key of the authority is gone, and its register is there";
                     return Err(match &shelf.registry {
@@ -312,7 +313,7 @@ impl Authority {
         self.fingerprint
     }
 
-    /// The certificate of the authority as PEM. It is no secret.
+    /// Returns the certificate of the authority as PEM. It is no secret.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
@@ -335,8 +336,8 @@ impl Authority {
         JoinAddress::new(host, port, self.fingerprint)
     }
 
-    /// The serial numbers that are revoked, for the [`Credentials`](tidemill_link::remote::Credentials) of this process: the set
-    /// follows what is revoked here.
+    /// Returns the revoked serial numbers, for the [`Credentials`](tidemill_link::remote::Credentials) of this
+    /// process: the set follows revocations here.
     pub fn revoked(&self) -> &Revoked {
         &self.revoked
     }
@@ -353,7 +354,7 @@ impl Authority {
         act(&self.kept.lock().unwrap_or_else(PoisonError::into_inner).register)
     }
 
-    /// Changes the register: what `act` made of it is on the disk when this returns, or nothing of it counts.
+    /// Changes the register. All changes of `act` are on the disk when this returns, or none of them counts.
     fn change<T>(
         &self,
         now: Timestamp,
@@ -435,7 +436,7 @@ fn parameters(name: &str) -> CertificateParams {
     parameters
 }
 
-/// A new key with its certificate, in one text. ECDSA P-256: browsers do not take Ed25519.
+/// Makes a key with its certificate, in one text. ECDSA P-256: browsers do not take Ed25519.
 fn new_authority(
     lifetimes: Lifetimes,
     now: Timestamp,

@@ -21,7 +21,8 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text, as many as fill it; capital letters are read like small ones, and those that look like digits as these.
+/// Decodes a text, as many bytes as it fills; capital letters count as small ones, and letters that look like digits
+/// as these.
 ///
 /// # Errors
 /// The first character that is not of the alphabet, with its place, which counts from 1.

@@ -17,7 +17,7 @@ pub struct Serial(pub(crate) [u8; 16]);
 as_hexadecimal!(Serial, "serial number: 32 hexadecimal digits");
 
 impl Serial {
-    /// A new one. Its first two bits make it a positive number of always the same length.
+    /// Draws a new one. Its first two bits make it a positive number of always the same length.
     pub(crate) fn draw() -> Result<Self, NoRandomness> {
         let mut bytes = [0; 16];
         SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
@@ -25,7 +25,7 @@ impl Serial {
         Ok(Self(bytes))
     }
 
-    /// The bytes, big-endian, as [`Revoked`](tidemill_link::remote::Revoked) wants them.
+    /// Returns the bytes, big-endian, as [`Revoked`](tidemill_link::remote::Revoked) takes them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -72,9 +72,9 @@ impl From<Malformed> for CertificateError {
 pub struct CertificateFacts {
     /// Its serial number as in DER: big-endian, with a zero before it where the first bit is set.
     pub serial: Vec<u8>,
-    /// From when on it is valid.
+    /// Beginning of its validity.
     pub not_before: Timestamp,
-    /// Until when it is valid.
+    /// Its expiry.
     pub not_after: Timestamp,
     /// Whether it is of an authority, which issues others.
     pub is_authority: bool,

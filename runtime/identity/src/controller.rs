@@ -23,24 +23,24 @@ pub const TLS_NAME: &str = "tidemill";
 /// Why a peer that answers is not the controller that is meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
-    /// An authority was shown, and another one is meant.
+    /// The peer showed another authority than the one that is meant.
     #[error(
         "this is another cluster: the fingerprint of its authority is {shown}, and the address says {wanted}; \
          copy the address again, and if it is right, somebody else answers there"
     )]
     OtherCluster {
-        /// The fingerprint that was shown.
+        /// The fingerprint of the authority that the peer showed.
         shown: Fingerprint,
-        /// The one of the address.
+        /// The fingerprint in the address.
         wanted: Fingerprint,
     },
-    /// No authority was shown: it is something else that listens there.
+    /// The peer showed no authority: it is no controller.
     #[error(
         "no certificate of an authority was shown: is it the controller of a cluster that listens there? \
          The fingerprint {wanted} is wanted"
     )]
     NoAuthority {
-        /// The one of the address.
+        /// The fingerprint in the address.
         wanted: Fingerprint,
     },
     /// The authority is the right one, but not at this time.
@@ -48,9 +48,9 @@ pub enum ControllerError {
         "the certificate of the authority is valid from {from} to {to}, and here it is {now}: is the clock of this machine right?"
     )]
     AuthorityNotValid {
-        /// From when on.
+        /// Beginning of its validity.
         from: Timestamp,
-        /// Until when.
+        /// Its expiry.
         to: Timestamp,
         /// The time of this machine.
         now: Timestamp,
@@ -75,7 +75,7 @@ impl From<ControllerError> for CertificateError {
     }
 }
 
-/// The certificate, which was verified, must be that of the controller: workers have good ones, too, for the same name.
+/// Checks that a verified certificate is that of the controller: workers have valid ones, too, for the same name.
 fn is_controller(certificate: &CertificateDer<'_>) -> Result<(), CertificateError> {
     let of = match PeerIdentity::of_verified(certificate) {
         Ok(PeerIdentity::Controller) => return Ok(()),
@@ -85,9 +85,9 @@ fn is_controller(certificate: &CertificateDer<'_>) -> Result<(), CertificateErro
     Err(ControllerError::NotTheController { of }.into())
 }
 
-/// TLS 1.3 for who knows nothing but the fingerprint of an authority: a worker that joins, or a person. The other side must show
-/// the certificate of exactly this authority, and one of the controller that is valid under it at this time and for the name
-/// `tidemill`. No certificate is shown to it.
+/// Returns the configuration of TLS 1.3 for a client that knows only the fingerprint of an authority: a worker that
+/// joins, or a person. The other side must show the certificate of exactly this authority, and one of the controller
+/// that is valid under it at this time and for the name `tidemill`. The client shows no certificate.
 ///
 /// # Errors
 /// [`IdentityError::Certificate`] when TLS cannot be set up.
@@ -107,7 +107,8 @@ pub fn fingerprint_config(
     Ok(config)
 }
 
-/// TLS 1.3 for a worker that has joined: it shows its certificate, and the other side must be the controller.
+/// Returns the configuration of TLS 1.3 for a worker that has joined: it shows its certificate, and the other side
+/// must be the controller.
 ///
 /// # Errors
 /// [`IdentityError::Certificate`] when TLS cannot be set up.

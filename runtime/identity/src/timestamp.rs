@@ -1,4 +1,4 @@
-//! Civil time, to the second: what certificates and people reckon by.
+//! Civil time, to the second, as in certificates and for people.
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

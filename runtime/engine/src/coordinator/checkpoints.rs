@@ -236,7 +236,7 @@ impl Checkpoints {
         self.state = State::Idle;
     }
 
-    /// A host has answered.
+    /// Adds the answer of a host.
     pub(crate) fn part(&mut self, host: usize, number: u64, part: Result<Option<Part>, String>) -> Step {
         let State::Gathering { request, parts, hosts, .. } = &mut self.state else { return Step::GoesOn };
         if number != request.number {
@@ -282,12 +282,12 @@ impl Checkpoints {
         Step::GoesOn
     }
 
-    /// The run ends before its sources do.
+    /// Records that the run ends before its sources do.
     pub(crate) fn end_early(&self) {
         self.ends.end_early();
     }
 
-    /// The writing thread is done; `false`: what there was is not to be kept.
+    /// Handles the end of a write; `false`: the checkpoint will not be kept.
     pub(crate) fn written(&mut self, result: Result<bool, String>) -> Step {
         let State::Writing(epoch, snapshots) = std::mem::replace(&mut self.state, State::Idle) else {
             return Step::GoesOn;
@@ -315,7 +315,7 @@ impl Checkpoints {
                 GIVES_UP_AFTER / 1_000_000_000
             );
         }
-        // A store may itself have tried for long.
+        // The store may have tried for long itself.
         let since = self.failing.as_ref().map_or(self.begun, |(since, _)| *since);
         self.failing = Some((since, text.clone()));
         self.has_given_up = now - since >= GIVES_UP_AFTER;
@@ -326,18 +326,19 @@ impl Checkpoints {
     }
 }
 
-/// A text without what differs each time, such as the name of an object: without words that have digits.
+/// Removes words with digits, which may differ each time, such as the name of an object.
 fn plain(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric());
     words.filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect::<Vec<_>>().join(" ")
 }
 
-/// A number that another coordinator does not begin with: its hosts may answer that one's last request late.
+/// Returns a number from which no other coordinator starts: its hosts may answer the last request of a former one
+/// late.
 fn any_number() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Puts a checkpoint together, on the thread that writes it.
+/// Assembles a checkpoint, on the thread that writes it.
 fn whole(request: PartRequest, elapsed: Nanoseconds, part: Part, letters: LettersPast) -> Checkpoint {
     let Part { stages, sources, sinks } = part;
     let PartRequest { epoch, is_complete, .. } = request;

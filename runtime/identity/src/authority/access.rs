@@ -1,4 +1,4 @@
-//! People who come in.
+//! Access of people.
 use super::Authority;
 use crate::error::{IdentityError, StoreError};
 use crate::people::Role;
@@ -8,7 +8,7 @@ use crate::register::{AccessTokenRecord, Register, Revocation};
 use crate::timestamp::Timestamp;
 use crate::token::{AccessToken, TokenId};
 
-/// Characters that the name of a person may have.
+/// Longest name of a person, in characters.
 pub const PERSON_LENGTH: usize = 64;
 /// Name of the first person.
 pub const FIRST_ADMIN: &str = "admin";
@@ -37,7 +37,7 @@ impl Authority {
         })
     }
 
-    /// Makes an access token for a person, who may have more than one. Its text is to be shown once: only a hash of it is kept.
+    /// Makes an access token for a person, who may have more than one. Show its text once: only a hash of it is kept.
     ///
     /// # Errors
     /// [`IdentityError::Invalid`] when the name is none, or the token would have expired already.
@@ -64,7 +64,7 @@ impl Authority {
         self.change(now, |register| add(register, name, role, expires, now))
     }
 
-    /// All access tokens that are remembered, oldest first.
+    /// Returns all known access tokens, oldest first.
     pub fn people(&self) -> Vec<AccessTokenRecord> {
         self.look(|register| register.people.clone())
     }

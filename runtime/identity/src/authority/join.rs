@@ -13,7 +13,7 @@ use crate::request::CertificateRequest;
 use crate::timestamp::Timestamp;
 use crate::token::{JoinToken, TokenId};
 
-/// Workers that may come in by one token.
+/// Largest number of workers that may join by one token.
 pub const MAX_USES: u32 = 10_000;
 /// Longest lifetime of a token.
 pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(366 * 86_400);
@@ -101,13 +101,13 @@ pub struct Issued {
     pub identity: PeerIdentity,
     /// The location of the worker in the register.
     pub location: Option<Name>,
-    /// The tier of the worker, as the authority has it.
+    /// The tier of the worker in the register.
     pub tier: Option<Name>,
     /// The certificate and that of the authority, as PEM.
     pub chain_pem: String,
     /// The certificate of the authority, as PEM.
     pub authority_pem: String,
-    /// Until when it is valid.
+    /// Its expiry.
     pub expires: Timestamp,
 }
 
@@ -148,7 +148,7 @@ impl Authority {
         })
     }
 
-    /// All join tokens that are remembered, oldest first.
+    /// Returns all known join tokens, oldest first.
     pub fn join_tokens(&self) -> Vec<JoinTokenRecord> {
         self.look(|register| register.join_tokens.clone())
     }
@@ -255,7 +255,7 @@ impl Authority {
     }
 }
 
-/// The record of the token that was shown.
+/// Returns the record of a token.
 fn known<'a>(register: &'a Register, token: &JoinToken) -> Result<&'a JoinTokenRecord, Refusal> {
     let id = token.id();
     let record = register.join_tokens.iter().find(|record| record.id == id);
@@ -304,7 +304,7 @@ fn decide(
     }
 }
 
-/// `worker-N` with the first number that no worker has had, as far as is remembered.
+/// Returns `worker-N` with the first number that no known worker has had.
 fn free_name(register: &Register) -> Result<Name, IdentityError> {
     let taken = |name: &str| {
         let mut workers = register.certificates.iter().filter_map(|record| record.identity.worker());

@@ -18,10 +18,10 @@ use crate::timestamp::Timestamp;
 
 /// The DNS name that every certificate of a cluster is valid for.
 const SUBJECT: &str = "tidemill";
-/// Certificates are valid from a little before they are issued, because clocks differ; from a tenth of their life at most.
+/// Time before their issue from which certificates are valid, because clocks differ; a tenth of their life at most.
 const SKEW: Duration = Duration::from_secs(300);
 
-/// Sets from when to when a certificate is valid.
+/// Sets the period in which a certificate is valid.
 pub(super) fn set_validity(parameters: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     let beginning = rcgen::date_time_ymd(1970, 1, 1);
     parameters.not_before = beginning + Duration::from_secs(from.as_unix());
@@ -129,7 +129,7 @@ impl Authority {
         format!("{certificate_pem}{newline}{}", self.certificate_pem)
     }
 
-    /// Whether this authority signed the first certificate of a chain, and whether it is valid at this time.
+    /// Verifies that this authority signed the first certificate of a chain, and that it is valid at this time.
     pub(super) fn verify_signature(
         &self,
         chain: &[CertificateDer<'_>],
@@ -138,7 +138,7 @@ impl Authority {
         let leaf = chain.first().ok_or(Refusal::NoCertificate)?;
         let facts = CertificateFacts::of_der(leaf).map_err(|_| Refusal::NoCertificate)?;
         let parsed = webpki::EndEntityCert::try_from(leaf).map_err(|_| Refusal::NoCertificate)?;
-        // Its dates count only once it is known who wrote them.
+        // The dates count only once the issuer is known.
         let verified = parsed.verify_for_usage(
             webpki::ALL_VERIFICATION_ALGS,
             &self.anchors,

@@ -1,4 +1,4 @@
-//! Workers after they came in.
+//! Workers that have joined.
 use rustls::pki_types::CertificateDer;
 
 use super::{Authority, Issued};
@@ -11,7 +11,8 @@ use crate::register::{CertificateRecord, KeyHash, Register, Revocation};
 use crate::request::CertificateRequest;
 use crate::timestamp::Timestamp;
 
-/// A worker has two certificates at a time while it renews one; one that requests many more fills the register.
+/// Largest number of valid certificates of a worker. It has two while it renews one; one that requests many more
+/// fills the register.
 pub const MAX_GOOD_CERTIFICATES: usize = 16;
 
 /// A peer whose certificate is good.
@@ -21,11 +22,11 @@ pub struct VerifiedPeer {
     pub identity: PeerIdentity,
     /// The location of the worker in the register.
     pub location: Option<Name>,
-    /// The tier of the worker, as the authority has it.
+    /// The tier of the worker in the register.
     pub tier: Option<Name>,
     /// The serial number of the certificate.
     pub serial: Serial,
-    /// Until when the certificate is valid.
+    /// The expiry of the certificate.
     pub expires: Timestamp,
 }
 
@@ -113,10 +114,10 @@ impl Authority {
             .ok_or_else(|| IdentityError::NoSuch(format!("worker `{name}` with a certificate to revoke")))
     }
 
-    /// Revokes one certificate, be it of a worker or of the controller.
+    /// Revokes one certificate, of a worker or of the controller.
     ///
     /// # Errors
-    /// [`IdentityError::NoSuch`] when it is not remembered.
+    /// [`IdentityError::NoSuch`] when it is not known.
     pub fn revoke_certificate(
         &self,
         serial: Serial,
@@ -146,7 +147,7 @@ impl Authority {
         })
     }
 
-    /// All certificates that are remembered, oldest first.
+    /// Returns all known certificates, oldest first.
     pub fn certificates(&self) -> Vec<CertificateRecord> {
         let strip = |record: &CertificateRecord| CertificateRecord { answer: None, ..record.clone() };
         self.look(|register| register.certificates.iter().map(strip).collect())
