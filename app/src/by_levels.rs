@@ -49,7 +49,7 @@ pub(crate) fn choose_by_levels(
     choose_with(&usable, (workflow, candidates, settings), chosen, listener);
 }
 
-/// The same with these backends.
+/// Chooses with these backends.
 fn choose_with(
     usable_backends: &[&str],
     (workflow, candidates, settings): (&Workflow, &Candidates, &[Setting]),

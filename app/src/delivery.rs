@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
     use tidemill_engine::{Guarantee, Scope};
 
-    /// `operators` with input and losses, `ways` with losses per 100.
+    /// `operators` with input and losses, `ways` (edges) with losses per 100.
     fn delivery(operators: &[(&str, u64, u64)], ways: &[(&str, &str, u64)]) -> Delivery {
         let mut delivery = Delivery::default();
         operators.iter().for_each(|(id, came, lost)| delivery.operator(id, *came, *lost));

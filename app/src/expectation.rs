@@ -1,4 +1,4 @@
-//! What a plan is expected to do: a short simulation while it is planned.
+//! Expected performance of a plan: a short simulation during planning.
 use crate::figures::milliseconds;
 use crate::planning::Case;
 use crate::preparation::kinds;
@@ -23,13 +23,13 @@ const SECONDS: (f64, f64) = (10.0, 600.0);
 /// Events beyond which planning would no longer be quick: about a second of processor time in a development build.
 const MOST_EVENTS: u64 = 500_000;
 
-/// The seed of a short simulation, where nobody asks for several.
+/// Seed of a short simulation, unless several are requested.
 pub const FIRST_SEED: u64 = 1;
 
 /// A worker that is busy for more of its time has no time left.
 const FULL: f64 = 0.99;
 
-/// What a plan is expected to do.
+/// Expected performance of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expectation {
     /// Latencies at the slowest sink; of those that no window is before, where there are any.
@@ -44,7 +44,7 @@ pub enum Expectation {
         utilization: BTreeMap<String, f64>,
         /// The levels on latency, at each sink.
         levels: Vec<LimitOutcome>,
-        /// What of it denies what the plan promises.
+        /// Contradictions to the promises of the plan.
         contradictions: Vec<Contradiction>,
         /// Whether the engine's own time is in it: where the profile has it for all workers.
         with_engine: bool,
@@ -53,7 +53,7 @@ pub enum Expectation {
     Unknown(String),
 }
 
-/// What is expected although the plan promises otherwise.
+/// An expectation that contradicts a promise of the plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Contradiction {
     /// A worker is busy all the time: more than it carries comes to it.
@@ -78,7 +78,7 @@ pub enum Contradiction {
         percentile: f64,
         /// Limit in seconds.
         limit: f64,
-        /// What is expected, in seconds.
+        /// Expected value, in seconds.
         expected: f64,
     },
 }
@@ -107,7 +107,7 @@ impl Contradiction {
     }
 }
 
-/// What a simulation denies.
+/// Returns the contradictions between a simulation and a plan.
 fn contradictions(simulation: &Simulation, names: &[String], planned: &[WorkerLoad]) -> Vec<Contradiction> {
     let workers = names.iter().zip(&simulation.workers).zip(planned);
     let full = workers.filter(|((_, worker), _)| worker.utilization > FULL);
@@ -223,7 +223,7 @@ fn waits_for_windows(workflow: &Workflow, sink: &str) -> bool {
     false
 }
 
-/// What every simulation of a plan has in common: its sinks and how far sources may be ahead.
+/// Returns the options common to all simulations of a plan: its sinks and the limit by which sources may be ahead.
 pub fn simulation_options(case: &Case, assembly: &Assembly, solution: &Solution, plan: &Plan) -> Options {
     let problem = assembly.problem.at(&solution.variants);
     let given = output_rates(&case.inputs(), assembly, solution);
@@ -254,7 +254,7 @@ impl Expectation {
         levels.iter().max_by(|a, b| (a.seconds / a.limit).total_cmp(&(b.seconds / b.limit)))
     }
 
-    /// What of it denies what the plan promises.
+    /// Returns the contradictions to the promises of the plan.
     pub fn contradictions(&self) -> &[Contradiction] {
         match self {
             Self::Known { contradictions, .. } => contradictions,

@@ -35,8 +35,7 @@ fn journalled(program: &Program) -> impl Iterator<Item = &BoundSource> {
     program.sources.values().filter(|source| source.promise() == SourcePromise::Journalled)
 }
 
-/// Has the sources that want one read through a journal; `is_here`: whether a source is read by this process, which nobody
-/// else then opens its journal beside.
+/// Has the sources that need a journal read through one; `is_here`: whether this process reads a source, and alone opens its journal.
 ///
 /// # Errors
 /// A journal cannot be used, is of another source, or would be too small for the plan.
@@ -147,12 +146,12 @@ pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure>
     }
 }
 
-/// What a journal has.
+/// The contents of a journal.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     /// All of it.
     pub extent: Extent,
-    /// Place in the stream behind its last whole line.
+    /// Place in the stream after its last whole line.
     pub end_of_lines: u64,
 }
 
@@ -174,7 +173,7 @@ pub fn is_same_stream(place: &StatePlace, source: &BoundSource) -> Option<bool> 
     Journal::is_of(&folder(state, &source.id), &stdin).ok()
 }
 
-/// What the journals of a state have, by source, also while a run has it.
+/// Returns the contents of the journals of a state, by source, also while a run has it.
 ///
 /// # Errors
 /// One cannot be read.
@@ -231,7 +230,7 @@ pub(crate) fn forget_with(state: &Path, remove: impl FnOnce() -> Result<(), Fail
     let removed =
         File::open(state).and_then(|folder| folder.sync_all()).map_err(failed).and_then(|()| remove());
     if removed.is_err() {
-        // The run may go on.
+        // The run may continue.
         if let Err(error) = std::fs::rename(&aside, &path) {
             tracing::warn!("the journals are left in `{}`: {error}", aside.display());
         }

@@ -1,4 +1,4 @@
-//! What turns files into a running, judged workflow, without a terminal: a command, a controller, an agent or a test calls it.
+//! Turns files into a running, judged workflow, without a terminal: a command, a controller, an agent or a test calls it.
 //!
 //! | question | module |
 //! |---|---|

@@ -132,7 +132,7 @@ pub struct MeasuredLevel {
 }
 
 impl MeasuredLevel {
-    /// Adds the expectations of a plan that was made for less, because a level gave way.
+    /// Adds the expectations of a plan made for a looser level.
     pub fn beside(self, predicted: &Predicted) -> Self {
         let expected = match self.level {
             "accuracy" => {

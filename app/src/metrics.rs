@@ -1,5 +1,5 @@
-//! Metrics for Prometheus while something goes on, at `http://ADDR/metrics` in the OpenMetrics text form, and at `http://ADDR/figures` the
-//! figures of runs for `tidemill top`.
+//! Serves metrics of active runs for Prometheus at `http://ADDR/metrics` in the OpenMetrics text form, and the figures of runs for
+//! `tidemill top` at `http://ADDR/figures`.
 mod family;
 mod inventory;
 mod runs;
@@ -21,10 +21,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the text is, as the header of an answer says it.
+/// Content type of the text, for the header of an answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What collectors tell, as text.
+/// Returns the metrics of collectors as text.
 ///
 /// # Errors
 /// A collector fails.
@@ -36,7 +36,7 @@ pub fn text(collectors: impl IntoIterator<Item = Box<dyn Collector>>) -> Result<
     Ok(text)
 }
 
-/// What is served.
+/// The served pages.
 struct Pages {
     metrics: Box<dyn Fn() -> Result<String, fmt::Error> + Send>,
     figures: Box<dyn Fn() -> Vec<RunFigures> + Send>,
@@ -59,10 +59,10 @@ impl Pages {
     }
 }
 
-/// A port that is ours already, so that a taken one is told before anything is read.
+/// A port that is bound already, so that a taken port is reported before any file is read.
 pub struct MetricsPort {
     listener: TcpListener,
-    /// What is served; none: nothing is yet.
+    /// The served pages; none: not yet.
     pages: Arc<Mutex<Option<Pages>>>,
 }
 
@@ -126,7 +126,7 @@ impl MetricsPort {
 
 /// Clients that are answered at once: one that is slow holds up no other one.
 const AT_ONCE: usize = 4;
-/// A request is whole after so long, however busy the machine is; whoever takes longer is cut off.
+/// Time limit of a request; a slower client is cut off.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request that are looked at.
 const MOST_ASKED: usize = 8 << 10;
@@ -203,7 +203,7 @@ mod tests {
         };
         let whole = ["GET /metrics HTTP/1.1\r\n", "\r\n"];
         let slow = ask(whole, &|| {
-            // The first piece is read by now, and somebody else is answered meanwhile.
+            // The first piece is read by now, and another client gets its answer meanwhile.
             assert!(ask(whole, &|| {}).ends_with("\r\n\r\ncounted 7\n"));
             std::thread::sleep(Duration::from_millis(600));
         });

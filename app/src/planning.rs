@@ -1,4 +1,4 @@
-//! What the verbs that plan have in common: files become a problem, names become planners.
+//! Shared parts of the planning commands: reads files into a problem, and finds planners by name.
 use crate::choice::{self, Candidates};
 use crate::failure::{Failure, Kind};
 use crate::highs;
@@ -77,7 +77,7 @@ struct Reading<'a> {
 }
 
 impl Case {
-    /// Reads all files; what is probably not meant so is told to `listener`.
+    /// Reads all files; passes likely mistakes to `listener`.
     ///
     /// # Errors
     /// Everything that is wrong with them.
@@ -95,7 +95,7 @@ impl Case {
         Self::read(workflow_file, &reading, asked, listener)
     }
 
-    /// The same of a workflow that others have sent: nothing but their files is opened. Those of `asked` are taken as they are.
+    /// Reads a workflow that another user has sent: opens only its files. Those of `asked` are taken as they are.
     ///
     /// # Errors
     /// Everything that is wrong with them; see [`Sent::load`].
@@ -143,7 +143,7 @@ impl Case {
             own.workflow.name.clone_from(&workflow.name.value);
             let merged = profile.merge(&own)?;
             for note in merged.notes {
-                // That a workflow changed since is told of each file.
+                // A workflow that changed since is reported for each file.
                 if let Note::OtherMachine(worker_type) = note {
                     listener.warning(&format!(
                         "`{worker_type}` is another machine in {}: figures of both are put together",
@@ -165,7 +165,7 @@ impl Case {
         });
         let models = models.collect();
         let mut options = asked.problem.clone();
-        // Whoever runs it is told what is wrong with a source; a plan does not need its files.
+        // A run reports errors of a source; a plan does not need its files.
         if let Ok(bound) = (reading.bound)(&workflow) {
             let several = bound.sources.iter().filter(|(_, source)| source.at_one_time > 1);
             options.at_one_time.extend(several.map(|(id, source)| (id.clone(), source.at_one_time)));
@@ -261,7 +261,7 @@ fn misspelt_types(infrastructure: &Infrastructure, profile: &Profile) -> Diagnos
     found
 }
 
-/// So many notes that say the same of different things are one line.
+/// Number of notes alike from which they become one line.
 const ALIKE: usize = 3;
 
 /// Writes what was noticed while a problem was made of the files; what is said of many things is said once.
@@ -293,7 +293,7 @@ pub fn profile_in(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() }
 }
 
-/// The same, if it is there.
+/// Returns the profile, if it is there.
 fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result<PathBuf, Failure> {
     let file = profile_in(path);
     if file.exists() {
@@ -310,7 +310,7 @@ fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result
     ))
 }
 
-/// What went wrong in a planner, with an exit code.
+/// Converts the error of a planner, with an exit code.
 pub fn failed(error: PlannerError) -> Failure {
     match error {
         PlannerError::Unsupported { .. } => {

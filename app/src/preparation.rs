@@ -46,11 +46,11 @@ fn registry_with(models: MlKind) -> Registry {
 pub struct Prepared {
     /// The workflow as its file says it.
     pub workflow: Workflow,
-    /// What the engine runs.
+    /// The program for the engine.
     pub program: Program,
     /// Which model each stage runs and why.
     pub models: Vec<ChosenModel>,
-    /// Whether somebody gave a plan.
+    /// Whether a plan was given.
     pub is_planned: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct ChosenModel {
     pub variant: String,
     /// Why this one.
     pub why: String,
-    /// What runs it.
+    /// The backend that runs it.
     pub backend: String,
     /// Why that.
     pub backend_why: String,
@@ -76,10 +76,10 @@ impl std::fmt::Display for ChosenModel {
     }
 }
 
-/// Codes of what can be said of a workflow of which some keys were left out.
+/// Codes of findings that hold for a workflow even if some keys were left out.
 const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
 
-/// What this host does with a workflow: how much of it is looked at, opened and loaded here.
+/// The extent to which this host checks, opens and loads a workflow.
 #[derive(Clone, Copy)]
 pub enum Scope<'a> {
     /// Nothing: types are checked by the workflow's own file and the manifests that are here.
@@ -98,9 +98,9 @@ pub enum Scope<'a> {
 /// Who has judged a workflow before a worker opens what is its own of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judge {
-    /// Somebody who sees the same files as the worker.
+    /// Caller with the same files as the worker.
     OfThisMachine,
-    /// A controller, which sees the files that were sent, and has told what the workflow promises without a look at others.
+    /// A controller, which sees the files that were sent, and has reported the promises of the workflow without a look at others.
     Elsewhere,
 }
 
@@ -161,12 +161,11 @@ fn loads_here(stage: &Stage) -> bool {
 pub enum PlanFrom<'a> {
     /// A file.
     File(&'a Path),
-    /// Somebody who has read it already.
+    /// A plan that the caller has read.
     Given(&'a Plan),
     /// No plan: all in one place, with these models or the most accurate ones.
     Settings(&'a [Setting]),
-    /// The same for a run that continues from a state, if there is one in the place or where the workflow says: it has the models
-    /// that it had.
+    /// For a run that continues from a state, if there is one in the place or where the workflow says: it keeps its models.
     Continued(&'a [Setting], Option<&'a StatePlace>),
 }
 
@@ -238,7 +237,7 @@ pub fn check(
     }
 }
 
-/// What a source reads that cannot be looked at before the run, in words with the source's id.
+/// Returns descriptions, with the source's id, of inputs that cannot be checked before the run.
 pub fn streams(sources: &BTreeMap<String, BoundSource>) -> impl Iterator<Item = String> {
     sources.iter().filter_map(|(id, source)| Some(format!("source `{id}` reads {}", source.stream.as_ref()?)))
 }
@@ -398,7 +397,7 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
     findings.into_result(file.plan)
 }
 
-/// What is wrong with a stage on a device that no executor serves.
+/// Returns the finding for a stage on a device without an executor.
 fn unknown_device(stage: &Stage, error: &UnknownDevice) -> Diagnostic {
     Diagnostic::error("E0419", format!("stage `{}` cannot run: {error}", stage.id))
         .with_help("take `device` out to compute on the processors of the worker, or name a device of those")
@@ -510,7 +509,7 @@ fn program(
     errors.into_result((program, models))
 }
 
-/// What an executor says of a model that it cannot load.
+/// Converts the error of an executor that cannot load a model.
 fn found_in(error: OperatorError) -> Diagnostics {
     match error.findings.is_empty() {
         true => Diagnostic::error("E0557", error.message).into(),

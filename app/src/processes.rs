@@ -1,8 +1,7 @@
-//! Workers of a plan as processes of their own on this machine: how they are started, and what one of them does.
+//! Workers of a plan as processes of their own on this machine: their start, and the work of each.
 //!
-//! The process that runs the workflow coordinates and judges; each worker's process reads the same files, opens what is its own
-//! of the plan and follows orders. A worker's process ends when it is told to, and by itself when the one that
-//! started it is gone, however that ended.
+//! The process that runs the workflow coordinates and judges; each worker's process reads the same files, opens its part of the plan and
+//! follows orders. It ends on request, and by itself when its parent process is gone for any reason.
 use crate::emulation::{WarmUps, warm_up};
 use crate::failure::{Failure, Kind};
 use crate::listener::Silent;
@@ -27,7 +26,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::variables;
 
-/// How long a process that was told to leave may take.
+/// Time that a process may take to leave.
 const LEAVING: Duration = Duration::from_secs(10);
 /// How long it may take to learn what became of a process whose connection is lost.
 const ENDING: Duration = Duration::from_secs(2);
@@ -44,7 +43,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// The variable with a person's access token: no process of a run is given it, because code of operators runs there.
 pub const TOKEN_VARIABLE: &str = "TIDEMILL_TOKEN";
 
-/// What a worker's process is given on its standard input, as one line of JSON.
+/// Input of a worker's process, as one line of JSON on its standard input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerTask {
     /// The workflow's file.
@@ -64,31 +63,31 @@ pub struct WorkerTask {
     pub plan_version: u64,
     /// The process that started it: without that one it ends at once.
     pub parent: u32,
-    /// Locked while it lives, where the run keeps a state: nobody continues the run before.
+    /// Locked during its life, where the run keeps a state: no other process continues the run before.
     pub lock: Option<PathBuf>,
-    /// What its models are warmed up with, where the run is emulated.
+    /// Inputs that warm up its models, where the run is emulated.
     #[serde(default)]
     pub warm_ups: WarmUps,
-    /// What it needs where the workers are different machines.
+    /// Settings for workers on different machines.
     #[serde(default)]
     pub cluster: Option<ClusterPart>,
 }
 
-/// What the process of a worker of a cluster is given besides.
+/// Additional input of the process of a worker in a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPart {
-    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each, and so may [`Moved`] and
+    /// Its certificates and its trusted authorities. New ones may follow on its standard input, a line each, and so may [`Moved`] and
     /// [`NotBelieved`].
     pub certificates: CertificateTexts,
     /// Serial numbers of certificates that are not believed any more, as hexadecimal digits.
     #[serde(default)]
     pub revoked: Vec<String>,
-    /// Who the certificate of its coordinator must be of: `tidemill:controller`. None: whoever is believed.
+    /// Required name in the certificate of its coordinator: `tidemill:controller`. None: any trusted one.
     #[serde(default)]
     pub coordinator: Option<String>,
     /// Where it listens for other workers; none: it dials.
     pub listen: Option<Address>,
-    /// How long it goes on without its coordinator.
+    /// Time that it continues without its coordinator.
     pub patience_seconds: u64,
     /// The folder of what is kept of the run on this machine from one process to the next: journals of streams. Default: that of its
     /// process.
@@ -97,12 +96,12 @@ pub struct ClusterPart {
     /// It is started beside a process of another plan of the run: its models compute before it stands ready.
     #[serde(default)]
     pub warms: bool,
-    /// Variables of the workflow, as whoever submitted it has them; of those of its own machine none are filled in.
+    /// Variables of the workflow from its submitter; variables of its own machine are not filled in.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
 }
 
-/// The coordinator has begun anew elsewhere.
+/// The coordinator has started again elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
@@ -110,7 +109,7 @@ pub struct Moved {
     pub coordinator: Address,
 }
 
-/// Certificates that are not believed any more, besides those that were told before: who shows one is refused, and connections with it end.
+/// Certificates that are revoked, besides earlier ones: they are rejected, and connections with them end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotBelieved {
@@ -121,11 +120,11 @@ pub struct NotBelieved {
 /// Certificates as PEM.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CertificateTexts {
-    /// That of the worker, and those behind it.
+    /// The certificate of the worker, and its chain.
     pub chain: String,
     /// Its key.
     pub key: String,
-    /// Those of the authorities that are believed.
+    /// The certificates of trusted authorities.
     pub authority: String,
 }
 
@@ -151,7 +150,7 @@ pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
 /// Over what the processes of a run speak with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sockets {
-    /// Those of one machine, without files, over which large payloads go through shared memory.
+    /// Connections on one machine, without files, with large payloads in shared memory.
     Local,
     /// TCP over the machine's own address: what is emulated is a network, and is to go through one.
     Tcp,
@@ -210,7 +209,7 @@ pub fn hosts(
     })
 }
 
-/// A number that nobody can guess: who knows that of a run may take part in it.
+/// Returns an unguessable number: a process that knows the number of a run may take part in it.
 ///
 /// # Errors
 /// The system gives no random bytes.
@@ -249,15 +248,15 @@ fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
     }
     let Some(lock) = &task.lock else { return Ok(None) };
     let file = std::fs::File::open(lock).map_err(|_| gone())?;
-    // Held by somebody who waits for it: then the one that started this is gone.
+    // Held by a process that waits for it: then the parent of this process is gone.
     flock(&file, FlockOperation::NonBlockingLockShared).map_err(|_| gone())?;
     Ok(Some(file))
 }
 
-/// What a worker's process does: reads its task from `input`, joins and serves until it may leave.
+/// Runs a worker's process: reads its task from `input`, joins and serves until it may leave.
 ///
 /// # Errors
-/// What is wrong with its task, files or models; the coordinator is gone.
+/// Its task, files or models are wrong; the coordinator is gone.
 pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     let mut line = String::new();
     (&mut input).take(MOST_BYTES).read_line(&mut line)?;
@@ -359,7 +358,7 @@ fn report(error: anyhow::Error, checked: Option<Prepared>, options: &HostOptions
     error
 }
 
-/// What is wrong and what to do about it, without the lines of the files that it is in.
+/// Returns the error and the advice, without the lines of the files.
 fn in_a_line(error: &anyhow::Error) -> String {
     let text = match error.downcast_ref::<Diagnostics>() {
         Some(findings) => {
@@ -374,7 +373,7 @@ fn in_a_line(error: &anyhow::Error) -> String {
     text.chars().take(MOST_TOLD).collect()
 }
 
-/// What may come on the standard input of a worker's process.
+/// A line on the standard input of a worker's process.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum News {
@@ -383,8 +382,7 @@ enum News {
     NotBelieved(NotBelieved),
 }
 
-/// Shows the certificates that come, refuses those that it is told of, and looks for the coordinator where it is told to, a line each, until
-/// nothing more comes.
+/// Reads lines until the end: replaces certificates, revokes others, and moves to another coordinator.
 fn listen(
     mut input: impl BufRead + Send + 'static,
     credentials: Credentials,
@@ -443,7 +441,7 @@ impl HostLauncher for Processes {
         };
         // A group of its own: Ctrl-C is for the process that coordinates, which ends the others in order.
         let mut child = Command::new(program)
-            // Its library writes a file about the session else, also where nothing is to be told to anybody.
+            // Otherwise its library writes a file about the session even with telemetry off.
             .env("ORT_DISABLE_TELEMETRY", "1")
             .args(arguments)
             .env_remove(TOKEN_VARIABLE)

@@ -1,5 +1,5 @@
-//! Where a run goes on from, before anything is touched: whether its state and its sources allow it, and whether limits of a
-//! former process ended it that do not hold any more.
+//! Checks before a run continues, before any change: whether its state and its sources allow it, and whether limits that ended a former
+//! process hold no longer.
 use crate::failure::{Failure, Kind};
 use crate::inputs::Inputs;
 use crate::preparation::Prepared;
@@ -12,7 +12,7 @@ use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::{Limits, Manifest, State};
 
-/// What reads only once and has no journal cannot be gone on with. Nothing is made for such a run.
+/// Rejects a source that reads only once and has no journal. Creates nothing for such a run.
 ///
 /// # Errors
 /// A source of the program is one, with its place in the workflow.
@@ -41,7 +41,7 @@ pub fn check_sources(
         .into())
 }
 
-/// The same for a run that is about to open its state.
+/// Checks a run that is about to open its state.
 pub(crate) fn check_program(prepared: &Prepared) -> Result<(), Failure> {
     check_sources(&prepared.workflow, &prepared.program.sources).map_err(|found| {
         let texts: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
@@ -69,7 +69,7 @@ pub(crate) fn logs(manifest: &Manifest) -> BTreeMap<String, EpochLog> {
     logs.filter_map(|(stage, log)| Some((stage.clone(), serde_json::from_value(log.clone()).ok()?))).collect()
 }
 
-/// What the sources read, which must be what they read at this checkpoint; with what is to be told.
+/// Returns the inputs of the sources, which must equal those at this checkpoint, and notes for the user.
 ///
 /// # Errors
 /// A file was shortened, replaced or edited.
@@ -92,7 +92,7 @@ pub(crate) fn inputs(
     Inputs::check(&prepared.program, before, ended, &advice)
 }
 
-/// That a run goes on that a limit had ended.
+/// Returns the note that a run continues after a limit had ended it.
 pub(crate) fn told_beyond(former: &Limits) -> String {
     format!(
         "the run had stopped at {former}: it goes on from the checkpoint before that, and outputs are cut back to there"

@@ -1,6 +1,6 @@
-//! What a run does now, in figures: computed here once, for `top`, the page of a controller, and the gauges of a monitoring system.
+//! Current figures of a run: computed here once, for `top`, the page of a controller, and the gauges of a monitoring system.
 //!
-//! Rates, times and shares are those of the last [`RunFigures::window_seconds`]; counts are those of the whole run.
+//! Rates, times and shares cover the last [`RunFigures::window_seconds`]; counts cover the whole run.
 mod change;
 mod watched;
 
@@ -324,7 +324,7 @@ pub struct Computed {
 }
 
 impl RunFigures {
-    /// Those of a run that is not watched: it has not started, or ended before.
+    /// Returns the figures of an unwatched run: it has not started, or ended before.
     pub fn unseen(name: &str, place: &RunPlace, plan: &Plan) -> Self {
         Self {
             run: name.to_owned(),
@@ -365,7 +365,7 @@ impl StageFigures {
 }
 
 impl RoleFigures {
-    /// A worker whose stages keep so many processors busy.
+    /// A worker whose stages use `processors` processors.
     fn of(worker: &PlanWorker, plan: &Plan, place: &RunPlace, processors: f64) -> Self {
         let cluster_worker = place.places.get(&worker.id).cloned();
         let of = cluster_worker.as_ref().and_then(|name| place.processors.get(name)).filter(|of| **of > 0.0);

@@ -1,4 +1,4 @@
-//! Records that reached the sinks of a run, as people can look at them while it goes on.
+//! Records that reached the sinks of an active run, for display.
 use crate::preparation::kinds;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
@@ -37,7 +37,7 @@ pub fn links(workflow: &Workflow, program: &Program) -> BTreeMap<String, Vec<Sou
     links.collect()
 }
 
-/// The sources whose single records become those of `id`. Behind a window a record comes of many.
+/// Finds the sources whose single records become those of `id`. After a window a record comes from many.
 fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
     if workflow.sources.iter().any(|source| source.id == *id) {
         found.insert(id.to_owned());
@@ -52,7 +52,7 @@ fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What is kept of a run that is looked at while it goes on; none: the workflow does not want that.
+/// Returns the options for samples of an active run; none: the workflow turns them off.
 pub fn newest(workflow: &Workflow, program: &Program) -> Option<SampleOptions> {
     (workflow.run.samples == Samples::On).then(|| SampleOptions {
         most: MOST,

@@ -1,8 +1,8 @@
-//! Workflows that somebody else has sent, laid out in a folder of this machine: what of them is opened here.
+//! Opens workflows that another user has sent, laid out in a folder of this machine.
 //!
-//! Who may submit a run may neither read nor write what else is the controller's. So a controller opens files of that folder alone, writes
-//! there alone, loads no library from there, and fills in nothing of its own environment. What a source, a sink or a ground
-//! truth names by an absolute path lies on the worker that has it, and is not looked at.
+//! A submitter may neither read nor write other files of the controller. So a controller opens files of that folder alone, writes there
+//! alone, loads no library from there, and fills in nothing of its own environment. An absolute path in a source, a sink or a ground truth
+//! lies on the worker that has it, and is not looked at.
 use crate::choice::{self, Candidates};
 use crate::listener::Listener;
 use crate::preparation::{Scope, load, registry};
@@ -19,9 +19,9 @@ use tidemill_spec::workflow::Workflow;
 
 /// As a source writes that it reads standard input.
 const STANDARD_INPUT: &str = "-";
-/// What is wrong with a path that leads out of the folder.
+/// Error of a path that leads out of the folder.
 const OUTSIDE: &str = "is none of the files that were sent";
-/// What is wrong with a pipe or a device.
+/// Error of a pipe or a device.
 const NO_FILE: &str = "is neither a file nor a folder";
 
 /// A workflow that was sent.
@@ -70,7 +70,7 @@ impl Sent<'_> {
 
     /// The models of its operators; see [`choice::candidates`].
     pub(crate) fn candidates(&self, workflow: &Workflow) -> Result<Candidates, Diagnostics> {
-        // A library that was sent would be code of whoever sent it.
+        // A library that was sent would be code of its sender.
         let above = self.folder.parent().unwrap_or(Path::new("/"));
         choice::candidates_of(workflow, above, |path, manifest| self.is_model_here(path, manifest))
     }
@@ -87,7 +87,7 @@ impl Sent<'_> {
             if Path::new(file).is_absolute() {
                 return Ok(false);
             }
-            // What is not beside the manifest is looked for in the cache, by the same name.
+            // A file that is not beside the manifest is looked for in the cache, by the same name.
             let leaves_cache = location::obtained(manifest).is_some() && !is_plain(file);
             let why = if leaves_cache { Err(OUTSIDE) } else { self.look_at(folder, file) };
             if let Err(why) = why {
@@ -153,7 +153,7 @@ impl Sent<'_> {
             (Ok(place), Ok(folder)) if place.starts_with(&folder) => {}
             _ => return Err(OUTSIDE),
         }
-        // Nobody can send a link, a pipe or a device: what lies there as one is not of the submission.
+        // A submission has no links, pipes or devices: one that lies there is not part of it.
         let real = place.ancestors().find_map(|place| place.canonicalize().ok());
         if let (Some(real), Ok(folder)) = (real, self.folder.canonicalize())
             && !real.starts_with(folder)

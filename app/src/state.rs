@@ -42,9 +42,9 @@ pub use tidemill_state::Limits;
 
 use checkpoint::{past, value};
 
-/// What a run begins with.
+/// The start of a run.
 pub enum Begin {
-    /// The run goes on from here, or begins.
+    /// The run continues from here, or starts.
     Continued(Continued),
     /// Nothing is left to do.
     Complete(Complete),
@@ -54,7 +54,7 @@ pub enum Begin {
 pub struct Complete {
     /// Its last checkpoint.
     pub manifest: Manifest,
-    /// What of its sources has changed since, in words.
+    /// Changes of its sources since then, in words.
     pub notes: Vec<String>,
 }
 
@@ -62,19 +62,19 @@ pub struct Complete {
 pub struct Continued {
     /// For the options of the run.
     pub durability: Durability,
-    /// What the writer of dead letters continues from.
+    /// State from which the writer of dead letters continues.
     pub letters: Option<Vec<u8>>,
-    /// The checkpoint that it goes on from, in words; none: it begins.
+    /// The checkpoint from which it continues, in words; none: it starts.
     pub from: Option<String>,
     /// Sources whose streams had come to their end before, while others went on: nothing more is read of them.
     pub ended: Vec<String>,
-    /// What is to be told of how it goes on.
+    /// Notes for the user about the continuation.
     pub notes: Vec<String>,
-    /// What the processes before had done.
+    /// Work of the processes before.
     pub before: Tally,
     /// Where the state is.
     pub place: StatePlace,
-    /// Held by processes of workers as long as they live: nobody continues beside them.
+    /// Held by processes of workers during their life, so that no other run continues beside them.
     pub workers_lock: Option<PathBuf>,
 }
 
@@ -83,7 +83,7 @@ pub struct Continued {
 pub struct Habit {
     /// Least time between two.
     pub interval: Duration,
-    /// So many are kept, the last one among them.
+    /// Number of kept checkpoints, including the last one.
     pub keep: usize,
     /// Whether this process reads the sources; else its workers' processes do.
     pub is_read_here: bool,
@@ -107,15 +107,15 @@ pub fn open(
     open_as(place, prepared, habit, None, Some(taking))
 }
 
-/// What a run does with a state whose workflow or plan is not what it was.
+/// The treatment of a state whose workflow or plan has changed.
 pub struct Taking<'a> {
     /// Whether it may change what comes out; see [`Changes::wants_acceptance`].
     pub accepts: bool,
-    /// Is told what becomes of each part, before anything is touched.
+    /// Receives the fate of each part before any change.
     pub tell: &'a dyn Fn(&Changes),
 }
 
-/// What a run would make of a state; none where an older version wrote it, which did not say what its parts were.
+/// Returns the effect of a run on a state; none where an older version wrote it without a list of its parts.
 pub fn changes(manifest: &Manifest, prepared: &Prepared) -> Option<Changes> {
     let old = Definition::read(&manifest.definition)?;
     Some(diff::compare(manifest, &old, &definition_of(prepared), &prepared.program))
@@ -133,17 +133,17 @@ pub fn difference_of(manifest: &Manifest, prepared: &Prepared) -> Difference {
 fn difference(manifest: &Manifest, identity: &Identity, definition: &Definition) -> Difference {
     let mut difference = compare(&manifest.identity, identity);
     if let Some(old) = Definition::read(&manifest.definition).filter(|_| difference.plan_changed) {
-        // Who has given no plan is told which of the figures that made one are others.
+        // Without a given plan, the note names the figures that changed.
         let changes = of_plans(&old.plan, &definition.plan);
         difference.plan = changes.iter().map(ToString::to_string).collect();
     }
     difference
 }
 
-/// The same where the run had another plan before: a state of that one goes on under this one, and is this one's from then on.
+/// Opens the state for a run that had another plan before: that state continues under this plan and then belongs to it.
 ///
 /// # Errors
-/// As [`open`]; the state cannot go on under this plan. Nothing is touched then.
+/// As [`open`]; the state cannot continue under this plan. Nothing is touched then.
 pub fn open_after(
     place: &StatePlace,
     prepared: &mut Prepared,
@@ -186,7 +186,7 @@ fn open_as(
             same && manifest.identity.plan == plan_digest(plan)
         };
         let former = former.filter(is_of_former);
-        // Where nobody accepts it, who opens that file refuses.
+        // Without acceptance, opening that file fails.
         let has_other_letters = Definition::read(&manifest.definition)
             .is_some_and(|old| old.dead_letters != definition.dead_letters)
             && taking.is_some_and(|taking| taking.accepts);
@@ -305,9 +305,9 @@ pub fn identity(prepared: &Prepared) -> Identity {
     Identity { workflow_name: workflow.name.value.clone(), operators, plan: plan_digest(&program.plan) }
 }
 
-/// What of a plan makes its state.
+/// Returns the digest of the parts of a plan that determine its state.
 pub(crate) fn plan_digest(plan: &Plan) -> Digest {
-    // Not where its stages run: they go on elsewhere.
+    // The places of stages do not count: they continue elsewhere.
     let stages = plan.stages.iter().map(|stage| {
         let models = (&stage.variant, &stage.backend, stage.max_batch);
         (&stage.id, &stage.operator, models, stage.partitions, stage.share)
@@ -317,7 +317,7 @@ pub(crate) fn plan_digest(plan: &Plan) -> Digest {
     digest(&(stages, edges, &plan.classes, &plan.tick, plan.checkpoint_every))
 }
 
-/// Has a state go on under another plan: the same checkpoint, with the names that its stages have now.
+/// Continues a state under another plan: the same checkpoint, with the new names of its stages.
 fn carry(state: &mut State, former: &Plan, prepared: &Prepared, identity: &Identity) -> Result<(), Failure> {
     let names = carried(former, &prepared.program)
         .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
@@ -346,7 +346,7 @@ fn refused(place: &StatePlace, difference: &Difference, accept: &str) -> Failure
         ))
 }
 
-/// Whether a run may go on from the state of a workflow or plan that was another one; what that one was, and what changes.
+/// Checks that a run may continue from the state of another workflow or plan; returns that definition, and the changes.
 fn accepted(
     place: &StatePlace,
     manifest: &Manifest,
@@ -426,7 +426,7 @@ impl CheckpointWriter for Writer {
             self.state.keep(keeping.checkpoints);
         }
         let committed = self.commit(checkpoint, pinned);
-        // What is given up is there until a checkpoint says so.
+        // Dropped records stay until a checkpoint confirms it.
         if let (Some(journals), Some(keeping)) = (&mut self.journals, keeping) {
             match &committed {
                 Ok(()) => journals.written(keeping, is_complete),

@@ -60,8 +60,7 @@ pub fn check(prepared: &Prepared) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses plans that read a stream on several workers, each of which would take a part of it, and keep a journal of its
-/// own.
+/// Rejects plans that read a stream on several workers, each with a part of it and a journal of its own.
 ///
 /// # Errors
 /// The source, and advice.

@@ -1,8 +1,7 @@
-//! What has come together over all processes of a run that keeps a state, and what the last one of them added: one account, taken
-//! from the checkpoints that it began and ended with.
+//! Totals over all processes of a run that keeps a state, and the share of the last one, from the checkpoints at its start and end.
 //!
-//! A process counts what it did, and some of that is done twice: what a former one had read behind its last checkpoint is read again.
-//! Checkpoints count each record once, so what the processes of a run added is what the run has.
+//! A process counts its own work, and some of that is repeated: records read after the last checkpoint are read again. Checkpoints count
+//! each record once, so the shares of the processes add up to the run.
 use crate::state::checkpoint::described;
 use crate::state::place::StatePlace;
 use serde::Serialize;
@@ -29,7 +28,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What a checkpoint has; `plan`: whose stages its sources are.
+    /// Reads the totals of a checkpoint; `plan`: the one with its sources.
     pub fn of(manifest: &Manifest, plan: &Plan) -> Self {
         let sinks = manifest.sinks.iter().map(|(sink, state)| (sink.clone(), state.rows));
         Self {
@@ -42,7 +41,7 @@ impl Tally {
         }
     }
 
-    /// What was added since `before`.
+    /// Returns the additions since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
@@ -62,24 +61,24 @@ impl Tally {
     }
 }
 
-/// What a process left in the state of its run.
+/// The state that a process left of its run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Left {
     /// Number of the last checkpoint.
     pub checkpoint: u64,
-    /// There is nothing to go on with.
+    /// No work is left.
     pub complete: bool,
-    /// The limits that ended sources: a larger one goes on.
+    /// The limits that ended sources: a run with a larger one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<String>,
-    /// What this process added.
+    /// Totals of this process.
     pub this_process: Tally,
-    /// What all processes have together.
+    /// Totals of all processes.
     pub all_processes: Tally,
-    /// Records by source that are read again by the next process, because they are behind the last checkpoint.
+    /// Records by source that the next process reads again, because they are after the last checkpoint.
     pub read_again: BTreeMap<String, u64>,
-    /// Rows by sink that this process wrote behind the last checkpoint: they come again from the next one, which takes them back first where
-    /// the sink can.
+    /// Rows by sink that this process wrote after the last checkpoint: the next one writes them again, and first takes them back where the
+    /// sink can.
     pub written_again: BTreeMap<String, u64>,
     /// The checkpoint in words.
     #[serde(skip)]
@@ -87,7 +86,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// Of a process that has ended, had begun with `before` and has written so many rows, by sink.
+    /// Reads the state of a process that has ended, started from `before` and has written these rows, by sink.
     ///
     /// # Errors
     /// The state cannot be read.

@@ -1,9 +1,9 @@
-//! Models that are loaded beside those that run: the first calls of a model take longer, and a plan that follows another one should not begin
-//! with them.
+//! Loads models beside those that run: the first calls of a model take longer, and a plan that follows another one should not start with
+//! them.
 //!
-//! Each process of a cluster keeps the first records that each of its models gets, by operator, in the folder of its run. One that is started
-//! for another plan, beside the one that runs, has its models compute these before it says that it stands ready; other variants of an
-//! operator get the same records. A process that replaces one that died begins at once: there is nobody who goes on meanwhile.
+//! Each process of a cluster keeps the first records of each of its models, by operator, in the folder of its run. A process for another
+//! plan, beside the running one, has its models compute these before it reports that it is ready; other variants of an operator get the
+//! same records. A process that replaces one that died starts at once: no other one does its work meanwhile.
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::FileWriter;
@@ -46,7 +46,7 @@ pub(crate) fn apply(program: &mut Program, worker: &str, kept: &Path, warms: boo
             match warm(bound, &path, most, left) {
                 Ok(0) => tracing::info!("{stage} begins cold: no records of `{operator}` are kept here"),
                 Ok(calls) => tracing::info!("{stage} is warmed up with {calls} calls"),
-                // What cannot be computed then is told when it is to be computed in earnest.
+                // A failure is reported when the run computes it.
                 Err(error) => tracing::info!("{stage} begins cold: {error}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Weak figures behind a plan: of few calls, of wide intervals, of a busy machine, of calls without pause.
+//! Weak figures used by a plan: of few calls, of wide intervals, of a busy machine, of calls without pause.
 use crate::planning::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const WIDE: f64 = 20.0;
 /// Text in the source of a machine's figures if it was busy.
 const BUSY: &str = "it was busy, ";
 
-/// A weak figure behind a plan.
+/// A weak figure used by a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeakFigure {
     /// The model, else the operator; `None` for a busy machine.

@@ -1,8 +1,8 @@
-//! Journals of the streams that a worker's process of a cluster reads: on the worker's own disk, told by the coordinator what its
-//! checkpoints need.
+//! Journals of the streams that a worker's process of a cluster reads, on the worker's own disk; the coordinator sends the positions that
+//! its checkpoints need.
 //!
-//! A journal is opened when its source is first read, not when the process starts: the process of the plan before may still have it,
-//! while this one loads its models.
+//! A journal is opened when its source is first read, not when the process starts: the process of the plan before may still have it, while
+//! this one loads its models.
 use crate::failure::{Failure, Kind};
 use crate::journals::{Wanted, wanted};
 use crate::preparation::Prepared;
@@ -40,8 +40,8 @@ struct Opened {
 }
 
 impl WorkerJournals {
-    /// Has the sources that want a journal and are read by this process read through one in this folder; what the process is then
-    /// told of them. None: there is none.
+    /// Has the sources of this process that need a journal read through one in this folder; returns their receiver of orders. None: there
+    /// is none.
     ///
     /// # Errors
     /// A journal would be too small for the plan.
@@ -130,7 +130,7 @@ impl Lazy {
         Ok(journal)
     }
 
-    /// Whoever has not opened it has nothing to release: it is told again with the next checkpoint.
+    /// An unopened journal has nothing to release: the order comes again with the next checkpoint.
     fn follow(&self, order: JournalOrder) -> Result<(), String> {
         let opened = self.opened();
         let Some(Opened { journal, .. }) = &*opened else { return Ok(()) };

@@ -24,7 +24,7 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::{PlanFile, Stage};
 use tidemill_spec::workflow::Workflow;
 
-/// Writes the files, and tells what was written.
+/// Writes the files, and prints their names.
 pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     fits_target(arguments)?;
     let plan_text = text_of(&arguments.plan)?;
@@ -155,7 +155,7 @@ fn remove_outdated(out: &Path, target: Target, files: &Files) -> std::io::Result
     Ok(removed)
 }
 
-/// What says nothing about a target is refused, not passed over.
+/// Rejects arguments without an effect on a target.
 fn fits_target(arguments: &DeployArguments) -> Result<(), Failure> {
     let text = match arguments.target {
         TargetChoice::Kubernetes if arguments.first_port.is_some() => {
@@ -183,7 +183,7 @@ fn target(choice: TargetChoice) -> Target {
     }
 }
 
-/// What was named, else what lies beside the plan.
+/// Returns the named file, else the one beside the plan.
 fn chosen(named: Option<&Path>, plan: &Path, beside: &str) -> Option<PathBuf> {
     let there = || Some(plan.with_file_name(beside)).filter(|path| path.is_file());
     named.map(Path::to_owned).or_else(there)
@@ -193,7 +193,7 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     Ok(tidemill_spec::yaml::read(path)?.text().to_owned())
 }
 
-/// The workflow of the plan. One that only lies beside it may be another, which is told.
+/// Returns the workflow of the plan. One that only lies beside it may be another, so it is reported.
 fn workflow(
     arguments: &DeployArguments,
     path: &Path,
@@ -222,7 +222,7 @@ fn real(path: &Path) -> std::io::Result<PathBuf> {
     Ok(found.unwrap_or(whole))
 }
 
-/// The way from a folder that need not be there to a file. Of a file that is a link it is the way to the link: what lies beside it belongs to it.
+/// Returns the relative path from a folder, which need not exist, to a file. A link is not followed: files beside it belong to it.
 fn relative(folder: &Path, file: &Path) -> Result<String, Failure> {
     let place = |file: &Path| {
         let whole = std::path::absolute(file)?;

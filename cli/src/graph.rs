@@ -25,7 +25,7 @@ pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
         GraphFormat::Mermaid => drawing::mermaid(&outline),
         GraphFormat::Dot => drawing::dot(&outline),
         GraphFormat::Svg => {
-            // What flows is drawn where it is known: a workflow that does not validate yet can be drawn too.
+            // Types are drawn where they are known: an invalid workflow can be drawn too.
             let bound = check(&workflow, Scope::Files, |_| {}).ok();
             let types = |id: &str| bound.as_ref()?.0.output(id).cloned();
             drawing::svg::file(&match &plan {

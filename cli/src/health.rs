@@ -12,14 +12,14 @@ use tidemill_cluster::metrics::{AGENT_CONTROLLER, AGENT_INFO, CONTROLLER_INFO};
 /// Most bytes of an answer that are read.
 const MOST: u64 = 64 << 20;
 
-/// What answers.
+/// Kind of server that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Controller,
     Agent { is_reached: bool },
 }
 
-/// Asks, and tells.
+/// Asks, and prints the answer.
 pub(crate) fn health(arguments: &HealthArguments) -> anyhow::Result<Exit> {
     arguments.addresses.iter().try_for_each(|address| check(address))?;
     let mut told = (false, None, String::new());
@@ -41,7 +41,7 @@ pub(crate) fn health(arguments: &HealthArguments) -> anyhow::Result<Exit> {
     Ok(if is_well { Exit::Success } else { Exit::No })
 }
 
-/// Whether there is somebody that could be asked, whatever a name leads to.
+/// Checks the form of the address, without a look-up of the name.
 fn check(address: &str) -> Result<(), Failure> {
     let is_one = match address.rsplit_once(':') {
         Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok(),
@@ -96,8 +96,7 @@ fn instant() -> Instant {
     Instant::now()
 }
 
-/// Asks until somebody answers or the time is over. Where nobody listens there is nothing to wait for; a connection that breaks says
-/// nothing of who is behind it.
+/// Asks until an answer comes or the time is over. A closed port fails at once; a connection that breaks says nothing about the server.
 fn ask(addresses: &[SocketAddr], timeout: Duration) -> std::io::Result<String> {
     let until = instant() + timeout;
     loop {
@@ -209,7 +208,7 @@ mod tests {
         assert!(ask(&[], Duration::from_secs(1)).is_err());
     }
 
-    /// A connection that breaks is no answer of somebody who is not well.
+    /// A connection that breaks does not show an unhealthy server.
     #[test]
     fn a_connection_that_breaks_is_tried_again() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -227,7 +226,7 @@ mod tests {
         let answer = ask(&[address], Duration::from_secs(30)).unwrap();
         assert_eq!(found(&answer), Some(Found::Controller));
         other.join().unwrap();
-        // Nobody listens there any more: that is known at once.
+        // The port is closed now: that is known at once.
         let refused = ask(&[address], Duration::from_secs(3600)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }

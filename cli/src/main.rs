@@ -107,7 +107,7 @@ fn main() -> ! {
 /// Wrong usage, or what `--help` and `--version` ask for.
 fn without_verb(told: &clap::Error) -> Exit {
     if told.use_stderr() || std::io::stdout().is_terminal() {
-        // On a terminal it is in colour. Nobody can be told that stderr is gone.
+        // Coloured on a terminal. A closed stderr cannot be reported.
         let _ = told.print();
         return if told.use_stderr() { Exit::Usage } else { Exit::Success };
     }

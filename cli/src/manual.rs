@@ -27,9 +27,9 @@ pub(crate) fn manual(arguments: &ManArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A folder that a command was told to write `what` into, and why that does not work.
+/// Returns the error of a folder into which a command was to write `what`.
 pub(crate) fn unwritable_folder(what: &str, folder: &Path, error: &io::Error, command: &str) -> Failure {
-    // Nothing that stands in the way is a folder.
+    // The first existing ancestor that is not a folder.
     let file = folder.ancestors().find(|path| path.symlink_metadata().is_ok()).filter(|path| !path.is_dir());
     let why = match file {
         Some(file) => format!("{} is no folder", file.display()),

@@ -31,7 +31,7 @@ use tidemill_optimizer::solution::{Outcome, Status};
 use tidemill_spec::plan::{LatencyBasis, Plan};
 use tidemill_spec::profile::How;
 
-/// A predicted time behind a plan.
+/// A predicted time used by a plan.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct PredictedTime {
     /// Operator id.

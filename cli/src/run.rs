@@ -238,7 +238,7 @@ impl Ran {
     }
 }
 
-/// Writes the page and the reports. A file that cannot be written keeps nothing else from being told: it is given back.
+/// Writes the page and the reports. A file that cannot be written does not stop the others: its error is returned.
 fn tell(
     ran: &Ran,
     (judgement, account): (&Judgement, Option<&Account<'_>>),
@@ -277,7 +277,7 @@ fn tell(
     Ok(unwritten)
 }
 
-/// The options that change what a run does, as a report tells them.
+/// The options that change a run, for a report.
 fn told_options(arguments: &RunArguments) -> Vec<(&'static str, String)> {
     let mut told = Vec::new();
     told.extend(arguments.plan.as_ref().map(|plan| ("Plan file", plan.display().to_string())));
@@ -297,7 +297,7 @@ fn takes_stdout(prepared: &Prepared) -> bool {
     prepared.program.sinks.values().any(|sink| sink.is_standard_output)
 }
 
-/// The report goes to stdout, unless that belongs to a sink. A reader of stderr that has gone away is told nothing, and changes nothing.
+/// The report goes to stdout, unless that belongs to a sink. A closed stderr changes nothing.
 fn show(
     document: &RunDocument<'_>,
     form: OutputForm,

@@ -36,7 +36,7 @@ fn manifest(place: &StatePlace) -> anyhow::Result<Manifest> {
     Ok(look().map_err(|error| failure(&error))?)
 }
 
-/// What a run without limits would go on from.
+/// Returns the checkpoint from which a run without limits would continue.
 fn begins_with(place: &StatePlace) -> anyhow::Result<Manifest> {
     let last = manifest(place)?;
     if last.stopped_at.is_none() {

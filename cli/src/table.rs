@@ -37,7 +37,7 @@ impl Table {
     /// Writes the table; on a terminal no wider than that is (see [`columns`]).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// `out` fails.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         self.write_within(columns(), out)
     }

@@ -22,7 +22,7 @@ use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml;
 
-/// What a file is, by its keys.
+/// The kind of a file, by its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     Workflow,
@@ -43,7 +43,7 @@ impl FileKind {
         }
     }
 
-    /// Keys that only this kind has, the most telling first.
+    /// Keys that only this kind has, the most distinctive first.
     fn keys(self) -> &'static [&'static str] {
         match self {
             FileKind::Workflow => &["sources", "sinks"],
@@ -117,12 +117,12 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     // An infrastructure may have `sources` too: where they are.
     let all =
         [FileKind::Infrastructure, FileKind::Workflow, FileKind::Plan, FileKind::Model, FileKind::Profile];
-    // Without any telling key it is taken for a workflow, whose errors then say what is missing.
+    // Without a distinctive key it is taken for a workflow, whose errors then say what is missing.
     let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
 }
 
-/// Keeps the warnings for the answer; whoever sits at the terminal is told all the same.
+/// Keeps the warnings for the answer; the terminal shows them all the same.
 struct Heard<'a> {
     terminal: &'a Terminal,
     warnings: RefCell<Diagnostics>,
@@ -149,11 +149,11 @@ impl Listener for Heard<'_> {
     }
 }
 
-/// What is told of a file that is right.
+/// The report on a correct file.
 #[derive(Default)]
 struct Right {
     summary: String,
-    /// What was not looked at.
+    /// Files that were not opened.
     unopened: Vec<Unopened>,
 }
 

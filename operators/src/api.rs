@@ -107,7 +107,7 @@ fn add(counts: &mut Vec<(Reason, u64)>, reason: Reason, rows: u64) {
 pub struct OperatorError {
     /// Failure and advice.
     pub message: String,
-    /// The same with places in files, where it has to do with files.
+    /// The findings with places in files, where it has to do with files.
     pub findings: Diagnostics,
 }
 

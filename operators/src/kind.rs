@@ -73,7 +73,7 @@ impl<'a> EndContext<'a> {
         self.base.join(path)
     }
 
-    /// A bound source that reads again what it has read, and of which nothing else is known.
+    /// A bound source that can be read again, without other known properties.
     pub fn source(&self, kind: &str, output: StreamType, make: MakeSource) -> BoundSource {
         BoundSource {
             id: self.id.value.clone(),

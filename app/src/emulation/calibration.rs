@@ -19,12 +19,11 @@ const RECORDS: usize = 16;
 /// Calls of one size that count.
 const CALLS: usize = 9;
 
-/// Warms up the models of all stages, which the run then takes, and measures those that need it. Where they run in other
-/// processes (`elsewhere`), gives what those warm theirs up with.
+/// Warms up the models of all stages, which the run then takes, and measures those that need it. Where they run in other processes
+/// (`elsewhere`), returns the inputs with which those warm theirs up.
 ///
 /// # Errors
-/// Of stages that need it: sources without records; what the operators say. A model that only cannot be warmed up is
-/// told, and runs cold.
+/// Of stages that need it: sources without records; errors of operators. A model that only cannot be warmed up is reported, and runs cold.
 pub(super) fn complete(
     speeds: &mut [StageSpeed],
     program: &mut Program,
@@ -37,7 +36,7 @@ pub(super) fn complete(
         let names = names.join(", ");
         listener.note(&format!("measuring {names} on this machine, of which the profile has no figures"));
     }
-    // What a live source gives cannot be read again.
+    // Records of a live source cannot be read again.
     let live = program.sources.values().any(|source| source.live);
     let mut warm: Vec<(String, Box<dyn Inference>)> = Vec::new();
     let mut warm_ups = WarmUps::new();
@@ -123,14 +122,14 @@ struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// What the model of a stage receives.
+    /// Returns the input of a stage's model.
     fn first_input(&mut self, stage: &str) -> Result<RecordBatch, OperatorError> {
         let input = self.inputs(stage)?.into_iter().next();
         let input = input.filter(|input| input.num_rows() > 0);
         input.ok_or_else(|| OperatorError::new("no records reach it"))
     }
 
-    /// What a stage's operator receives, one batch an input.
+    /// Returns the input of a stage's operator, one batch an input.
     fn inputs(&mut self, stage: &str) -> Result<Vec<RecordBatch>, OperatorError> {
         let program = self.program;
         let mut inputs: BTreeMap<u32, &str> = BTreeMap::new();

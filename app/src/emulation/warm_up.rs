@@ -57,7 +57,7 @@ pub(crate) fn apply(program: &mut Program, worker: &str, warm_ups: &WarmUps) {
     for (stage, most) in own {
         let Some(input) = warm_ups.get(&stage).and_then(|text| from_text(text)) else { continue };
         let Some(bound) = program.operators.get_mut(&stage) else { continue };
-        // What cannot be made is told when the run makes it.
+        // The run reports instances that cannot be made.
         let Ok(Instance::Inference(mut model)) = (bound.make)() else { continue };
         if warm(&mut *model, &input, most).is_ok() {
             bound.give_first(model);

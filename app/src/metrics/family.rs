@@ -17,7 +17,7 @@ pub type Labels = Vec<(&'static str, String)>;
 pub(super) struct Family<'a>(MetricEncoder<'a>);
 
 impl<'a> Family<'a> {
-    /// Begins a metric: its name, what it is and what it tells.
+    /// Begins a metric: its name, type and meaning.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,4 +1,4 @@
-//! The metrics of runs that go on in this process, or that this process coordinates.
+//! Metrics of active runs in this process, or coordinated by it.
 use super::family::{Family, Labels};
 use super::inventory as of;
 use crate::slo_watch::Violations;
@@ -20,7 +20,7 @@ pub struct ObservedRun {
     pub workflow: String,
     /// Its name, in a cluster.
     pub run: Option<String>,
-    /// What it does.
+    /// Observes the run.
     pub observer: Observer,
     /// The levels that count.
     pub levels: Slo,
@@ -124,8 +124,8 @@ impl ObservedRun {
         }
     }
 
-    /// Edges by the stages that they lead from and to: a join may take a stage as several of its inputs. These are edges of their own with
-    /// the same labels, and a series may be there only once.
+    /// Returns the edges by the stages that they connect: a join may take a stage as several of its inputs. These are separate edges with
+    /// the same labels, and a series may occur only once.
     #[allow(clippy::type_complexity, reason = "read once, three lines below")]
     fn edges(&self, values: &mut RunValues) {
         let program = self.observer.program();

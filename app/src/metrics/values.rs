@@ -11,7 +11,7 @@ use tidemill_engine::{Metric, MetricKind, MetricValue};
 pub struct Values(Vec<(Metric, Vec<(Labels, f64)>)>);
 
 impl Values {
-    /// Those of this process: memory, processor time, open files, threads.
+    /// Reads the values of this process: memory, processor time, open files, threads.
     pub fn of_process() -> Self {
         let mut values = Self::default();
         let process = tidemill_machine::Process::this();

@@ -23,7 +23,7 @@ edges: [{from: left, to: lefts}, {from: right, to: rights}]
 struct Files(tempfile::TempDir);
 
 impl Files {
-    /// Two sources and two sinks, of which the second has a ground truth; none of their files is there.
+    /// Two sources and two sinks, the second one with a ground truth; none of their files is there.
     fn new(left: &str, right: &str) -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         let folder = files.0.path().display().to_string();
@@ -90,7 +90,7 @@ fn a_worker_opens_its_own_and_nothing_else() {
     files.write("right.csv", "k,v\nx,1\n");
     let told = files.worker("b", Judge::OfThisMachine).err().unwrap().to_string();
     assert!(told.contains("E0610") && told.contains("ground truth of `rights`"), "{told}");
-    // Where not even the check is passed, nothing can be told to a coordinator.
+    // Before the check is passed, no coordinator can be informed.
     files.write(
         "workflow.yaml",
         &std::fs::read_to_string(files.path("workflow.yaml")).unwrap().replace("v: int64", "v: int65"),

@@ -8,9 +8,9 @@ use tidemill_engine::{Latencies, LatencyWindow};
 pub(super) const SAMPLES: usize = 5;
 /// Samples over which it is said whether a plan holds.
 pub(super) const LONG: usize = 10;
-/// A source that is further behind is behind, seconds.
+/// Lag from which a source counts as behind, in seconds.
 const BEHIND: f64 = 1.0;
-/// A source that should have given so many records in the window and gave none is silent.
+/// Expected records in the window from which a source that gave none counts as silent.
 const EXPECTED: f64 = 3.0;
 
 /// Counters of a stage.
@@ -81,7 +81,7 @@ pub(super) fn stage_of(instance: &str) -> &str {
     }
 }
 
-/// What changed between the first and the last sample.
+/// Changes between the first and the last sample.
 pub(super) struct Change<'a> {
     /// Seconds of the run; real ones where those of the run stand still, as they do once it has ended.
     pub(super) seconds: f64,
@@ -95,7 +95,7 @@ impl<'a> Change<'a> {
         Self::over(samples, SAMPLES)
     }
 
-    /// Over at most so many samples.
+    /// Covers at most `most` samples.
     pub(super) fn over(samples: &'a VecDeque<Sample>, most: usize) -> Self {
         let first = samples.len().saturating_sub(most + 1);
         match (samples.get(first), samples.back()) {
@@ -136,7 +136,7 @@ impl Change<'_> {
     }
 }
 
-/// What is seen of a source.
+/// Observations of a source.
 pub(super) struct Seen {
     pub(super) is_ended: bool,
     pub(super) given: u64,

@@ -1,4 +1,4 @@
-//! A run that goes on, as it is looked at.
+//! An active run under observation.
 use super::change::{Change, LONG, Recent, Sample, Seen, StageCounts, stage_of};
 use super::{
     Computed, CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, RunPlace, SinkFigures,
@@ -16,7 +16,7 @@ use tidemill_spec::workflow::Slo;
 /// Seconds between two samples of the counters.
 const BETWEEN: f64 = 1.0;
 
-/// A run that goes on, with its counters of the last seconds and its service levels.
+/// An active run, with its counters of the last seconds and its service levels.
 pub struct Watched {
     observer: Observer,
     slo: SloWatch,
@@ -116,7 +116,7 @@ impl Watched {
         }
     }
 
-    /// What the run does now.
+    /// Returns the current figures of the run.
     pub fn figures(&self, name: &str, place: &RunPlace) -> RunFigures {
         let program = self.observer.program();
         let plan = &program.plan;
@@ -166,7 +166,7 @@ impl Watched {
         self.slo.violations()
     }
 
-    /// What was measured of late.
+    /// Returns recent measurements.
     pub fn late(&self) -> &Measured {
         self.slo.late()
     }
@@ -309,7 +309,7 @@ impl Watched {
         all.collect()
     }
 
-    /// What goes between stages now.
+    /// Returns the current traffic between stages.
     pub fn traffic(&self) -> Vec<LinkFigures> {
         self.links(&self.observer.program().plan, &Change::of(&self.samples))
     }
@@ -378,7 +378,7 @@ impl Watched {
         }
     }
 
-    /// What each stage computed of late.
+    /// Returns the recent computations of each stage.
     pub fn computed(&self) -> BTreeMap<String, Computed> {
         let change = Change::over(&self.samples, LONG);
         let plan = &self.observer.program().plan;

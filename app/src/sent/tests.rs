@@ -1,4 +1,4 @@
-//! What is opened and written for others, in the folder of a controller with a secret of its own.
+//! Opens and writes files for others, in the folder of a controller with a secret of its own.
 use super::*;
 use crate::listener::Silent;
 use crate::preparation::{PlanFrom, prepare};
@@ -161,7 +161,7 @@ fn variables_are_those_that_were_sent() {
     let with = place.load_with("../rows.csv", "'${PATH:-../rows}.csv'", &[("PATH", "/data/rows")]).unwrap();
     assert_eq!((path(&without), path(&with)), ("../rows.csv".to_owned(), "/data/rows.csv".to_owned()));
     assert_eq!(without.digest(), with.digest(), "plans are of both");
-    // What was sent cannot lead out either.
+    // A file that was sent cannot lead out either.
     let told = place.load_with("../rows.csv", "'${AWAY}'", &[("AWAY", "../../../secret.yaml")]).unwrap_err();
     assert!(told.contains(OUTSIDE), "{told}");
     place.write("run/planning/infrastructure.yaml", "version: 1\nname: a\ntiers: [{location: '${PATH}'}]\n");

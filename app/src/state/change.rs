@@ -1,5 +1,5 @@
-//! What of a run's state goes on under another plan of the same workflow: which stage of the new plan has the keys of which stage of
-//! the old one. Models, workers and the shares of operators without a state may change; a state moves as a whole and is not divided.
+//! The parts of a run's state that continue under another plan of the same workflow: maps each stage of the new plan to the stage of the
+//! old one with the same keys. Models, workers and the shares of operators without a state may change; a state moves as a whole.
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_engine::{Program, instance_name};
 use tidemill_operators::api::Computation;
@@ -8,7 +8,7 @@ use tidemill_spec::plan::{Plan, Stage};
 /// Shares that differ by less are the same.
 const TOLERANCE: f64 = 1e-9;
 
-/// Why a plan cannot follow another one while the run goes on.
+/// The reason why a plan cannot follow another one during the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanChangeError {
     /// Another workflow.
@@ -31,7 +31,7 @@ pub enum PlanChangeError {
         /// Of the new plan.
         new: String,
     },
-    /// The keys of stages with a state would be divided in another way.
+    /// The keys of stages with a state would be divided differently.
     #[error(
         "operator `{operator}` keeps a state, and the new plan divides its keys among stages in another way: this version moves the \
          state of a stage as it is; give it as many stages with the same shares as it has"
@@ -104,8 +104,8 @@ pub(crate) fn keepers(program: &Program) -> BTreeSet<&str> {
     program.sources.keys().map(String::as_str).chain(stateful.map(|bound| bound.id.as_str())).collect()
 }
 
-/// For each instance of an operator in the new plan, that of the old one with the same keys; none where the keys are divided in
-/// another way.
+/// Returns for each instance of an operator in the new plan the one of the old plan with the same keys; none where the division of the keys
+/// differs.
 pub(crate) fn divided(old: &Plan, new: &Plan, operator: &str) -> Option<Vec<(String, String)>> {
     let before = instances(old, operator);
     let after = instances(new, operator);
@@ -119,11 +119,11 @@ pub(crate) fn divided(old: &Plan, new: &Plan, operator: &str) -> Option<Vec<(Str
     after.into_iter().map(same).collect()
 }
 
-/// For each stage instance of the new plan that keeps a state, the instance of the old one whose state it has. `program`: of the new
+/// Returns for each stage instance of the new plan with a state the instance of the old one whose state it takes. `program`: of the new
 /// plan.
 ///
 /// # Errors
-/// The run cannot go on under the new plan.
+/// The run cannot continue under the new plan.
 pub fn carried(old: &Plan, program: &Program) -> Result<BTreeMap<String, String>, PlanChangeError> {
     let new = &program.plan;
     if old.workflow.name != new.workflow.name {
@@ -255,7 +255,7 @@ sinks:
         divide(&mut program.plan, "counted", [0.25, 0.75]);
         let divided = PlanChangeError::Divided { operator: "counted".to_owned() };
         assert_eq!(carried(&old, &program), Err(divided.clone()));
-        // As it is divided it may go on.
+        // With the same division it may continue.
         let before = program.plan.clone();
         assert_eq!(carried(&before, &program).unwrap().len(), 3);
         for class in &mut program.plan.classes {

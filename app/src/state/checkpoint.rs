@@ -1,4 +1,4 @@
-//! What a checkpoint has, read from the state of a run.
+//! The contents of a checkpoint, read from the state of a run.
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use serde::de::DeserializeOwned;

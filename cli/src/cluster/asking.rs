@@ -17,7 +17,7 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{ControllerView, Event, RunView, TokenAnswer, TokenRequest, WorkerView};
 use tidemill_cluster::client::{Client, ClientError, segment};
 
-/// Seconds that a question for events waits: so long it may take until it is noticed that nobody reads them any more.
+/// Seconds that a request for events waits. It bounds the time until a closed output is noticed.
 const WAIT: u64 = 2;
 
 pub(super) fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
@@ -94,7 +94,7 @@ pub(super) fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
     show_as(run, &format!("is {}", run.state), form)
 }
 
-/// The same with other words for its state.
+/// Shows a run with other words for its state.
 pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::Result<()> {
     if form == OutputForm::Json {
         return json("run", run);
@@ -153,7 +153,7 @@ pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::R
     Ok(())
 }
 
-/// Tells how a run is.
+/// Prints the status of a run.
 pub(crate) fn status(arguments: &StatusArguments) -> anyhow::Result<Exit> {
     let client = client(&arguments.of)?;
     let Some(run) = &arguments.run else { return status_of_cluster(&client, arguments.output) };

@@ -1,4 +1,4 @@
-//! `tidemill change`: gives a run that goes on another plan.
+//! `tidemill change`: gives an active run another plan.
 use super::connect::{client, failure};
 use super::plans::replan;
 use crate::answer;
@@ -147,7 +147,7 @@ fn answer_with(
             time.map_or_else(|| "an unknown time".to_owned(), |ms| format!("{ms:.0} ms"))
         };
         let at_most = pause_ms.map_or("", |_| " at most");
-        // A source that waits for its next record may go on with it at once.
+        // A source that waits for its next record may continue with it at once.
         let than = if gap_ms.is_some_and(|gap| gap < 0.0) { "earlier" } else { "later" };
         writeln!(
             out,

@@ -1,4 +1,4 @@
-//! What the controller plans with, what it planned, and what another plan would change.
+//! Inputs of the controller's planning, its plans, and the effect of another plan.
 use super::asking::{ask, json};
 use super::connect::client;
 use super::submitting::send;
@@ -27,7 +27,7 @@ use tidemill_spec::units::Bandwidth;
 /// Files by digest.
 pub(super) type Files = BTreeMap<String, PathBuf>;
 
-/// What a submission is planned with, and its files; none: it has a plan, or all of it runs on one worker.
+/// Returns the planning inputs of a submission, and its files; none: it has a plan, or all of it runs on one worker.
 pub(super) fn planning(arguments: &SubmitArguments) -> anyhow::Result<Option<(Planning, Files)>> {
     let asked = &arguments.planning;
     if asked.profiles.is_empty() {
@@ -89,12 +89,12 @@ pub(super) fn can_replan(arguments: &SubmitArguments) -> Result<(), Failure> {
     }
 }
 
-/// What a submission may take.
+/// Returns the quota of a submission.
 pub(super) fn quota(arguments: &SubmitArguments) -> Quota {
     Quota { processors: arguments.planning.processors, memory_bytes: arguments.planning.memory }
 }
 
-/// What becomes of a better plan.
+/// Returns the treatment of a better plan.
 pub(super) fn replanning(arguments: &SubmitArguments) -> Replan {
     match arguments.planning.replan {
         ReplanChoice::Auto => Replan::Auto,
@@ -103,7 +103,7 @@ pub(super) fn replanning(arguments: &SubmitArguments) -> Replan {
     }
 }
 
-/// Tells why the plan of a run is as it is.
+/// Explains the plan of a run.
 pub(super) fn explain(client: &Client, run: &str, terminal: &Terminal) -> anyhow::Result<()> {
     let view: ReplanView = ask(client.get(&format!("/v1/runs/{}/replan", segment(run))))?;
     view.explanation.iter().for_each(|line| terminal.note(line));
@@ -119,7 +119,7 @@ pub(super) fn infrastructure(client: &Client, terminal: &Terminal) -> anyhow::Re
     Ok(Exit::Success)
 }
 
-/// Lists the ways between workers.
+/// Lists the links between workers.
 pub(super) fn links(client: &Client, form: OutputForm) -> anyhow::Result<Exit> {
     let links: Vec<WayView> = ask(client.get("/v1/links"))?;
     if form == OutputForm::Json {
@@ -176,7 +176,7 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
         ))
         .into());
     }
-    // What is applied is what was proposed and shown.
+    // Applies the proposal that was shown.
     let shown: ReplanView = match (arguments.show, arguments.apply, &plan) {
         (true, ..) => ask(client.get(&path))?,
         (false, true, None) if infrastructure.is_none() => {
@@ -219,7 +219,7 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     Ok(Exit::Success)
 }
 
-/// Sends an infrastructure that a run is planned with from now on. It is read here first: what is wrong in it is told with its line.
+/// Sends the infrastructure for further planning of a run. It is read here first, so that errors name its line.
 fn sent_infrastructure(client: &Client, path: &Path, terminal: &Terminal) -> anyhow::Result<BundleFile> {
     Infrastructure::load(path)?;
     let (digest, bytes) =

@@ -1,4 +1,4 @@
-//! What the sinks of a run wrote, fetched from the workers that have it.
+//! Fetches the outputs of a run's sinks from the workers that have them.
 use super::asking::{ask, json};
 use super::connect::{client, failure};
 use crate::answer;
@@ -78,7 +78,7 @@ fn part(client: &Client, run: &str, of: &ResultView, offset: u64) -> Result<Vec<
     client.content(&format!("/v1/runs/{run}/results/{sink}?offset={offset}&path={path}"))
 }
 
-/// Writes what is there; the offset behind it.
+/// Writes the available bytes; returns the offset after them.
 fn copy(
     client: &Client,
     run: &str,
@@ -99,7 +99,7 @@ fn copy(
 fn to_stdout(client: &Client, run: &str, of: &ResultView, follows: bool) -> anyhow::Result<Exit> {
     let mut offset = 0;
     loop {
-        // What is committed after this is asked is fetched in the next round, or is none.
+        // Rows committed after this request are fetched in the next round, or there are none.
         let is_over = !follows || {
             let view: RunView = ask(client.get(&format!("/v1/runs/{}", segment(run))))?;
             view.state.is_over()

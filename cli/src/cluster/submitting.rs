@@ -1,4 +1,4 @@
-//! Sends a workflow to a controller, and tells what becomes of it.
+//! Sends a workflow to a controller, and reports its progress.
 use super::asking::{ask, show};
 use super::connect::{client, failure};
 use super::plans::{self, Files};
@@ -78,7 +78,7 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
     Ok((client, run))
 }
 
-/// What a submission is refused for, with paths as they are written here.
+/// Returns the reason for a rejected submission, with local paths.
 fn refused(error: &ClientError) -> Failure {
     let told = failure(error);
     match (error, std::env::current_dir()) {
@@ -164,7 +164,7 @@ fn send_parcel(client: &Client, parcel: &mut Vec<u8>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells what happens until the run is over.
+/// Prints events until the run is over.
 fn follow(client: &Client, name: &str, form: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
     let (mut after, mut is_first) = (0, true);
     loop {

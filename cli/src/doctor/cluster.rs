@@ -10,7 +10,7 @@ use tidemill_cluster::api::{ControllerView, ProbeView, SharedView, WorkerView};
 use tidemill_cluster::client::Client;
 use tidemill_identity::{JoinAddress, Timestamp};
 
-/// Workers have so long to dial each other.
+/// Time that workers have to dial each other.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two questions whether they have.
 const LOOK: Duration = Duration::from_millis(300);
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(300);
 const CONNECT: Duration = Duration::from_secs(3);
 const DAY: u64 = 24 * 60 * 60;
 
-/// What is known of this machine.
+/// Known facts about this machine.
 struct Own {
     version: &'static str,
     /// The clock of this machine less that of the controller, milliseconds.
@@ -248,7 +248,7 @@ fn disk(name: impl Into<std::borrow::Cow<'static, str>>, free: u64) -> Finding {
     }
 }
 
-/// Two workers need one way between them: whoever can dial does.
+/// Two workers need one link between them, dialled from either side.
 fn of_links(view: &ProbeView) -> Vec<Finding> {
     let mut ways: BTreeMap<(String, String), Result<u64, String>> = BTreeMap::new();
     for link in &view.links {
@@ -278,7 +278,7 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
                 (Some(Ok(_)), other) | (other, Some(Ok(_))) => {
                     let (from, to) = if matches!(there, Some(Ok(_))) { (a, b) } else { (b, a) };
                     match other {
-                        // By its own word nobody dials it.
+                        // It declares that it cannot be dialled.
                         None => good += 1,
                         Some(other) => {
                             let why = other.as_ref().err().cloned().unwrap_or_default();

@@ -74,7 +74,7 @@ pub(super) fn write_scripts(folder: &Path) -> io::Result<()> {
 }
 
 impl Fetchable {
-    /// What the script needs to know of the model.
+    /// Returns the input of the script for the model.
     pub(super) fn job(&self) -> Value {
         let manifest = &self.manifest;
         let origin = &manifest.origin;

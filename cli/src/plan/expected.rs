@@ -1,9 +1,9 @@
-//! `--latency expected`: the cheapest plan that is found of which a simulation expects that it keeps the level on latency.
+//! `--latency expected`: the cheapest plan found that keeps the level on latency in a simulation.
 //!
-//! The bound of a plan adds up what each stage keeps, and is often several times what a simulation says. So the problem
-//! is planned under limits that are looser than the level, the loosest and cheapest first, and each plan is simulated: the
-//! first that keeps the level is near the cheapest, and some limits between it and the one before come nearer. What a
-//! plan costs without any limit is a bound for all of them.
+//! The bound of a plan adds up the levels of all stages, and is often several times the simulated latency. So the problem is planned under
+//! limits that are looser than the level, the loosest and cheapest first, and each plan is simulated: the first that keeps the level is
+//! near the cheapest, and some limits between it and the one before come nearer. The cost of a plan without any limit is a bound for all of
+//! them.
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ const FACTORS: [f64; 13] = [64.0, 45.0, 32.0, 23.0, 16.0, 11.0, 8.0, 5.7, 4.0, 2
 const STRICTER: [f64; 2] = [0.7, 0.5];
 /// Limits between the loosest that is kept and the next one that is not.
 const BETWEEN: usize = 4;
-/// Simulations of a plan, each with other random numbers, all of which have to keep the level.
+/// Simulations of a plan, each with other random numbers; all must keep the level.
 const SEEDS: u64 = 3;
 /// Part of the time that is left for one plan.
 const PART_OF_TIME: f64 = 0.25;
@@ -38,7 +38,7 @@ const EQUAL: f64 = 1e-9;
 /// Seconds in which a plan without the level is looked for where none is guaranteed.
 const GLIMPSE_SECONDS: f64 = 5.0;
 
-/// What came of the search.
+/// Result of the search.
 pub(super) struct Search {
     /// With the plan that was found; its bound is that of a plan without a level on latency.
     pub(super) outcome: Outcome,
@@ -49,7 +49,7 @@ pub(super) struct Search {
     pub(super) tried: usize,
 }
 
-/// What a plan is expected to do of the level on latency.
+/// Expected latency of a plan, against the level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Nearest {
     /// $/h.
@@ -74,7 +74,7 @@ impl Nearest {
     }
 }
 
-/// What became of a limit.
+/// Result of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tried {
     Kept,
@@ -85,7 +85,7 @@ enum Tried {
 /// Searches.
 ///
 /// # Errors
-/// Those of the planner; a profile without distributions of service times; a sink that publishes when the run ends.
+/// As the planner; a profile without distributions of service times; a sink that publishes when the run ends.
 pub(super) fn search(
     case: &Case,
     assembly: &Assembly,
@@ -266,7 +266,7 @@ impl Limits<'_> {
         Ok(Tried::Kept)
     }
 
-    /// What is known of the best plan, where none costs less than `least`.
+    /// Returns the knowledge about the best plan, where none costs less than `least`.
     fn outcome(&self, least: Option<f64>) -> Outcome {
         let cost = self.best.as_ref().map(|found| found.planned.summary.cost.total());
         let bound = least.map(|least| cost.map_or(least, |cost| least.min(cost)));

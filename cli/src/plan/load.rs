@@ -51,7 +51,7 @@ struct Level<'a> {
 /// One plan for all of the load.
 struct Fixed<'a> {
     candidate: &'a Candidate,
-    /// What it costs over the trace, in $.
+    /// Cost over the trace, in $.
     cost: f64,
 }
 

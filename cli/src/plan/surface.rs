@@ -24,7 +24,7 @@ use tidemill_spec::workflow::LatencySlo;
 const RATIO: f64 = 0.8;
 /// The bounded percentile without a service level.
 const PERCENTILE: Percentile = Percentile(99.0);
-/// An infinite limit, of which only the percentile matters.
+/// An infinite limit: only its percentile matters.
 const NO_LIMIT: TimeSpan = TimeSpan(u64::MAX / 2);
 
 /// Plans for all accuracies and latencies, and prints the non-dominated ones.

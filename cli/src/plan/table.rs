@@ -62,7 +62,7 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     proof(answer, out)
 }
 
-/// Lists predicted and weak times behind a plan.
+/// Lists predicted and weak times used by a plan.
 fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for one in predicted_times(answer.case, &planned.plan) {

@@ -1,4 +1,4 @@
-//! `tidemill profile predict`: times that nobody has measured, and how far off such predictions are.
+//! `tidemill profile predict`: times without a measurement, and the error of such predictions.
 use super::written;
 use crate::arguments::{OutputForm, PredictArguments};
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ use tidemill_profiler::predict::{Features, LeftOut, Models, Predicted, Predictor
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::variables::environment;
 
-/// Predicts and tells.
+/// Predicts and prints.
 pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let profile = super::read(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;

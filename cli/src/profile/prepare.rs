@@ -1,4 +1,4 @@
-//! What measuring needs, whatever is measured: the workflow with the models that can run here, and this machine.
+//! Inputs of any measurement: the workflow with the models that can run here, and this machine.
 use super::WORKER;
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;

@@ -65,7 +65,7 @@ pub(super) struct Objects {
     /// Of the first objects.
     views: BTreeMap<String, Vec<View>>,
     is_cut: bool,
-    /// What the sink is judged by.
+    /// The measure that judges the sink.
     judged: Option<String>,
     /// How many objects there were in truth, and how many of them several cameras saw.
     truth: Option<(usize, usize)>,
@@ -96,7 +96,7 @@ impl Track {
     }
 }
 
-/// The name that a value is; nothing is the name of nobody.
+/// Returns the value as a name; an empty value is none.
 fn name(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
@@ -251,7 +251,7 @@ impl Objects {
         self.cameras.iter().position(|known| known == camera).unwrap_or(0) % COLOURS + 1
     }
 
-    /// What is known of them.
+    /// Writes the facts about them.
     pub(super) fn section(&self, part: &mut Markup) {
         let several = self.objects.iter().filter(|(_, tracks)| cameras_of(tracks).len() > 1).count();
         let tracks: usize = self.objects.iter().map(|(_, tracks)| tracks.len()).sum();

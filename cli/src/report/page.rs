@@ -28,11 +28,11 @@ pub(crate) enum End {
 pub(crate) struct Page<'a> {
     /// The figures.
     pub(crate) document: &'a RunDocument<'a>,
-    /// What ran.
+    /// The workflow that ran.
     pub(crate) prepared: &'a Prepared,
-    /// The figures behind the figures.
+    /// The source of the figures.
     pub(crate) observer: &'a Observer,
-    /// What happened when.
+    /// The events with their times.
     pub(crate) recorder: &'a Recorder,
     /// How it ended.
     pub(crate) end: End,
@@ -40,7 +40,7 @@ pub(crate) struct Page<'a> {
     pub(crate) begun: String,
     /// Where the page will be.
     pub(crate) place: &'a Path,
-    /// What was asked for on the command line, beside the workflow.
+    /// Requests on the command line, beside the workflow.
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
@@ -196,7 +196,7 @@ impl Page<'_> {
         });
     }
 
-    /// What matters most, in one line.
+    /// Writes the most important result, in one line.
     fn verdict(&self, main: &mut Markup) {
         let slo = self.document.slo;
         let missed: Vec<_> = slo.iter().filter(|verdict| verdict.met == Some(false)).collect();

@@ -1,4 +1,4 @@
-//! What the sinks of a run wrote, read again for the page: rows of text files, those that were taken back left out.
+//! Outputs of a run's sinks, read again for the page: rows of text files, without rows that were taken back.
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) type Row = Map<String, Value>;
 pub(super) struct Written {
     /// Sink id.
     pub(super) sink: String,
-    /// What stays, in no order.
+    /// The rows that stay, in no order.
     pub(super) rows: Vec<Row>,
     /// Whether the file is longer than what was read.
     pub(super) is_cut: bool,
@@ -79,7 +79,7 @@ fn csv(text: &str, stream: &StreamType) -> Vec<Row> {
     records.map(row).collect()
 }
 
-/// What the cells of a column are: a text may look like a number and is none.
+/// Returns the type of a column's cells: a text may look like a number.
 fn type_of(name: &str, stream: &StreamType) -> ColumnType {
     match stream.column(name) {
         Some(column) => column.column_type.clone(),
@@ -93,7 +93,7 @@ fn type_of(name: &str, stream: &StreamType) -> ColumnType {
 fn value(cell: String, column_type: &ColumnType) -> Value {
     match column_type {
         ColumnType::Int64 => cell.parse::<i64>().map_or(Value::Null, Value::from),
-        // What is no number of JSON becomes null.
+        // A number that JSON cannot express becomes null.
         ColumnType::Float64 => cell.parse::<f64>().map_or(Value::Null, Value::from),
         ColumnType::Bool => cell.parse::<bool>().map_or(Value::Null, Value::from),
         _ => Value::String(cell),

@@ -1,4 +1,4 @@
-//! The state that a run keeps: where it is, and what the user is told of it.
+//! The state that a run keeps: its place, and the messages about it.
 use crate::answer;
 use crate::arguments::{OutputForm, RunArguments};
 use crate::exit::Exit;
@@ -26,17 +26,17 @@ use tidemill_spec::workflow::Workflow;
 /// Where neither the command line nor the workflow says it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a run begins with.
+/// The start of a run.
 pub(super) enum Kept {
     /// It keeps nothing.
     Not,
-    /// Nothing is left to do, which is told; how the command ends.
+    /// No work is left, which is reported; the exit of the command.
     Complete(Exit),
-    /// It goes on, or begins.
+    /// It continues, or starts.
     Continued(Box<Continued>),
 }
 
-/// What cannot keep a state is refused before any file is made.
+/// Rejects a run that cannot keep a state before any file is made.
 ///
 /// # Errors
 /// A source cannot be read again.
@@ -91,8 +91,8 @@ pub(super) fn open(
     })
 }
 
-/// What to say of an interval between checkpoints that is shorter than what a checkpoint is of: the rows of `checkpoint_every` ticks come
-/// together, where a source has a rate.
+/// Returns the warning about an interval between checkpoints that is shorter than a checkpoint's content: the rows of `checkpoint_every`
+/// ticks come together, where a source has a rate.
 fn without_effect(interval: Duration, prepared: &Prepared) -> Option<String> {
     let plan = &prepared.program.plan;
     let is_paced = prepared.program.sources.values().any(|source| source.rate_per_second.is_some());
@@ -145,7 +145,7 @@ fn place(
     }
 }
 
-/// Says where the run goes on, and which of its outputs repeat rows.
+/// Says where the run continues, and which of its outputs repeat rows.
 fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, terminal: &Terminal) {
     terminal.note(&match &state.from {
         Some(from) => format!("goes on from the state in `{place}`: {from}"),
@@ -175,7 +175,7 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
     }
 }
 
-/// Where a stream goes on: a producer that comes anew is to begin there, or a record is lost or comes twice. `is_same`: whether it is the
+/// Says where a stream continues: a returning producer must start there, or a record is lost or comes twice. `is_same`: whether it is the
 /// stream that the journal was read from.
 fn goes_on_behind(look: &Look, is_same: Option<bool>) -> String {
     let Look { extent, end_of_lines } = look;
@@ -193,7 +193,7 @@ fn goes_on_behind(look: &Look, is_same: Option<bool>) -> String {
     }
 }
 
-/// What the run has left in its state; told if that cannot be read any more.
+/// Returns the remaining state of the run; reports an error if that cannot be read any more.
 pub(super) fn left(
     report: &RunReport,
     place: &StatePlace,
@@ -208,7 +208,7 @@ pub(super) fn left(
     })
 }
 
-/// What can be said of a run that is complete without a process that runs it.
+/// The verdict on a complete run without a process that runs it.
 struct Verdict {
     /// Of the dead letters, where they are limited; none within: its checkpoint does not say it.
     letters: Option<Option<LetterVerdict>>,
@@ -228,7 +228,7 @@ impl Verdict {
         Self { letters, lacks_levels }
     }
 
-    /// What is not shown to be so is a no, as at the end of a run.
+    /// An unproven level is a miss, as at the end of a run.
     fn exit(&self) -> Exit {
         let has_too_many = self.letters.is_some_and(|known| known.is_none_or(|letters| letters.is_passed));
         if has_too_many || self.lacks_levels { Exit::No } else { Exit::Success }

@@ -1,4 +1,4 @@
-//! What a user must not miss of a run that has ended.
+//! Warnings about a run that has ended.
 use crate::account::Account;
 use crate::terminal::Terminal;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! A run while it goes on: what looks at it, and what may end it before its sources do.
+//! Watchers of an active run, and reasons to end it before its sources do.
 use crate::interrupt::Interrupt;
 use crate::progress::ProgressLine;
 use crate::report::series::Recorder;
@@ -27,7 +27,7 @@ pub(super) fn locked(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watchers of a run while it goes on.
+/// Watchers of an active run.
 pub(super) struct Watchers {
     begun: Instant,
     /// Its figures, and levels that are missed for a while.
@@ -62,7 +62,7 @@ impl Watchers {
     }
 }
 
-/// What may end a run before its sources do.
+/// Reasons to end a run before its sources do.
 pub(super) struct Ends<'a> {
     pub(super) interrupt: &'a Interrupt,
     pub(super) letters: Option<LetterLimit>,

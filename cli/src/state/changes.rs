@@ -1,4 +1,4 @@
-//! What becomes of each part of a workflow that changed, as a table.
+//! The fate of each part of a workflow that changed, as a table.
 use crate::table::{Side, Table};
 use serde_json::Value;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ pub(crate) fn place_of(epoch: u64) -> String {
     }
 }
 
-/// Of a JSON document about a state: the epoch behind all others, which marks the end, becomes null.
+/// Replaces the epoch that marks the end, in a JSON document about a state, by null.
 pub(crate) fn end_is_null(document: &mut Value) {
     match document {
         Value::Number(number) if number.as_u64() == Some(u64::MAX) => *document = Value::Null,
@@ -33,7 +33,7 @@ fn row(part: &PartChange) -> [String; 6] {
 /// Writes the table.
 ///
 /// # Errors
-/// Those of `out`.
+/// `out` fails.
 pub(crate) fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
     let columns = [
         ("part", Side::Left),
@@ -48,7 +48,7 @@ pub(crate) fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)
 }
 
-/// What a run does with these changes, in one line.
+/// Returns the treatment of these changes by a run, in one line.
 pub(crate) fn verdict(changes: &Changes) -> String {
     let place = place_of(changes.epoch);
     if changes.is_refused() {

@@ -1,4 +1,4 @@
-//! What each kind of change means.
+//! The meaning of each kind of change.
 use super::*;
 use crate::listener::Silent;
 use crate::preparation::{PlanFrom, Prepared, prepare_here};
@@ -43,7 +43,7 @@ fn manifest(of: &Prepared) -> Manifest {
     manifest
 }
 
-/// What becomes of a state when these texts of the workflow are replaced.
+/// Returns the changes of a state when these texts of the workflow are replaced.
 fn changed(replaced: &[(&str, &str)]) -> Changes {
     let old = prepared(WORKFLOW);
     let mut text = WORKFLOW.to_owned();
@@ -58,7 +58,7 @@ fn changed(replaced: &[(&str, &str)]) -> Changes {
     compare(&manifest(&old), &kept, &Definition::of(&new.workflow, &new.program), &new.program)
 }
 
-/// Parts that do not just go on, each with its verdict.
+/// Parts that do not simply continue, each with its verdict.
 fn others(changes: &Changes) -> Vec<(&str, Verdict)> {
     let others = changes.parts.iter().filter(|part| part.verdict != Verdict::GoesOn);
     others.map(|part| (part.id.as_str(), part.verdict)).collect()
@@ -81,7 +81,7 @@ fn nothing_changed() {
     assert_eq!(changes.parts[0].why, "goes on behind record 200");
 }
 
-/// What gives the same rows is no reason to ask.
+/// A change that gives the same rows needs no confirmation.
 #[test]
 fn what_changes_no_row_goes_on() {
     let changes = changed(&[("id: counted, kind: window,", "id: counted, kind: window, on_panic: restart,")]);

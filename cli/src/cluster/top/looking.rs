@@ -10,7 +10,7 @@ use tidemill_app::run_figures::RunFigures;
 use tidemill_cluster::api::RunView;
 use tidemill_cluster::client::{Client, ClientError, segment};
 
-/// What was seen.
+/// Result of a look.
 pub(super) enum Seen {
     /// A run.
     Run(Box<RunFigures>),
@@ -39,7 +39,7 @@ impl Seen {
 #[derive(Default)]
 struct Chosen {
     run: Option<String>,
-    /// Also where only one run goes on.
+    /// Also with a single active run.
     shows_all: bool,
     changes: u64,
 }
@@ -88,7 +88,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// What the arguments name.
+    /// Returns the target of the arguments.
     ///
     /// # Errors
     /// It is not known which controller is meant, or the address is none.

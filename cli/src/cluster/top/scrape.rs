@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::run_figures::RunFigures;
 
-/// An answer may take so long.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of an answer.
 const MOST: u64 = 64 << 20;
@@ -40,7 +40,7 @@ impl Scrapes {
         }
     }
 
-    /// What a run does: the one of this name, or the only one there.
+    /// Returns the figures of a run: the one of this name, or the only one there.
     ///
     /// # Errors
     /// There is no answer, or no such run.

@@ -62,7 +62,7 @@ impl Look {
     }
 }
 
-/// All lines, of which a screen has room for `height`.
+/// Returns all lines; a screen has room for `height`.
 pub(super) fn lines(seen: Option<&Seen>, look: &mut Look, width: usize, height: usize) -> Vec<Line> {
     let is_screen = height < usize::MAX;
     let mut lines = match seen {
@@ -142,7 +142,7 @@ fn of_run(figures: &RunFigures, look: &mut Look, width: usize, height: usize) ->
     sources(figures, &mut after);
     sinks(figures, look, &mut after);
     links(figures, look, width, &mut after);
-    // What is below moves out of the screen first.
+    // Lower parts leave the screen first.
     let room = height.saturating_sub(lines.len() + after.len() + 2).max(MOST_STAGES);
     stages(figures, look, width, room, &mut lines);
     lines.extend(after);
