@@ -49,7 +49,7 @@ pub enum Expectation {
         /// Whether the engine's own time is in it: where the profile has it for all workers.
         with_engine: bool,
     },
-    /// Why nothing is expected.
+    /// The reason why there is no expectation.
     Unknown(String),
 }
 

@@ -12,8 +12,7 @@
 //! | what do records at the sinks look like? | [`samples`] |
 //! | what is this machine? | [`machine`] |
 //!
-//! Errors are a [`failure::Failure`] with its kind, or the findings of the files; what is no error is told to a
-//! [`listener::Listener`].
+//! Errors are a [`failure::Failure`] with its kind, or the findings of the files; a [`listener::Listener`] receives the rest.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -90,7 +90,7 @@ impl MetricsPort {
         Ok(Self { listener, pages: Arc::default() })
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }

@@ -34,11 +34,11 @@ pub struct PlanningOptions {
     pub time_limit: TimeSpan,
     /// Whether idle time of workers is left to bursts instead of more accurate models.
     pub keep_idle: bool,
-    /// Who solves the integer programs.
+    /// Solver of the integer programs.
     pub solver: SolverName,
 }
 
-/// Who solves integer programs.
+/// A solver of integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SolverName {
     /// HiGHS too where its library is found, otherwise the built-in one alone.
@@ -64,11 +64,11 @@ pub struct Case {
     pub models: Models,
     /// Service levels and rules.
     pub options: Options,
-    /// Who searches, how long and how near to the bound.
+    /// Solver, time limit and gap of the search.
     pub limits: SearchLimits,
 }
 
-/// How the files of a problem are read.
+/// Functions that read the files of a problem.
 struct Reading<'a> {
     workflow: &'a dyn Fn(&dyn Listener) -> Result<Workflow, Diagnostics>,
     infrastructure: &'a dyn Fn(&Path) -> Result<Infrastructure, Diagnostics>,

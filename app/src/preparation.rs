@@ -61,11 +61,11 @@ pub struct ChosenModel {
     pub stage: String,
     /// The manifest's id.
     pub variant: String,
-    /// Why this one.
+    /// The reason for the choice.
     pub why: String,
     /// The backend that runs it.
     pub backend: String,
-    /// Why that.
+    /// The reason for the backend.
     pub backend_why: String,
 }
 
@@ -95,7 +95,7 @@ pub enum Scope<'a> {
     Elsewhere(&'a Sent<'a>),
 }
 
-/// Who has judged a workflow before a worker opens what is its own of it.
+/// The judge of a workflow before a worker opens its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judge {
     /// Caller with the same files as the worker.
@@ -157,7 +157,7 @@ fn loads_here(stage: &Stage) -> bool {
     factory_of(device(stage)).is_ok_and(|factory| factory.loads_here())
 }
 
-/// Where the plan of a workflow comes from.
+/// The source of a workflow's plan.
 pub enum PlanFrom<'a> {
     /// A file.
     File(&'a Path),

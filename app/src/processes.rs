@@ -28,11 +28,11 @@ use tidemill_spec::variables;
 
 /// Time that a process may take to leave.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long it may take to learn what became of a process whose connection is lost.
+/// Time limit to learn the end of a process whose connection is lost.
 const ENDING: Duration = Duration::from_secs(2);
-/// How long the processes of a run before are waited for.
+/// Time limit for the end of the processes of a run before.
 const WAITING: Duration = Duration::from_secs(30);
-/// How often a process that should end is looked at.
+/// Interval of looks at a process that should end.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Characters of the reason why a worker cannot take part, at most.
@@ -54,7 +54,7 @@ pub struct WorkerTask {
     pub rates: BTreeMap<String, Option<f64>>,
     /// The worker of the plan.
     pub worker: String,
-    /// Where the coordinator listens: `tcp://127.0.0.1:4100`, `unix://@tidemill-4711`.
+    /// Address of the coordinator: `tcp://127.0.0.1:4100`, `unix://@tidemill-4711`.
     pub coordinator: Address,
     /// Secret number of the run, as hexadecimal digits.
     pub run: String,
@@ -85,7 +85,7 @@ pub struct ClusterPart {
     /// Required name in the certificate of its coordinator: `tidemill:controller`. None: any trusted one.
     #[serde(default)]
     pub coordinator: Option<String>,
-    /// Where it listens for other workers; none: it dials.
+    /// Address on which it listens for other workers; none: it dials.
     pub listen: Option<Address>,
     /// Time that it continues without its coordinator.
     pub patience_seconds: u64,
@@ -105,7 +105,7 @@ pub struct ClusterPart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
-    /// Where it listens now.
+    /// Its new address.
     pub coordinator: Address,
 }
 
@@ -321,7 +321,7 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
         .map_err(|error| crate::engine_failure::failed(&error, &prepared.workflow).into())
 }
 
-/// Where and as whom the process of a worker of a cluster joins.
+/// Sets the address and the credentials with which the process of a worker of a cluster joins.
 fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentials, Failure> {
     let certificates = |error: tidemill_engine::remote::RemoteError| {
         Failure::new(Kind::Configuration, format!("the certificates of this worker: {error}"))
@@ -524,7 +524,7 @@ fn end_now(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// How a process ended: `was killed by signal 9`.
+/// Describes the end of a process: `was killed by signal 9`.
 pub fn in_words(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by signal {signal}"),

@@ -21,7 +21,7 @@ const RECENT_BYTES: usize = 8 << 20;
 /// Letters of a value.
 const LONGEST: usize = 400;
 
-/// How the records of each sink find those of the sources that they came from.
+/// Returns for each sink the links of its records to records of sources.
 pub fn links(workflow: &Workflow, program: &Program) -> BTreeMap<String, Vec<SourceLink>> {
     let links = workflow.sinks.iter().map(|sink| {
         let mut sources = BTreeSet::new();

@@ -72,13 +72,13 @@ pub struct Continued {
     pub notes: Vec<String>,
     /// Work of the processes before.
     pub before: Tally,
-    /// Where the state is.
+    /// Place of the state.
     pub place: StatePlace,
     /// Held by processes of workers during their life, so that no other run continues beside them.
     pub workers_lock: Option<PathBuf>,
 }
 
-/// How checkpoints are written.
+/// Settings for writing checkpoints.
 #[derive(Debug, Clone, Copy)]
 pub struct Habit {
     /// Least time between two.
@@ -89,7 +89,7 @@ pub struct Habit {
     pub is_read_here: bool,
     /// Whether the files that the sources read are on this machine.
     pub sees_inputs: bool,
-    /// Where the run is to end before its sources do.
+    /// Limits that end the run before its sources do.
     pub limits: Limits,
 }
 
@@ -125,7 +125,7 @@ fn definition_of(prepared: &Prepared) -> Definition {
     Definition::of(&prepared.workflow, &prepared.program)
 }
 
-/// How a run differs from the one that a state is of.
+/// Compares a run with the run of a state.
 pub fn difference_of(manifest: &Manifest, prepared: &Prepared) -> Difference {
     difference(manifest, &identity(prepared), &definition_of(prepared))
 }

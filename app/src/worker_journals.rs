@@ -17,9 +17,9 @@ use tidemill_engine::{FollowJournals, JournalOrder};
 use tidemill_operators::api::{MakeSource, OperatorError};
 use tidemill_operators::journal::Journal;
 
-/// How long the process before is waited for.
+/// Time limit for the end of the process before.
 const WAITING: Duration = Duration::from_secs(60);
-/// How often it is looked at.
+/// Interval of looks at it.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// See the module.

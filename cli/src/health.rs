@@ -78,7 +78,7 @@ fn judged(address: &str, arguments: &HealthArguments) -> (bool, Option<&'static 
     }
 }
 
-/// Who listens on all addresses is asked on the machine's own.
+/// Replaces the unspecified address by the machine's own.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -147,7 +147,7 @@ fn ask_at(address: SocketAddr, timeout: Duration) -> std::io::Result<String> {
     }
 }
 
-/// Who says this of itself.
+/// Finds the kind of server by its text.
 fn found(text: &str) -> Option<Found> {
     let value = |name: &str| {
         let lines = text.lines().filter_map(|line| line.strip_prefix(name));

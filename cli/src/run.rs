@@ -169,7 +169,7 @@ struct Ran {
     observer: Observer,
     watchers: Watchers,
     levels: Levels,
-    /// Of this whole process since the run began.
+    /// Processor time of this process since the run began.
     processor_seconds: f64,
 }
 

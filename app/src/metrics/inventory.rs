@@ -68,5 +68,5 @@ pub(super) const DESCRIPTORS: Metric =
     gauge("process_open_fds", &[], "Open files and connections of this process");
 pub(super) const THREADS: Metric = gauge("process_threads", &[], "Threads of this process");
 
-/// Of the process that serves them: in controllers and agents.
+/// Metrics of the serving process: in controllers and agents.
 pub const PROCESS: &[Metric] = &[MEMORY, PROCESSOR_TIME, DESCRIPTORS, THREADS];

@@ -109,13 +109,13 @@ impl<'a> Change<'a> {
 }
 
 impl Change<'_> {
-    /// Of a counter, per second.
+    /// Returns the change of a counter, per second.
     pub(super) fn per_second(&self, counter: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
         let (first, last) = self.ends?;
         Some(counter(last)?.saturating_sub(counter(first)?) as f64 / self.seconds)
     }
 
-    /// Of a stage's counter, per second.
+    /// Returns the change of a stage's counter, per second.
     pub(super) fn of_stage(&self, at: usize, counter: impl Fn(&StageCounts) -> u64) -> Option<f64> {
         self.per_second(|sample| sample.stages.get(at).map(&counter))
     }
@@ -125,7 +125,7 @@ impl Change<'_> {
         self.share(|sample| sample.stages.get(at).map(|counts| counts.computing), self.seconds)
     }
 
-    /// Of processor time, which is real time, per second.
+    /// Returns the change of processor time per second of real time.
     pub(super) fn processor(&self, time: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         self.share(time, self.real)
     }

@@ -16,7 +16,7 @@ use tidemill_cluster::api::{ChangeOutcome, ChangeRequest, PlanChange, PlanView};
 use tidemill_cluster::client::{Client, ClientError, segment};
 use tidemill_spec::plan::{Plan, PlanFile};
 
-/// How often it is looked at whether the change is done.
+/// Interval of looks at the change.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {

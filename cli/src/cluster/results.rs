@@ -17,7 +17,7 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{ResultView, RunView};
 use tidemill_cluster::client::{Client, ClientError, segment};
 
-/// How often more is looked for.
+/// Interval of looks for more rows.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Fetches results, or says which there are.
@@ -116,7 +116,7 @@ fn to_stdout(client: &Client, run: &str, of: &ResultView, follows: bool) -> anyh
     }
 }
 
-/// Where files go: by the paths of the workflow, where these stay in the folder, else by their names.
+/// Returns the paths of the files: those of the workflow where they stay in the folder, else the names alone.
 fn places(all: &[ResultView], folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut taken = BTreeSet::new();
     let place = |of: &ResultView| {

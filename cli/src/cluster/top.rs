@@ -24,7 +24,7 @@ use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use view::Look;
 
-/// How long a key is waited for, so that news are shown soon.
+/// Time limit of the wait for a key, so that news are shown soon.
 const KEY: Duration = Duration::from_millis(100);
 
 /// Shows what a run does, once or until a key ends it.

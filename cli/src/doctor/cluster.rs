@@ -23,7 +23,7 @@ struct Own {
     version: &'static str,
     /// The clock of this machine less that of the controller, milliseconds.
     clock_offset: i64,
-    /// Why the port for processes of runs is not reached from here.
+    /// The error of a connection from here to the port for processes of runs.
     hosts_port: Result<(), String>,
     now: Timestamp,
 }

@@ -199,7 +199,7 @@ fn without_latency(problem: &Problem) -> Problem {
 struct Limits<'a> {
     planner: &'a dyn Planner,
     case: &'a Case,
-    /// Of all plans together.
+    /// Seconds for all plans together.
     seconds: f64,
     nodes: u64,
     has_asked_highs: bool,
@@ -299,7 +299,7 @@ struct Judge<'a> {
     /// Plans that were simulated, without their waits, and whether they keep all levels.
     tried: Vec<(Solution, bool)>,
     nearest: Option<Nearest>,
-    /// Why nothing is expected of a plan.
+    /// The reason why a plan has no expectation.
     unknown: Option<String>,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn host(terminal: &Terminal) -> Host {
     Host { cpu: machine.processor, cores: machine.cores, memory: machine.memory, busy }
 }
 
-/// How a process that measures is started.
+/// Returns the command that starts a measuring process.
 pub(super) fn program() -> std::io::Result<Program> {
     Ok(Program {
         path: std::env::current_exe()?,
@@ -50,7 +50,7 @@ pub(super) fn program() -> std::io::Result<Program> {
     })
 }
 
-/// How many programs wanted a processor in the last minute.
+/// Returns the number of programs that wanted a processor in the last minute.
 fn load_average() -> Option<f64> {
     tidemill_machine::load_average().map(|[minute, ..]| minute)
 }

@@ -62,16 +62,16 @@ pub(super) struct Objects {
     cameras: Vec<String>,
     /// All tracks of each; those of most cameras first.
     objects: Vec<(String, Vec<Track>)>,
-    /// Of the first objects.
+    /// Views of the first objects.
     views: BTreeMap<String, Vec<View>>,
     is_cut: bool,
     /// The measure that judges the sink.
     judged: Option<String>,
-    /// How many objects there were in truth, and how many of them several cameras saw.
+    /// Number of true objects, and of those seen by several cameras.
     truth: Option<(usize, usize)>,
 }
 
-/// Where in the rows what is.
+/// Names of the columns.
 struct Columns {
     camera: String,
     object: String,

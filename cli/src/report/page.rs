@@ -13,7 +13,7 @@ use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
 use tidemill_spec::publication::Publication;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     /// All sources ended.
@@ -34,11 +34,11 @@ pub(crate) struct Page<'a> {
     pub(crate) observer: &'a Observer,
     /// The events with their times.
     pub(crate) recorder: &'a Recorder,
-    /// How it ended.
+    /// Its end.
     pub(crate) end: End,
     /// When it began.
     pub(crate) begun: String,
-    /// Where the page will be.
+    /// Place of the page.
     pub(crate) place: &'a Path,
     /// Requests on the command line, beside the workflow.
     pub(crate) options: Vec<(&'static str, String)>,
@@ -338,8 +338,8 @@ impl Page<'_> {
         sink.is_some_and(|sink| kinds().sink(&sink.kind).publication == Publication::AtEnd)
     }
 
-    /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99. What a sink shows when the
-    /// run ends, such as a video, says how long the run was, and no more.
+    /// Returns tiles for the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99. A sink
+    /// that publishes when the run ends, such as a video, only shows the length of the run.
     fn latency_tiles(&self) -> Option<[Tile; 2]> {
         let sinks = &self.document.report.sinks;
         let level = self.prepared.workflow.slo.latency.as_ref();

@@ -23,7 +23,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::Workflow;
 
-/// Where neither the command line nor the workflow says it.
+/// Default, without a value on the command line or in the workflow.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The start of a run.
@@ -210,7 +210,7 @@ pub(super) fn left(
 
 /// The verdict on a complete run without a process that runs it.
 struct Verdict {
-    /// Of the dead letters, where they are limited; none within: its checkpoint does not say it.
+    /// Verdict on the dead letters, where they are limited; none within: its checkpoint does not say it.
     letters: Option<Option<LetterVerdict>>,
     /// Levels are to be kept, and nothing was measured.
     lacks_levels: bool,

@@ -12,7 +12,7 @@ use tidemill_app::slo_watch::Violations;
 use tidemill_engine::{Observer, Run, RunError, RunReport};
 use tidemill_spec::workflow::Slo;
 
-/// How often the progress is looked at.
+/// Interval of looks at the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Looks that an interrupted run gets to end in order: about a second.
 const LOOKS_AFTER_INTERRUPT: u32 = 9;

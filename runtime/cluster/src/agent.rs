@@ -42,18 +42,18 @@ use tidemill_link::remote::{Credentials, RemoteError};
 /// Number of the most recently used files that a worker reports as held.
 const MOST_HELD: usize = 1_000;
 
-/// How an agent joins and what it says of its machine.
+/// Settings of an agent: how it joins, and the facts about its machine.
 #[derive(Clone)]
 pub struct AgentOptions {
     /// Its folder: identity, files, processes of runs.
     pub folder: PathBuf,
-    /// Where the controller is.
+    /// Address of the controller.
     pub controller: JoinAddress,
     /// The token to join with, where it has not joined before.
     pub token: Option<String>,
     /// The name that it wants; none: that of the machine.
     pub name: Option<String>,
-    /// Where it is.
+    /// Its location.
     pub location: Option<String>,
     /// Its tier.
     pub tier: Option<String>,
@@ -65,7 +65,7 @@ pub struct AgentOptions {
     pub capacity: GivenCapacity,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Where other workers reach this machine; none: the address that it has towards the controller.
+    /// Address at which other workers reach this machine; none: the address that it has towards the controller.
     pub address: Option<IpAddr>,
     /// Other workers cannot reach it: it dials them.
     pub only_dials: bool,
@@ -77,7 +77,7 @@ pub struct AgentOptions {
     pub results: Vec<PathBuf>,
     /// The command that is a process of a run: it calls [`tidemill_app::processes::serve`].
     pub command: Vec<String>,
-    /// Where it serves metrics.
+    /// Port for metrics.
     pub metrics: Option<Arc<MetricsPort>>,
 }
 
@@ -119,7 +119,7 @@ fn pause_after(refusals: u32) -> Duration {
     pause.saturating_mul(1 << refusals.min(8)).min(LONGEST_PAUSE)
 }
 
-/// Until a renewal of the certificate is tried again that has failed.
+/// Pause after a failed renewal of the certificate.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Returns the pause before the next renewal, for a certificate that is valid for `left`: several tries fit into it.

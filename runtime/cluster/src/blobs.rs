@@ -23,7 +23,7 @@ pub(crate) struct Offset {
     pub(crate) offset: u64,
 }
 
-/// Why a file is not kept or given.
+/// The reason why a file is not kept or given.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     /// The system refuses.
@@ -92,7 +92,7 @@ pub struct Blobs {
     /// Numbers files that are being written.
     written: AtomicU64,
     kept: Mutex<Kept>,
-    /// Where they are kept for others, too.
+    /// Shared storage, where others find them, too.
     beyond: Option<Box<dyn Beyond>>,
 }
 

@@ -11,7 +11,7 @@ use tidemill_spec::kinds::KindTable;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::variables::{self, Lookup};
 
-/// Why files cannot be gathered.
+/// The reason why files cannot be gathered.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// A file cannot be read.

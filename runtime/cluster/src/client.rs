@@ -24,7 +24,7 @@ const SLOWEST: u64 = 64 << 10;
 /// And one of another worker, which is not the only one.
 const PATIENCE_WITH_PEERS: Duration = Duration::from_secs(10);
 
-/// Why there is no answer, or which.
+/// The reason why there is no answer, or the answer that is an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No answer, or one from another server.
@@ -46,7 +46,7 @@ pub enum ClientError {
     File {
         /// Which.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The controller says something that is not understood.
@@ -75,7 +75,7 @@ impl ClientError {
         }
     }
 
-    /// Who asks cannot prove at the moment who it is, such as while a clock is wrong.
+    /// Whether the caller cannot prove its identity at the moment, such as while a clock is wrong.
     pub(crate) fn is_unproved(&self) -> bool {
         matches!(self, Self::Refused { status: 401, .. })
     }

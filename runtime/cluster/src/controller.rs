@@ -75,12 +75,12 @@ pub(crate) use workers::LiveWorker;
 /// Requests that wait for events at once: each holds a thread.
 const MOST_WAITERS: usize = 128;
 
-/// Where a controller is.
+/// Settings of a controller.
 #[derive(Debug, Clone)]
 pub struct ControllerOptions {
     /// Its folder: identities, runs, files, states.
     pub folder: PathBuf,
-    /// Where it answers people and workers: `0.0.0.0:7420`.
+    /// Address for people and workers: `0.0.0.0:7420`.
     pub listen: String,
     /// Address on which it accepts the processes of runs: `0.0.0.0:7421`.
     pub listen_hosts: String,
@@ -92,17 +92,17 @@ pub struct ControllerOptions {
     pub keeping: Keeping,
     /// Which silence means that a worker is lost.
     pub detection: Detection,
-    /// How fast plans are judged and changed, 1 being as they should be: at 2 it is looked twice as often, and waited half as long.
+    /// Pace at which plans are judged and changed, normally 1: at 2 looks are twice as frequent, and waits half as long.
     pub replan_pace: f64,
     /// Some records of every run are traced.
     pub traced: Option<Traced>,
-    /// How long the certificates are valid that it issues, to itself too.
+    /// Lifetimes of the certificates that it issues, also to itself.
     pub lifetimes: Lifetimes,
     /// An object store that files of workflows are kept in, too, and that workers have them from.
     pub files: Option<StoredFiles>,
 }
 
-/// How an object store is reached, and as whom.
+/// Settings and credentials of an object store.
 pub use tidemill_bucket::Settings as StoreSettings;
 
 /// See [`ControllerOptions::files`].
@@ -128,7 +128,7 @@ impl std::fmt::Debug for StoredFiles {
     }
 }
 
-/// How records of runs are traced.
+/// Settings for traces of the records of runs.
 #[derive(Clone)]
 pub struct Traced {
     /// Share of the records of each source, 0 to 1.
@@ -185,7 +185,7 @@ pub enum ControllerError {
     Listen {
         /// Which.
         address: String,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// A name of the controller.
@@ -411,12 +411,12 @@ impl Controller {
         Ok(Self { shared, server, watchers })
     }
 
-    /// Where workers join and people ask.
+    /// Returns the address for workers and people.
     pub fn address(&self) -> &JoinAddress {
         &self.shared.address
     }
 
-    /// Why it leads no more; none: it does, or it is the only one.
+    /// Returns the reason why it leads no more; none: it does, or it is the only one.
     pub fn lead_ended(&self) -> Option<String> {
         self.shared.lead.as_ref()?.ended()
     }
@@ -487,7 +487,7 @@ impl Shared {
         self.lead.as_ref().map_or(0, |lead| lead.term())
     }
 
-    /// Where the state of a run is kept.
+    /// Returns the place of a run's state.
     pub(crate) fn state_place(&self, run: &str) -> StatePlace {
         match &self.lead {
             Some(lead) => sharing::SharedState::place(lead, run),
@@ -495,7 +495,8 @@ impl Shared {
         }
     }
 
-    /// How long a worker that was there before this process is waited for: it has to find this controller first, where there are several.
+    /// Returns the time to wait for a worker that was there before this process: it has to find this controller first, where there are
+    /// several.
     pub(crate) fn expected(&self) -> Duration {
         let times = if self.lead.is_some() { 4 } else { 2 };
         times * self.detection.time

@@ -56,7 +56,7 @@ pub(crate) const BUSY: Metric = gauge(
     "Part of its time that a stage computes",
 );
 
-/// Of a controller.
+/// Metrics of a controller.
 pub const CONTROLLER: &[Metric] = &[
     CONTROLLER_INFO,
     WORKERS,
@@ -98,7 +98,7 @@ pub(crate) const AGENT_FILES: Metric =
 pub(crate) const AGENT_FILE_BYTES: Metric =
     gauge("tidemill_agent_file_bytes", &[], "Bytes of files of workflows that the worker has kept");
 
-/// Of an agent.
+/// Metrics of an agent.
 pub const AGENT: &[Metric] = &[
     AGENT_INFO,
     AGENT_HEARTBEATS,

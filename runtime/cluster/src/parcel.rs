@@ -9,7 +9,7 @@ pub const PARCEL: usize = 4 << 20;
 /// Bytes of a digest.
 const DIGEST: usize = 32;
 
-/// Why a parcel cannot be read.
+/// The reason why a parcel cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParcelError {
     /// It ends within a file.

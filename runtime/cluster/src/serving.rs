@@ -63,7 +63,7 @@ pub(crate) enum Known {
 
 /// Says whom a server knows.
 pub(crate) trait Doorkeeper: Send + Sync + 'static {
-    /// Who it is, where the peer has proved it or the request has a token that counts. It is asked before any of the body is read.
+    /// Returns the identity, where the peer has proved it or the request has a valid token. Called before any of the body is read.
     fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known;
 }
 
@@ -99,7 +99,7 @@ pub(crate) async fn serve(mut listener: TlsListener, app: Router, doorkeeper: Ar
     }
 }
 
-/// Who answers a connection.
+/// Answers a connection.
 #[derive(Clone)]
 struct Desk {
     app: Router,
@@ -121,7 +121,7 @@ impl Desk {
         answer
     }
 
-    /// Why the request is not looked at.
+    /// Returns the answer to a request that is rejected without a look at it.
     fn refusal(&self, request: &Request<Incoming>) -> Option<Response> {
         let headers = request.headers();
         if is_of_another_page(request.uri().path(), headers) {

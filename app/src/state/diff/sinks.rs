@@ -62,7 +62,7 @@ impl Case<'_> {
             .find(|other| *other != id && self::path(&self.old.parts[*other]) == Some(path))
     }
 
-    /// Why rows that a sink has cannot stay where they are without it.
+    /// Returns the reason why the rows of a sink cannot stay where they are without it.
     fn unfinished(&self, id: &str, old: &Part) -> Option<&'static str> {
         let has_token = self.manifest.sinks.get(id).is_some_and(|sink| sink.token.is_some());
         (has_token && !is_text(old)).then_some(

@@ -81,7 +81,7 @@ impl Choice {
     }
 }
 
-/// Where figures come from.
+/// The source of the figures.
 pub(super) enum Place {
     Controller(Box<Client>),
     Metrics(Scrapes),

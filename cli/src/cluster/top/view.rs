@@ -13,14 +13,14 @@ const MOST_STAGES: usize = 8;
 /// Characters of a line at least.
 pub(super) const NARROW: usize = 80;
 
-/// How it is looked at, which keys change.
+/// Settings of the view, which keys change.
 pub(super) struct Look {
     sort: SortColumn,
     is_turned: bool,
     shows_median: bool,
     /// There is a list of runs to go back to.
     pub(super) has_runs: bool,
-    /// Of the stages, or of the runs: the first that is shown, or the one that is chosen.
+    /// Index of the first shown or of the selected stage or run.
     at: usize,
 }
 

@@ -40,7 +40,7 @@ fn curves(surface: &Surface) -> Vec<Within<'_>> {
     all
 }
 
-/// Of rising values the first, the last and those between at about a constant factor.
+/// Returns of rising values the first, the last and those between at about a constant factor.
 fn spread(values: &[f64]) -> Vec<f64> {
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
     let count = MOST_CURVES.min(values.len());

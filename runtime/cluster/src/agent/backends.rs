@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_app::machine;
 
-/// How long it is until a backend is looked for again that was not there.
+/// Pause before the next search for a missing backend.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// All that there are, each with whether it can be used here.
 type Found = Vec<(&'static str, bool)>;
 
 pub(super) struct Backends {
-    /// Where the search for libraries starts: the processes of runs, whose files lie beneath, look here, too.
+    /// Folder where the search for libraries starts: the processes of runs, whose files lie beneath, look here, too.
     folder: PathBuf,
     /// None: the first search is running.
     found: Arc<Mutex<Option<Found>>>,

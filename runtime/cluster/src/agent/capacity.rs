@@ -75,7 +75,7 @@ fn looked_up() -> Capacity {
     }
 }
 
-/// How many are in a list such as `0-3,8`.
+/// Counts the numbers in a list such as `0-3,8`.
 fn count_of(list: &str) -> Option<usize> {
     let parts = list.split(',').map(|part| match part.split_once('-') {
         Some((first, last)) => {

@@ -22,7 +22,7 @@ use tidemill_engine::remote::Address;
 use tidemill_identity::PeerIdentity;
 use tidemill_link::remote::Certificates;
 
-/// How long a process of a run looks for its coordinator before it ends.
+/// Time that a process of a run looks for its coordinator before it ends.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The folder of what is kept of a run from one process to the next; no role has such a name.
 const KEPT: &str = ".kept";
@@ -105,7 +105,7 @@ impl Hosts {
         })
     }
 
-    /// Why what runs take is not limited here; none: it is.
+    /// Returns the reason why runs are not limited here; none: they are.
     pub(super) fn no_control_groups(&self) -> Option<String> {
         self.limiter.no_control_groups()
     }
@@ -162,7 +162,7 @@ impl Hosts {
         }
     }
 
-    /// Where the coordinator of a process listens: a port of the controller that leads.
+    /// Returns the address of a process's coordinator: a port of the controller that leads.
     fn coordinator_of(&self, assignment: &Assignment) -> Address {
         let host = &self.led_from;
         let is_bare = host.contains(':') && !host.starts_with('[');

@@ -70,7 +70,7 @@ impl Drop for Elastic {
 /// A process that was started.
 pub(super) struct Started<'a> {
     pub(super) assignment: &'a Assignment,
-    /// Where its files are.
+    /// Folder of its files.
     pub(super) folder: &'a Path,
     /// Its number.
     pub(super) process: u32,
@@ -94,7 +94,7 @@ impl Limiter {
         Self { confinement: confinement.map_err(|error| error.to_string()), most, elastic: BTreeMap::new() }
     }
 
-    /// Why nothing is limited; none: it is.
+    /// Returns the reason why nothing is limited; none: it is.
     pub(super) fn no_control_groups(&self) -> Option<String> {
         self.confinement.as_ref().err().cloned()
     }

@@ -19,7 +19,7 @@ use tidemill_link::remote::{ClientCertificates, Credentials};
 const PAUSES: u32 = 100;
 /// And as long as this, at least.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(20);
-/// How often it is looked whether a probe is due.
+/// Interval of checks whether a probe is due.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time limit for a silent peer.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -77,7 +77,7 @@ impl Meter {
         meter
     }
 
-    /// Where probes of others are answered.
+    /// Returns the address that answers probes of others.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }

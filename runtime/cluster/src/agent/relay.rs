@@ -99,7 +99,7 @@ struct Said {
     text: String,
 }
 
-/// How important a line is.
+/// Levels of a line.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 /// Fields by which a line names its stage.
 const NAMES: [&str; 2] = ["stage", "operator"];

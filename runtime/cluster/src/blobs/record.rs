@@ -26,7 +26,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Of a file that is there; a link to a file is none.
+    /// Reads the properties of an existing file; a link to a file is none.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         Some(Self {

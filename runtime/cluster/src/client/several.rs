@@ -9,7 +9,7 @@ use tidemill_identity::{Answer, Call, CallError, Caller, JoinAddress, Repeat};
 
 /// Time limit of a connection where there are other controllers.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// Until it is asked again who leads.
+/// Pause before the next look for the leader.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Limit of consecutive redirections between controllers.
 const MOST_TURNS: u32 = 4;
@@ -61,7 +61,7 @@ impl Several {
         Arc::clone(&known.callers[known.current])
     }
 
-    /// Where the one is that is asked.
+    /// Returns the address of the controller in use.
     pub(super) fn place(&self) -> String {
         self.current().place().to_owned()
     }

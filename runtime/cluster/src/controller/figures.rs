@@ -20,9 +20,9 @@ use tidemill_identity::Action;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
-/// How often runs are looked at.
+/// Interval of looks at runs.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often it is looked what they send between workers.
+/// Interval of looks at the traffic between workers.
 const TRAFFIC: Duration = Duration::from_secs(1);
 
 /// The runs that are looked at, and what was seen last of those that are over.
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Where a run is, and what is known of it without looking.
+/// The place of a run, and the facts that need no look.
 struct Place {
     of: RunPlace,
     plan: Plan,

@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_millis(2 * HEARTBEAT_MILLISECONDS);
 pub(super) struct Launcher {
     shared: Arc<Shared>,
     run: String,
-    /// Of the plan.
+    /// Version of the plan.
     version: u64,
     begun: Instant,
     launched: BTreeSet<String>,

@@ -14,11 +14,11 @@ use tidemill_identity::Timestamp;
 
 /// Validity of a link: enough for a file of some GiB over a slow link.
 const LINK: Duration = Duration::from_secs(3600);
-/// Where it says whose files these are.
+/// Name of the file with the owner of the prefix.
 const OWNER: &str = "cluster";
 /// Bytes of that, at most.
 const OWNER_BYTES: u64 = 1 << 10;
-/// How long who asks for a file waits until it is known what lies there.
+/// Time that a request for a file waits until the contents are known.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// Between two looks at a store that does not answer.
 const AGAIN: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// Who may ask.
+/// The permission that a request needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Everybody,
@@ -26,7 +26,7 @@ enum Content {
     Nothing,
     Json(fn(&mut SchemaGenerator) -> Schema),
     Bytes,
-    /// Of any form.
+    /// A document of any form.
     Document,
 }
 

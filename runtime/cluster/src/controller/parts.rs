@@ -29,7 +29,7 @@ const LEAST: u64 = 64 << 10;
 /// Time that a worker waits for the next request after a part.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Why a part is not had.
+/// The reason why a part is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
     #[error("too many files are being fetched at the moment: try again")]

@@ -12,7 +12,7 @@ use tidemill_identity::Timestamp;
 
 /// Files that were sent for a submission that did not come yet.
 const SUBMISSION: Duration = Duration::from_secs(3600);
-/// How often the rule is followed.
+/// Interval of the rule.
 const LOOK: Duration = Duration::from_secs(5);
 /// Begins the name of a folder that is being removed.
 const GOING: &str = ".removed-";
@@ -29,7 +29,7 @@ pub struct Keeping {
     pub bytes: Option<u64>,
 }
 
-/// Why a run is not removed.
+/// The reason why a run is not removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemovalError {
     #[error("there is no run `{0}`")]

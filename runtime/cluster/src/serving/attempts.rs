@@ -33,7 +33,7 @@ impl Attempts {
         self.forgiven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long to wait until the address may try again; none: it may.
+    /// Returns the time until the address may try again; none: it may.
     pub(super) fn is_over(&self, address: IpAddr) -> Option<Duration> {
         let forgiven = *self.lock().get(&network(address))?;
         let left = forgiven.saturating_duration_since(Instant::now());

@@ -58,7 +58,7 @@ impl Heard {
         Duration::from_micros(self.at.load(Ordering::Relaxed))
     }
 
-    /// Who makes room first comes first.
+    /// Returns the sort key: the smallest makes room first.
     fn order(&self) -> (bool, Duration) {
         (self.is_proved.load(Ordering::Relaxed), self.last())
     }

@@ -5,7 +5,7 @@ use crate::clock::instant;
 use crate::controller::{Shared, launcher, locked, placing};
 use std::time::Duration;
 
-/// How often a run that waits for workers looks for them without being woken.
+/// Interval of looks for workers by a waiting run that is not woken.
 const PAUSE_WITHOUT_WORKERS: Duration = Duration::from_secs(5);
 
 /// Waits until a worker is there for each role that was never placed, without another process or thread. Returns how the run ends where it
