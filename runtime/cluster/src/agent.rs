@@ -84,7 +84,7 @@ pub struct AgentOptions {
 /// The reason why an agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Who it is.
+    /// The identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The controller.

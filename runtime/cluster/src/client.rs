@@ -21,7 +21,7 @@ use tidemill_link::remote::Credentials;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a file a second that are waited for, at least.
 const SLOWEST: u64 = 64 << 10;
-/// And one of another worker, which is not the only one.
+/// Time limit of an answer of another worker, which is not the only source.
 const PATIENCE_WITH_PEERS: Duration = Duration::from_secs(10);
 
 /// The reason why there is no answer, or the answer that is an error.

@@ -241,9 +241,9 @@ pub(crate) struct Shared {
     pub(crate) logs: logs::Logs,
     /// Runs reported as waiting.
     pub(crate) waited: Mutex<BTreeSet<String>>,
-    /// Places for those who wait for events.
+    /// Places for requests that wait for events.
     pub(crate) waiters: Arc<Semaphore>,
-    /// Wakes who waits for events.
+    /// Wakes requests that wait for events.
     happened: Condvar,
     happenings: Mutex<u64>,
     pub(crate) is_ending: AtomicBool,

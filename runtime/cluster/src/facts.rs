@@ -64,7 +64,7 @@ pub enum FactsError {
     /// A row in the shared store is not valid.
     #[error("{place}: the row `{name}` of kind `{kind}` is damaged: {reason}")]
     Row {
-        /// Where.
+        /// The place.
         place: String,
         /// Its kind.
         kind: String,
@@ -90,7 +90,7 @@ pub(crate) struct RunFacts {
     pub(crate) submitted_by: String,
     pub(crate) state: RunState,
     pub(crate) reason: Option<String>,
-    /// By worker of the plan.
+    /// Roles by worker of the plan.
     pub(crate) roles: BTreeMap<String, Role>,
     /// Records that arrived, dead letters and seconds, once it is over.
     pub(crate) last: Option<LastFigures>,

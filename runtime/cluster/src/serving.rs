@@ -61,7 +61,7 @@ pub(crate) enum Known {
     Sender,
 }
 
-/// Says whom a server knows.
+/// Identifies the peers of a server.
 pub(crate) trait Doorkeeper: Send + Sync + 'static {
     /// Returns the identity, where the peer has proved it or the request has a valid token. Called before any of the body is read.
     fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known;

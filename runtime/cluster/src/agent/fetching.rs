@@ -1,4 +1,4 @@
-//! Fetches files: from another worker that has them, from an object store, or from the controller, which says whom to ask.
+//! Fetches files: from another worker that has them, from an object store, or from the controller, which names the source.
 use crate::api::{Bundle, BundleFile, OBJECT_STORE, Source, SourceRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};

@@ -16,7 +16,7 @@ const GOING: &str = ".removed-";
 pub(super) struct Folders {
     root: PathBuf,
     known: Mutex<BTreeMap<String, Known>>,
-    /// By name, which run has a process here or may have one: files that come late for another one are not laid out.
+    /// The run of each name that has or may have a process here: late files for another run are not laid out.
     wanted: Mutex<BTreeMap<String, String>>,
 }
 

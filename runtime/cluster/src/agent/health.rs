@@ -1,4 +1,4 @@
-//! How this machine is, besides what it gives to runs.
+//! Health of this machine, besides the capacity that it gives to runs.
 use crate::api::Health;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};

@@ -24,7 +24,7 @@ use tidemill_link::remote::Certificates;
 
 /// Time that a process of a run looks for its coordinator before it ends.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The folder of what is kept of a run from one process to the next; no role has such a name.
+/// Folder of files that a run keeps from one process to the next; no role has such a name.
 const KEPT: &str = ".kept";
 /// Time that a process has to end after the request.
 const ENDING: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! How an agent becomes a worker of a cluster.
+//! Makes an agent a worker of a cluster.
 use super::{AgentError, AgentOptions};
 use crate::client::{Client, ClientError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tidemill_identity::{Issued, JoinRequest, Name, NameError, WorkerFolder};
 
 /// Between tries while the controller is not there.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Tries before it is given up.
+/// Limit of tries.
 const MOST_TRIES: u32 = 30;
 
 /// Joins, unless it has joined this cluster before.

@@ -17,7 +17,7 @@ use tidemill_link::remote::{ClientCertificates, Credentials};
 
 /// Length of the pause after a probe, in durations of the probe.
 const PAUSES: u32 = 100;
-/// And as long as this, at least.
+/// Shortest pause after a probe.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(20);
 /// Interval of checks whether a probe is due.
 const LOOK: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Where blobs are kept for others, too: the folder is a cache of it then.
+//! Shared storage of blobs: the folder is then a cache of it.
 use super::{BlobError, Blobs};
 use std::collections::BTreeSet;
 use std::io::{self, Read};

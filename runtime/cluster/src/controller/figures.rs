@@ -1,4 +1,4 @@
-//! The runs of a controller, looked at several times a second.
+//! Figures of a controller's runs, sampled several times a second.
 use super::answering::{Answer, asked, none};
 use super::tls::Peer;
 use super::ways::{RunTraffic, Sent, Traffic};
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Interval of looks at the traffic between workers.
 const TRAFFIC: Duration = Duration::from_secs(1);
 
-/// The runs that are looked at, and what was seen last of those that are over.
+/// The sampled runs, and the last figures of those that are over.
 pub(crate) struct Watching {
     begun: Instant,
     live: BTreeMap<String, Watched>,

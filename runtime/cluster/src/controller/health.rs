@@ -1,4 +1,4 @@
-//! How the cluster is: the controller, and whether workers reach each other.
+//! Health of the cluster: the controller, and whether workers reach each other.
 use super::answering::No;
 use super::answering::{Answer, asked, broken};
 use super::tls::Peer;

@@ -123,7 +123,7 @@ impl Drop for Forgets<'_> {
 }
 
 impl Parts {
-    /// Has a part of a file from a worker; its number is given here.
+    /// Gets a part of a file from a worker, and assigns its number.
     pub(super) async fn have(&self, worker: &str, part: FilePart) -> Result<Bytes, PartError> {
         let (answer, answered) = oneshot::channel();
         let number = {

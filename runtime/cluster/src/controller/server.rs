@@ -1,4 +1,4 @@
-//! The HTTP server of the controller: who asks, whether they may, and what they get. What is said is in [`crate::api`].
+//! The HTTP server of the controller: authentication, permissions and routes. The types are in [`crate::api`].
 mod plans;
 mod replans;
 

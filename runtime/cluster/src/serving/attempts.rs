@@ -20,7 +20,7 @@ pub(super) struct Attempts {
     forgiven: Mutex<HashMap<IpAddr, Instant>>,
 }
 
-/// The network of an address: who has one address of IPv6 has 2^64.
+/// Returns the network of an address: the owner of one IPv6 address has 2^64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),

@@ -16,7 +16,7 @@ const MOST: usize = 8192;
 pub(super) struct Connections {
     begun: Instant,
     most: usize,
-    /// By number.
+    /// Open connections by number.
     held: Mutex<HashMap<u64, Held>>,
     made: AtomicU64,
 }
@@ -65,7 +65,7 @@ impl Heard {
 }
 
 impl Connections {
-    /// Half of the files that this process may open: the others are for what it does for who asks.
+    /// Limits connections to half of the files that this process may open: requests need the others.
     pub(super) fn for_this_process() -> Self {
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::new(usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(16, MOST))

@@ -1,4 +1,4 @@
-//! How long a run waits before its next try, and when there is none.
+//! Pauses between the tries of a run, and their end.
 use std::time::Duration;
 
 /// The pause after a try that got further, and after the first one that did not.

@@ -39,7 +39,7 @@ pub(crate) struct Wish<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PlannedRun {
     pub(crate) plan: Plan,
-    /// By worker of the plan.
+    /// Use by worker of the plan.
     pub(crate) uses: BTreeMap<String, Use>,
     pub(crate) explanation: Vec<String>,
     /// Candidate models of the profile.
