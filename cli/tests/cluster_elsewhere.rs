@@ -165,8 +165,10 @@ checkpoint: {{interval: 100ms}}
     let file = "cache/tidemill/models/scene-features-tiny/scene-features-tiny.onnx";
     cluster.place.write(file, std::fs::read(models.join("scene-features-tiny.onnx")).unwrap());
     let cache = cluster.place.argument("cache");
-    cluster.start_worker("edge");
+    // The worker without the model comes second: alone, it would get the role of the other one.
     cluster.start_worker_where("hub", &["--tier", "hub"], &[("XDG_CACHE_HOME", &cache)]);
+    cluster.until_joined(1);
+    cluster.start_worker("edge");
     let run = until_over(&cluster);
     assert_eq!(run["state"], "complete", "{run}");
     let rows = cluster.place.rows("w-hub/runs/elsewhere/hub/out/rows.jsonl");

@@ -48,6 +48,8 @@ fn what_a_drained_worker_had_goes_elsewhere() {
     follower.kill().unwrap();
     follower.wait().unwrap();
     same(&cluster.outputs(), &undisturbed());
+    let told = cluster.ask(&["drain", "edge", "--end"]).expect(0).stderr;
+    assert!(told.contains("`tidemill drain --end` is now `tidemill undrain WORKER`"), "{told}");
     cluster.ask(&["undrain", "edge"]).expect(0);
 }
 

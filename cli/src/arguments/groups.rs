@@ -35,8 +35,10 @@ const GROUPS: [(&str, &[Row]); 5] = [
         "Deploy and machine",
         &[
             (&["deploy"], ""),
-            (&["up", "down", "ps"], "Start, remove or show a deployment"),
-            (&["deployment"], ""),
+            (
+                &["up", "down", "ps", "deployment"],
+                "Start, remove and show a deployment; print its logs, upgrade it",
+            ),
             (&["elastic"], ""),
             (&["health"], ""),
             (&["doctor"], ""),
