@@ -178,7 +178,7 @@ pub(crate) enum Verb {
     /// End a run of a cluster.
     #[command(alias = "stop")]
     Cancel(RunChoice),
-    /// Change the plan of a run while it continues: to the best plan now, or to one that you name.
+    /// Change the plan of a run: to the best plan now, or to one that you name.
     Change(ChangeArguments),
     /// Fetch what the sinks of a run of a cluster wrote.
     Results(ResultsArguments),
