@@ -68,13 +68,16 @@ else
   took=0
 fi
 
-# The tree that passed, so that nobody has to run the tests of it again.
-if [ $failed -eq 0 ]; then
+# The hash of the tree that passed: it need not be tested again.
+tree_hash() {
+  local index
   index=$(mktemp)
-  cp "$(git rev-parse --git-path index)" "$index"
-  GIT_INDEX_FILE=$index git add --all
-  GIT_INDEX_FILE=$index git write-tree >target/last-green
+  cp "$(git rev-parse --git-path index)" "$index" &&
+    GIT_INDEX_FILE=$index git add --all && GIT_INDEX_FILE=$index git write-tree
   rm -f "$index"
+}
+if [ $failed -eq 0 ]; then
+  tree_hash >target/last-green 2>/dev/null || rm -f target/last-green # not a checkout of git
 fi
 
 printf '\nall %s, of that tests %s; format and clippy count as one test each\n' "$(duration $((SECONDS - start)))" "$(duration $took)"
