@@ -44,7 +44,8 @@ fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
     let (mut heard, mut answered, mut right, mut right_there) = (0, 0, 0, 0);
     let expected = expected();
     assert_eq!((expected.len(), truth.lines().count()), (200, 201));
-    for (line, [key, recognised, answer]) in truth.lines().skip(1).zip(&expected) {
+    // Every second one: the largest models take a fifth of a second each.
+    for (line, [key, recognised, answer]) in truth.lines().skip(1).zip(&expected).step_by(2) {
         let image = std::fs::read(data.join(format!("images/{key}.jpg"))).unwrap();
         let sound = std::fs::read(data.join(format!("questions/{key}.wav"))).unwrap();
         let OutputColumn::Tensor(TensorData::Float32(vector)) = run(&mut features, &[Cell::Bytes(&image)])
@@ -60,8 +61,8 @@ fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
         right += usize::from(given == said);
         right_there += usize::from(answer == said);
     }
-    println!("as expected: {heard} texts and {answered} answers of 200; right: {right}, there {right_there}");
+    println!("as expected: {heard} texts and {answered} answers of 100; right: {right}, there {right_there}");
     // Another decoder rounds pixels differently, which may change a close decision.
-    assert!(heard >= 199 && answered >= 198, "{heard} texts and {answered} answers of 200 as expected");
+    assert!(heard >= 99 && answered >= 98, "{heard} texts and {answered} answers of 100 as expected");
     assert!(right.abs_diff(right_there) <= 2, "{right} right answers, {right_there} in the evaluation");
 }
