@@ -192,7 +192,8 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     };
     let (small, medium) = (alone("plan.yaml"), alone("medium.yaml"));
     assert!(small.len() == 200 && small != medium);
-    let cluster = Cluster::start_in(place, &["edge", "hub"]);
+    // Models load for seconds on a busy machine, and no worker may count as lost for that.
+    let cluster = Cluster::start_at(place, &["edge", "hub"], &["--detection", "30s"]);
     cluster.submit().expect(0);
     cluster.until_arrived(20);
     let before = processes(&cluster);

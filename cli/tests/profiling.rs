@@ -143,7 +143,7 @@ fn a_new_project_is_profiled() {
 #[test]
 fn models_are_measured_and_scored() {
     let project = Project::new("vqa");
-    let document = run(&project.arguments("8s")).expect(0).json();
+    let document = run(&project.arguments("20s")).expect(0).json();
     assert_eq!(document["accuracies"], 1, "{document}");
     let profile = project.profile();
     let accuracy = profile.accuracy.as_ref().unwrap();

@@ -298,7 +298,7 @@ pub(crate) struct SubmittedPlanning {
     /// Memory that its models may take, over all workers.
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "profiles", help_heading = "Planning options")]
     pub(crate) memory: Option<u64>,
-    /// What becomes of a better plan while it runs: the run changes to it, it is proposed (see `tidemill change`), or nobody looks.
+    /// Action on a better plan during the run: change to it, propose it (see `tidemill change`), or look for none.
     #[arg(long, value_name = "WHAT", default_value = "ask", requires_ifs = [("auto", "profiles"), ("ask", "profiles")], help_heading = "Planning options")]
     pub(crate) replan: ReplanChoice,
 }

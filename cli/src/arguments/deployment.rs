@@ -48,7 +48,7 @@ pub(crate) struct UpArguments {
     /// Sources end after so many records.
     #[arg(long, value_name = "N", conflicts_with = "no_submit")]
     pub(crate) records: Option<u64>,
-    /// What becomes of a better plan while it runs, where the deployment was written with `--profiles`; default: ask.
+    /// Action on a better plan during the run, if the deployment was written with `--profiles`; default: ask.
     #[arg(long, value_name = "WHAT", conflicts_with = "no_submit")]
     pub(crate) replan: Option<ReplanChoice>,
     /// Remove the run of this name that has ended, with what its sinks wrote, and begin this one in its place.
