@@ -16,10 +16,13 @@ use crate::failure::{Failure, Kind};
 use crate::run_figures::RunFigures;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use tidemill_http::server::{
+    Answers, Bytes, Full, HeaderValue, Heard, Incoming, Method, Peer, Request, Response, StatusCode, header,
+    plain, serve,
+};
+use tokio::runtime::Builder;
 
 /// Content type of the text, for the header of an answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -109,81 +112,57 @@ impl MetricsPort {
         if answers {
             return Ok(());
         }
-        for _ in 0..AT_ONCE {
-            let (listener, pages) = (self.listener.try_clone()?, Arc::clone(&self.pages));
-            let page =
-                move |path: &str| pages.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(path);
-            std::thread::Builder::new().name("metrics".into()).spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    // A client that goes away is its own affair.
-                    let _ = answer(stream, &page);
-                }
-            })?;
-        }
+        let listener = self.listener.try_clone()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _in_runtime = runtime.enter();
+            plain(listener)?
+        };
+        let desk = Arc::new(Desk(Arc::clone(&self.pages)));
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || runtime.block_on(serve(listener, desk)))?;
         Ok(())
     }
 }
 
-/// Clients that are answered at once: one that is slow holds up no other one.
-const AT_ONCE: usize = 4;
-/// Time limit of a request; a slower client is cut off.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request that are looked at.
-const MOST_ASKED: usize = 8 << 10;
-
-#[expect(clippy::disallowed_methods, reason = "a client is waited for in real time")]
-fn instant() -> Instant {
-    Instant::now()
-}
+/// Answers requests with the pages of [`MetricsPort::serve`].
+struct Desk(Arc<Mutex<Option<Pages>>>);
 
 /// The type and the text of a page, or why it cannot be had.
 type Page = Result<(&'static str, String), String>;
 
-/// Reads one request, gives one answer, closes.
-fn answer(mut stream: TcpStream, page: impl Fn(&str) -> Option<Page>) -> std::io::Result<()> {
-    let until = instant() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = Vec::new();
-    let mut part = [0u8; 1024];
-    while request.len() < MOST_ASKED && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(instant());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part) {
-            Ok(0) => break,
-            Ok(n) => request.extend_from_slice(&part[..n]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+impl Answers for Desk {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>, _: &Peer, _: &Heard) -> Response<Full<Bytes>> {
+        let page = |path: &str| self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(path);
+        let plain = "text/plain; charset=utf-8";
+        let (status, kind, body) = match *request.method() {
+            Method::GET | Method::HEAD => match page(request.uri().path()) {
+                Some(Ok((kind, body))) => (StatusCode::OK, kind, body),
+                Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, plain, error),
+                None => {
+                    let text = "metrics are at /metrics, figures at /figures\n";
+                    (StatusCode::NOT_FOUND, plain, text.to_owned())
+                }
+            },
+            _ => (StatusCode::METHOD_NOT_ALLOWED, plain, "only GET\n".to_owned()),
+        };
+        let mut answer = Response::new(Full::from(body));
+        *answer.status_mut() = status;
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        answer
     }
-    let line = String::from_utf8_lossy(&request);
-    let mut words = line.split_ascii_whitespace();
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let plain = "text/plain; charset=utf-8";
-    let (status, kind, body) = match method {
-        "GET" | "HEAD" => match page(path.split('?').next().unwrap_or_default()) {
-            Some(Ok((kind, body))) => ("200 OK", kind, body),
-            Some(Err(error)) => ("500 Internal Server Error", plain, error),
-            None => ("404 Not Found", plain, "metrics are at /metrics, figures at /figures\n".to_owned()),
-        },
-        _ => ("405 Method Not Allowed", plain, "only GET\n".to_owned()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    if method != "HEAD" {
-        stream.write_all(body.as_bytes())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
 
     /// A client on a busy machine: it connects, and its request comes in pieces, long after one another.
     #[test]

@@ -62,6 +62,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     request.first_port = arguments.first_port;
     request.kinds = kinds().clone();
     request.elastic = !arguments.no_elastic;
+    request.services = tidemill_service::registered().iter().map(|service| service.needs).collect();
     match &arguments.image {
         Some(image) => request.image.clone_from(image),
         None => has_backends(&plan, &request.image)?,

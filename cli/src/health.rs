@@ -3,14 +3,13 @@ use crate::answer;
 use crate::arguments::{HealthArguments, OutputForm};
 use crate::exit::Exit;
 use serde_json::json;
-use std::io::{Error, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{Error, ErrorKind, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_cluster::metrics::{AGENT_CONTROLLER, AGENT_INFO, CONTROLLER_INFO};
-
-/// Most bytes of an answer that are read.
-const MOST: u64 = 64 << 20;
+use tidemill_http::{Answer, Call, CallError, Caller, Place, Repeat};
 
 /// Kind of server that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +102,14 @@ fn ask(addresses: &[SocketAddr], timeout: Duration) -> std::io::Result<String> {
         let (mut last, mut broke) = (Error::other("the name has no address"), false);
         for address in addresses {
             match ask_at(*address, until.saturating_duration_since(instant()).max(PAUSE)) {
-                Ok(answer) => return Ok(answer),
+                Ok(Answer { status: 200, body }) => return Ok(String::from_utf8_lossy(&body).into_owned()),
+                Ok(_) => return Err(Error::other("what answers serves no metrics")),
                 Err(error) => {
                     broke |= is_broken(&error);
-                    last = error;
+                    last = match error {
+                        CallError::Unreachable { source, .. } | CallError::Broken { source, .. } => source,
+                        other => Error::other(other),
+                    };
                 }
             }
         }
@@ -118,7 +121,7 @@ fn ask(addresses: &[SocketAddr], timeout: Duration) -> std::io::Result<String> {
 }
 
 /// Whether a connection was there, and ended before the answer.
-fn is_broken(error: &Error) -> bool {
+fn is_broken(error: &CallError) -> bool {
     let kinds = [
         ErrorKind::BrokenPipe,
         ErrorKind::ConnectionAborted,
@@ -126,25 +129,12 @@ fn is_broken(error: &Error) -> bool {
         ErrorKind::Interrupted,
         ErrorKind::UnexpectedEof,
     ];
-    kinds.contains(&error.kind())
+    matches!(error, CallError::Broken { source, .. } if kinds.contains(&source.kind()))
 }
 
-fn ask_at(address: SocketAddr, timeout: Duration) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    // In one piece: who answers does not have to wait for the rest of it.
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(MOST).read_to_string(&mut answer)?;
-    if answer.is_empty() {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "the connection was closed without an answer"));
-    }
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
-        _ => Err(Error::other("what answers serves no metrics")),
-    }
+fn ask_at(address: SocketAddr, timeout: Duration) -> Result<Answer, CallError> {
+    let caller = Arc::new(Caller::new(Place::Tcp(address.to_string())));
+    caller.send(&Call::get("/metrics"), timeout, Repeat::Refused)
 }
 
 /// Finds the kind of server by its text.
@@ -164,6 +154,7 @@ fn found(text: &str) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn who_answers_is_told_by_its_metrics() {

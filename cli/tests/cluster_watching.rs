@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_identity::{AccessToken, Answer, Call, JoinAddress, fingerprint_config};
+use tidemill_http::{Answer, Call, Caller, Place, Repeat};
+use tidemill_identity::{JoinAddress, TLS_NAME, fingerprint_config};
 
 impl Cluster {
     /// Reduces the rate of the sources by this factor.
@@ -28,9 +29,9 @@ impl Cluster {
         let address: JoinAddress = self.address.parse().unwrap();
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
         let config = Arc::new(fingerprint_config(address.fingerprint(), time).unwrap());
-        let token: Option<AccessToken> = (!token.is_empty()).then(|| token.parse().unwrap());
-        let call = Call { method, path, token: token.as_ref(), body: b"" };
-        call.send(&address.host_and_port(), &config, Duration::from_secs(20)).unwrap()
+        let call = Call { method, token: (!token.is_empty()).then_some(token), ..Call::get(path) };
+        let place = Place::Tls { address: address.host_and_port(), config, name: TLS_NAME };
+        Arc::new(Caller::new(place)).send(&call, Duration::from_secs(20), Repeat::Refused).unwrap()
     }
 
     pub(crate) fn figures(&self) -> Value {

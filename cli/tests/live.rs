@@ -179,7 +179,7 @@ fn metrics_are_served_while_it_runs() {
     let (child, address) = serving(&place);
     until_committed(&place);
     let answer = get(&address, "/metrics");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/openmetrics-text"), "{answer}");
     assert!(answer.ends_with("# EOF\n"), "{answer}");
     for expected in [
         "# TYPE tidemill_operator_records counter",

@@ -305,10 +305,25 @@ fn unit(
     let has = |operator: &str| {
         plan.stages.iter().any(|stage| stage.worker == worker.id && stage.operator == operator)
     };
-    let (devices, reads) =
+    let (mut devices, mut reads) =
         request.workflow.map(|workflow| paths(workflow, &request.kinds, has)).unwrap_or_default();
-    let streams =
+    let mut streams =
         request.workflow.map(|workflow| streams::of(workflow, &request.kinds, has)).unwrap_or_default();
+    // Sources and services may name the same path.
+    let add = |paths: &mut Vec<String>, more: &[&str]| {
+        for path in more {
+            if !paths.iter().any(|known| known == path) {
+                paths.push((*path).to_owned());
+            }
+        }
+    };
+    for needs in &request.services {
+        add(&mut devices, needs.devices);
+        add(&mut reads, needs.files);
+        streams.listens.extend(needs.ports);
+    }
+    streams.listens.sort_unstable();
+    streams.listens.dedup();
     let writes = match request.workflow {
         Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
         // An operator without consumers is a sink.

@@ -1,5 +1,6 @@
 //! Input of a deployment.
 use crate::deployment::FormerLocation;
+use tidemill_service::Needs;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::PlanFile;
@@ -65,6 +66,8 @@ pub struct Request<'a> {
     pub id: Option<String>,
     /// Whether a container moves limits between the workers of a machine, if the workflow has elastic limits.
     pub elastic: bool,
+    /// Needs of the services that run beside the agent of each worker.
+    pub services: Vec<Needs>,
     /// Earlier locations of the deployment with this id.
     pub former: Vec<FormerLocation>,
 }
@@ -87,6 +90,7 @@ impl<'a> Request<'a> {
             first_port: None,
             id: None,
             elastic: true,
+            services: Vec::new(),
             former: Vec::new(),
         }
     }

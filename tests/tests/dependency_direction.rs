@@ -28,6 +28,8 @@ const ALL: &[&str] = &[
     "tidemill-state",
     "tidemill-bucket",
     "tidemill-postgres",
+    "tidemill-http",
+    "tidemill-service",
     "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
@@ -73,8 +75,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-state", &[]),
     ("tidemill-bucket", &["tidemill-spec", "tidemill-state"]),
     ("tidemill-postgres", &[]),
+    ("tidemill-http", &[]),
     ("tidemill-identity", &["tidemill-link"]),
-    ("tidemill-deploy", &["tidemill-spec"]),
+    ("tidemill-service", &["tidemill-link"]),
+    ("tidemill-deploy", &["tidemill-service", "tidemill-spec"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (
         "tidemill-app",
@@ -86,12 +90,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-operators",
             "tidemill-inference",
             "tidemill-engine",
+            "tidemill-http",
             "tidemill-state",
             "tidemill-bucket",
             "tidemill-profiler",
         ],
     ),
-    ("tidemill-elastic", &["tidemill-machine"]),
+    ("tidemill-elastic", &["tidemill-http", "tidemill-machine"]),
     (
         "tidemill-cluster",
         &[
@@ -99,11 +104,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-bucket",
             "tidemill-elastic",
             "tidemill-engine",
+            "tidemill-http",
             "tidemill-identity",
             "tidemill-link",
             "tidemill-machine",
             "tidemill-optimizer",
             "tidemill-postgres",
+            "tidemill-service",
             "tidemill-spec",
             "tidemill-state",
         ],
@@ -117,9 +124,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-deploy",
             "tidemill-deploy-operate",
             "tidemill-elastic",
+            "tidemill-http",
             "tidemill-identity",
             "tidemill-machine",
             "tidemill-drawing",
+            "tidemill-service",
             "tidemill-spec",
             "tidemill-optimizer",
             "tidemill-simulator",
@@ -155,6 +164,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Tests may use more than the code under test: an engine that runs real models, for instance.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
+    ("tidemill-identity", &["tidemill-http"]),
     // A program's own backend is tested in a running workflow.
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
     // Plans and deployments are made by the facts that the kinds state.
@@ -187,6 +197,7 @@ const WRAPPED: &[(&str, &str)] = &[
     ("clap", "tidemill"),
     ("object_store", "tidemill-bucket"),
     ("axum", "tidemill-cluster"),
+    ("tokio-rustls", "tidemill-http"),
 ];
 
 struct Dependency {

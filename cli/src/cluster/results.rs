@@ -8,15 +8,17 @@ use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{ResultView, RunView};
-use tidemill_cluster::client::{Client, ClientError, segment};
+use tidemill_cluster::client::{Client, segment};
 
+/// Bytes that are written at once.
+const PART: usize = 256 << 10;
 /// Interval of looks for more rows.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -72,13 +74,7 @@ fn list(all: &[ResultView], form: OutputForm) -> anyhow::Result<()> {
     Ok(table.write(&mut answer::out())?)
 }
 
-/// Bytes from an offset on; empty: no more now.
-fn part(client: &Client, run: &str, of: &ResultView, offset: u64) -> Result<Vec<u8>, ClientError> {
-    let (run, sink, path) = (segment(run), segment(&of.sink), segment(&of.path));
-    client.content(&format!("/v1/runs/{run}/results/{sink}?offset={offset}&path={path}"))
-}
-
-/// Writes the available bytes; returns the offset after them.
+/// Writes the available bytes from an offset on; returns the offset after them. Requests the rest after a cut.
 fn copy(
     client: &Client,
     run: &str,
@@ -86,13 +82,27 @@ fn copy(
     mut offset: u64,
     to: &mut impl Write,
 ) -> anyhow::Result<u64> {
+    let (run, sink, path) = (segment(run), segment(&of.sink), segment(&of.path));
+    let path = format!("/v1/runs/{run}/results/{sink}?path={path}");
+    let mut part = vec![0; PART];
     loop {
-        let bytes = part(client, run, of, offset).map_err(|error| failure(&error))?;
-        if bytes.is_empty() {
-            return Ok(offset);
+        let mut reply = client.open(&path, offset).map_err(|error| failure(&error))?;
+        let begun = offset;
+        let cut = loop {
+            match reply.read(&mut part) {
+                Ok(0) if offset == begun => return Ok(offset),
+                Ok(0) => break None,
+                Ok(count) => {
+                    to.write_all(&part[..count])?;
+                    offset += count as u64;
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        if let Some(cut) = cut.filter(|_| offset == begun) {
+            let text = format!("the results of sink `{}` do not arrive: {cut}", of.sink);
+            return Err(Failure::new(Kind::Unavailable, text).with_help("try again").into());
         }
-        offset += bytes.len() as u64;
-        to.write_all(&bytes)?;
     }
 }
 

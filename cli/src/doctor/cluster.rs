@@ -183,6 +183,12 @@ fn of_workers(workers: &[WorkerView], controller: &ControllerView, own: &Own) ->
             Some(why) => Finding::note(called("control groups"), format!("what runs take is not limited: {why}"))
                 .fix("under systemd: Delegate=cpu memory in the unit of the agent; in a container: a writable /sys/fs/cgroup"),
         });
+        for service in &health.told.services {
+            if let Some(problem) = &service.problem {
+                let text = format!("service {} does not work: {problem}", service.name);
+                findings.push(Finding::note(called("services"), text).fix("look into the log of its agent"));
+            }
+        }
         if let Some(limit) = health.told.open_files.filter(|limit| *limit < 256) {
             let text = format!("at most {limit}: plans with many slots need more");
             findings.push(
@@ -328,7 +334,7 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
 mod tests {
     use super::super::State;
     use super::*;
-    use tidemill_cluster::api::{Health, LinkView, StandByView, WorkerHealth};
+    use tidemill_cluster::api::{Health, LinkView, ServiceHealth, StandByView, WorkerHealth};
 
     const NOW: u64 = 1_800_000_000;
 
@@ -429,6 +435,8 @@ mod tests {
                 health.told.disk_free_bytes = 500 << 20;
                 health.told.no_control_groups = Some("no rights".into());
                 health.told.open_files = Some(64);
+                health.told.services =
+                    vec![ServiceHealth { name: "links".into(), problem: Some("gone".into()), restarts: 1 }];
             }),
         ];
         let found = of_workers(&workers, &controller(), &own);
@@ -440,6 +448,7 @@ mod tests {
             (Note, "edge: certificate"),
             (Note, "edge: disk"),
             (Note, "edge: control groups"),
+            (Note, "edge: services"),
             (Note, "edge: open files"),
         ];
         assert_eq!(wrong(&found), expected);

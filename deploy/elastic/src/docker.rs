@@ -1,14 +1,13 @@
-//! Containers of a Docker engine, queried over its socket: one short request each, without a client program.
+//! Containers of a Docker engine, queried over its socket with one short request each.
 use serde::Deserialize;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use tidemill_http::{Answer, Call, CallError, Caller, Place, Repeat};
 
 /// Timeout of the engine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest answer; larger than that for all containers of a machine.
-const LONGEST: u64 = 64 << 20;
 
 /// Error of querying the engine.
 #[derive(Debug, thiserror::Error)]
@@ -122,27 +121,21 @@ impl Engine {
     }
 
     fn get<T: for<'a> Deserialize<'a>>(&self, path: &str) -> Result<T, DockerError> {
-        let silent = |source: io::Error| DockerError::Silent { socket: self.socket.clone(), source };
-        let answer = self.exchange(path).map_err(silent)?;
+        let caller = Arc::new(Caller::new(Place::Unix(self.socket.clone())));
+        let answer = caller.send(&Call::get(path), PATIENCE, Repeat::Refused);
+        let Answer { status, body } = answer.map_err(|error| {
+            let source = match error {
+                CallError::Unreachable { source, .. } | CallError::Broken { source, .. } => source,
+                other => io::Error::other(other),
+            };
+            DockerError::Silent { socket: self.socket.clone(), source }
+        })?;
         let refused = |answer: String| DockerError::Refused { socket: self.socket.clone(), answer };
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.lines().next().unwrap_or_default().split_once(' ').map_or("", |(_, status)| status);
-        if !status.starts_with("200") {
-            return Err(refused(format!("{status}: {}", body.trim())));
+        if status != 200 {
+            return Err(refused(format!("{status}: {}", String::from_utf8_lossy(&body).trim())));
         }
-        serde_json::from_str(body)
+        serde_json::from_slice(&body)
             .map_err(|error| refused(format!("something else than was expected: {error}")))
-    }
-
-    fn exchange(&self, path: &str) -> io::Result<String> {
-        let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        // With version 1.0 the answer comes in one piece, and the connection ends after it.
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: docker\r\nAccept: application/json\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 }
 
@@ -163,6 +156,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
     /// An engine that gives one answer; the handle returns the request.
@@ -217,6 +211,6 @@ mod tests {
         let (_folder, engine, _asked) =
             answering("HTTP/1.0 400 Bad Request\r\n\r\n{\"message\":\"too old\"}");
         let told = engine.labelled("a").unwrap_err().to_string();
-        assert!(told.contains("400 Bad Request") && told.contains("too old"), "{told}");
+        assert!(told.contains("400: ") && told.contains("too old"), "{told}");
     }
 }

@@ -2,6 +2,7 @@
 use crate::case::{self, CASES, Case};
 use tidemill_deploy::deployment::{Deployment, FormerLocation};
 use tidemill_deploy::{NetworkMode, Target, deploy};
+use tidemill_service::Needs;
 
 const ALERTS: &str = "monitoring/alerts.yaml";
 const DASHBOARD: &str = "monitoring/grafana-dashboard.json";
@@ -298,4 +299,28 @@ fn deployments_with_other_first_ports_have_no_port_in_common() {
     // On a bridge only the published port is the machine's.
     let files = case::find("two-tiers").loaded().deploy(|request| request.first_port = Some(7520)).unwrap();
     assert!(files.get("cloud/compose.yaml").unwrap().contains("127.0.0.1:${TIDEMILL_PORT:-7520}:7420"));
+}
+
+/// A service that runs beside agents gets its files and ports from each target.
+#[test]
+fn what_services_of_a_host_need_is_given_to_them() {
+    let needs = Needs { ports: &[7900], files: &["/etc/tidemill-echo"], ..Needs::NONE };
+    let expected = [
+        (Target::Compose, &["7900:7900", "source: /etc/tidemill-echo"][..]),
+        (Target::Kubernetes, &["7900", "/etc/tidemill-echo"]),
+        (Target::Systemd, &["BindReadOnlyPaths=\"/etc/tidemill-echo\""]),
+    ];
+    let loaded = case::find("one-machine").loaded();
+    for (target, all) in expected {
+        let text = |services: Vec<Needs>| -> String {
+            let files = loaded.deploy(|request| {
+                (request.target, request.services) = (target, services.clone());
+            });
+            files.unwrap().iter().map(|(_, text)| text).collect()
+        };
+        let (with, without) = (text(vec![needs]), text(Vec::new()));
+        for one in all {
+            assert!(with.contains(one) && !without.contains(one), "{target:?}: {one}");
+        }
+    }
 }

@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use tidemill_app::metrics::MetricsPort;
 use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
 use tidemill_link::remote::{Credentials, RemoteError};
+use tidemill_service::{Host, Supervisor};
 
 /// Number of the most recently used files that a worker reports as held.
 const MOST_HELD: usize = 1_000;
@@ -163,11 +164,21 @@ pub fn serve(
         giver.map_err(|error| tracing::warn!("other workers get no files from here: {address}: {error}")).ok()
     });
     let files_at = giver.as_ref().map(|giver| SocketAddr::new(address, giver.port()).to_string());
-    let parts =
-        Parts::start(Client::of_worker(&options.controller, &credentials)?, &folders, &options.results);
+    let parts = Parts::new(Client::of_worker(&options.controller, &credentials)?, &folders, &options.results);
     let fetcher = Fetcher::new(&client, &blobs, &credentials);
-    let meter = Meter::start(address, options.only_dials, &credentials);
-    let counts = Arc::new(Counts::new(options.folder.join("files"), identity.facts.not_after));
+    let meter = Meter::default();
+    let host = Host {
+        folder: options.folder.join("services"),
+        worker: identity.identity.worker().map_or_else(String::new, ToString::to_string),
+        address,
+        only_dials: options.only_dials,
+        credentials: credentials.clone(),
+    };
+    let mut services = vec![("links", meter.service())];
+    services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));
+    let services = Arc::new(Supervisor::start(services, &host).map_err(system("no thread for services"))?);
+    let files = options.folder.join("files");
+    let counts = Arc::new(Counts::new(files, identity.facts.not_after, &services));
     if let Some(port) = &options.metrics {
         let told = Arc::clone(&counts);
         port.serve(move || metrics::text(&told), Vec::new).map_err(system("no thread for metrics"))?;
@@ -182,9 +193,10 @@ pub fn serve(
         credentials,
         blobs,
         folders,
-        parts: parts.map_err(system("no thread for files of runs"))?,
+        parts,
         prober: Prober::default(),
         meter,
+        services,
         health,
         held: None,
         lost_files: 0,
@@ -251,6 +263,7 @@ struct Agent<'a> {
     parts: Parts,
     prober: Prober,
     meter: Meter,
+    services: Arc<Supervisor>,
     health: Health,
     /// Digests that the controller knows this worker to hold.
     held: Option<BTreeSet<String>>,
@@ -287,7 +300,7 @@ impl Agent<'_> {
             only_dials: self.options.only_dials,
             hosts,
             logs: self.hosts.take_logs(),
-            health: Some(health::now(&self.health, &self.options.folder)),
+            health: Some(health::now(&self.health, &self.options.folder, self.services.states())),
             held: (!is_known).then(|| held.into_iter().collect()),
             folders: self.folders.told(&active),
             probed: self.prober.found(),

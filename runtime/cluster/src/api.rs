@@ -5,7 +5,7 @@
 //! | `POST /v1/join` | with a join token | [`tidemill_identity::JoinRequest`] to [`tidemill_identity::Issued`] |
 //! | `POST /v1/renew` | worker | [`RenewRequest`] to [`tidemill_identity::Issued`] |
 //! | `POST /v1/heartbeat` | worker | [`Heartbeat`] to [`Duties`] |
-//! | `GET /v1/blobs/DIGEST?offset=N` | worker, viewer | bytes, at most [`CHUNK`] |
+//! | `GET /v1/blobs/DIGEST` | worker, viewer | bytes, also from one of them on (`Range: bytes=N-`) |
 //! | `PUT /v1/blobs/DIGEST` | operator | bytes |
 //! | `POST /v1/blobs` | operator | many small files at once, as [`crate::parcel`] packs them, to their number |
 //! | `POST /v1/blobs/missing` | operator | list of digests to those that are not there |
@@ -32,7 +32,7 @@
 //! | `GET /v1/people`, `POST /v1/people`, `DELETE /v1/people/NAME` | admin | [`PersonView`]s, [`PersonRequest`] to [`PersonAnswer`] |
 //! | `POST /v1/runs/NAME/remove` | operator | removes an ended run and its files, [`RemovedView`] |
 //! | `GET /v1/runs/NAME/results` | viewer | [`ResultView`]s |
-//! | `GET /v1/runs/NAME/results/SINK?offset=N` | viewer | committed bytes, at most [`CHUNK`] |
+//! | `GET /v1/runs/NAME/results/SINK` | viewer | committed bytes, also from one of them on (`Range: bytes=N-`) |
 //! | `PUT`, `POST /v1/file-parts/NUMBER` | worker | bytes or [`FilePartRefused`] to the next [`FilePart`]s |
 //! | `POST /v1/blobs/DIGEST/source` | worker | [`SourceRequest`] to [`Source`] |
 //! | `GET /v1/controller` | viewer | [`ControllerView`] |
@@ -48,7 +48,8 @@ mod samples;
 pub use cuts::{CutStage, CutView, StandInView};
 pub use files::*;
 pub use health::{
-    ControllerView, Health, LinkView, Probe, ProbeView, Probed, SharedView, StandByView, WorkerHealth,
+    ControllerView, Health, LinkView, Probe, ProbeView, Probed, ServiceHealth, SharedView, StandByView,
+    WorkerHealth,
 };
 pub use people::{PersonAnswer, PersonRequest, PersonView};
 pub use planning::{
@@ -65,8 +66,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::Plan;
 
-/// Bytes of a blob in one answer.
-pub const CHUNK: u64 = 3 << 20;
 /// How often a worker tells that it lives, milliseconds.
 pub const HEARTBEAT_MILLISECONDS: u64 = 500;
 /// After so long a silence a worker counts as lost, milliseconds.

@@ -16,13 +16,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tidemill_identity::Timestamp;
 
-/// From which byte on a blob is wanted: the query of a request, of the controller and of other workers.
-#[derive(serde::Deserialize)]
-pub(crate) struct Offset {
-    #[serde(default)]
-    pub(crate) offset: u64,
-}
-
 /// The reason why a file is not kept or given.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
@@ -370,24 +363,23 @@ impl Blobs {
         files.iter().try_for_each(|(wanted, _)| self.share(wanted))
     }
 
-    /// Bytes of a blob from `offset` on, at most `most`, and its size; none: it is not there.
+    /// A blob, to be read from `offset` on, and its size; none: it is not there.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn read(&self, digest: &str, offset: u64, most: u64) -> Result<Option<(Vec<u8>, u64)>, BlobError> {
+    pub fn open_at(&self, digest: &str, offset: u64) -> Result<Option<(File, u64)>, BlobError> {
         self.have_here(digest)?;
         let path = self.path(digest)?;
-        let failed = |source| BlobError::System { path: path.clone(), source };
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(failed(source)),
-        };
-        let size = file.metadata().map_err(failed)?.len();
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-        file.take(most).read_to_end(&mut bytes).map_err(failed)?;
-        Ok(Some((bytes, size)))
+        let opened = File::open(&path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(offset))?;
+            let size = file.metadata()?.len();
+            Ok((file, size))
+        });
+        match opened {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(BlobError::System { path, source }),
+        }
     }
 
     /// Lays out copies of the files of a bundle in a folder. A file that was laid out before and has not changed since stays; any other is

@@ -1,7 +1,7 @@
 //! Asks the controller: the one that leads, where there are several.
 mod several;
 
-use crate::api::{CHUNK, REVOKED, Refused};
+use crate::api::{REVOKED, Refused};
 use rustls::AlertDescription;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,9 +11,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_http::{Answer, Call, CallError, Payload, Repeat, Reply};
 use tidemill_identity::{
-    AccessToken, Answer, Call, CallError, Caller, IdentityError, JoinAddress, Repeat, between_workers_config,
-    fingerprint_config, worker_config,
+    AccessToken, IdentityError, JoinAddress, between_workers_config, fingerprint_config, worker_config,
 };
 use tidemill_link::remote::Credentials;
 
@@ -202,17 +202,40 @@ impl Client {
     pub fn put_file(&self, path: &str, file: &Path) -> Result<u64, ClientError> {
         let unreadable = |source| ClientError::File { path: file.to_owned(), source };
         let length = File::open(file).and_then(|file| file.metadata()).map_err(unreadable)?.len();
-        let call = Call { method: "PUT", path, token: self.token.as_ref(), body: b"" };
-        let patience = self.patience + Duration::from_secs(length / SLOWEST);
-        let again = |error: &CallError| matches!(error, CallError::Unreachable { .. });
-        let send = |caller: &Caller| {
-            // A removed file is reported like one that became shorter.
-            let content = File::open(file).ok();
-            let mut content: Box<dyn Read> = content.map_or(Box::new(io::empty()), |file| Box::new(file));
-            caller.send_all_of(&call, &mut content, length, patience)
-        };
-        accepted(self.caller.find(send, again)?)?;
+        self.uploaded(path, length, || File::open(file))?;
         Ok(length)
+    }
+
+    /// Sends `length` bytes of a reader as they are read, and returns JSON. `open` is called again where another controller leads.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn upload<T: DeserializeOwned, R: Read>(
+        &self,
+        path: &str,
+        length: u64,
+        open: impl FnMut() -> io::Result<R>,
+    ) -> Result<T, ClientError> {
+        parsed(&self.uploaded(path, length, open)?)
+    }
+
+    fn uploaded<R: Read>(
+        &self,
+        path: &str,
+        length: u64,
+        mut open: impl FnMut() -> io::Result<R>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let patience = self.patience + Duration::from_secs(length / SLOWEST);
+        self.with(Call { method: "PUT", ..Call::get(path) }, |call| {
+            self.caller.find(Repeat::Refused, |caller| {
+                // A removed file is reported like one that became shorter.
+                let mut content: Box<dyn Read + '_> = match open() {
+                    Ok(content) => Box::new(content),
+                    Err(_) => Box::new(io::empty()),
+                };
+                caller.upload(call, Payload { from: &mut content, length }, patience).map(judged)
+            })
+        })
     }
 
     /// Sends bytes with a request that may arrive twice, and returns JSON.
@@ -231,59 +254,95 @@ impl Client {
         self.bytes("GET", path, b"", Repeat::Allowed)
     }
 
-    /// Sends bytes and gets JSON.
+    /// Asks for bytes, to be read as they come, from one of them on.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn put_for<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, ClientError> {
-        parsed(&self.bytes("PUT", path, bytes, Repeat::Refused)?)
+    pub fn open(&self, path: &str, from: u64) -> Result<Reply, ClientError> {
+        // Controllers of versions before 0063 know the query.
+        let end = if path.contains('?') { '&' } else { '?' };
+        let path = if from > 0 { format!("{path}{end}offset={from}") } else { path.to_owned() };
+        self.with(Call { from, ..Call::get(&path) }, |call| {
+            self.caller.find(Repeat::Allowed, |caller| {
+                let reply = caller.open(call, self.patience, Repeat::Allowed)?;
+                if is_good(reply.status) { Ok(Ok(reply)) } else { reply.whole().map(Err) }
+            })
+        })
     }
 
-    /// A blob of a known size, fetched part by part while it is read.
+    /// A blob of a known size, which is read as it comes; after a cut the rest is asked for.
     pub fn blob(&self, digest: &str, size: u64) -> BlobReader<'_> {
-        BlobReader { client: self, digest: digest.to_owned(), size, offset: 0, part: io::Cursor::default() }
+        BlobReader { client: self, path: format!("/v1/blobs/{digest}"), size, offset: 0, reply: None }
     }
 
     fn bytes(&self, method: &str, path: &str, body: &[u8], repeat: Repeat) -> Result<Vec<u8>, ClientError> {
-        let call = Call { method, path, token: self.token.as_ref(), body };
-        accepted(self.caller.send(&call, self.patience, repeat)?)
+        self.with(Call { method, body, ..Call::get(path) }, |call| {
+            self.caller.find(repeat, |caller| caller.send(call, self.patience, repeat).map(judged))
+        })
+    }
+
+    /// Shows the token, where there is one.
+    fn with<T>(&self, call: Call<'_>, ask: impl FnOnce(&Call<'_>) -> T) -> T {
+        let token = self.token.as_ref().map(AccessToken::reveal);
+        ask(&Call { token: token.as_ref().map(|token| token.as_str()), ..call })
     }
 }
 
-/// The body of an answer that says yes.
-fn accepted(Answer { status, body }: Answer) -> Result<Vec<u8>, ClientError> {
-    if (200..300).contains(&status) {
-        return Ok(body);
-    }
-    let text = match serde_json::from_slice::<Refused>(&body) {
+fn is_good(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// The body of an answer that is good.
+fn judged(answer: Answer) -> Result<Vec<u8>, Answer> {
+    if is_good(answer.status) { Ok(answer.body) } else { Err(answer) }
+}
+
+/// Why an answer refuses.
+fn refused(Answer { status, body }: &Answer) -> ClientError {
+    let text = match serde_json::from_slice::<Refused>(body) {
         Ok(refused) => refused.error,
-        Err(_) => format!("the controller answers {status}: {}", String::from_utf8_lossy(&body)),
+        Err(_) => format!("the controller answers {status}: {}", String::from_utf8_lossy(body)),
     };
-    Err(ClientError::Refused { status, text })
+    ClientError::Refused { status: *status, text }
 }
 
 /// See [`Client::blob`]. An error of the client is within the one of reading.
 pub struct BlobReader<'a> {
     client: &'a Client,
-    digest: String,
+    path: String,
     size: u64,
     offset: u64,
-    part: io::Cursor<Vec<u8>>,
+    /// What comes, and whether some of it has come.
+    reply: Option<(Reply, bool)>,
 }
 
 impl Read for BlobReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.part.position() == self.part.get_ref().len() as u64 && self.offset < self.size {
-            let path = format!("/v1/blobs/{}?offset={}", self.digest, self.offset);
-            let part = self.client.content(&path).map_err(io::Error::other)?;
-            if part.is_empty() || part.len() as u64 > CHUNK {
-                let error = ClientError::Malformed(format!("{} bytes of a file", part.len()));
-                return Err(io::Error::other(error));
-            }
-            self.offset += part.len() as u64;
-            self.part = io::Cursor::new(part);
+        let left = usize::try_from(self.size - self.offset).unwrap_or(usize::MAX);
+        let most = left.min(into.len());
+        if most == 0 {
+            return Ok(0);
         }
-        self.part.read(into)
+        loop {
+            let (reply, has_come) = match &mut self.reply {
+                Some(reply) => reply,
+                none => {
+                    let reply = self.client.open(&self.path, self.offset).map_err(io::Error::other)?;
+                    none.insert((reply, false))
+                }
+            };
+            match (reply.read(&mut into[..most]), *has_come) {
+                (Ok(0), false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                (Err(error), false) => return Err(error),
+                // A cut: the rest is asked for, over another connection.
+                (Ok(0) | Err(_), true) => self.reply = None,
+                (Ok(count), _) => {
+                    *has_come = true;
+                    self.offset += count as u64;
+                    return Ok(count);
+                }
+            }
+        }
     }
 }
 

@@ -32,7 +32,6 @@ mod server;
 mod sharing;
 mod sources;
 mod stand_by;
-pub(crate) mod tls;
 mod waiting;
 mod ways;
 mod workers;

@@ -1,8 +1,9 @@
 //! Parsers of requests that any peer could send, for tests with arbitrary bytes: each function says whether the bytes are accepted.
 use crate::api::*;
-use crate::blobs::{self, BlobError, Offset};
+use crate::blobs::{self, BlobError};
 use crate::controller::{Behind, Which};
 use crate::facts::{self, Document};
+use crate::serving::Offset;
 use axum::Json;
 use axum::extract::Query;
 use axum::http::Uri;

@@ -98,6 +98,14 @@ pub(crate) const AGENT_FILES: Metric =
 pub(crate) const AGENT_FILE_BYTES: Metric =
     gauge("tidemill_agent_file_bytes", &[], "Bytes of files of workflows that the worker has kept");
 
+pub(crate) const AGENT_SERVICE: Metric =
+    gauge("tidemill_agent_service_works", &["service"], "1: the service of this host works; else 0");
+pub(crate) const AGENT_SERVICE_RESTARTS: Metric = counter(
+    "tidemill_agent_service_restarts",
+    &["service"],
+    "Restarts of a service of this host after it failed",
+);
+
 /// Metrics of an agent.
 pub const AGENT: &[Metric] = &[
     AGENT_INFO,
@@ -107,6 +115,8 @@ pub const AGENT: &[Metric] = &[
     AGENT_PROCESSES,
     AGENT_FILES,
     AGENT_FILE_BYTES,
+    AGENT_SERVICE,
+    AGENT_SERVICE_RESTARTS,
 ];
 
 /// Files in a folder and their bytes.

@@ -1,52 +1,30 @@
-//! HTTP over TLS connections, for untrusted peers. Limits the number of connections, the silence and the slowness of each, the bytes of an
-//! unknown peer, and the number of its wrong tokens.
+//! Rules of the cluster's HTTPS servers in addition to [`tidemill_http::server`], which limits connections and bodies. Limits the bytes of
+//! an unknown peer, and the number of its wrong tokens.
 //!
 //! | action of a peer | limit |
 //! |---|---|
-//! | does not finish a handshake | [`tls`](crate::controller::tls) |
-//! | does not finish the head of a request, or asks nothing | [`HEAD`] |
-//! | sends a head that is too long | [`HEAD_BYTES`]: 431 |
-//! | sends a body by drops | [`SILENCE`], [`SLOWEST`] |
 //! | sends a long body before it is authenticated | [`STRANGER_BYTES`]: 413 |
 //! | is known, but may not send anything | the same: 403 |
-//! | opens very many connections | the most silent one makes room, those of unauthenticated peers first |
 //! | shows one wrong token after the other | [`Attempts`]: 429 |
 //! | is a page of another site in a person's browser | 403; there are no cookies and no permission for other pages to ask |
 mod attempts;
-mod body;
-mod connections;
 
 use crate::api::Refused;
-use crate::controller::tls::{Peer, TlsListener};
 use attempts::Attempts;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::serve::Listener;
 use axum::{Json, Router};
-use connections::{Connections, Heard};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
+use serde::Deserialize;
+use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
+use tidemill_http::range;
+use tidemill_http::server::{self, Answers, Heard, Peer, TlsListener, paced, streamed};
 use tower_service::Service;
 
-/// Time limit of the head of a request, from the end of the answer before it. A connection idle for longer ends, and the client makes a new
-/// one.
-const HEAD: Duration = Duration::from_secs(20);
-/// Bytes of the head of a request.
-const HEAD_BYTES: usize = 32 << 10;
-/// Fields of the head of a request.
-const HEAD_FIELDS: usize = 64;
-/// Longest pause of a body.
-pub(crate) const SILENCE: Duration = Duration::from_secs(15);
-/// Bytes per second of a body, on average, once it has taken longer than [`SILENCE`].
-pub(crate) const SLOWEST: u64 = 1 << 10;
 /// Bytes of the body of an unauthenticated peer: enough to join. Requests of a person who may only look are shorter, too.
 const STRANGER_BYTES: u64 = 64 << 10;
 
@@ -68,68 +46,68 @@ pub(crate) trait Doorkeeper: Send + Sync + 'static {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(mut listener: TlsListener, app: Router, doorkeeper: Arc<dyn Doorkeeper>) {
-    let connections = Arc::new(Connections::for_this_process());
-    let attempts = Arc::new(Attempts::default());
-    loop {
-        let (stream, peer) = listener.accept().await;
-        let (app, doorkeeper, attempts) = (app.clone(), Arc::clone(&doorkeeper), Arc::clone(&attempts));
-        connections.hold(|heard| {
-            if !peer.chain.is_empty() {
-                heard.prove();
-            }
-            let desk = Desk { app, peer, doorkeeper, attempts, heard };
-            async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    desk.heard.now();
-                    let desk = desk.clone();
-                    async move { Ok::<_, Infallible>(desk.answer(request).await) }
-                });
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD)
-                    .max_buf_size(HEAD_BYTES)
-                    .max_headers(HEAD_FIELDS)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = served.await {
-                    tracing::debug!("a connection ends: {error}");
-                }
-            }
-        });
+pub(crate) async fn serve(listener: TlsListener, app: Router, doorkeeper: Arc<dyn Doorkeeper>) {
+    server::serve(listener, Arc::new(Desk { app, doorkeeper, attempts: Attempts::default() })).await;
+}
+
+/// Which bytes of a file a request wants: those from `Range` on. Versions before 0063 named only the first one in the query, and take
+/// no more than [`BEFORE`] at once.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Offset {
+    offset: Option<u64>,
+}
+
+/// See [`Offset`].
+const BEFORE: u64 = 3 << 20;
+
+impl Offset {
+    /// The first byte, and the limit.
+    pub(crate) fn wanted(self, headers: &HeaderMap) -> (u64, u64) {
+        match (range::first_wanted(headers), self.offset) {
+            (None, Some(offset)) => (offset, BEFORE),
+            (first, _) => (first.unwrap_or(0), u64::MAX),
+        }
     }
 }
 
-/// Answers a connection.
-#[derive(Clone)]
-struct Desk {
-    app: Router,
-    peer: Peer,
-    doorkeeper: Arc<dyn Doorkeeper>,
-    attempts: Arc<Attempts>,
-    heard: Heard,
+/// An answer with what `from` gives: bytes of something that has `size`, from the first one that is wanted on.
+pub(crate) fn content(from: impl Read + Send + 'static, (first, most): (u64, u64), size: u64) -> Response {
+    let length = size.saturating_sub(first).min(most);
+    let mut answer = Body::new(streamed(from.take(length))).into_response();
+    *answer.status_mut() = range::mark(answer.headers_mut(), first, length, Some(size));
+    answer
 }
 
-impl Desk {
-    async fn answer(mut self, request: Request<Incoming>) -> Response {
-        let mut answer = match self.refusal(&request) {
+/// Answers requests with a router.
+struct Desk {
+    app: Router,
+    doorkeeper: Arc<dyn Doorkeeper>,
+    attempts: Attempts,
+}
+
+impl Answers for Desk {
+    type Body = Body;
+
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, heard: &Heard) -> Response {
+        let mut answer = match self.refusal(&request, peer) {
             Some(refusal) => refusal,
-            None => self.let_in(request).await,
+            None => self.let_in(request, peer, heard).await,
         };
-        // The body may have been waited for, and is under way from now on.
-        self.heard.now();
         protect(answer.headers_mut());
         answer
     }
+}
 
+impl Desk {
     /// Returns the answer to a request that is rejected without a look at it.
-    fn refusal(&self, request: &Request<Incoming>) -> Option<Response> {
+    fn refusal(&self, request: &Request<Incoming>, peer: &Peer) -> Option<Response> {
         let headers = request.headers();
         if is_of_another_page(request.uri().path(), headers) {
             let text = "a page of somebody else may not ask this: open the page of the controller itself";
             return Some(refused(StatusCode::FORBIDDEN, text.to_owned()));
         }
         if is_attempt(request.uri().path(), headers)
-            && let Some(wait) = self.attempts.is_over(self.peer.address.ip())
+            && let Some(wait) = self.attempts.is_over(peer.address.ip())
         {
             let seconds = wait.as_secs() + 1;
             let text = format!("too many wrong tokens came from this address: wait {seconds} s");
@@ -142,7 +120,7 @@ impl Desk {
         if length.is_none_or(|length| length <= STRANGER_BYTES) {
             return None;
         }
-        let (status, who) = match self.doorkeeper.knows(&self.peer, headers) {
+        let (status, who) = match self.doorkeeper.knows(peer, headers) {
             Known::Sender => return None,
             Known::Viewer => {
                 (StatusCode::FORBIDDEN, "who may only look: show the access token of an operator or an admin")
@@ -156,24 +134,23 @@ impl Desk {
         Some(answer)
     }
 
-    async fn let_in(&mut self, request: Request<Incoming>) -> Response {
+    async fn let_in(&self, request: Request<Incoming>, peer: &Peer, heard: &Heard) -> Response {
         let is_attempt = is_attempt(request.uri().path(), request.headers());
-        let known = self.doorkeeper.knows(&self.peer, request.headers());
+        let known = self.doorkeeper.knows(peer, request.headers());
         let is_known = known != Known::Nobody;
         if is_known {
-            self.heard.prove();
+            heard.prove();
         }
         let most = (known != Known::Sender).then_some(STRANGER_BYTES);
-        let heard = self.heard.clone();
-        let mut request = request.map(|body| body::paced(Body::new(body), most, heard));
-        request.extensions_mut().insert(ConnectInfo(self.peer.clone()));
-        let answer = match self.app.call(request).await {
+        let mut request = request.map(|body| Body::new(paced(body, most, heard.clone())));
+        request.extensions_mut().insert(ConnectInfo(peer.clone()));
+        let answer = match self.app.clone().call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
         };
         let is_wrong = matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST);
         if is_attempt && !is_known && is_wrong {
-            self.attempts.failed(self.peer.address.ip());
+            self.attempts.failed(peer.address.ip());
         }
         answer
     }
@@ -249,5 +226,14 @@ mod tests {
         assert_eq!(answer["content-security-policy"], "default-src 'self'");
         assert_eq!(answer["x-frame-options"], "DENY");
         assert_eq!(answer.len(), PROTECTION.len());
+    }
+
+    #[test]
+    fn older_versions_get_as_much_as_they_take() {
+        let wanted = |offset, pairs: &[_]| Offset { offset }.wanted(&headers(pairs));
+        assert_eq!(wanted(None, &[]), (0, u64::MAX));
+        assert_eq!(wanted(Some(0), &[]), (0, BEFORE));
+        assert_eq!(wanted(Some(7), &[]), (7, BEFORE));
+        assert_eq!(wanted(Some(7), &[("range", "bytes=7-")]), (7, u64::MAX));
     }
 }

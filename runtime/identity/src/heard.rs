@@ -1,5 +1,4 @@
 //! Readers of bytes from outside, for tests that write any bytes: each function returns whether they are accepted.
-use crate::call::Head;
 use crate::fingerprint::{Fingerprint, sha256};
 use crate::register::Register;
 
@@ -14,9 +13,4 @@ pub fn register(bytes: &[u8]) -> bool {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let sealed = [line, format!("\n{}\n", Fingerprint(sha256(line))).as_bytes()].concat();
     read(bytes) | read(&sealed)
-}
-
-/// The lines before the body of an answer of the controller.
-pub fn answer_head(bytes: &[u8]) -> bool {
-    matches!(Head::read(bytes), Ok(Some(_)))
 }

@@ -10,9 +10,9 @@
 //! | | |
 //! |---|---|
 //! | the controller's HTTPS server | [`Authority::issue_controller`], of which [`Credentials`](tidemill_link::remote::Credentials) make a configuration of rustls; [`Authority::redeem`], [`Authority::renew`], [`Authority::authenticate`] to serve requests |
-//! | a worker | [`WorkerFolder`], [`fingerprint_config`] to join, [`worker_config`] from then on, [`Call`] to send a request |
+//! | a worker | [`WorkerFolder`], [`fingerprint_config`] to join, [`worker_config`] from then on, for the client of `tidemill-http` |
 //! | links between workers | [`Security::with`](tidemill_link::remote::Security::with) the same credentials, and [`PeerIdentity::of_verified`] of the certificate that the other side showed |
-//! | people at a terminal | [`fingerprint_config`] and [`Call`] with a token |
+//! | people at a terminal | [`fingerprint_config`] and a token in the request |
 //!
 //! # Guarantees
 //!
@@ -63,8 +63,6 @@
 mod address;
 mod authority;
 mod base32;
-mod call;
-mod caller;
 mod certificate;
 mod controller;
 mod der;
@@ -95,8 +93,6 @@ pub use authority::{
     Authority, FIRST_ADMIN, Issued, JoinRequest, JoinTokenOptions, Lifetimes, MAX_GOOD_CERTIFICATES,
     MAX_TOKEN_LIFETIME, MAX_USES, PERSON_LENGTH, VerifiedPeer,
 };
-pub use call::{ANSWER_BODY_BYTES, ANSWER_HEAD_BYTES, Answer, Call, CallError};
-pub use caller::{Caller, Repeat};
 pub use certificate::{CertificateError, CertificateFacts, Serial, SerialError};
 pub use controller::{ControllerError, TLS_NAME, between_workers_config, fingerprint_config, worker_config};
 pub use error::{IdentityError, StoreError};

@@ -222,21 +222,6 @@ pub const TARGETS: &[Target] = &[
         memory: MEMORY,
     },
     Target {
-        name: "answer-head",
-        reads: "the head of an answer over HTTP, from whoever answers",
-        read: tidemill_identity::heard::answer_head,
-        samples: identities::heads,
-        words: &[
-            "HTTP/1.1 ",
-            "Content-Length: ",
-            "Transfer-Encoding: chunked",
-            "Connection: close",
-            "\r\n",
-            "\r\n\r\n",
-        ],
-        memory: MEMORY,
-    },
-    Target {
         name: "state-manifest",
         reads: "the manifest of a state, from a folder or a bucket",
         read: tidemill_state::heard::manifest,

@@ -100,7 +100,6 @@ targets! {
     mutated_certificate_requests "certificate-request"
     mutated_certificates "certificate"
     mutated_registers "register"
-    mutated_answer_heads "answer-head"
     mutated_state_manifests "state-manifest"
     mutated_bucket_documents "bucket-document"
     mutated_marks "marks"

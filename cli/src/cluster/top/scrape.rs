@@ -1,18 +1,17 @@
 //! Figures that a run on this machine serves beside its metrics.
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::run_figures::RunFigures;
+use tidemill_http::{Answer, Call, Caller, Place, Repeat};
 
 /// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of an answer.
-const MOST: u64 = 64 << 20;
 
 /// An address of figures.
 pub(super) struct Scrapes {
     place: String,
+    caller: Arc<Caller>,
 }
 
 impl Scrapes {
@@ -34,7 +33,8 @@ impl Scrapes {
         let place = place.strip_suffix("/metrics").unwrap_or(place);
         match place.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self { place: place.to_owned() })
+                let caller = Arc::new(Caller::new(Place::Tcp(place.to_owned())));
+                Ok(Self { place: place.to_owned(), caller })
             }
             _ => Err(wrong("is no address of metrics")),
         }
@@ -66,29 +66,11 @@ impl Scrapes {
         })
     }
 
-    fn get(&self) -> std::io::Result<Vec<RunFigures>> {
-        let addresses: Vec<_> = self.place.to_socket_addrs()?.collect();
-        let mut last = std::io::Error::other("the host has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return Ok(serde_json::from_str(&self.ask(stream)?)?),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    fn ask(&self, mut stream: TcpStream) -> std::io::Result<String> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        write!(stream, "GET /figures HTTP/1.0\r\nHost: {}\r\nConnection: close\r\n\r\n", self.place)?;
-        let mut answer = String::new();
-        stream.take(MOST).read_to_string(&mut answer)?;
-        let (head, body) =
-            answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("the answer is no HTTP"))?;
-        match head.split_whitespace().nth(1) {
-            Some("200") => Ok(body.to_owned()),
-            status => Err(std::io::Error::other(format!("it answers {}", status.unwrap_or("nothing")))),
+    fn get(&self) -> Result<Vec<RunFigures>, String> {
+        let answer = self.caller.send(&Call::get("/figures"), PATIENCE, Repeat::Allowed);
+        match answer.map_err(|error| error.to_string())? {
+            Answer { status: 200, body } => serde_json::from_slice(&body).map_err(|error| error.to_string()),
+            Answer { status, .. } => Err(format!("it answers {status}")),
         }
     }
 }

@@ -1,21 +1,23 @@
 //! Gives files to other workers of the cluster, who show their certificates.
-use crate::api::CHUNK;
-use crate::blobs::{Blobs, Offset};
-use crate::controller::tls::{Peer, TlsListener};
-use crate::serving::{self, Known};
+use crate::blobs::Blobs;
+use crate::serving::{self, Known, Offset};
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use axum::routing::get;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_http::server::{Peer, TlsListener};
 use tidemill_identity::{CertificateFacts, PeerIdentity};
 use tidemill_link::remote::{ClientCertificates, Credentials};
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Answers at once: each has a part of a file in memory.
+/// Answers at once: each has a file open and a part of it in memory.
 const MOST_ANSWERS: usize = 8;
 
 /// All who come over TLS have shown a certificate.
@@ -36,7 +38,7 @@ pub(super) struct Giver {
 struct Shared {
     blobs: Arc<Blobs>,
     credentials: Credentials,
-    answers: Semaphore,
+    answers: Arc<Semaphore>,
 }
 
 impl Giver {
@@ -48,7 +50,6 @@ impl Giver {
         credentials: &Credentials,
     ) -> std::io::Result<Self> {
         let listener = std::net::TcpListener::bind(SocketAddr::new(address, port))?;
-        listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let config = credentials
             .server_config(ClientCertificates::Required)
@@ -62,7 +63,7 @@ impl Giver {
         let shared = Arc::new(Shared {
             blobs: Arc::clone(blobs),
             credentials: credentials.clone(),
-            answers: Semaphore::new(MOST_ANSWERS),
+            answers: Arc::new(Semaphore::new(MOST_ANSWERS)),
         });
         let app = Router::new()
             .route("/v1/blobs/{digest}", get(blob))
@@ -70,7 +71,7 @@ impl Giver {
             .with_state(shared);
         let listener = {
             let _in_runtime = runtime.enter();
-            TlsListener::new(tokio::net::TcpListener::from_std(listener)?, config)?
+            TlsListener::new(listener, config)?
         };
         runtime.spawn(serving::serve(listener, app, Arc::new(Workers)));
         Ok(Self { port, runtime: Some(runtime) })
@@ -108,19 +109,34 @@ async fn here(State(shared): State<Arc<Shared>>, ConnectInfo(peer): ConnectInfo<
 async fn blob(
     State(shared): State<Arc<Shared>>,
     Path(digest): Path<String>,
-    Query(from): Query<Offset>,
+    Query(of): Query<Offset>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-) -> Result<Vec<u8>, StatusCode> {
+    headers: HeaderMap,
+) -> Result<Response, StatusCode> {
     if !is_worker(&shared, &peer) {
         return Err(StatusCode::FORBIDDEN);
     }
-    let _one_of_few = shared.answers.try_acquire().map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let blobs = Arc::clone(&shared.blobs);
-    let read = tokio::task::spawn_blocking(move || blobs.read(&digest, from.offset, CHUNK)).await;
-    match read {
-        Ok(Ok(Some((bytes, _)))) => Ok(bytes),
+    let answers = Arc::clone(&shared.answers);
+    let one_of_few = answers.try_acquire_owned().map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let (blobs, wanted) = (Arc::clone(&shared.blobs), of.wanted(&headers));
+    match tokio::task::spawn_blocking(move || blobs.open_at(&digest, wanted.0)).await {
+        Ok(Ok(Some((file, size)))) => {
+            Ok(serving::content(Given { file, _one_of_few: one_of_few }, wanted, size))
+        }
         Ok(Ok(None)) => Err(StatusCode::NOT_FOUND),
         Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
         Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// A file that is being given.
+struct Given {
+    file: File,
+    _one_of_few: OwnedSemaphorePermit,
+}
+
+impl Read for Given {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.file.read(into)
     }
 }

@@ -12,8 +12,10 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_link::remote::{ClientCertificates, Credentials};
+use tidemill_service::{Host, HostService};
 
 /// Length of the pause after a probe, in durations of the probe.
 const PAUSES: u32 = 100;
@@ -45,72 +47,106 @@ struct Shared {
     targets: Mutex<Vec<WayTarget>>,
     /// Measurements that are not reported yet, by worker.
     measured: Mutex<BTreeMap<String, WayFigure>>,
+    /// Where probes of others are answered.
+    address: Mutex<Option<SocketAddr>>,
     peers: AtomicUsize,
-    is_over: AtomicBool,
 }
 
-/// Probes other workers, and answers theirs, until it is dropped.
-pub(super) struct Meter {
-    shared: Arc<Shared>,
-    address: Option<SocketAddr>,
-}
+/// What heartbeats have of the service that probes other workers.
+#[derive(Clone, Default)]
+pub(super) struct Meter(Arc<Shared>);
 
 impl Meter {
-    /// Starts measuring. A failure is logged and only means that there are no figures.
-    pub(super) fn start(address: IpAddr, only_dials: bool, credentials: &Credentials) -> Self {
-        let shared = Arc::new(Shared::default());
-        let mut meter = Self { shared: Arc::clone(&shared), address: None };
-        if !only_dials {
-            match answer_at(address, &shared, credentials) {
-                Ok(address) => meter.address = Some(address),
-                Err(error) => tracing::warn!("probes of other workers are not answered: {error}"),
-            }
-        }
-        let started = credentials.client_config().map_err(io::Error::other).and_then(|config| {
-            let config = Arc::new(config);
-            let probe = move || probe_all(&shared, &config);
-            std::thread::Builder::new().name("tm-measures".into()).spawn(probe)
-        });
-        if let Err(error) = started {
-            tracing::warn!("ways to other workers are not measured: {error}");
-        }
-        meter
+    /// The service, which is not started yet.
+    pub(super) fn service(&self) -> Box<dyn HostService> {
+        Box::new(Measuring { shared: Arc::clone(&self.0), running: None })
     }
 
     /// Returns the address that answers probes of others.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.address
+        *locked(&self.0.address)
     }
 
     /// Sets the workers whose links are measured.
     pub(super) fn follow(&self, targets: Vec<WayTarget>) {
-        *locked(&self.shared.targets) = targets;
+        *locked(&self.0.targets) = targets;
     }
 
     /// Takes the measurements since the last call.
     pub(super) fn take(&self) -> Vec<WayFigure> {
-        std::mem::take(&mut *locked(&self.shared.measured)).into_values().collect()
+        std::mem::take(&mut *locked(&self.0.measured)).into_values().collect()
     }
 }
 
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Release);
-        if let Some(address) = self.address {
+/// Probes other workers, and answers theirs.
+struct Measuring {
+    shared: Arc<Shared>,
+    running: Option<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl HostService for Measuring {
+    fn start(&mut self, host: &Host) -> Result<(), String> {
+        let running = self.running.insert(Running::default());
+        let started = (|| -> io::Result<()> {
+            if !host.only_dials {
+                let (address, thread) =
+                    answer_at(host.address, &self.shared, &running.is_over, &host.credentials)?;
+                *locked(&self.shared.address) = Some(address);
+                running.threads.push(thread);
+            }
+            let config = Arc::new(host.credentials.client_config().map_err(io::Error::other)?);
+            let (shared, is_over) = (Arc::clone(&self.shared), Arc::clone(&running.is_over));
+            let probe = move || probe_all(&shared, &is_over, &config);
+            running.threads.push(thread("tm-measures", probe)?);
+            Ok(())
+        })();
+        started.map_err(|error| {
+            self.stop();
+            format!("links to other workers are not measured: {error}")
+        })
+    }
+
+    fn stop(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        running.is_over.store(true, Ordering::Release);
+        if let Some(address) = locked(&self.shared.address).take() {
             let _ = TcpStream::connect_timeout(&address, SILENCE); // wakes who accepts
+        }
+    }
+
+    fn health(&mut self) -> Result<(), String> {
+        let threads = self.running.iter().flat_map(|running| &running.threads);
+        match threads.into_iter().any(JoinHandle::is_finished) {
+            true => Err("a thread that measures has ended".to_owned()),
+            false => Ok(()),
         }
     }
 }
 
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(work)
+}
+
 /// Answers probes on a thread of its own; where.
-fn answer_at(address: IpAddr, shared: &Arc<Shared>, credentials: &Credentials) -> io::Result<SocketAddr> {
+fn answer_at(
+    address: IpAddr,
+    shared: &Arc<Shared>,
+    is_over: &Arc<AtomicBool>,
+    credentials: &Credentials,
+) -> io::Result<(SocketAddr, JoinHandle<()>)> {
     let listener = TcpListener::bind((address, 0))?;
     let own = listener.local_addr()?;
     let config = credentials.server_config(ClientCertificates::Required).map_err(io::Error::other)?;
-    let (config, shared) = (Arc::new(config), Arc::clone(shared));
+    let (config, shared, is_over) = (Arc::new(config), Arc::clone(shared), Arc::clone(is_over));
     let accept = move || {
         for stream in listener.incoming() {
-            if shared.is_over.load(Ordering::Acquire) {
+            if is_over.load(Ordering::Acquire) {
                 return;
             }
             let Ok(stream) = stream else { continue };
@@ -125,13 +161,12 @@ fn answer_at(address: IpAddr, shared: &Arc<Shared>, credentials: &Credentials) -
                 }
                 of_peer.peers.fetch_sub(1, Ordering::AcqRel);
             };
-            if std::thread::Builder::new().name("tm-measured".into()).spawn(answer).is_err() {
+            if thread("tm-measured", answer).is_err() {
                 shared.peers.fetch_sub(1, Ordering::AcqRel);
             }
         }
     };
-    std::thread::Builder::new().name("tm-measured".into()).spawn(accept)?;
-    Ok(own)
+    Ok((own, thread("tm-measured", accept)?))
 }
 
 fn answer(stream: TcpStream, config: &Arc<ServerConfig>) -> io::Result<()> {
@@ -167,9 +202,9 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-fn probe_all(shared: &Shared, config: &Arc<ClientConfig>) {
+fn probe_all(shared: &Shared, is_over: &AtomicBool, config: &Arc<ClientConfig>) {
     let mut due: BTreeMap<String, Instant> = BTreeMap::new();
-    while !shared.is_over.load(Ordering::Acquire) {
+    while !is_over.load(Ordering::Acquire) {
         let targets = locked(&shared.targets).clone();
         due.retain(|worker, _| targets.iter().any(|target| target.worker == *worker));
         let now = instant();
@@ -249,6 +284,25 @@ mod tests {
     use super::*;
     use tidemill_identity::{Authority, Lifetimes, Timestamp};
 
+    /// A meter whose service runs until it is dropped.
+    struct Metered(Meter, Box<dyn HostService>);
+
+    impl Metered {
+        fn start(only_dials: bool, credentials: &Credentials) -> Self {
+            let (meter, address) = (Meter::default(), IpAddr::from([127, 0, 0, 1]));
+            let (folder, worker, credentials) = (Default::default(), "one".to_owned(), credentials.clone());
+            let mut service = meter.service();
+            service.start(&Host { folder, worker, address, only_dials, credentials }).unwrap();
+            Self(meter, service)
+        }
+    }
+
+    impl Drop for Metered {
+        fn drop(&mut self) {
+            self.1.stop();
+        }
+    }
+
     fn authority(folder: &std::path::Path) -> Credentials {
         let now = Timestamp::now();
         let authority = Authority::open_or_create(folder, Lifetimes::default(), now).unwrap();
@@ -266,27 +320,26 @@ mod tests {
     fn the_way_to_another_worker_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let credentials = authority(folder.path());
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let (one, other) = (Meter::start(here, false, &credentials), Meter::start(here, true, &credentials));
-        assert_eq!(other.address(), None, "it only dials");
-        let address = one.address().unwrap().to_string();
-        other.follow(vec![WayTarget { worker: "one".into(), address, only_delay: false }]);
-        let found = until(|| other.take().pop()).expect("it is measured");
+        let (one, mut other) = (Metered::start(false, &credentials), Metered::start(true, &credentials));
+        assert_eq!(other.1.health(), Ok(()));
+        assert_eq!(other.0.address(), None, "it only dials");
+        let address = one.0.address().unwrap().to_string();
+        other.0.follow(vec![WayTarget { worker: "one".into(), address, only_delay: false }]);
+        let found = until(|| other.0.take().pop()).expect("it is measured");
         assert!(!found.only_delay);
         assert_eq!(found.to, "one");
         assert!(found.round_trip_seconds > 0.0 && found.round_trip_seconds < 1.0, "{found:?}");
         assert!(found.bits_per_second.is_some_and(|rate| rate > 1e6), "{found:?}");
         assert!(found.probing > 0.0 && found.probing < 0.0101, "{found:?}");
-        assert!(other.take().is_empty(), "told once");
+        assert!(other.0.take().is_empty(), "told once");
     }
 
     #[test]
     fn strangers_are_not_answered() {
         let (folder, another) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let one = Meter::start(here, false, &authority(folder.path()));
+        let one = Metered::start(false, &authority(folder.path()));
         let config = Arc::new(authority(another.path()).client_config().unwrap());
-        let address = one.address().unwrap().to_string();
+        let address = one.0.address().unwrap().to_string();
         let target = WayTarget { worker: "one".into(), address, only_delay: false };
         assert!(probe(&target, &config).is_err());
     }
@@ -295,9 +348,9 @@ mod tests {
     fn no_bytes_are_sent_where_traffic_shows_the_rate() {
         let folder = tempfile::tempdir().unwrap();
         let credentials = authority(folder.path());
-        let one = Meter::start(IpAddr::from([127, 0, 0, 1]), false, &credentials);
+        let one = Metered::start(false, &credentials);
         let config = Arc::new(credentials.client_config().unwrap());
-        let address = one.address().unwrap().to_string();
+        let address = one.0.address().unwrap().to_string();
         let target = WayTarget { worker: "one".into(), address, only_delay: true };
         let found = probe(&target, &config).unwrap();
         assert!(found.only_delay && found.bits_per_second.is_none(), "{found:?}");

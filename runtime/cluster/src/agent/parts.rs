@@ -1,80 +1,99 @@
-//! Sends parts of files of runs that the controller wants.
+//! Sends files of runs that the controller wants, each as one body from the byte on that is wanted.
 use super::folders::Folders;
-use crate::api::{CHUNK, FilePart, FilePartRefused};
+use crate::api::{FilePart, FilePartRefused};
 use crate::client::{Client, ClientError};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of sent parts that are remembered, so that they are not sent again when requested again.
-const KNOWN: usize = 64;
+/// Number of sent files that are remembered, so that they are not sent again when requested again.
+const KNOWN: usize = 256;
 
 /// See the module.
-pub(super) struct Parts(Sender<FilePart>);
+pub(super) struct Parts(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    folders: Arc<Folders>,
+    results: Vec<PathBuf>,
+    /// Numbers of what is being sent or was, the last one last.
+    known: Mutex<VecDeque<u64>>,
+}
 
 impl Parts {
-    /// Starts a thread that sends requested parts over its own connection. Absolute paths resolve to files in `results`.
-    pub(super) fn start(
-        client: Client,
-        folders: &Arc<Folders>,
-        results: &[PathBuf],
-    ) -> std::io::Result<Self> {
-        let (sender, wanted) = channel();
+    /// Sends requested files over own connections. Absolute paths resolve to files in `results`.
+    pub(super) fn new(client: Client, folders: &Arc<Folders>, results: &[PathBuf]) -> Self {
         let (folders, results) = (Arc::clone(folders), results.to_owned());
-        let work = move || send_all(&client, &folders, &results, &wanted);
-        std::thread::Builder::new().name("tm-parts".into()).spawn(work)?;
-        Ok(Self(sender))
+        Self(Arc::new(Shared { client, folders, results, known: Mutex::default() }))
     }
 
+    /// Sends each on a thread of its own: one that is taken slowly holds up no other one. The controller wants a few at a time.
     pub(super) fn give(&self, parts: Vec<FilePart>) {
         for part in parts {
-            let _ = self.0.send(part); // the thread ends with the agent
+            let shared = Arc::clone(&self.0);
+            let send = move || shared.send_all(part);
+            if let Err(error) = std::thread::Builder::new().name("tm-parts".into()).spawn(send) {
+                tracing::error!("no thread to send a file: {error}");
+            }
         }
     }
 }
 
-fn send_all(client: &Client, folders: &Folders, results: &[PathBuf], wanted: &Receiver<FilePart>) {
-    let mut sent = VecDeque::new();
-    while let Ok(first) = wanted.recv() {
-        // The answer to one part names the next ones.
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is neither being sent nor was.
+    fn begins(&self, number: u64) -> bool {
+        let mut known = self.known();
+        let is_new = !known.contains(&number);
+        if is_new {
+            known.push_back(number);
+            if known.len() > KNOWN {
+                known.pop_front();
+            }
+        }
+        is_new
+    }
+
+    fn send_all(&self, first: FilePart) {
+        // The answer to one names the next ones.
         let mut open = VecDeque::from([first]);
         while let Some(part) = open.pop_front() {
-            if sent.contains(&part.number) {
+            if !self.begins(part.number) {
                 continue; // it was on its way when it was asked for again
             }
-            match send(client, folders, results, &part) {
-                Ok(next) => {
-                    open.extend(next);
-                    sent.push_back(part.number);
-                    if sent.len() > KNOWN {
-                        sent.pop_front();
-                    }
+            match self.send(&part) {
+                Ok(next) => open.extend(next),
+                Err(error) => {
+                    self.known().retain(|number| *number != part.number);
+                    tracing::debug!("a file was not taken: {error}");
                 }
-                Err(error) => tracing::debug!("a part of a file was not taken: {error}"),
             }
+        }
+    }
+
+    fn send(&self, part: &FilePart) -> Result<Vec<FilePart>, ClientError> {
+        let path = format!("/v1/file-parts/{}", part.number);
+        let folder = self.folders.find(&part.run, &part.id, &part.role);
+        let open = || open(&folder.clone()?, &self.results, &part.path, part.offset);
+        match open() {
+            Ok((_, left)) => {
+                let length = left.min(part.bytes);
+                let again = || open().map(|(file, _)| file).map_err(std::io::Error::other);
+                self.client.upload(&path, length, again)
+            }
+            Err(error) => self.client.post(&path, &FilePartRefused { error }),
         }
     }
 }
 
-fn send(
-    client: &Client,
-    folders: &Folders,
-    results: &[PathBuf],
-    part: &FilePart,
-) -> Result<Vec<FilePart>, ClientError> {
-    let path = format!("/v1/file-parts/{}", part.number);
-    let folder = folders.find(&part.run, &part.id, &part.role);
-    match folder.and_then(|folder| read(&folder, results, &part.path, part.offset, part.bytes)) {
-        Ok(bytes) => client.put_for(&path, &bytes),
-        Err(error) => client.post(&path, &FilePartRefused { error }),
-    }
-}
-
-/// Bytes of a file that is within a folder, or, by an absolute path, within one of those for results, whatever links there are.
-fn read(folder: &Path, results: &[PathBuf], path: &str, offset: u64, bytes: u64) -> Result<Vec<u8>, String> {
+/// A file that is within a folder, or, by an absolute path, within one of those for results, whatever links there are; it is read from
+/// `offset` on, where there are so many bytes.
+fn open(folder: &Path, results: &[PathBuf], path: &str, offset: u64) -> Result<(File, u64), String> {
     let refused = |error: std::io::Error| format!("`{path}`: {error}");
     let folder = folder.canonicalize().map_err(refused)?;
     let file = folder.join(path).canonicalize().map_err(refused)?;
@@ -87,18 +106,32 @@ fn read(folder: &Path, results: &[PathBuf], path: &str, offset: u64, bytes: u64)
         ));
     }
     let mut file = File::open(&file).map_err(refused)?;
-    if !file.metadata().map_err(refused)?.is_file() {
+    let metadata = file.metadata().map_err(refused)?;
+    if !metadata.is_file() {
         return Err(format!("`{path}` is no file"));
     }
     file.seek(SeekFrom::Start(offset)).map_err(refused)?;
-    let mut content = Vec::new();
-    file.take(bytes.min(CHUNK)).read_to_end(&mut content).map_err(refused)?;
-    Ok(content)
+    Ok((file, metadata.len().saturating_sub(offset)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+
+    /// Bytes of a file, as many as are wanted.
+    fn read(
+        folder: &Path,
+        results: &[PathBuf],
+        path: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Vec<u8>, String> {
+        let (file, left) = open(folder, results, path, offset)?;
+        let mut content = Vec::new();
+        file.take(left.min(bytes)).read_to_end(&mut content).map_err(|error| error.to_string())?;
+        Ok(content)
+    }
 
     #[test]
     fn nothing_outside_of_the_folder_is_given() {

@@ -76,7 +76,7 @@ pub enum Source {
     },
 }
 
-/// A part of a file of a run that the controller wants from a worker.
+/// A file of a run that the controller wants from a worker, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilePart {
@@ -92,11 +92,11 @@ pub struct FilePart {
     pub path: String,
     /// The first byte.
     pub offset: u64,
-    /// At most so many.
+    /// Limits how many are wanted.
     pub bytes: u64,
 }
 
-/// Why a worker does not give a part of a file.
+/// Why a worker does not give a file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilePartRefused {

@@ -66,6 +66,20 @@ pub struct Health {
     /// Where other workers fetch files from it; none: nowhere.
     #[serde(default)]
     pub files_at: Option<String>,
+    /// Services that run beside its agent.
+    #[serde(default)]
+    pub services: Vec<ServiceHealth>,
+}
+
+/// A service that runs beside the agent of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceHealth {
+    /// Its name.
+    pub name: String,
+    /// Why it does not work; none: it does.
+    pub problem: Option<String>,
+    /// How often it was restarted after a failure.
+    pub restarts: u64,
 }
 
 /// How a worker is, as the controller sees it.

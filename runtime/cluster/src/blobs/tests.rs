@@ -1,5 +1,13 @@
 use super::*;
 
+/// The bytes of a blob from an offset on, and its size.
+fn rest(blobs: &Blobs, digest: &str, offset: u64) -> (Vec<u8>, u64) {
+    let (mut file, size) = blobs.open_at(digest, offset).unwrap().unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    (bytes, size)
+}
+
 #[test]
 fn many_files_are_kept_at_once_or_none_of_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -11,7 +19,7 @@ fn many_files_are_kept_at_once_or_none_of_them() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
     let right = [(one.clone(), &b"one"[..]), (two.clone(), &b"two"[..]), (one.clone(), &b"one"[..])];
     blobs.put_all(&right).unwrap();
-    assert_eq!(blobs.read(&two, 0, 10).unwrap().unwrap().0, b"two");
+    assert_eq!(rest(&blobs, &two, 0), (b"two".to_vec(), 3));
     assert_eq!((blobs.has(&one), blobs.bytes()), (true, 6));
     let outside = [("../one".to_owned(), &b"one"[..])];
     assert!(matches!(blobs.put_all(&outside), Err(BlobError::Name(_))));
@@ -25,7 +33,7 @@ fn only_what_a_digest_names_is_kept() {
     assert!(matches!(blobs.put(&name, &b"a storm"[..]), Err(BlobError::Different { .. })));
     assert!(!blobs.has(&name) && fs::read_dir(folder.path()).unwrap().next().is_none());
     blobs.put(&name, &b"a wave"[..]).unwrap();
-    assert_eq!(blobs.read(&name, 2, 3).unwrap(), Some((b"wav".to_vec(), 6)));
+    assert_eq!(rest(&blobs, &name, 2), (b"wave".to_vec(), 6));
     assert!(matches!(blobs.put("../x", &b""[..]), Err(BlobError::Name(_))));
 }
 

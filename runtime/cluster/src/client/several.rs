@@ -1,11 +1,12 @@
 //! Several controllers, one as the leader: finds that one.
-use super::ClientError;
+use super::{ClientError, refused};
 use crate::api::NotLeading;
 use crate::clock::instant;
 use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemill_identity::{Answer, Call, CallError, Caller, JoinAddress, Repeat};
+use tidemill_http::{Answer, CallError, Caller, Place, Repeat};
+use tidemill_identity::{JoinAddress, TLS_NAME};
 
 /// Time limit of a connection where there are other controllers.
 const CONNECTING: Duration = Duration::from_secs(2);
@@ -32,18 +33,18 @@ impl Several {
     pub(super) fn new(address: &JoinAddress, config: ClientConfig) -> Self {
         let (config, places) = (Arc::new(config), address.places());
         let is_one = places.len() == 1;
-        let caller = |place: String| {
-            let caller = Caller::new(place, Arc::clone(&config));
+        let made = |place: String| {
+            let caller = caller(place, &config);
             Arc::new(if is_one { caller } else { caller.connecting_within(CONNECTING) })
         };
-        let callers = places.into_iter().map(caller).collect();
+        let callers = places.into_iter().map(made).collect();
         Self { config, known: Mutex::new(Known { callers, current: 0 }), patience: Duration::from_secs(15) }
     }
 
     /// One place, which is no controller.
     pub(super) fn one(place: String, config: ClientConfig) -> Self {
         let config = Arc::new(config);
-        let callers = vec![Arc::new(Caller::new(place, Arc::clone(&config)))];
+        let callers = vec![Arc::new(caller(place, &config))];
         Self { config, known: Mutex::new(Known { callers, current: 0 }), patience: Duration::ZERO }
     }
 
@@ -63,7 +64,7 @@ impl Several {
 
     /// Returns the address of the controller in use.
     pub(super) fn place(&self) -> String {
-        self.current().place().to_owned()
+        self.current().address().to_owned()
     }
 
     pub(super) fn reconnect(&self) {
@@ -78,7 +79,7 @@ impl Several {
     pub(super) fn turn_from(&self, place: &str) -> bool {
         let mut known = self.known();
         let count = known.callers.len();
-        if known.callers[known.current].place() == place {
+        if known.callers[known.current].address() == place {
             known.current = (known.current + 1) % count;
         }
         count > 1
@@ -87,39 +88,29 @@ impl Several {
     /// Asks this one from now on, which may be one that was not known.
     fn turn_to(&self, place: &str) {
         let mut known = self.known();
-        let found = known.callers.iter().position(|caller| caller.place() == place);
+        let found = known.callers.iter().position(|caller| caller.address() == place);
         known.current = found.unwrap_or_else(|| {
-            let caller =
-                Caller::new(place.to_owned(), Arc::clone(&self.config)).connecting_within(CONNECTING);
+            let caller = caller(place.to_owned(), &self.config).connecting_within(CONNECTING);
             known.callers.push(Arc::new(caller));
             known.callers.len() - 1
         });
     }
 
-    /// Asks the one that leads.
-    pub(super) fn send(
+    /// Calls `ask` with the leader, and with another controller after an error if the request did not arrive or may arrive twice. `ask`
+    /// returns its result, or an answer that refuses.
+    pub(super) fn find<T>(
         &self,
-        call: &Call<'_>,
-        timeout: Duration,
         repeat: Repeat,
-    ) -> Result<Answer, ClientError> {
-        self.find(|caller| caller.send(call, timeout, repeat), |error| may_ask_another(error, repeat))
-    }
-
-    /// Calls `ask` with the leader, and with another controller after an error for which `is_harmless` says that the request did not arrive
-    /// or may arrive twice.
-    pub(super) fn find(
-        &self,
-        mut ask: impl FnMut(&Caller) -> Result<Answer, CallError>,
-        is_harmless: impl Fn(&CallError) -> bool,
-    ) -> Result<Answer, ClientError> {
+        mut ask: impl FnMut(&Arc<Caller>) -> Result<Result<T, Answer>, CallError>,
+    ) -> Result<T, ClientError> {
         let begun = instant();
         let (mut failed, mut turns) = (0, 0);
         loop {
             let caller = self.current();
             let refused = match ask(&caller) {
-                Ok(answer) => match NotLeading::read(answer.status, &answer.body) {
-                    None => return Ok(answer),
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(answer)) => match NotLeading::read(answer.status, &answer.body) {
+                    None => return Err(refused(&answer)),
                     Some(refused) => {
                         failed = 0;
                         refused
@@ -127,10 +118,13 @@ impl Several {
                 },
                 Err(error) => {
                     // The next question goes to another one, also where this one is not asked again.
-                    let are_several = self.turn_from(caller.place());
+                    let are_several = self.turn_from(caller.address());
                     failed += 1;
                     let is_last = failed >= self.known().callers.len();
-                    if !are_several || !is_harmless(&error) || (is_last && begun.elapsed() >= self.patience) {
+                    if !are_several
+                        || !may_ask_another(&error, repeat)
+                        || (is_last && begun.elapsed() >= self.patience)
+                    {
                         return Err(error.into());
                     }
                     if is_last {
@@ -140,7 +134,7 @@ impl Several {
                 }
             };
             // Without a leader, this controller is up, and is the first to know the next one.
-            let is_told = refused.leader.as_deref().filter(|leader| *leader != caller.place());
+            let is_told = refused.leader.as_deref().filter(|leader| *leader != caller.address());
             if let Some(leader) = is_told {
                 self.turn_to(leader);
             }
@@ -153,6 +147,10 @@ impl Several {
             }
         }
     }
+}
+
+fn caller(address: String, config: &Arc<ClientConfig>) -> Caller {
+    Caller::new(Place::Tls { address, config: Arc::clone(config), name: TLS_NAME })
 }
 
 /// Whether the request cannot have arrived, or may arrive twice.

@@ -1,13 +1,13 @@
 //! Answers of the controller's HTTP server: who asks, whether they may, and what an error becomes.
 use super::Shared;
 use super::removal::RemovalError;
-use super::tls::Peer;
 use crate::api::Refused;
 use axum::Json;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
+use tidemill_http::server::Peer;
 use tidemill_identity::{Action, IdentityError, Person, Refusal, RefusalKind, Timestamp, VerifiedPeer};
 
 /// A request that is refused.

@@ -1,6 +1,5 @@
 //! Figures of a controller's runs, sampled several times a second.
 use super::answering::{Answer, asked, none};
-use super::tls::Peer;
 use super::ways::{RunTraffic, Sent, Traffic};
 use super::{Shared, locked};
 use crate::api::{Myself, RunFigures};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use tidemill_app::metrics::ObservedRun;
 use tidemill_app::run_figures::{RunPlace, Watched};
 use tidemill_engine::Observer;
+use tidemill_http::server::Peer;
 use tidemill_identity::Action;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;

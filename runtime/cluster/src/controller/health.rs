@@ -1,7 +1,6 @@
 //! Health of the cluster: the controller, and whether workers reach each other.
 use super::answering::No;
 use super::answering::{Answer, asked, broken};
-use super::tls::Peer;
 use super::{Shared, locked};
 use crate::agent::health::{civil_milliseconds, free_bytes};
 use crate::api::{ControllerView, LinkView, Probe, ProbeView, Probed, SharedView, StandByView};
@@ -12,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tidemill_http::server::Peer;
 use tidemill_identity::{Action, CertificateFacts};
 use tidemill_postgres::{Lead, StandsBy};
 

@@ -1,6 +1,5 @@
 //! Metrics of the controller and of all runs.
 use super::answering::{No, blocking, broken, known_person};
-use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::RunState;
 use crate::metrics as of;
@@ -13,6 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tidemill_app::metrics::{self, CONTENT_TYPE, Collector, Labels, RunsCollector, Values};
+use tidemill_http::server::Peer;
 use tidemill_identity::{Action, CertificateFacts, Timestamp};
 
 /// Counters of this process.

@@ -80,7 +80,6 @@ struct Issued {
 }
 
 const BEHIND: &[(&str, &str)] = &[("after", "The number of the last one that is known.")];
-const FROM: &[(&str, &str)] = &[("offset", "The first byte.")];
 
 fn operations() -> Vec<Operation> {
     let of = |method, path, by, summary, sent, answered| Operation {
@@ -120,17 +119,14 @@ fn operations() -> Vec<Operation> {
             json_of::<Heartbeat>(),
             json_of::<Duties>(),
         ),
-        Operation {
-            query: FROM,
-            ..of(
-                "get",
-                "/v1/blobs/{digest}",
-                WorkerOrViewer,
-                "Bytes of a file of a workflow, at most 3 MiB.",
-                Nothing,
-                Bytes,
-            )
-        },
+        of(
+            "get",
+            "/v1/blobs/{digest}",
+            WorkerOrViewer,
+            "Bytes of a file of a workflow; `Range: bytes=N-` asks for those from one on.",
+            Nothing,
+            Bytes,
+        ),
         of(
             "put",
             "/v1/blobs/{digest}",
@@ -199,7 +195,7 @@ fn operations() -> Vec<Operation> {
             "put",
             "/v1/file-parts/{number}",
             Worker,
-            "A worker sends a part of a file that is wanted of it, and is told which are wanted next.",
+            "A worker sends a file that is wanted of it, and gets which are wanted next.",
             Bytes,
             json_of::<Vec<FilePart>>(),
         ),
@@ -293,12 +289,12 @@ fn operations() -> Vec<Operation> {
             json_of::<Vec<ResultView>>(),
         ),
         Operation {
-            query: &[("offset", "The first byte."), ("path?", "Which file, where a sink has several.")],
+            query: &[("path?", "Which file, where a sink has several.")],
             ..of(
                 "get",
                 "/v1/runs/{name}/results/{sink}",
                 Viewer,
-                "Committed bytes of such a file, at most 3 MiB; none: there are no more now.",
+                "Committed bytes of such a file, from one on with `Range: bytes=N-`; none: there are no more now.",
                 Nothing,
                 Bytes,
             )

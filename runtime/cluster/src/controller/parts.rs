@@ -1,35 +1,31 @@
-//! Parts of files that lie on workers: workers dial the controller, so it announces a part, and they send it. A few at most are under way,
-//! and nothing is stored.
+//! Files that lie on workers: workers dial the controller, so it requests a file in the answer to a heartbeat, and they send it. Bytes go
+//! on to the caller as they come: nothing is stored, and a worker sends no faster than the caller reads.
 use super::answering::{Answer, No, blocking, worker};
-use super::tls::Peer;
 use super::{Shared, locked};
-use crate::api::{CHUNK, FilePart, FilePartRefused};
+use crate::api::{FilePart, FilePartRefused};
 use crate::clock::instant;
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use tidemill_http::server::{Peer, relayed};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Parts that are wanted at once: each is in memory once it is there.
+/// Largest number of requested files at once: a part of each is in memory.
 const MOST: usize = 32;
-/// Time that a worker has to send a part: less than the time limit of a request for results.
+/// Time that a worker has to begin: less than the time limit of a request for results.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// Silence of a worker's parts after which a part is requested again.
+/// Time after which a file is requested again if the worker has not begun to send it.
 const AGAIN: Duration = Duration::from_secs(25);
-/// Time that the transfer of a part should take; it sets the size.
-const WAY: Duration = Duration::from_secs(5);
-/// Bytes of the first part, before the rate of the link is known, and the least bytes of any.
-const FIRST: u64 = 256 << 10;
-const LEAST: u64 = 64 << 10;
-/// Time that a worker waits for the next request after a part.
+/// Time that a worker waits for the next request after a file.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The reason why a part is missing.
+/// The reason why a file is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
     #[error("too many files are being fetched at the moment: try again")]
@@ -40,20 +36,19 @@ pub(crate) enum PartError {
     Refused(String, String),
 }
 
+/// The number of bytes of a file that come, and the body with them.
+pub(super) struct Coming {
+    pub(super) bytes: u64,
+    pub(super) body: Body,
+}
+
 struct Open {
     worker: String,
     part: FilePart,
     given: Option<Instant>,
-    answer: oneshot::Sender<Result<Bytes, String>>,
-}
-
-/// The link from a worker.
-#[derive(Default)]
-struct Way {
-    /// When a part of it came last.
-    heard: Option<Instant>,
-    /// Bytes of the next part; none: it is not known what fits.
-    bytes: Option<u64>,
+    answer: oneshot::Sender<Result<Coming, String>>,
+    /// Its share of [`MOST`].
+    place: OwnedSemaphorePermit,
 }
 
 struct All {
@@ -61,7 +56,6 @@ struct All {
     /// again: the first is a random one.
     last: u64,
     open: BTreeMap<u64, Open>,
-    ways: BTreeMap<String, Way>,
 }
 
 /// Numbers begin below this: they stay exact in programs that read numbers of JSON as floating point, 2^53.
@@ -70,20 +64,16 @@ const FIRST_BELOW: u64 = 1 << 52;
 impl Default for All {
     fn default() -> Self {
         // The standard library has no other random numbers.
-        let last = RandomState::new().build_hasher().finish() % FIRST_BELOW;
-        Self { last, open: BTreeMap::new(), ways: BTreeMap::new() }
+        Self { last: RandomState::new().build_hasher().finish() % FIRST_BELOW, open: BTreeMap::new() }
     }
 }
 
 impl All {
-    /// Returns the parts that a worker is to send: new ones, and ones that it dropped. Parts travel one after the other, in the order of
-    /// the requests: while parts come, the others wait there and are not requested again.
+    /// Returns the files that a worker is to send: new ones, and ones that it has not begun for [`AGAIN`].
     fn wanted(&mut self, worker: &str, now: Instant) -> Vec<FilePart> {
-        let heard = self.ways.get(worker).and_then(|way| way.heard);
         let is_wanted = |open: &&mut Open| {
-            let silent =
-                |given: Instant| now.saturating_duration_since(heard.map_or(given, |heard| heard.max(given)));
-            open.worker == worker && open.given.is_none_or(|given| silent(given) >= AGAIN)
+            let is_old = |given: Instant| now.saturating_duration_since(given) >= AGAIN;
+            open.worker == worker && open.given.is_none_or(is_old)
         };
         let wanted = self.open.values_mut().filter(is_wanted).map(|open| {
             open.given = Some(now);
@@ -91,26 +81,19 @@ impl All {
         });
         wanted.collect()
     }
-
-    /// A part has come: how large the next may be.
-    fn came(&mut self, worker: &str, given: Option<Instant>, bytes: u64, now: Instant) {
-        let way = self.ways.entry(worker.to_owned()).or_default();
-        // Its transfer began with the request, or when the part before it came.
-        let began = given.max(way.heard);
-        way.heard = Some(now);
-        let Some(took) = began.map(|began| now.saturating_duration_since(began)) else { return };
-        if bytes >= LEAST {
-            let fits = bytes as f64 * WAY.as_secs_f64() / took.as_secs_f64().max(1e-3);
-            way.bytes = Some((fits as u64).clamp(LEAST, CHUNK));
-        }
-    }
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Parts {
     all: Mutex<All>,
+    places: Arc<Semaphore>,
     changed: Notify,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { all: Mutex::default(), places: Arc::new(Semaphore::new(MOST)), changed: Notify::new() }
+    }
 }
 
 /// Removes a request when its caller is dropped.
@@ -123,30 +106,24 @@ impl Drop for Forgets<'_> {
 }
 
 impl Parts {
-    /// Gets a part of a file from a worker, and assigns its number.
-    pub(super) async fn have(&self, worker: &str, part: FilePart) -> Result<Bytes, PartError> {
+    /// Gets a file from a worker, or the requested part of it, and assigns its number.
+    pub(super) async fn have(&self, worker: &str, part: FilePart) -> Result<Coming, PartError> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| PartError::Busy)?;
         let (answer, answered) = oneshot::channel();
         let number = {
             let mut all = locked(&self.all);
-            if all.open.len() >= MOST {
-                return Err(PartError::Busy);
-            }
             all.last += 1;
             let number = all.last;
-            let fits = all.ways.get(worker).and_then(|way| way.bytes).unwrap_or(FIRST);
-            let part = FilePart { number, bytes: part.bytes.min(fits), ..part };
-            all.open.insert(number, Open { worker: worker.to_owned(), part, given: None, answer });
+            let part = FilePart { number, ..part };
+            all.open.insert(number, Open { worker: worker.to_owned(), part, given: None, answer, place });
             number
         };
         let _forgets = Forgets(self, number);
         self.changed.notify_waiters();
         match tokio::time::timeout(PATIENCE, answered).await {
-            Ok(Ok(Ok(bytes))) => Ok(bytes),
+            Ok(Ok(Ok(coming))) => Ok(coming),
             Ok(Ok(Err(reason))) => Err(PartError::Refused(worker.to_owned(), reason)),
-            Ok(Err(_)) | Err(_) => {
-                locked(&self.all).ways.entry(worker.to_owned()).or_default().bytes = Some(LEAST);
-                Err(PartError::Late(worker.to_owned()))
-            }
+            Ok(Err(_)) | Err(_) => Err(PartError::Late(worker.to_owned())),
         }
     }
 
@@ -168,37 +145,47 @@ impl Parts {
         }
     }
 
-    /// A worker sends what was wanted of it.
-    fn sent(&self, worker: &str, number: u64, what: Result<Bytes, String>) {
+    /// Takes the request with this number from the list; `None`: no caller waits for it any more.
+    fn begun(&self, worker: &str, number: u64) -> Option<Open> {
         let mut all = locked(&self.all);
-        if all.open.get(&number).is_some_and(|open| open.worker == worker)
-            && let Some(open) = all.open.remove(&number)
-        {
-            let bytes = what.as_ref().map_or(0, |bytes| bytes.len() as u64);
-            all.came(worker, open.given, bytes, instant());
-            let _ = open.answer.send(what); // nobody waits for it any more
+        all.open.get(&number).filter(|open| open.worker == worker)?;
+        all.open.remove(&number)
+    }
+
+    /// Passes the bytes that a worker sends to the caller as they come.
+    async fn sent(&self, worker: &str, number: u64, bytes: u64, body: Body) {
+        let Some(open) = self.begun(worker, number) else { return };
+        let (body, moves) = relayed(body);
+        if open.answer.send(Ok(Coming { bytes, body: Body::new(body) })).is_ok() {
+            moves.await;
+        }
+        drop(open.place);
+    }
+
+    /// Passes the reason of a worker that does not send a file to the caller.
+    fn refused(&self, worker: &str, number: u64, why: String) {
+        if let Some(open) = self.begun(worker, number) {
+            let _ = open.answer.send(Err(why)); // nobody waits for it any more
         }
     }
 }
 
-async fn take(
-    shared: Arc<Shared>,
-    peer: Peer,
-    number: u64,
-    what: Result<Bytes, String>,
-) -> Answer<Vec<FilePart>> {
-    let name = blocking(&shared, move |shared| worker(shared, &peer).map(|(name, _)| name)).await?;
-    shared.parts.sent(&name, number, what);
-    Ok(Json(shared.parts.wanted_soon(&name).await))
+async fn name_of(shared: &Arc<Shared>, peer: Peer) -> Result<String, No> {
+    blocking(shared, move |shared| worker(shared, &peer).map(|(name, _)| name)).await
 }
 
 pub(super) async fn sent(
     State(shared): State<Arc<Shared>>,
     Path(number): Path<u64>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    bytes: Bytes,
+    headers: HeaderMap,
+    body: Body,
 ) -> Answer<Vec<FilePart>> {
-    take(shared, peer, number, Ok(bytes)).await
+    let name = name_of(&shared, peer).await?;
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = length.ok_or_else(|| No(StatusCode::LENGTH_REQUIRED, "how many bytes are there?".into()))?;
+    shared.parts.sent(&name, number, length, body).await;
+    Ok(Json(shared.parts.wanted_soon(&name).await))
 }
 
 pub(super) async fn refused(
@@ -207,12 +194,13 @@ pub(super) async fn refused(
     ConnectInfo(peer): ConnectInfo<Peer>,
     Json(FilePartRefused { error }): Json<FilePartRefused>,
 ) -> Answer<Vec<FilePart>> {
-    take(shared, peer, number, Err(error)).await
+    let name = name_of(&shared, peer).await?;
+    shared.parts.refused(&name, number, error);
+    Ok(Json(shared.parts.wanted_soon(&name).await))
 }
 
 impl From<PartError> for No {
     fn from(error: PartError) -> Self {
-        use axum::http::StatusCode;
         let status = match &error {
             PartError::Busy | PartError::Late(_) => StatusCode::SERVICE_UNAVAILABLE,
             PartError::Refused(..) => StatusCode::NOT_FOUND,
@@ -224,94 +212,87 @@ impl From<PartError> for No {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::to_bytes;
 
     fn part(path: &str) -> FilePart {
         let (run, id, role) = ("night".to_owned(), "1".to_owned(), "edge".to_owned());
         FilePart { number: 0, run, id, role, path: path.to_owned(), offset: 0, bytes: 8 }
     }
 
+    /// Somebody wants a file of `edge`: what they get.
+    fn wants(parts: &Arc<Parts>, path: &'static str) -> tokio::task::JoinHandle<Result<Vec<u8>, PartError>> {
+        let parts = Arc::clone(parts);
+        tokio::spawn(async move {
+            let Coming { bytes, body } = parts.have("edge", part(path)).await?;
+            let read = to_bytes(body, 1 << 20).await.unwrap().to_vec();
+            assert_eq!(read.len() as u64, bytes);
+            Ok(read)
+        })
+    }
+
     #[tokio::test]
-    async fn a_part_goes_from_the_worker_that_has_it_to_who_wants_it() {
+    async fn a_file_goes_from_the_worker_that_has_it_to_who_wants_it() {
         let parts = Arc::new(Parts::default());
-        let wants = Arc::clone(&parts);
-        let waits = tokio::spawn(async move { wants.have("edge", part("a")).await });
+        let waits = wants(&parts, "a");
         let wanted = parts.wanted_soon("edge").await;
         assert_eq!((wanted.len(), wanted[0].path.as_str()), (1, "a"));
         assert!(parts.wanted("edge").is_empty(), "it is given once");
         // Another worker cannot answer it, and an answer counts once.
-        parts.sent("hub", wanted[0].number, Ok(Bytes::from_static(b"of another")));
-        parts.sent("edge", wanted[0].number, Ok(Bytes::from_static(b"right")));
-        parts.sent("edge", wanted[0].number, Ok(Bytes::from_static(b"again")));
-        assert_eq!(waits.await.unwrap(), Ok(Bytes::from_static(b"right")));
-        let wants = Arc::clone(&parts);
-        let waits = tokio::spawn(async move { wants.have("edge", part("../b")).await });
+        parts.sent("hub", wanted[0].number, 10, Body::from("of another")).await;
+        parts.sent("edge", wanted[0].number, 5, Body::from("right")).await;
+        parts.sent("edge", wanted[0].number, 5, Body::from("again")).await;
+        assert_eq!(waits.await.unwrap(), Ok(b"right".to_vec()));
+        assert_eq!(parts.places.available_permits(), MOST);
+        let waits = wants(&parts, "../b");
         let wanted = parts.wanted_soon("edge").await;
-        parts.sent("edge", wanted[0].number, Err("is not in the folder of the run".to_owned()));
+        parts.refused("edge", wanted[0].number, "is not in the folder of the run".to_owned());
         let refused = waits.await.unwrap().unwrap_err().to_string();
         assert_eq!(refused, "worker edge: is not in the folder of the run");
     }
 
     /// A worker skips the numbers that it knows.
     #[tokio::test]
-    async fn no_two_controllers_give_a_part_the_same_number() {
+    async fn no_two_controllers_give_a_file_the_same_number() {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..50 {
             let parts = Arc::new(Parts::default());
             for _ in 0..3 {
-                let wants = Arc::clone(&parts);
-                let waits = tokio::spawn(async move { wants.have("edge", part("a")).await });
+                let waits = wants(&parts, "a");
                 let wanted = parts.wanted_soon("edge").await;
-                parts.sent("edge", wanted[0].number, Ok(Bytes::new()));
-                assert_eq!(waits.await.unwrap(), Ok(Bytes::new()));
+                parts.sent("edge", wanted[0].number, 0, Body::empty()).await;
+                assert_eq!(waits.await.unwrap(), Ok(Vec::new()));
                 assert!(wanted[0].number < 1 << 53);
                 assert!(seen.insert(wanted[0].number), "{}", wanted[0].number);
             }
         }
     }
 
-    #[test]
-    fn a_slow_way_gets_small_parts_and_is_asked_once() {
-        let mut all = All::default();
-        let begin = instant();
-        let at = |seconds: f64| begin + Duration::from_secs_f64(seconds);
-        let open = |number: u64| {
-            let (answer, _) = oneshot::channel();
-            Open { worker: "edge".into(), part: FilePart { number, ..part("a") }, given: None, answer }
+    /// The answer with which a worker would have known of it was lost.
+    #[tokio::test]
+    async fn a_file_that_is_not_begun_is_wanted_again_after_a_while() {
+        let parts = Arc::new(Parts::default());
+        let waits = wants(&parts, "a");
+        let wanted = parts.wanted_soon("edge").await;
+        let number = |after: Duration| {
+            let wanted = locked(&parts.all).wanted("edge", instant() + after);
+            wanted.first().map(|one| one.number)
         };
-        all.open.extend([(1, open(1)), (2, open(2))]);
-        assert_eq!(all.wanted("edge", at(0.0)).len(), 2);
-        // The first takes 20 s, and the second waits after it for as long: no part is requested again.
-        assert!(all.wanted("edge", at(19.0)).is_empty());
-        all.came("edge", Some(at(0.0)), FIRST, at(20.0));
-        all.open.remove(&1);
-        assert_eq!(all.ways["edge"].bytes, Some(LEAST));
-        assert!(all.wanted("edge", at(39.0)).is_empty());
-        // Its answer, with which the second would have come, was lost.
-        assert_eq!(all.wanted("edge", at(46.0)).iter().map(|one| one.number).collect::<Vec<_>>(), [2]);
-        assert!(all.wanted("edge", at(47.0)).is_empty());
-        // The link is faster now, by the time of a part that followed another.
-        all.came("edge", Some(at(46.0)), LEAST, at(46.5));
-        assert_eq!(all.ways["edge"].bytes, Some(10 * LEAST));
-        all.came("edge", Some(at(46.0)), 10 * LEAST, at(46.6));
-        assert_eq!(all.ways["edge"].bytes, Some(CHUNK));
-        // The end of a file does not measure the link.
-        all.came("edge", Some(at(50.0)), 10, at(60.0));
-        assert_eq!(all.ways["edge"].bytes, Some(CHUNK));
+        assert_eq!(number(AGAIN / 2), None);
+        assert_eq!(number(2 * AGAIN), Some(wanted[0].number));
+        assert_eq!(number(2 * AGAIN), None);
+        waits.abort();
+        assert!(waits.await.is_err());
+        assert!(locked(&parts.all).open.is_empty());
     }
 
     #[tokio::test]
-    async fn no_more_than_a_few_are_under_way_and_none_is_left() {
+    async fn no_more_than_a_few_are_on_their_way_and_none_is_left() {
         let parts = Arc::new(Parts::default());
-        let waits: Vec<_> = (0..MOST)
-            .map(|_| {
-                let wants = Arc::clone(&parts);
-                tokio::spawn(async move { wants.have("edge", part("a")).await })
-            })
-            .collect();
+        let waits: Vec<_> = (0..MOST).map(|_| wants(&parts, "a")).collect();
         while locked(&parts.all).open.len() < MOST {
             tokio::task::yield_now().await;
         }
-        assert_eq!(parts.have("edge", part("a")).await, Err(PartError::Busy));
+        assert_eq!(parts.have("edge", part("a")).await.err(), Some(PartError::Busy));
         for wait in &waits {
             wait.abort();
         }
@@ -319,5 +300,6 @@ mod tests {
             assert!(wait.await.is_err());
         }
         assert!(locked(&parts.all).open.is_empty());
+        assert_eq!(parts.places.available_permits(), MOST);
     }
 }

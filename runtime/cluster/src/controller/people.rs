@@ -1,13 +1,13 @@
 //! People: who may ask, and what.
 use super::Shared;
 use super::answering::{Answer, No, asked};
-use super::tls::Peer;
 use crate::api::{PersonAnswer, PersonRequest, PersonView};
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_http::server::Peer;
 use tidemill_identity::{Action, Timestamp};
 
 /// Days for which an access token can be made.

@@ -1,35 +1,36 @@
-//! Files of workflows that are sent: written as they come, a few parts at a time in memory.
+//! Files of workflows that are sent: written as they come.
 use super::Shared;
 use super::answering::{Answer, No, blocking, broken, person};
 use crate::blobs::BlobError;
 use crate::parcel::unpack;
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use futures_util::StreamExt;
 use std::io::{self, Read};
 use std::sync::Arc;
 use tidemill_identity::Action;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::runtime::Handle;
 
 /// Bytes of a file.
 const MOST: u64 = 64 << 30;
-/// Parts that wait to be written.
-const WAITING: usize = 8;
 
-/// The received bytes of a file, read on a thread that may block.
+/// The body of a request, read on a thread that may block.
 struct Received {
-    parts: Receiver<io::Result<Bytes>>,
+    body: BodyDataStream,
     part: Bytes,
+    bytes: u64,
 }
 
 impl Read for Received {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.part.is_empty() {
-            match self.parts.blocking_recv() {
-                Some(part) => self.part = part?,
-                None => return Ok(0),
+            let Some(part) = Handle::current().block_on(self.body.next()) else { return Ok(0) };
+            self.part = part.map_err(io::Error::other)?;
+            self.bytes += self.part.len() as u64;
+            if self.bytes > MOST {
+                return Err(io::Error::other(format!("a file has at most {MOST} bytes")));
             }
         }
         let count = self.part.len().min(into.len());
@@ -63,29 +64,14 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<u64> {
-    blocking(&shared, move |shared| person(shared, &headers, Action::Submit)).await?;
-    let (sender, parts) = channel(WAITING);
-    let writer = Arc::clone(&shared);
-    let written = tokio::task::spawn_blocking(move || {
-        writer.blobs.put(&digest, Received { parts, part: Bytes::new() })
-    });
-    let (mut stream, mut bytes) = (body.into_data_stream(), 0);
-    while let Some(part) = stream.next().await {
-        bytes += part.as_ref().map_or(0, |part| part.len() as u64);
-        let part = match bytes > MOST {
-            true => Err(io::Error::other(format!("a file has at most {MOST} bytes"))),
-            false => part.map_err(io::Error::other),
-        };
-        let is_last = part.is_err();
-        // The writer has given up: the reason is below.
-        if sender.send(part).await.is_err() || is_last {
-            break;
+    blocking(&shared, move |shared| {
+        person(shared, &headers, Action::Submit)?;
+        let mut received = Received { body: body.into_data_stream(), part: Bytes::new(), bytes: 0 };
+        match shared.blobs.put(&digest, &mut received) {
+            Ok(()) => Ok(Json(received.bytes)),
+            Err(error @ BlobError::System { .. }) => Err(broken(&error)),
+            Err(error) => Err(No(StatusCode::BAD_REQUEST, error.to_string())),
         }
-    }
-    drop(sender);
-    match written.await.map_err(|error| broken(&error))? {
-        Ok(()) => Ok(Json(bytes)),
-        Err(error @ BlobError::System { .. }) => Err(broken(&error)),
-        Err(error) => Err(No(StatusCode::BAD_REQUEST, error.to_string())),
-    }
+    })
+    .await
 }

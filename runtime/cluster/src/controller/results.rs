@@ -1,15 +1,20 @@
 //! Fetches committed output of sinks from the workers that hold it.
 use super::Shared;
 use super::answering::{Answer, No, Who, asked, blocking, none, person};
-use super::tls::Peer;
-use crate::api::{CHUNK, FilePart, ResultView, RunState};
+use super::parts::Coming;
+use crate::api::{FilePart, ResultView, RunState};
 use crate::facts::RunFacts;
 use crate::run_id::run_id;
+use crate::serving::Offset;
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidemill_http::range;
+use tidemill_http::server::Peer;
 use tidemill_identity::Action;
 use tidemill_state::{StateError, StoreError};
 
@@ -113,8 +118,8 @@ impl Shared {
         };
         let worker = run.roles.get(&output.role).and_then(|role| role.worker.clone());
         let bytes = match self.committed(name, &run)?.get(sink) {
-            Some(Committed::All) => CHUNK,
-            Some(Committed::Bytes(bytes)) => bytes.saturating_sub(offset).min(CHUNK),
+            Some(Committed::All) => u64::MAX,
+            Some(Committed::Bytes(bytes)) => bytes.saturating_sub(offset),
             Some(Committed::AtTheEnd) | None => {
                 let text = match run.state.is_over() {
                     true => format!(
@@ -160,8 +165,6 @@ pub(super) async fn results(
 
 #[derive(Deserialize)]
 pub(crate) struct Which {
-    #[serde(default)]
-    offset: u64,
     /// One of several files of a sink.
     path: Option<String>,
 }
@@ -169,15 +172,21 @@ pub(crate) struct Which {
 pub(super) async fn result(
     State(shared): State<Arc<Shared>>,
     Path((name, sink)): Path<(String, String)>,
-    Query(from): Query<Which>,
+    Query(of): Query<Which>,
+    Query(from): Query<Offset>,
     headers: HeaderMap,
-) -> Result<axum::body::Bytes, No> {
+) -> Result<Response, No> {
+    let (first, most) = from.wanted(&headers);
     let wanted = blocking(&shared, move |shared| {
         person(shared, &headers, Action::View)?;
-        shared.result_part(&name, &sink, from.offset, from.path.as_deref())
+        let part = shared.result_part(&name, &sink, first, of.path.as_deref())?;
+        Ok(part.map(|(worker, part)| (worker, FilePart { bytes: part.bytes.min(most), ..part })))
     });
-    match wanted.await? {
-        None => Ok(axum::body::Bytes::new()),
-        Some((worker, part)) => Ok(shared.parts.have(&worker, part).await?),
-    }
+    let coming = match wanted.await? {
+        None => Coming { bytes: 0, body: Body::empty() },
+        Some((worker, part)) => shared.parts.have(&worker, part).await?,
+    };
+    let mut answer = coming.body.into_response();
+    *answer.status_mut() = range::mark(answer.headers_mut(), first, coming.bytes, None);
+    Ok(answer)
 }

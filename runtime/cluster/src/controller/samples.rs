@@ -1,7 +1,6 @@
 //! The newest records of the sinks of an active run, from the reports of its processes to its coordinator.
 use super::answering::{Answer, Who, asked, none};
 use super::server::Behind;
-use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::{SampleMedium, SampleValue, SampleView, SamplesView, SinkSamples};
 use axum::extract::{ConnectInfo, Path, Query, State};
@@ -9,6 +8,7 @@ use axum::http::HeaderMap;
 use std::sync::Arc;
 use tidemill_app::samples::{MOST, show};
 use tidemill_engine::Sample;
+use tidemill_http::server::Peer;
 use tidemill_identity::Action;
 
 fn view(sample: &Sample) -> SampleView {

@@ -4,21 +4,24 @@ mod replans;
 
 use super::answering::{Answer, No, Who, asked, blocking, broken, none, person, revoked, token, worker};
 use super::runs::SubmitError;
-use super::tls::{Peer, TlsListener};
 use super::{
     Shared, figures, health, metrics, openapi, page, parts, people, receiving, results, samples, sources,
 };
-use crate::api::{CHUNK, Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
-use crate::blobs::{BlobError, Offset};
-use crate::serving::{self, Known};
+use crate::api::{Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
+use crate::blobs::BlobError;
+use crate::serving::{self, Known, Offset};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tidemill_http::server::{Peer, TlsListener};
 use tidemill_identity::{Action, IdentityError, JoinRequest, JoinTokenOptions, Timestamp};
 use tidemill_link::remote::{ClientCertificates, Credentials};
 use tokio::sync::oneshot;
@@ -49,7 +52,6 @@ impl Server {
         credentials: &Credentials,
         listener: std::net::TcpListener,
     ) -> std::io::Result<Self> {
-        listener.set_nonblocking(true)?;
         let config = credentials
             .server_config(ClientCertificates::Optional)
             .map_err(|error| std::io::Error::other(error.to_string()))?;
@@ -61,7 +63,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = {
             let _in_runtime = runtime.enter();
-            TlsListener::new(tokio::net::TcpListener::from_std(listener)?, config)?
+            TlsListener::new(listener, config)?
         };
         let thread = std::thread::Builder::new().name("tm-server".into()).spawn(move || {
             runtime.block_on(async move {
@@ -411,24 +413,47 @@ async fn missing(
 async fn blob(
     State(shared): State<Arc<Shared>>,
     Path(digest): Path<String>,
-    Query(from): Query<Offset>,
+    Query(of): Query<Offset>,
     ConnectInfo(peer): ConnectInfo<Peer>,
     headers: HeaderMap,
-) -> Result<Vec<u8>, No> {
-    blocking(&shared, move |shared| {
-        match worker(shared, &peer) {
-            Ok((name, _)) => shared.gives(&digest, &name),
-            Err(_) => drop(person(shared, &headers, Action::View)?),
-        }
-        let found = shared.blobs.read(&digest, from.offset, CHUNK).map_err(|error| match error {
+) -> Result<Response, No> {
+    let wanted = of.wanted(&headers);
+    let given = blocking(&shared, move |shared| {
+        let worker = match worker(shared, &peer) {
+            Ok((name, _)) => Some(name),
+            Err(_) => {
+                person(shared, &headers, Action::View)?;
+                None
+            }
+        };
+        let found = shared.blobs.open_at(&digest, wanted.0).map_err(|error| match error {
             BlobError::System { .. } => broken(&error),
             other => No(StatusCode::BAD_REQUEST, other.to_string()),
         })?;
-        let (bytes, _) = found.ok_or_else(|| none("file", &digest))?;
-        shared.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(bytes)
-    })
-    .await
+        let (file, size) = found.ok_or_else(|| none("file", &digest))?;
+        Ok((Given { shared: Arc::clone(shared), file, digest, worker }, size))
+    });
+    let (given, size) = given.await?;
+    Ok(serving::content(given, wanted, size))
+}
+
+/// A file that is being given: who has it counts as having it as long as it comes.
+struct Given {
+    shared: Arc<Shared>,
+    file: File,
+    digest: String,
+    worker: Option<String>,
+}
+
+impl Read for Given {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.shared.sent_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        if let Some(worker) = &self.worker {
+            self.shared.gives(&self.digest, worker);
+        }
+        Ok(count)
+    }
 }
 
 #[cfg(test)]

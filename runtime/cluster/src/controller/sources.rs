@@ -1,7 +1,6 @@
 //! Chooses the source of a file for each worker: the controller serves a few workers, and they serve the others, which spares the
 //! controller's uplink.
 use super::answering::{Answer, No, blocking, worker};
-use super::tls::Peer;
 use super::{Shared, locked};
 use crate::api::{OBJECT_STORE, Source, SourceRequest};
 use crate::clock::instant;
@@ -10,6 +9,7 @@ use axum::extract::{ConnectInfo, Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_http::server::Peer;
 
 /// Copies of a file that the controller sends at the same time.
 const MOST_COPIES: usize = 2;

@@ -1,7 +1,6 @@
 //! A controller that does not lead: it names the leader to every caller. This is no secret to those who know its address, and it knows
 //! nothing else: no run, worker or person.
 use super::server::Server;
-use super::tls::Peer;
 use super::{ControllerError, ControllerOptions, renewal, take};
 use crate::api::NotLeading;
 use crate::serving::{Doorkeeper, Known};
@@ -12,6 +11,7 @@ use axum::{Json, Router};
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_http::server::Peer;
 use tidemill_identity::{Authority, Fingerprint, Timestamp};
 use tidemill_link::remote::{Certificates, Credentials, Revoked};
 use tidemill_postgres::Leader;

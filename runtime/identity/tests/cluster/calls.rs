@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ClientConfig, ServerConfig, ServerConnection, StreamOwned};
+use tidemill_http::{Answer, Call, CallError, Caller, Place, Repeat};
 use tidemill_identity::*;
 use tidemill_link::remote::{ClientCertificates, Credentials};
 
@@ -152,7 +153,18 @@ pub(crate) fn controller(cluster: &Arc<Cluster>, clock: &Clock) -> (Credentials,
 }
 
 fn post<'a>(path: &'a str, body: &'a [u8]) -> Call<'a> {
-    Call { method: "POST", path, token: None, body }
+    Call { method: "POST", body, ..Call::get(path) }
+}
+
+/// Sends a call over a new connection.
+pub(crate) fn send(
+    call: &Call<'_>,
+    address: &str,
+    config: &Arc<ClientConfig>,
+    patience: Duration,
+) -> Result<Answer, CallError> {
+    let place = Place::Tls { address: address.to_owned(), config: Arc::clone(config), name: TLS_NAME };
+    Arc::new(Caller::new(place)).send(call, patience, Repeat::Refused)
 }
 
 /// All that a worker does: it joins by an address and a token, renews its certificate, and is refused when it is revoked.
@@ -176,7 +188,7 @@ fn a_worker_joins_and_renews_over_the_network() {
         tier: None,
     };
     let body = serde_json::to_vec(&request).unwrap();
-    let answer = post("/join", &body).send(&address.host_and_port(), &joining, PATIENCE).unwrap();
+    let answer = send(&post("/join", &body), &address.host_and_port(), &joining, PATIENCE).unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let issued: Issued = serde_json::from_slice(&answer.body).unwrap();
     let identity = worker.install(&issued, address.fingerprint()).unwrap().clone();
@@ -188,7 +200,7 @@ fn a_worker_joins_and_renews_over_the_network() {
     let config = Arc::new(worker_config(&credentials).unwrap());
     clock.set(identity.facts.renewal_due());
     let request = worker.request().unwrap();
-    let answer = post("/renew", request.as_bytes()).send(&server.place(), &config, PATIENCE).unwrap();
+    let answer = send(&post("/renew", request.as_bytes()), &server.place(), &config, PATIENCE).unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let issued: Issued = serde_json::from_slice(&answer.body).unwrap();
     let renewed = worker.install(&issued, identity.authority).unwrap().clone();
@@ -197,17 +209,17 @@ fn a_worker_joins_and_renews_over_the_network() {
     clock.set(identity.facts.not_after.after(Duration::from_secs(1)));
     // The first certificate has expired, and the connections continue with the second one.
     let request = worker.request().unwrap();
-    let answer = post("/renew", request.as_bytes()).send(&server.place(), &config, PATIENCE).unwrap();
+    let answer = send(&post("/renew", request.as_bytes()), &server.place(), &config, PATIENCE).unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     worker.give_up_request().unwrap();
 
     // Without a certificate nothing is renewed, and people need tokens.
-    let answer = post("/renew", request.as_bytes()).send(&server.place(), &joining, PATIENCE).unwrap();
+    let answer = send(&post("/renew", request.as_bytes()), &server.place(), &joining, PATIENCE).unwrap();
     assert_eq!((answer.status, &answer.body[..]), (401, Refusal::NoCertificate.for_peer().as_bytes()));
 
     // Revoked: the connection is refused, with the reason.
     cluster.authority().revoke_worker(&name("edge-1"), "sold", "Ada", clock.now()).unwrap();
-    let error = post("/renew", request.as_bytes()).send(&server.place(), &config, PATIENCE).unwrap_err();
+    let error = send(&post("/renew", request.as_bytes()), &server.place(), &config, PATIENCE).unwrap_err();
     assert!(error.to_string().contains("CertificateRevoked"), "{error}");
     assert!(format!("{controller_credentials:?}").contains("Revoked(3 certificates)"));
     let log = server.end().join("\n");
@@ -222,8 +234,9 @@ fn people_show_tokens_over_the_network() {
     let config = fingerprint_config(cluster.authority().fingerprint(), clock.provider()).unwrap();
     let config = Arc::new(config);
     let submit = |token: Option<&AccessToken>| {
-        let call = Call { method: "POST", path: "/runs", token, body: b"{}" };
-        let answer = call.send(&server.place(), &config, PATIENCE).unwrap();
+        let token = token.map(AccessToken::reveal);
+        let call = Call { token: token.as_ref().map(|token| token.as_str()), ..post("/runs", b"{}") };
+        let answer = send(&call, &server.place(), &config, PATIENCE).unwrap();
         (answer.status, String::from_utf8(answer.body).unwrap())
     };
     let operator = cluster.authority().add_person("Ada", Role::Operator, None, NOON).unwrap();
@@ -244,7 +257,7 @@ fn what_is_no_controller_is_told() {
     let clock = Clock::at(NOON);
     let wanted = Fingerprint::of(b"x");
     let config = Arc::new(fingerprint_config(wanted, clock.provider()).unwrap());
-    let call = Call { method: "GET", path: "/", token: None, body: b"" };
+    let call = Call::get("/");
     // No listener is there: the port was free a moment ago.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -255,16 +268,16 @@ fn what_is_no_controller_is_told() {
         let _ = socket.read(&mut [0; 1000]);
         written
     });
-    let error = call.send(&place, &config, PATIENCE).unwrap_err();
+    let error = send(&call, &place, &config, PATIENCE).unwrap_err();
     assert!(matches!(error, CallError::Tls { .. }), "{error}");
     thread.join().unwrap().unwrap();
-    let error = call.send(&place, &config, PATIENCE).unwrap_err().to_string();
+    let error = send(&call, &place, &config, PATIENCE).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{place} cannot be reached: ")), "{error}");
     // A peer that sends nothing: the timeout is reported.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap().to_string();
-    let error = call.send(&place, &config, Duration::from_millis(50)).unwrap_err().to_string();
+    let error = send(&call, &place, &config, Duration::from_millis(50)).unwrap_err().to_string();
     assert_eq!(error, format!("{place} did not answer: it took too long"));
-    let odd = Call { method: "GET", path: "/a b", token: None, body: b"" };
-    assert!(matches!(odd.send(&place, &config, PATIENCE), Err(CallError::Request(_))));
+    let odd = Call::get("/a b");
+    assert!(matches!(send(&odd, &place, &config, PATIENCE), Err(CallError::Request(_))));
 }

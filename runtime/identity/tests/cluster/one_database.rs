@@ -73,15 +73,17 @@ fn a_controller_that_says_nothing_is_left_in_time() {
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::time::Duration;
-    use tidemill_identity::{Call, CallError, Caller, Repeat, fingerprint_config};
+    use tidemill_http::{Call, CallError, Caller, Place, Repeat};
+    use tidemill_identity::{TLS_NAME, fingerprint_config};
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::open_or_create(&folder.path().join("a"), Lifetimes::default(), now()).unwrap();
     let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
     let config = Arc::new(fingerprint_config(authority.fingerprint(), time).unwrap());
-    let caller = Caller::new(place, config).connecting_within(Duration::from_millis(200));
-    let call = Call { method: "GET", path: "/v1/runs", token: None, body: b"" };
+    let place = Place::Tls { address: place, config, name: TLS_NAME };
+    let caller = Arc::new(Caller::new(place).connecting_within(Duration::from_millis(200)));
+    let call = Call::get("/v1/runs");
     // Long before the answer would be given up.
     let told = caller.send(&call, Duration::from_secs(3600), Repeat::Refused).unwrap_err();
     assert!(matches!(told, CallError::Unreachable { .. }), "{told}");

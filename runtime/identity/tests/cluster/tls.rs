@@ -4,10 +4,11 @@ use std::sync::mpsc::channel;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::{ClientConfig, ServerConfig};
+use tidemill_http::{Call, CallError};
 use tidemill_identity::*;
 use tidemill_link::remote::*;
 
-use crate::calls::{Asked, PATIENCE, Server};
+use crate::calls::{Asked, PATIENCE, Server, send};
 use crate::parts::*;
 
 fn hello(config: ClientConfig, server: ServerConfig) -> Result<Vec<u8>, CallError> {
@@ -21,13 +22,14 @@ fn hello(config: ClientConfig, server: ServerConfig) -> Result<Vec<u8>, CallErro
             (200, peer.map_or_else(|| b"nobody".to_vec(), |peer| peer.to_string().into_bytes()))
         }),
     );
-    let call = Call { method: "GET", path: "/", token: None, body: b"" };
-    call.send(&server.place(), &Arc::new(config), PATIENCE).map(|answer| answer.body)
+    send(&Call::get("/"), &server.place(), &Arc::new(config), PATIENCE).map(|answer| answer.body)
 }
 
 fn stranger(result: Result<Vec<u8>, CallError>) -> ControllerError {
     match result.expect_err("is not believed") {
-        CallError::Stranger { reason, .. } => reason,
+        CallError::Stranger { reason, .. } => {
+            reason.0.downcast_ref::<ControllerError>().expect("a reason of this crate").clone()
+        }
         other => panic!("{other}"),
     }
 }

@@ -116,12 +116,3 @@ pub(super) fn registers() -> Vec<Vec<u8>> {
     });
     vec![format!("{empty}\n").into_bytes()]
 }
-
-pub(super) fn heads() -> Vec<Vec<u8>> {
-    [
-        &b"HTTP/1.1 409 Conflict\r\ncontent-type: application/json\r\nContent-Length: 12\r\nConnection: keep-alive\r\n\r\nbody"[..],
-        b"HTTP/1.0 200\r\n\r\n",
-    ]
-    .map(<[u8]>::to_vec)
-    .into()
-}

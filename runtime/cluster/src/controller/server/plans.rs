@@ -3,11 +3,11 @@ use crate::api::{ChangeRequest, PlanView};
 use crate::controller::Shared;
 use crate::controller::answering::{Answer, No, asked, broken, none};
 use crate::controller::changing::ChangeError;
-use crate::controller::tls::Peer;
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use std::sync::Arc;
+use tidemill_http::server::Peer;
 use tidemill_identity::Action;
 
 pub(super) async fn plan(

@@ -28,7 +28,7 @@ struct Held {
 
 /// Notes that something comes over a connection, and that it is known who is at its other end.
 #[derive(Clone)]
-pub(super) struct Heard {
+pub struct Heard {
     begun: Instant,
     at: Arc<AtomicU64>,
     is_proved: Arc<AtomicBool>,
@@ -43,13 +43,13 @@ impl Heard {
     }
 
     /// Something comes.
-    pub(super) fn now(&self) {
+    pub(crate) fn now(&self) {
         let passed = self.begun.elapsed().as_micros();
         self.at.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// The peer has proved who it is, or has shown a token that counts.
-    pub(super) fn prove(&self) {
+    pub fn prove(&self) {
         self.is_proved.store(true, Ordering::Relaxed);
     }
 

@@ -1,10 +1,8 @@
 //! TLS before HTTP: each handshake is a task, so a silent peer delays no other. With too many handshakes the oldest is dropped.
-use axum::serve::Listener;
+use super::{Accepts, Peer};
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,48 +12,36 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// Pause after the system gave no connection.
+const LOST: Duration = Duration::from_millis(20);
 /// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Largest number of handshakes at once.
 const MOST_HANDSHAKES: usize = 256;
 
-/// The peer of a connection.
-#[derive(Debug, Clone)]
-pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
-    /// Verified certificates; empty if it showed none.
-    pub(crate) chain: Arc<Vec<CertificateDer<'static>>>,
-}
-
 /// Connections whose handshake is done.
-pub(crate) struct TlsListener {
-    local: SocketAddr,
+pub struct TlsListener {
     ready: Receiver<(TlsStream<TcpStream>, Peer)>,
 }
 
 impl TlsListener {
-    /// Accepts connections on separate tasks.
-    pub(crate) fn new(listener: TcpListener, config: ServerConfig) -> io::Result<Self> {
-        let local = listener.local_addr()?;
+    /// Accepts connections on separate tasks. Call it within a runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot take the listener.
+    pub fn new(listener: std::net::TcpListener, config: ServerConfig) -> io::Result<Self> {
+        let mut listener = plain(listener)?;
         let (sender, ready) = channel(64);
         let acceptor = TlsAcceptor::from(Arc::new(config));
         tokio::spawn(async move {
             let mut handshakes = VecDeque::new();
             loop {
-                let (stream, address) = match listener.accept().await {
-                    Ok((stream, address)) => {
-                        // Answers are small, and connections stay open: send without delay.
-                        if let Err(error) = stream.set_nodelay(true) {
-                            tracing::debug!(%address, "{error}");
-                        }
-                        (stream, address)
-                    }
-                    Err(error) => {
-                        tracing::debug!("a connection was lost at once: {error}");
-                        tokio::time::sleep(Duration::from_millis(20)).await;
-                        continue;
-                    }
-                };
+                let (stream, peer) = Accepts::accept(&mut listener).await;
+                let address = peer.address;
+                // Answers are small, and connections stay open: send without delay.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%address, "{error}");
+                }
                 make_room(&mut handshakes);
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 let is_done = Arc::new(AtomicBool::new(false));
@@ -80,7 +66,7 @@ impl TlsListener {
                 handshakes.push_back(Handshake { task: task.abort_handle(), is_done });
             }
         });
-        Ok(Self { local, ready })
+        Ok(Self { ready })
     }
 }
 
@@ -101,18 +87,38 @@ fn make_room(handshakes: &mut VecDeque<Handshake>) {
     }
 }
 
-impl Listener for TlsListener {
+impl Accepts for TlsListener {
     type Io = TlsStream<TcpStream>;
-    type Addr = Peer;
 
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+    async fn accept(&mut self) -> (Self::Io, Peer) {
         match self.ready.recv().await {
             Some(ready) => ready,
             None => std::future::pending().await, // the server is being ended
         }
     }
+}
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(Peer { address: self.local, chain: Arc::default() })
+/// Makes a listener without TLS. Call it within a runtime.
+///
+/// # Errors
+/// The runtime cannot take the listener.
+pub fn plain(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+impl Accepts for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> (TcpStream, Peer) {
+        loop {
+            match TcpListener::accept(self).await {
+                Ok((stream, address)) => return (stream, Peer { address, chain: Arc::default() }),
+                Err(error) => {
+                    tracing::debug!("a connection was lost at once: {error}");
+                    tokio::time::sleep(LOST).await;
+                }
+            }
+        }
     }
 }

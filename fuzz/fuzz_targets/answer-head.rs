@@ -1,3 +1,0 @@
-//! See `tests/fuzzing`.
-#![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidemill_fuzzing::execute("answer-head", bytes));

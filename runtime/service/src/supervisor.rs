@@ -1,0 +1,262 @@
+//! Starts services, restarts those that fail, and stops them.
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::{Figure, Host, HostService};
+
+/// How often services are looked after.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A service that failed is started again after so long, twice as long after each further failure in a row.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A service that worked for so long starts with the shortest pause again.
+const SETTLED: Duration = Duration::from_secs(120);
+
+/// The state of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Its name.
+    pub name: String,
+    /// Why it does not work; none: it does.
+    pub problem: Option<String>,
+    /// How often it was restarted.
+    pub restarts: u64,
+}
+
+struct Service {
+    name: &'static str,
+    host: Host,
+    instance: Box<dyn HostService>,
+    /// Since then it works; none: it is stopped.
+    since: Option<Instant>,
+    problem: Option<String>,
+    restarts: u64,
+    /// Failures in a row.
+    failures: u32,
+    /// When it is started again.
+    due: Instant,
+}
+
+/// What is known of all services.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    states: Vec<Watched>,
+    figures: Vec<(&'static str, Figure)>,
+}
+
+/// Looks after the services of an agent on a thread of its own. They stop when it is dropped, the last first.
+pub struct Supervisor {
+    seen: Arc<Mutex<Seen>>,
+    /// Its end ends the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Supervisor {
+    /// Starts all services, each with its name. The folder of the host is that for the services' own.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(services: Vec<(&'static str, Box<dyn HostService>)>, host: &Host) -> std::io::Result<Self> {
+        let mut services = Services::new(services, host, instant());
+        let seen = Arc::new(Mutex::new(services.seen()));
+        let (told, (end, ended)) = (Arc::clone(&seen), channel::<()>());
+        let thread = std::thread::Builder::new().name("tm-services".into()).spawn(move || {
+            loop {
+                services.look(instant());
+                *locked(&told) = services.seen();
+                if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { seen, end: Some(end), thread: Some(thread) })
+    }
+
+    /// The states of all services.
+    pub fn states(&self) -> Vec<Watched> {
+        locked(&self.seen).states.clone()
+    }
+
+    /// The figures of services that work, each with the name of its service.
+    pub fn figures(&self) -> Vec<(&'static str, Figure)> {
+        locked(&self.seen).figures.clone()
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a service that panicked has said so
+        }
+    }
+}
+
+fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[expect(clippy::disallowed_methods, reason = "pauses are real time")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+/// See [`Supervisor`], without its thread.
+struct Services(Vec<Service>);
+
+impl Services {
+    fn new(services: Vec<(&'static str, Box<dyn HostService>)>, host: &Host, now: Instant) -> Self {
+        let service = |(name, instance): (&'static str, Box<dyn HostService>)| {
+            let host = Host { folder: host.folder.join(name), ..host.clone() };
+            let (since, problem) = (None, Some("it has not started yet".to_owned()));
+            Service { name, host, instance, since, problem, restarts: 0, failures: 0, due: now }
+        };
+        Self(services.into_iter().map(service).collect())
+    }
+
+    /// Looks after all services: one that does not work is stopped, and started again after a pause.
+    fn look(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|service| service.look(now));
+    }
+
+    fn seen(&self) -> Seen {
+        let state = |service: &Service| Watched {
+            name: service.name.to_owned(),
+            problem: service.problem.clone(),
+            restarts: service.restarts,
+        };
+        let works = self.0.iter().filter(|service| service.since.is_some());
+        let figures = works.flat_map(|of| of.instance.metrics().into_iter().map(move |one| (of.name, one)));
+        Seen { states: self.0.iter().map(state).collect(), figures: figures.collect() }
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.0.iter_mut().rev().for_each(Service::stop);
+    }
+}
+
+impl Service {
+    fn look(&mut self, now: Instant) {
+        if self.since.is_none() && now < self.due {
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| match self.since {
+            Some(_) => self.instance.health(),
+            None => fs::create_dir_all(&self.host.folder)
+                .map_err(|error| format!("{}: {error}", self.host.folder.display()))
+                .and_then(|()| self.instance.start(&self.host)),
+        }));
+        let outcome = outcome.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        match (outcome, self.since) {
+            (Ok(()), None) => {
+                self.restarts += u64::from(self.failures > 0);
+                (self.since, self.problem) = (Some(now), None);
+                tracing::info!("service {} works", self.name);
+            }
+            (Ok(()), Some(since)) => {
+                if now.saturating_duration_since(since) >= SETTLED {
+                    self.failures = 0;
+                }
+            }
+            (Err(problem), _) => {
+                self.stop();
+                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(8)).min(LONGEST_PAUSE);
+                self.failures = self.failures.saturating_add(1);
+                self.due = now + pause;
+                tracing::warn!(
+                    "service {} does not work: {problem}; it is started again in {pause:?}",
+                    self.name
+                );
+                self.problem = Some(problem);
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.since.take().is_some() {
+            self.instance.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use tidemill_link::remote::{Certificates, Credentials};
+
+    static IS_ILL: AtomicBool = AtomicBool::new(false);
+    static STOPS: AtomicU64 = AtomicU64::new(0);
+
+    struct Fragile;
+
+    impl HostService for Fragile {
+        fn start(&mut self, host: &Host) -> Result<(), String> {
+            assert!(host.folder.ends_with("services/fragile") && host.folder.is_dir());
+            self.health()
+        }
+
+        fn stop(&mut self) {
+            STOPS.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn health(&mut self) -> Result<(), String> {
+            if IS_ILL.load(Ordering::Relaxed) { Err("it is ill".to_owned()) } else { Ok(()) }
+        }
+
+        fn metrics(&self) -> Vec<Figure> {
+            vec![Figure { name: "tidemill_fragile_things", help: "Things", value: 7.0 }]
+        }
+    }
+
+    fn host(folder: &std::path::Path) -> Host {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own =
+            rcgen::CertificateParams::new(vec!["tidemill".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let certificates = Certificates {
+            chain_pem: own.pem().into_bytes(),
+            key_pem: key.serialize_pem().into_bytes(),
+            authority_pem: own.pem().into_bytes(),
+        };
+        Host {
+            folder: folder.join("services"),
+            worker: "edge".into(),
+            address: [127, 0, 0, 1].into(),
+            only_dials: false,
+            credentials: Credentials::new(&certificates).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_service_that_fails_is_started_again_after_longer_and_longer_pauses() {
+        let folder = std::env::temp_dir().join(format!("tidemill-service-{}", std::process::id()));
+        let start = instant();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut all = Services::new(vec![("fragile", Box::new(Fragile))], &host(&folder), at(0));
+        all.look(at(0));
+        let state = |all: &Services| all.seen().states.remove(0);
+        assert_eq!((state(&all).problem, state(&all).restarts, all.seen().figures.len()), (None, 0, 1));
+        IS_ILL.store(true, Ordering::Relaxed);
+        all.look(at(1));
+        assert_eq!((state(&all).problem.as_deref(), all.seen().figures.len()), (Some("it is ill"), 0));
+        assert_eq!(STOPS.load(Ordering::Relaxed), 1);
+        // A second, then two: one that was not started is not stopped.
+        all.look(at(2));
+        IS_ILL.store(false, Ordering::Relaxed);
+        all.look(at(3));
+        assert!(state(&all).problem.is_some(), "it waits");
+        all.look(at(4));
+        assert_eq!((state(&all).problem, state(&all).restarts), (None, 1));
+        drop(all);
+        assert_eq!(STOPS.load(Ordering::Relaxed), 2);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
