@@ -34,7 +34,7 @@ page.write_text(f"""# Fuzzing of parsers
 
 Written by `scripts/fuzzing.sh`. Everything that reads from outside is a target in `tests/fuzzing`: a function that is given bytes, says whether it
 took them, and panics where a promise is broken (what is read can be told again, a path stays in its folder, a refusal has a text). The inputs are
-the corpus in `fuzz/corpus`, changed one to four times by a generator with a seed: bits, lengths and numbers at their edges, what is
+the corpus in `tests/fuzz/corpus`, changed one to four times by a generator with a seed: bits, lengths and numbers at their edges, what is
 missing, doubled, nested, or taken from another input. What has checksums is read twice, as it comes and with checksums made anew, as somebody
 does who knows them.
 
@@ -55,7 +55,7 @@ Not all targets are measured at once: the machine below is that of the last ones
 
 ## With a fuzzer
 
-The same functions are programs for cargo-fuzz in `fuzz/`, a workspace of its own, which looks where inputs lead and checks memory. It needs a nightly
+The same functions are programs for cargo-fuzz in `tests/fuzz/`, a workspace of its own, which looks where inputs lead and checks memory. It needs a nightly
 compiler:
 
 ```console
@@ -63,5 +63,5 @@ $ cargo install cargo-fuzz
 $ cargo +nightly fuzz run frames -- -max_total_time=600 -rss_limit_mb=2048
 ```
 
-An input that fails goes into `fuzz/corpus/TARGET/found-WHAT`, and is tried from then on by every test.
+An input that fails goes into `tests/fuzz/corpus/TARGET/found-WHAT`, and is tried from then on by every test.
 """)

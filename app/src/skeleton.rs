@@ -370,7 +370,7 @@ mod tests {
     use tidemill_inference::inspect;
 
     fn skeleton(name: &str) -> String {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../operators/inference/testdata");
         manifest(&inspect(&folder.join(name)).unwrap(), &folder)
     }
 
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn what_an_exporter_wrote_is_used() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../operators/inference/testdata");
         let mut facts = inspect(&folder.join("image_means.onnx")).unwrap();
         let write = |facts: &mut ModelFacts, all: &[(&str, &str)]| {
             facts.metadata = all.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();

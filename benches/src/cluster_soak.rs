@@ -1,5 +1,5 @@
 //! Measures whether a cluster stays stable in a long run: the example at its rated load over six workers on three sites
-//! (`scripts/cluster_soak.py`), with memory, descriptors and threads of each process every ten seconds.
+//! (`benches/experiments/cluster_soak.py`), with memory, descriptors and threads of each process every ten seconds.
 use crate::fit::line;
 use crate::panels::{Line, Panel, Panels};
 use crate::result::{Answer, Measurement};
@@ -62,14 +62,14 @@ pub(crate) fn run(options: &Options, binary: &Path, folder: &Path) -> anyhow::Re
 /// Runs the script, which writes the table.
 fn soak(options: &Options, binary: &Path, table: &Path) -> anyhow::Result<()> {
     let status = Command::new("python3")
-        .arg("scripts/cluster_soak.py")
+        .arg("benches/experiments/cluster_soak.py")
         .arg("--binary")
         .arg(binary)
         .args(["--minutes", &options.soak_minutes.to_string()])
         .arg("--csv")
         .arg(table)
         .status()
-        .context("cannot start python3 scripts/cluster_soak.py")?;
+        .context("cannot start python3 benches/experiments/cluster_soak.py")?;
     ensure!(status.success(), "the soak ended with {status}");
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 const WORKFLOW: &str = "examples/vqa/workflow.yaml";
-/// Machines of one type: this machine. The links are those of `scripts/cluster_network.py`.
+/// Machines of one type: this machine. The links are those of `benches/experiments/cluster_network.py`.
 const INFRASTRUCTURE: &str = "version: 1
 name: three-sites
 tiers:
@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn the_links_that_plans_are_made_for_are_those_of_the_network() {
-        let network = std::fs::read_to_string("../scripts/cluster_network.py").expect("it is there");
+        let network =
+            std::fs::read_to_string("../benches/experiments/cluster_network.py").expect("it is there");
         for (link, rate, delay) in [(("edge", "hub"), "100.0", "5.0"), (("hub", "cloud"), "50.0", "20.0")] {
             let written = format!("(\"{}\", \"{}\"): ({rate}, {delay})", link.0, link.1);
             assert!(network.contains(&written), "{written}");

@@ -1,5 +1,5 @@
 //! Machines in network namespaces of this host, and links of a rate and a delay between their sites; made by
-//! `scripts/cluster_network.py`, and removed on drop.
+//! `benches/experiments/cluster_network.py`, and removed on drop.
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-const SCRIPT: &str = "scripts/cluster_network.py";
+const SCRIPT: &str = "benches/experiments/cluster_network.py";
 /// This process's machine.
 const HERE: &str = "here";
 

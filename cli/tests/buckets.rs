@@ -1,5 +1,5 @@
 //! Runs that keep their state in a bucket: killed, in use, with a service that fails; through the built binary.
-#[path = "../../runtime/bucket/tests/server/mod.rs"]
+#[path = "../../storage/bucket/tests/server/mod.rs"]
 pub(crate) mod server;
 
 use crate::command::{Outcome, Place, command};

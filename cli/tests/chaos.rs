@@ -1,5 +1,5 @@
 //! A run in several processes with constant faults: processes are killed, connections are cut, workers are suspended. The
-//! outputs must not show it. `scripts/chaos.sh` has many more of these.
+//! outputs must not show it. `benches/experiments/chaos.sh` has many more of these.
 mod connections;
 mod place;
 mod trial;
@@ -82,7 +82,7 @@ fn faults_change_nothing() {
 /// With `TIDEMILL_PROCESS_CHAOS=SEED` these faults, else others each time; `TIDEMILL_PROCESS_CHAOS_REPORT` is a file for
 /// the table.
 #[test]
-#[ignore = "takes minutes; scripts/chaos.sh"]
+#[ignore = "takes minutes; benches/experiments/chaos.sh"]
 fn many_faults_change_nothing() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("TIDEMILL_PROCESS_CHAOS").unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! A cluster of three sites in network namespaces with faults: `scripts/cluster_chaos.py` cuts a link, kills an agent and
+//! A cluster of three sites in network namespaces with faults: `benches/experiments/cluster_chaos.py` cuts a link, kills an agent and
 //! kills the controller, and compares the outputs with those of an undisturbed run. The script makes a hundred of these.
 use crate::command::root;
 use std::path::Path;
@@ -12,7 +12,7 @@ const NOT_PERMITTED: i32 = 77;
 
 fn disturbed(result: &Path, more: &[&str]) -> Output {
     Command::new("python3")
-        .arg(root().join("scripts/cluster_chaos.py"))
+        .arg(root().join("benches/experiments/cluster_chaos.py"))
         .args(["--binary", env!("CARGO_BIN_EXE_tidemill"), "--seed", SEED, "--rounds", &ROUNDS.to_string()])
         .args(["--seconds", "12", "--json"])
         .arg(result)

@@ -1,5 +1,5 @@
-//! An edge site that is cut off a cluster in network namespaces: `scripts/cluster_cut.py` cuts it, and compares the outputs
-//! with those of an undisturbed run; `scripts/cluster_degrade.py` cuts one off the models that answer it.
+//! An edge site that is cut off a cluster in network namespaces: `benches/experiments/cluster_cut.py` cuts it, and compares the outputs
+//! with those of an undisturbed run; `benches/experiments/cluster_degrade.py` cuts one off the models that answer it.
 use crate::command::root;
 use serde_json::Value;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn found(script: &str, seconds: &str, more: &[&str]) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
     let output = Command::new("python3")
-        .arg(root().join("scripts").join(script))
+        .arg(root().join("benches/experiments").join(script))
         .args(["--binary", env!("CARGO_BIN_EXE_tidemill"), "--seconds", seconds, "--json"])
         .arg(&path)
         .args(more)

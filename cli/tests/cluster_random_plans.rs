@@ -173,9 +173,9 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// `scripts/plan_changes.sh` runs it and keeps its output.
+/// `benches/experiments/plan_changes.sh` runs it and keeps its output.
 #[test]
-#[ignore = "takes minutes: scripts/plan_changes.sh"]
+#[ignore = "takes minutes: benches/experiments/plan_changes.sh"]
 fn many_plans_that_nobody_chose() {
     let most = number("TIDEMILL_PLAN_CHANGES", 100);
     let seconds = number("TIDEMILL_PLAN_SECONDS", 4 * most);
@@ -211,9 +211,9 @@ fn memory(cluster: &Cluster) -> Vec<(String, f64)> {
     all
 }
 
-/// Two models take turns; `scripts/plan_changes.sh` runs it and keeps its output.
+/// Two models take turns; `benches/experiments/plan_changes.sh` runs it and keeps its output.
 #[test]
-#[ignore = "takes minutes: scripts/plan_changes.sh"]
+#[ignore = "takes minutes: benches/experiments/plan_changes.sh"]
 fn many_swaps_of_a_model() {
     let most = number("TIDEMILL_PLAN_CHANGES", 100);
     let place = Place::example("vqa");

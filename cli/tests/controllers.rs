@@ -1,5 +1,5 @@
 //! Two controllers that share a PostgreSQL server: one leads, the other takes over; through the built binary.
-#[path = "../../runtime/postgres/tests/server/mod.rs"]
+#[path = "../../cluster/postgres/tests/server/mod.rs"]
 mod server;
 
 use crate::cluster::{slow_down, undisturbed};

@@ -24,9 +24,9 @@ const PARROT: &[&str] = &["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_
 
 /// Two variants, of which only the parrot can be fetched, and one sound.
 fn speech(place: &Place, variants: &str) {
-    let testdata = root().join("inference/testdata");
+    let testdata = root().join("operators/inference/testdata");
     let manifest = std::fs::read_to_string(testdata.join("parrot.yaml")).unwrap();
-    let made = "origin: {kind: trained, script: inference/testdata/make_testdata.py, seed: 0}";
+    let made = "origin: {kind: trained, script: operators/inference/testdata/make_testdata.py, seed: 0}";
     assert!(manifest.contains(made));
     place.write(
         "parrot.yaml",
@@ -97,7 +97,7 @@ fn a_fetched_model_runs_from_the_cache() {
     let folder = cache.path().join("models/parrot");
     std::fs::create_dir_all(&folder).unwrap();
     for name in PARROT {
-        std::fs::copy(root().join("inference/testdata").join(name), folder.join(name)).unwrap();
+        std::fs::copy(root().join("operators/inference/testdata").join(name), folder.join(name)).unwrap();
     }
     let workflow = place.argument("workflow.yaml");
     let told = cached(&["run", &workflow, "--set", "speech=parrot"], cache.path(), &[]).expect(0).stderr;

@@ -22,7 +22,8 @@ fn played(case: &Path) -> (String, String) {
             std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
         }
     }
-    std::os::unix::fs::symlink(root().join("inference/testdata"), folder.path().join("models")).unwrap();
+    std::os::unix::fs::symlink(root().join("operators/inference/testdata"), folder.path().join("models"))
+        .unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let expected = std::fs::read_to_string(case.join("session.txt")).unwrap();

@@ -186,7 +186,7 @@ fn a_file_of_another_kind_is_one_error() {
     told(&["plan", VQA, "--infra", infra, "--profiles", VQA], "this is a workflow; a profile is needed here");
     told(&["plan", infra, "--infra", infra, "--profiles", profile], "this is an infrastructure; a workflow");
     told(&["run", VQA, "--plan", VQA], "this is a workflow; a plan is needed here");
-    let model = "inference/testdata/identity.yaml";
+    let model = "operators/inference/testdata/identity.yaml";
     told(&["profile", "show", model], "this is a model manifest; a profile is needed here");
     told(&["models", "inspect", infra], "this is an infrastructure; a model manifest is needed here");
 }

@@ -81,7 +81,7 @@ impl Checkout {
                 }
             }
         }
-        for linked in ["models", "inference"] {
+        for linked in ["models", "operators"] {
             std::os::unix::fs::symlink(root().join(linked), folder.path().join(linked)).unwrap();
         }
         Self { folder }

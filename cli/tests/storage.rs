@@ -63,7 +63,7 @@ fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
 }
 
 #[test]
-#[ignore = "takes a minute; scripts/chaos.sh"]
+#[ignore = "takes a minute; benches/experiments/chaos.sh"]
 fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
     let place = place();
     place.change("workflow.yaml", "rate: 4000/s", "rate: 200/s");
@@ -310,7 +310,7 @@ fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
 
 /// A bucket that does not answer for longer than a run waits.
 #[test]
-#[ignore = "takes two minutes; scripts/chaos.sh"]
+#[ignore = "takes two minutes; benches/experiments/chaos.sh"]
 fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
     let (server, place) = (Server::start(), place());
     place.change("workflow.yaml", "rate: 4000/s", "rate: 80/s");

@@ -39,7 +39,7 @@ def session(path):
 
 
 def resampled(samples, old, new):
-    """As the engine does: a polyphase filter, see media/src/resample.rs."""
+    """As the engine does: a polyphase filter, see operators/media/src/resample.rs."""
     divisor = math.gcd(old, new)
     up, down = new // divisor, old // divisor
     half = 10 * max(up, down)

@@ -61,7 +61,12 @@ fn images_and_deployments_agree() {
 fn additions_are_found_in_their_images() {
     let layout = dockerfile("lay_out.sh");
     for (name, variable, reads, file) in [
-        ("onnxruntime", "TIDEMILL_ONNXRUNTIME", "inference/src/backend/library.rs", "libonnxruntime.so"),
+        (
+            "onnxruntime",
+            "TIDEMILL_ONNXRUNTIME",
+            "operators/inference/src/backend/library.rs",
+            "libonnxruntime.so",
+        ),
         ("ffmpeg", "TIDEMILL_FFMPEG", "operators/src/video/program.rs", "ffmpeg"),
     ] {
         let text = dockerfile(&format!("{name}.Dockerfile"));

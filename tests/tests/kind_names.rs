@@ -8,8 +8,7 @@ use tidemill_app::preparation::registry;
 use crate::repository::{files_with_extension, text};
 
 /// Folders that define kinds, and those that are no part of the product.
-const MAY_NAME_KINDS: &[&str] =
-    &["operators/", "inference/", "optimizer/problems/", "examples/", "benches/", "fuzz/", "tests/"];
+const MAY_NAME_KINDS: &[&str] = &["operators/", "optimizer/problems/", "examples/", "benches/", "tests/"];
 
 /// Names of kinds that mean something else where they stand: (path, name, meaning).
 const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
@@ -18,7 +17,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("deploy/src/compose/services.rs", "join", "a secret"),
     ("deploy/src/kubernetes/pods.rs", "join", "a secret"),
     ("deploy/src/layout/devices.rs", "stdout", "a device"),
-    ("runtime/cluster/src/heard.rs", "join", "a path of the controller"),
+    ("cluster/src/heard.rs", "join", "a path of the controller"),
     ("runtime/engine/src/protocol/examples.rs", "join", "the id of an operator"),
     ("runtime/link/src/transport/address.rs", "tcp", "a transport"),
     ("runtime/link/src/transport/tcp.rs", "tcp", "a transport"),

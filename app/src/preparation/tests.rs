@@ -162,7 +162,8 @@ impl ExecutorFactory for There {
 fn a_model_on_another_device_is_left_to_its_factory() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata/image_means.yaml");
+    let manifest =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../operators/inference/testdata/image_means.yaml");
     write("model.yaml", &std::fs::read_to_string(manifest).unwrap());
     std::fs::create_dir(folder.path().join("images")).unwrap();
     write("images/a.png", "a picture");

@@ -25,7 +25,7 @@ use tidemill_spec::workflow::{LatencySlo, Slo};
 const WARM_UP: f64 = 2.0;
 /// Seconds until the work of a lost worker continues elsewhere: two for the detection, and the restart.
 const OUTAGE: f64 = 5.0;
-/// Seconds that sinks pause during a change of plans: p99 of `scripts/plan_changes.sh` at its sink `texts`, which
+/// Seconds that sinks pause during a change of plans: p99 of `benches/experiments/plan_changes.sh` at its sink `texts`, which
 /// always has rows.
 const PAUSE: f64 = 0.514;
 /// Rate of a link without a rate in the files.

@@ -1,6 +1,6 @@
 //! The exact planner on the published case, against optima of another solver with another model.
 //!
-//! `published_vqa_optima.csv` comes from `scripts/oracle_published_vqa.py`: HiGHS, worker by worker.
+//! `published_vqa_optima.csv` comes from `benches/experiments/oracle_published_vqa.py`: HiGHS, worker by worker.
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{beam::Beam, exact::Exact};
 use tidemill_optimizer::solution::Status;

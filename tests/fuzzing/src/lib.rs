@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// A parser of external input.
 #[derive(Debug)]
 pub struct Target {
-    /// Name of the target, its corpus and its program in `fuzz/fuzz_targets`.
+    /// Name of the target, its corpus and its program in `tests/fuzz/fuzz_targets`.
     pub name: &'static str,
     /// The input, and its origin.
     pub reads: &'static str,
@@ -38,7 +38,7 @@ impl Target {
 
     /// Folder of its corpus.
     pub fn folder(&self) -> PathBuf {
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus")).join(self.name)
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus")).join(self.name)
     }
 
     /// Returns the files of its corpus, by name.
@@ -61,6 +61,6 @@ impl Target {
 /// # Panics
 /// There is no such target, or the parser breaks a promise.
 pub fn execute(name: &str, bytes: &[u8]) {
-    let target = Target::find(name).expect("a target with a program in fuzz/fuzz_targets");
+    let target = Target::find(name).expect("a target with a program in tests/fuzz/fuzz_targets");
     (target.read)(bytes);
 }

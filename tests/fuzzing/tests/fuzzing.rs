@@ -119,7 +119,7 @@ fn names(folder: &Path, ending: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_target_has_a_test_a_corpus_and_a_program() {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz"));
     let targets: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
     assert_eq!(targets.len(), TARGETS.len());
     assert_eq!(TESTED.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), targets);
