@@ -1,7 +1,7 @@
 //! Targets for fuzzing: one function per parser of external input, which accepts any bytes. It panics if the parser breaks
 //! a promise; a refusal is no failure.
 //!
-//! Two runners execute these functions: cargo-fuzz, which needs a nightly compiler and is guided by coverage (`fuzz/`), and
+//! Two runners execute these functions: cargo-fuzz, which needs a nightly compiler and is guided by coverage (`tests/fuzz/`), and
 //! [`run`], which mutates the committed corpus randomly by a seed, on any compiler, and measures time and memory.
 mod mutation;
 mod run;
