@@ -44,6 +44,7 @@
 //! assert_eq!(bound.operators["high"].output.to_string(), "{v: float64}");
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
+mod choice;
 mod ends;
 pub mod files;
 mod rest;
@@ -52,11 +53,13 @@ mod truth;
 mod unopened;
 mod variants;
 
+pub use choice::Choice;
 pub use unopened::Unopened;
 
 use crate::api::{BoundOperator, BoundSink, BoundSource};
 use crate::kind::{InputPort, Step};
 use crate::registry::Registry;
+use choice::port;
 use ends::{bind_sink, bind_source};
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,15 +68,6 @@ use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
 use unopened::Findings;
 use variants::{bind_one, bind_variants, other_type};
-
-/// Model and backend of an operator.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// Path of the manifest as written in the workflow, or the manifest's id; `None`: the first one.
-    pub variant: Option<String>,
-    /// Backend; `None`: the workflow's, else the kind decides.
-    pub backend: Option<String>,
-}
 
 /// A part of a workflow, which is opened on its host.
 #[derive(Debug, Clone, Copy)]
@@ -323,10 +317,6 @@ pub fn bind(
     }
     errors.sort();
     errors.into_result((bound, findings.into_all()))
-}
-
-fn port(input: &Input, stream: StreamType) -> InputPort {
-    InputPort { from: input.from.value.clone(), stream, span: input.from.span.clone() }
 }
 
 /// Reports inputs that are no source or operator.

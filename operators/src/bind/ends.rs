@@ -1,5 +1,6 @@
 //! Sources and sinks of a workflow.
-use super::{port, rest, truth};
+use super::choice::port;
+use super::{rest, truth};
 use crate::api::{BoundSink, BoundSource, OperatorError, SourceInput};
 use crate::kind::{EndContext, Step};
 use crate::registry::{Registry, Role};

@@ -1,5 +1,5 @@
 //! Facts that a check cannot know, because only opening shows them.
-use super::Choice;
+use super::choice::Choice;
 use crate::api::{BoundSource, Computation};
 use crate::kind::Step;
 use crate::registry::Registry;

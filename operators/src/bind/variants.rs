@@ -1,6 +1,7 @@
 //! Operators of a workflow, each with its variants.
+use super::choice::Choice;
 use super::ends::unknown_kind;
-use super::{Choice, rest};
+use super::rest;
 use crate::api::{BoundOperator, Computation, OperatorError};
 use crate::kind::{InputPort, OperatorContext, Step};
 use crate::registry::{Registry, Role};

@@ -1,7 +1,9 @@
 //! Parsing of column values from text.
-use super::table::Refusal;
 use crate::relational::expression::Cell;
 use tidemill_spec::types::{Column, ColumnType};
+
+/// Reason and detail of a refused record or file.
+pub(super) type Refusal = (&'static str, String);
 
 /// Parses a number, bool or text of a column's type.
 pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {

@@ -35,9 +35,9 @@
 //! assert_eq!((payload.num_rows(), times), (1, Some(vec![1_000_000])));
 //! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is no int64");
 //! ```
-use super::cells::from_text;
+use super::cells::{Refusal, from_text};
 use super::lines::{Found, Lines};
-use super::table::{self, Fields, Format, Options, Refusal};
+use super::table::{self, Fields, Format, Options};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
 use csv_core::ReadRecordResult;

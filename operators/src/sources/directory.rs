@@ -10,6 +10,7 @@ use crate::api::{
 };
 use crate::kind::EndContext;
 use crate::record::payload_schema;
+use crate::sources::cells::Refusal;
 use crate::values::Values;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
@@ -30,9 +31,6 @@ use tidemill_spec::types::StreamType;
 const READ_LIMIT: usize = 1 << 30;
 /// Bytes by which the buffer grows for a file larger than its metadata says.
 const GROW_BY: usize = 64 << 10;
-
-/// Reason and detail of a refused file content.
-type Refusal = (&'static str, String);
 
 /// Checks the content of a file without decoding it.
 type Check = Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>;

@@ -3,8 +3,8 @@
 //! Texts follow RFC 3339 or its usual variants (ISO 8601): `2026-03-29T01:59:59.25+01:00`, with a blank in place of `T`,
 //! without seconds, with a comma before their fraction, with `+0100` or `+01`. A text without a zone is refused unless the
 //! workflow gives the zone: assuming one would silently shift all windows by hours. Digits below a microsecond are cut off.
-use super::cells::shorten;
-use super::table::{Options, Refusal};
+use super::cells::{Refusal, shorten};
+use super::table::Options;
 use crate::record::EventTime;
 use crate::relational::expression::Cell;
 use schemars::JsonSchema;

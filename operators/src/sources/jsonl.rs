@@ -24,9 +24,9 @@
 //! assert_eq!(payload.num_rows(), 1);
 //! assert_eq!(dead_letters[0].detail, "r.jsonl, line 2: field `t`: \"cold\" is no float64");
 //! ```
-use super::cells::{float, shorten};
+use super::cells::{Refusal, float, shorten};
 use super::lines::Lines;
-use super::table::{self, Fields, Format, Options, Refusal};
+use super::table::{self, Fields, Format, Options};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
 use crate::relational::expression::Cell;

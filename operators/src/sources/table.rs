@@ -3,6 +3,7 @@ mod options;
 
 pub(super) use options::{Options, have_event_time};
 
+use super::cells::Refusal;
 use super::event_time::EventTimes;
 use super::input::Origin;
 use super::jump;
@@ -80,9 +81,6 @@ impl Fields {
         })
     }
 }
-
-/// Reason and detail of a refused record.
-pub(super) type Refusal = (&'static str, String);
 
 /// Turns the text of one record into fields.
 pub(super) trait Format: Send {
