@@ -121,7 +121,7 @@ fn a_bucket_that_cannot_be_used_is_told_before_anything_is_touched() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "long: make test-long"]
 fn a_service_that_is_away_for_a_minute_fails_no_run() {
     let (server, place) = (Server::start(), place());
     let mut child = start(&server, &place);

@@ -46,6 +46,7 @@ fn heads_and_bodies_have_limits_and_strangers_lower_ones() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn who_is_slow_is_left() {
     let cluster = Cluster::start(&[]);
     does(&cluster, "slow", &[]);

@@ -93,6 +93,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_one_run_has_another_is_planned_around() {
     let cluster = cluster();
     let slow = ["--slo", "rate=5/s"];
@@ -161,6 +162,7 @@ fn what_is_missing_is_told() {
 
 /// A given plan for a running job: its changes are shown, and impossible ones refused.
 #[test]
+#[ignore = "long: make test-long"]
 fn another_plan_is_looked_at_before_it_is_taken() {
     let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
     cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);

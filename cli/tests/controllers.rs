@@ -3,7 +3,7 @@
 mod server;
 
 use crate::cluster::{slow_down, undisturbed};
-use crate::command::{Outcome, Place, command};
+use crate::command::{Outcome, Place, command, free_port};
 use crate::processes::{children, place, same};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -27,7 +27,7 @@ struct One {
 
 impl One {
     fn new(name: &'static str) -> Self {
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let free = || format!("127.0.0.1:{}", free_port());
         Self { name, ports: [free(), free()], process: None, lines: Lines::default() }
     }
 
@@ -276,6 +276,7 @@ fn another_controller_takes_over_when_the_one_that_leads_is_killed() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_controller_that_stood_still_does_not_lead_any_more() {
     let Some(mut all) = Controllers::start() else { return };
     all.submit();
@@ -295,6 +296,7 @@ fn a_controller_that_stood_still_does_not_lead_any_more() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_restart_of_the_server_is_survived() {
     let Some(mut all) = Controllers::start() else { return };
     all.submit();

@@ -153,6 +153,7 @@ fn folders_of_run(process: u32) -> Option<(PathBuf, PathBuf)> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn runs_of_a_cluster_are_held_to_what_they_may_take() {
     for mode in ["static", "elastic", "none"] {
         let place = place();

@@ -25,6 +25,17 @@ fn level() -> String {
 
 #[test]
 fn a_plan_is_found_that_no_bound_guarantees() {
+    let (place, level) = (Place::example("vqa"), level());
+    let (asked, file) = (["--slo", level.as_str()], place.argument("plan.yaml"));
+    let told = plan(&[&asked[..], &["--latency", "expected", "--out", &file]].concat()).expect(0).stdout;
+    assert!(told.contains("latency is expected, not guaranteed: "), "{told}");
+    assert!(place.read("plan.yaml").contains("latency_basis: expected"));
+    tidemill(&["validate", VQA, &file]).expect(0);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn readers_of_a_plan_know_that_no_bound_guarantees_it() {
     let place = Place::example("vqa");
     let (file, other) = (place.argument("plan.yaml"), place.argument("guaranteed.yaml"));
     let level = level();

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 const RATE: usize = 200;
-const ROWS: usize = 640;
+const ROWS: usize = 400;
 
 /// Numbered rows, one every 5 ms, to a sink.
 fn place(sink: &str, run: &str, slo: &str) -> Place {

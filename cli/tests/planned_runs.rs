@@ -37,8 +37,13 @@ fn planned(place: &Place) -> Option<usize> {
     Some(plan.workers.len())
 }
 
+/// Number of runs: `make test-long` makes more of them.
+fn number(long: usize) -> usize {
+    if std::env::var_os("TIDEMILL_PLANNED_RUNS").is_some() { long } else { 1 }
+}
+
 #[test]
-fn processes_of_planned_workers_give_what_one_process_gives() {
+fn planned_runs_of_the_processes_of_workers_give_what_one_process_gives() {
     let mut runs = 0;
     for seed in 1_000.. {
         let place = Place::empty("drawn");
@@ -52,7 +57,7 @@ fn processes_of_planned_workers_give_what_one_process_gives() {
             assert_eq!(sorted(&place.read(&format!("out/{name}"))), expected[name], "seed {seed}, {name}");
         }
         runs += 1;
-        if runs == 6 {
+        if runs == number(6) {
             return;
         }
     }
@@ -97,7 +102,7 @@ fn planned_runs_of_a_cluster_give_what_one_process_gives() {
             assert_eq!(sorted(&written[0]), expected[file], "seed {seed}, {file}");
         }
         runs += 1;
-        if runs == 3 {
+        if runs == number(3) {
             return;
         }
     }

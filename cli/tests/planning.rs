@@ -388,6 +388,7 @@ fn published(more: &[&str]) -> f64 {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_published_case_costs_what_it_must() {
     let near =
         |cost: f64, expected: f64| assert!((cost - expected).abs() < 5e-4, "{cost} instead of {expected}");

@@ -217,6 +217,7 @@ sinks:
 
 /// A collector that is away, or that accepts connections and stays silent, delays nothing and changes nothing.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_collector_that_is_away_is_no_hindrance() {
     let expected = undisturbed();
     let without_names = |place: &Place| {

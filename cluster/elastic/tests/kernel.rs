@@ -169,6 +169,7 @@ time.sleep(1000)";
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_greedy_run_takes_no_time_from_another_one() {
     let Some(place) = place("greedy") else { return };
     let admit = |run: &str, name: &str, process: &Process, limits| {

@@ -210,6 +210,7 @@ fn end_kept_connections(client: &mut postgres::Client) -> usize {
 
 /// A firewall drops it, or an operator ends it: the lead continues.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_connection_that_has_ended_costs_no_lead() {
     let Some(server) = Server::start() else { return };
     let lead = leads(&candidate(&server.address(), "a:1"));
@@ -226,6 +227,7 @@ fn a_connection_that_has_ended_costs_no_lead() {
 
 /// If the session ends within a write its outcome is unknown; if the server rejects it, nothing was written.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_ends_a_session_within_a_write_is_no_refusal() {
     let Some(server) = Server::start() else { return };
     let mut other = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
@@ -270,6 +272,7 @@ fn a_role_that_owns_the_schema_alone_leads() {
 
 /// A leader that is stopped, or whose machine is gone, within a write: it is never committed.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_write_that_never_ends_does_not_keep_others_from_leading() {
     let Some(server) = Server::start() else { return };
     let mut stopped = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
@@ -281,6 +284,7 @@ fn a_write_that_never_ends_does_not_keep_others_from_leading() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_restart_of_the_server_ends_the_lead_and_somebody_leads_again() {
     let Some(server) = Server::start() else { return };
     let a = candidate(&server.address(), "a:1");
@@ -319,6 +323,7 @@ fn what_cannot_be_used_is_told() {
 
 /// A test killed at its time limit leaves neither its server nor a folder.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_server_goes_with_a_test_that_is_killed() {
     const WAITS: &str = "TIDEMILL_TEST_WAITS_TO_BE_KILLED";
     if std::env::var_os(WAITS).is_some() {
@@ -328,7 +333,7 @@ fn a_server_goes_with_a_test_that_is_killed() {
         panic!("nobody killed it");
     }
     let mut test = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_server_goes_with_a_test_that_is_killed", "--nocapture"])
+        .args(["--exact", "--ignored", "a_server_goes_with_a_test_that_is_killed", "--nocapture"])
         .env(WAITS, "yes")
         .stdout(std::process::Stdio::piped())
         .spawn()

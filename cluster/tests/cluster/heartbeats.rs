@@ -8,7 +8,7 @@ use tidemill_identity::{Issued, JoinRequest, WorkerFolder};
 use tidemill_link::remote::Credentials;
 
 /// Heartbeats that are counted.
-const COUNT: u32 = 400;
+const COUNT: u32 = 150;
 
 #[test]
 fn alone_a_heartbeat_over_a_connection_that_stays_costs_less() {

@@ -23,6 +23,7 @@ fn a_controller_renews_its_certificate_before_it_ends() {
 
 /// The worker still reports, with the new one, long after the first one has ended.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_worker_renews_its_certificate_before_it_ends() {
     let lifetimes = Lifetimes { worker: Duration::from_secs(12), ..Lifetimes::default() };
     let mut place = Place::that_lives(lifetimes);

@@ -52,6 +52,7 @@ fn exact_meets_the_table(setting: PublishedSetting) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn exact_meets_the_table_with_one_operator_per_worker() {
     exact_meets_the_table(PublishedSetting::OneOperatorPerWorker);
 }
@@ -62,6 +63,7 @@ fn exact_meets_the_table_with_shared_workers() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn exact_meets_the_table_with_return_traffic() {
     exact_meets_the_table(PublishedSetting::SharedWithReturnTraffic);
 }

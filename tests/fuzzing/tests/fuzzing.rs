@@ -32,7 +32,7 @@ impl Memory for Counted {
 
 fn executions() -> u64 {
     let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
-    wanted.unwrap_or(3_000)
+    wanted.unwrap_or(1_000)
 }
 
 /// Constant over runs, different for each target.

@@ -1,4 +1,5 @@
 //! Hosts that are lost near the end of a run, and slots that restart while a checkpoint is written.
+use crate::cut::own_address;
 use crate::hosts::{Picky, RUN, on_workers};
 use crate::parts::*;
 use std::collections::BTreeMap;
@@ -131,7 +132,8 @@ impl HostLauncher for Machines {
             options.coordinator = self.control.in_front_of(coordinator.place().to_owned()).into();
         }
         if worker == self.listener {
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+            let free =
+                TcpListener::bind((own_address(), 0)).and_then(|listener| listener.local_addr()).expect("a port");
             options.listen = Some(Address::tcp(free.to_string()));
             options.announce = Some(self.data.in_front_of(free.to_string()));
         }
