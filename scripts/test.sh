@@ -9,7 +9,7 @@ exec 2>&1 # one stream, so that the last line is the last
 passed=0
 failed=0
 start=$SECONDS
-slow=600 # seconds that all tests may take after the build
+slow=480 # seconds that all tests may take after the build
 
 # One check of the whole tree: counts as one test.
 check() {

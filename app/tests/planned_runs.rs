@@ -119,8 +119,7 @@ fn look(seed: u64, seen: &mut Seen) {
 
 /// Looks at a quarter of the cases: each test takes some seconds, and they run beside each other.
 fn look_at_quarter(quarter: u64) {
-    let number =
-        std::env::var("TIDEMILL_PLANNED_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let number = std::env::var("TIDEMILL_PLANNED_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     let mut seen = Seen::default();
     (0..number).filter(|seed| seed % 4 == quarter).for_each(|seed| look(seed, &mut seen));
     let kinds = ["filter", "map", "window", "distinct", "join", "track"];

@@ -132,6 +132,7 @@ fn values(place: &Place, file: &str) -> Vec<u64> {
 
 /// Every record is in the outputs once: by the old rule before one position, by the new one from there on. Repeatedly.
 #[test]
+#[ignore = "long: make test-long"]
 fn each_record_follows_one_rule() {
     let (place, mut random) = (numbers(), Random::of_seed(3));
     for turn in 0..2 {
@@ -379,7 +380,7 @@ fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
 /// The holder of the state keeps it.
 #[test]
 fn an_operator_of_a_run_is_left_alone() {
-    let place = states::place();
+    let place = states::slow_place();
     let mut child = start(&place);
     assert!(waits(&place, &mut child, 2));
     let refused = tidemill(&["state", "reset", &place.argument("state"), "counted"]).expect(69).stderr;

@@ -46,6 +46,14 @@ fn plans_for_levels_cost_less_than_the_plan_for_the_peak() {
     assert!((0.0..0.1).contains(&number(&answer, "/switched/time_over_level")));
     let spells = answer["schedule"].as_array().unwrap();
     assert_eq!((number(&spells[0], "/begin"), number(spells.last().unwrap(), "/end")), (0.0, 4200.0));
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn plans_for_levels_follow_the_options() {
+    let place = Place::example("vqa");
+    let answer = plan(&place, &["--output", "json"]).expect(0).json();
+    let switched = number(&answer, "/switched/cost");
     // Without any delay no level is exceeded.
     let prompt = plan(&place, &["--dwell", "0s", "--reaction", "0s", "--output", "json"]).expect(0).json();
     assert_eq!(number(&prompt, "/switched/time_over_level"), 0.0);

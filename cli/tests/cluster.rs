@@ -258,7 +258,6 @@ fn a_run_survives_all_that_it_runs_on() {
     controller.kill().unwrap();
     controller.wait().unwrap();
     let before: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
-    std::thread::sleep(Duration::from_millis(500));
     cluster.start_controller();
     cluster.until_arrived(arrived(&cluster) + 1200);
     let after: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
@@ -361,13 +360,18 @@ fn who_is_not_known_gets_nothing() {
 #[test]
 fn a_run_is_cancelled_and_its_processes_are_gone() {
     let cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    // It lasts until it is cancelled, on a busy machine too.
+    cluster.slow_down(4);
     cluster.submit().expect(0);
-    cluster.until_arrived(300);
+    cluster.until_arrived(100);
     let hosts =
         || -> Vec<u32> { cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect() };
     // A worker that counts as lost on a busy machine starts its process again.
     cluster.until("each role has a process", |_| hosts().len() == 3);
     let hosts = hosts();
+    cluster.until("its processes have reported their stages", |cluster| {
+        cluster.ask(&["logs", "spread"]).expect(0).stdout.contains("begins with the stages")
+    });
     cluster.ask(&["cancel", "spread"]).expect(0);
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
     assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");

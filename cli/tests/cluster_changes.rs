@@ -330,7 +330,6 @@ fn plan_changes_while(deaths: &[Death], seed: u64) {
                 let mut controller = cluster.controller.take().unwrap();
                 controller.kill().unwrap();
                 controller.wait().unwrap();
-                std::thread::sleep(Duration::from_millis(200));
                 cluster.start_controller();
                 true
             }

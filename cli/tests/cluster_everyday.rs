@@ -94,6 +94,7 @@ fn a_run_that_waits_says_for_what() {
 
 /// Repeating a submission gives that run; for an ended one the message explains how to start it again.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     let cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.slow_down(4);

@@ -104,6 +104,7 @@ fn variables_come_with_the_submission() {
 
 /// A token that another worker has used, or an expired one, is rejected.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_token_counts_once_and_for_as_long_as_it_is_said() {
     let mut cluster = Cluster::start(&[]);
     let join = |cluster: &Cluster, name: &str, token: &str| {

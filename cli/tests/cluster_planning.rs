@@ -148,9 +148,16 @@ fn what_is_missing_is_told() {
     cluster.until_joined(1);
     let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
     assert!(told.contains("worker plain is left out: it has no type"), "{told}");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn the_links_between_workers_are_measured() {
+    let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
+    cluster.start_worker_with("plain", &["--tier", "edge"]);
     cluster.start_worker_with("far", &["--tier", "cloud", "--type", "server"]);
     cluster.until_joined(2);
-    cluster.until("the way is measured", |cluster| {
+    cluster.until("the link is measured", |cluster| {
         let links = cluster.ask(&["workers", "--links", "--output", "json"]).expect(0).json();
         links["links"].as_array().unwrap().iter().any(|link| {
             link["from"] == "plain" && link["to"] == "far" && link["delay_seconds"].as_f64().unwrap() > 0.0

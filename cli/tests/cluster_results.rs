@@ -113,6 +113,7 @@ sinks:
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn files_outside_of_a_run_are_not_given() {
     let cluster = Cluster::start(&["edge"]);
     let outside = cluster.place.argument("elsewhere/pairs.jsonl");

@@ -103,6 +103,7 @@ fn limits_follow_the_load_and_are_put_back() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_killed_agent_leaves_nothing_behind() {
     let Some(busy) = busy("killed") else { return };
     let before = busy.group().found().unwrap();

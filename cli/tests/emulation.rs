@@ -184,6 +184,7 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn an_overloaded_worker_misses_the_rate() {
     let place = place();
     place.change("profile.yaml", "mean: 12ms", "mean: 60ms");
@@ -200,6 +201,7 @@ fn an_overloaded_worker_misses_the_rate() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_runs_at_the_rate_that_it_was_made_for() {
     let level = |report: &Value, name: &str| {
         let levels = report["slo"].as_array().unwrap();
@@ -226,6 +228,7 @@ fn a_plan_runs_at_the_rate_that_it_was_made_for() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_did_not_keep_up_is_no_evidence() {
     let place = place();
     let page = place.argument("report.html");

@@ -119,11 +119,9 @@ fn a_full_disk_for_the_answer_keeps_nothing_else_from_being_written() {
     assert!(place.read("report.json").contains("\"complete\": true"));
 }
 
-#[test]
-fn rows_for_a_reader_that_leaves_are_counted() {
-    for sink in
-        ["kind: stdout", "kind: jsonl, options: {path: '-'}", "kind: csv, options: {path: /dev/stdout}"]
-    {
+/// Checks sinks that write to standard output.
+fn counts_rows_for_a_reader_that_leaves(sinks: &[&str]) {
+    for sink in sinks {
         let place = place(200_000, sink);
         let mut child =
             command(&["run", &place.argument("workflow.yaml"), "--output", "json"]).spawn().unwrap();
@@ -141,6 +139,11 @@ fn rows_for_a_reader_that_leaves_are_counted() {
         assert!((1..100_000).contains(&written), "{sink}: {written} of 200000");
         assert_eq!(report["sinks"][0]["reader_gone"], true, "{sink}");
     }
+}
+
+#[test]
+fn rows_for_a_reader_that_leaves_are_counted() {
+    counts_rows_for_a_reader_that_leaves(&["kind: stdout"]);
     let place = place(1000, "kind: stdout");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -148,6 +151,15 @@ fn rows_for_a_reader_that_leaves_are_counted() {
     run.stdout(writer);
     let told = outcome(run).expect(0).stderr;
     assert!(told.contains("out: its reader went away; 0 records were written until then"), "{told}");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn rows_of_files_for_a_reader_that_leaves_are_counted() {
+    counts_rows_for_a_reader_that_leaves(&[
+        "kind: jsonl, options: {path: '-'}",
+        "kind: csv, options: {path: /dev/stdout}",
+    ]);
 }
 
 #[test]
@@ -275,6 +287,7 @@ fn a_run_that_does_not_start_leaves_the_epoch_log_of_the_one_before() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_replay_stops_where_the_run_was_interrupted() {
     let place = place(100_000, "kind: jsonl, options: {path: out.jsonl}");
     place.change("workflow.yaml", "kind: csv, options", "kind: csv, rate: 2000/s, options");

@@ -212,6 +212,7 @@ fn a_profile_that_nothing_can_be_compared_with_is_refused() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_was_measured_survives_a_kill() {
     let project = Project::new("quickstart");
     let mut child = project.start("1min");
@@ -231,6 +232,7 @@ fn what_was_measured_survives_a_kill() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn an_interrupt_of_the_whole_group_is_one_too() {
     let project = Project::new("quickstart");
     let mut arguments = project.arguments("1min");

@@ -267,16 +267,15 @@ fn rounds(seeds: impl Iterator<Item = u64>, has_checkpoints: bool) {
         }
     }
     println!("{refused} were refused, {right} came to the right end");
-    // Of many there are both.
-    let is_few = refused + right < 20;
-    assert!(is_few || refused > 0 && right > 0, "{refused} were refused, {right} came to the right end");
+    assert!(refused > 0 && right > 0, "{refused} were refused, {right} came to the right end");
 }
 
 fn number() -> u64 {
-    std::env::var("TIDEMILL_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+    std::env::var("TIDEMILL_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn recovery_of_damaged_states_of_even_seeds() {
     rounds((0..number()).filter(|seed| seed % 2 == 0), true);
 }

@@ -47,6 +47,14 @@ pub(crate) fn place() -> Place {
     place
 }
 
+/// As [`place`], for a run that lasts until it is killed, on a busy machine too.
+pub(crate) fn slow_place() -> Place {
+    let place = place();
+    place.change("workflow.yaml", "rate: 4000/s", "rate: 400/s");
+    place.change("workflow.yaml", "rate: 2000/s", "rate: 200/s");
+    place
+}
+
 pub(crate) fn start(place: &Place) -> Child {
     let arguments = [&place.argument("workflow.yaml"), "--state", &place.argument("state")];
     let [workflow, state, folder] = arguments;
@@ -149,6 +157,7 @@ fn a_run_that_is_killed_is_continued() {
 
 /// Requirements on a run also apply if nothing is left to do.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_is_complete_is_judged_by_its_state() {
     let place = place();
     place.change("workflow.yaml", "run: {", "slo: {latency: {percentile: p99, below: 1h}}\nrun: {");
@@ -176,6 +185,7 @@ fn a_run_that_is_complete_is_judged_by_its_state() {
 
 /// Ctrl-C keeps windows open; the next run fills them.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_is_interrupted_is_continued() {
     let (place, mut stops) = (place(), 0);
     loop {
@@ -198,7 +208,7 @@ fn a_run_that_is_interrupted_is_continued() {
 
 #[test]
 fn two_runs_do_not_share_a_state() {
-    let place = place();
+    let place = slow_place();
     let mut child = start(&place);
     assert!(waits(&place, &mut child, 2));
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
@@ -260,7 +270,7 @@ fn an_output_that_lost_rows_is_not_continued() {
 /// A busy output is reported before a state is created.
 #[test]
 fn a_run_whose_output_is_busy_makes_no_state() {
-    let place = place();
+    let place = slow_place();
     let mut child = start(&place);
     assert!(waits(&place, &mut child, 2));
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("deep/other"));

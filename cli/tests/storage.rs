@@ -171,7 +171,6 @@ fn killed() -> Place {
 /// Each object, and the manifest: damaged, truncated, empty, missing. The run is refused with the name; restored, it
 /// continues.
 #[test]
-#[ignore = "long: make test-long"]
 fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
     let place = killed();
     let workflow = place.argument("workflow.yaml");

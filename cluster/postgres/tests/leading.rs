@@ -77,6 +77,7 @@ fn one_leads_and_the_next_one_follows_when_it_ends() {
 
 /// All start at once, without existing tables.
 #[test]
+#[ignore = "long: make test-long"]
 fn of_many_that_begin_at_once_one_leads() {
     let Some(server) = Server::start() else { return };
     let (barrier, address) = (Arc::new(Barrier::new(6)), server.address());
@@ -165,6 +166,7 @@ fn what_an_old_leader_writes_is_refused() {
 
 /// The lock alone does not suffice: it is gone while the connection that writes still works.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_term_that_is_over_is_refused_by_the_server() {
     let Some(server) = Server::start() else { return };
     let (a, b) = (candidate(&server.address(), "a:1"), candidate(&server.address(), "b:1"));
@@ -252,6 +254,7 @@ fn what_ends_a_session_within_a_write_is_no_refusal() {
 
 /// Only the owner of the database may request a schema, even an existing one.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_role_that_owns_the_schema_alone_leads() {
     let Some(server) = Server::start() else { return };
     let mut client = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();

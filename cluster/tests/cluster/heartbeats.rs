@@ -11,6 +11,7 @@ use tidemill_link::remote::Credentials;
 const COUNT: u32 = 150;
 
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_heartbeat_over_a_connection_that_stays_costs_less() {
     let place = Place::new();
     let mut folder = WorkerFolder::open(&place.folder.path().join("worker")).unwrap();

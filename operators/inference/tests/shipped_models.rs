@@ -62,7 +62,9 @@ fn are_answered_as_by_the_evaluation(step: usize) {
         right += usize::from(given == said);
         right_there += usize::from(answer == said);
     }
-    println!("as expected: {heard} texts and {answered} answers of {asked}; right: {right}, there {right_there}");
+    println!(
+        "as expected: {heard} texts and {answered} answers of {asked}; right: {right}, there {right_there}"
+    );
     // Another decoder rounds pixels differently, which may change a close decision.
     assert!(
         heard + 1 >= asked && answered + 2 >= asked,

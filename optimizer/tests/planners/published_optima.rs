@@ -70,6 +70,7 @@ fn exact_meets_the_table_with_return_traffic() {
 
 /// Figure 5.7 of the original: its algorithm is near the least cost wherever there is a plan.
 #[test]
+#[ignore = "long: make test-long"]
 fn beam_stays_near_the_table() {
     let (mut ratios, mut missed) = (Vec::new(), 0);
     for Point { setting, rate, accuracy, optimum } in points() {

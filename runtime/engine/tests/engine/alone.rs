@@ -108,6 +108,7 @@ fn real_join() -> BoundOperator {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
     const DENSE: i64 = 300_000;
     const STATE: u64 = 1 << 20;

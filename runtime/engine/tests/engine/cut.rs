@@ -365,6 +365,7 @@ fn a_source_goes_on_beyond_its_lead_while_an_edge_is_cut() {
 
 /// The source is on another machine than the sender of the cut edge, and is informed of the cut.
 #[test]
+#[ignore = "long: make test-long"]
 fn machines_of_one_place_go_on_together() {
     let rows = numbered(60_000);
     let job = Job::new(rows.clone(), None, buffer(64 << 20, MINUTES)).apart();
@@ -384,6 +385,7 @@ fn machines_of_one_place_go_on_together() {
 
 /// The source waits without `when_cut`, and with a full buffer.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_source_waits_where_nothing_is_kept_or_the_buffer_is_full() {
     for (when_cut, least, most) in [(None, 1, 25_000), (buffer(5 << 20, MINUTES), 15_000, 58_000)] {
         let rows = numbered(60_000);
@@ -493,6 +495,7 @@ fn a_run_whose_edge_is_cut_stops() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_whose_worker_is_not_heard_stops() {
     let text = stops(true);
     assert!(text.contains("worker 'edge' was not heard"), "{text}");

@@ -100,6 +100,7 @@ fn a_worker_gives_no_more_than_its_speed() {
 
 /// The plan takes twice as long in wall time, and as long as before in its own time.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_stretched_run_gives_the_same_in_plan_time() {
     let of = |dilation: f64| {
         let (b, collected) = pipeline(100, 100.0);
@@ -175,6 +176,7 @@ fn an_abort_waits_for_no_worker_and_no_wire() {
 
 /// A far too slow wire holds no more than the credit of its edge.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_slow_wire_holds_what_its_credits_allow() {
     let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 16;

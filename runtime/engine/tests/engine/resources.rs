@@ -58,6 +58,7 @@ fn a_cycle_of_slots_of_two_workers() {
 
 /// A source that is as far ahead of the durable epoch as it may be sleeps.
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     let mut b = Builder::new(&[1.0]);
     b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
