@@ -36,6 +36,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
+LONGEST = re.compile(r"::cli (deployment|cluster|controllers|chaos)")
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
 IGNORED = re.compile(r'#\[ignore = "(\w+)[^"]*"\]\s*(?:#\[[^\n]*\n\s*)*fn (\w+)')
 MOST_AGAIN = 20
@@ -201,6 +202,8 @@ def run_plain(pattern, kinds, limit):
 
     work = work_of(matches, limit)
     together = [test for test in work if not ALONE.search(test[3])]
+    # The longest come first, so that no processor waits for one of them at the end.
+    together.sort(key=lambda test: not LONGEST.search(f"{test[0]} {test[3]}"))
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time())  # no `with`: that waits at an interrupt

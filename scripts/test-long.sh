@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What `make test` has no time for. The tests that are ignored because they take long, and those with fetched models. Those that look
-# at as much as the environment says, with more: 10^6 mutated inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with
-# the plans of all planners, 10^4 damaged states, eight times the cases of properties. Those with programs that other machines lack:
-# Prometheus, a browser, Compose, systemd-analyze, kubernetes-validate, an S3 server. The operator tests of the ONNX standard.
-# As root it installs the programs from Debian's packages; it names those that it cannot have, and tests that need them count as
+# The tests that `make test` has no time for:
+# - tests that are ignored because they take long, or need fetched models
+# - more of what other tests look at: 10^6 mutated inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans
+#   of all planners, 10^4 damaged states, eight times the cases of properties
+# - tests with programs that other machines lack: Prometheus, a browser, Compose, systemd-analyze, kubernetes-validate, an S3 server
+# - the operator tests of the ONNX standard
+# As root it installs the programs from Debian's packages. It names the programs that it cannot install; tests that need them count as
 # skipped. Writes docs/benchmarks/test-long.md. Takes hours.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -15,7 +17,7 @@ export TIDEMILL_PLANNED_RUNS=${TIDEMILL_PLANNED_RUNS:-5000}
 export TIDEMILL_DAMAGES=${TIDEMILL_DAMAGES:-10000}
 export TIDEMILL_SEEKS=${TIDEMILL_SEEKS:-all}
 export PROPTEST_CASES=${PROPTEST_CASES:-2048}
-# The tests that read these, by their names and by the names of their modules; and those with other programs.
+# Tests that read these, by their names and by the names of their modules; and tests with other programs.
 match='(^|::)(chaos_|recovery_|planned_runs_of_)|mutat|_late_or_corrected$'
 match+='|(^|::)(agreement|sizes|detectors|determinism|survival_tests)::|sources::video::tests::'
 match+='|^(programs|monitoring|dashboards|cluster_page|deployment|elastic|signatures)::'
@@ -50,7 +52,7 @@ scripts/s3_server.sh || line -- "no S3 server: tests of signatures are skipped"
 rm -f "$results"
 start=$SECONDS
 status=0
-# Those of models fail where the models are not, with the command that fetches them.
+# Tests of models fail without the models, and print the command that fetches them.
 python3 scripts/run_tests.py --match "$match" --ignored long --ignored models --limit 3600 --results "$results" || status=$?
 # What the backends compute against what the standard says.
 standard='**failed**'

@@ -71,7 +71,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     let cluster = cluster();
     let (infrastructure, expected) = planned(&cluster, &[]);
     assert!(infrastructure.contains("north") && !infrastructure.contains("busy"), "{infrastructure}");
-    let told = submit(&cluster, "vqa", &[]).expect(0).stderr;
+    let told = submit(&cluster, "vqa", &["--records", "40"]).expect(0).stderr;
     assert!(told.contains("planned vqa for joined-workers") && told.contains("no plan costs less"), "{told}");
     let plan = plan_of(&cluster, "vqa");
     assert_eq!(facts(&plan), facts(&expected));
@@ -79,7 +79,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     assert!(names.iter().any(|name| ["north", "south", "rack"].contains(&name.as_str())), "{names:?}");
     cluster.until("it is complete", |cluster| cluster.run_of("vqa")["state"] == "complete");
     let run = cluster.run_of("vqa");
-    assert_eq!((&run["arrived"], &run["dead_letters"]), (&200.into(), &0.into()), "{run}");
+    assert_eq!((&run["arrived"], &run["dead_letters"]), (&40.into(), &0.into()), "{run}");
     // Each role has its joined worker, and sources are in their tier.
     for (role, worker) in run["placement"].as_object().unwrap() {
         let worker = worker.as_str().unwrap();
