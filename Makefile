@@ -28,7 +28,7 @@ image: setup ## the container image, from a release build; IMAGE="--dev --ffmpeg
 test: setup ## format, clippy and all tests
 	@scripts/test.sh
 
-test-long: setup ## a million mutated inputs and long chaos; writes docs/benchmarks/test-long.md
+test-long: setup ## the tests that take long, and more rounds; writes docs/benchmarks/test-long.md
 	@scripts/test-long.sh
 
 bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for a part

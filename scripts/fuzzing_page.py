@@ -39,7 +39,7 @@ missing, doubled, nested, or taken from another input. What has checksums is rea
 does who knows them.
 
 An execution fails that panics, takes more than a second of processor time, or more memory than its bound beyond what was there before: {bounds}. One that does
-not end at all ends the test, which tells the input. `make test` does some thousand changes of each target, `make test-long` a million.
+not end at all ends the test, which tells the input. `make test` does a thousand changes of each target, `make test-long` a million.
 
 Not all targets are measured at once: the machine below is that of the last ones, and each row has the commit that it was measured at.
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Runs the workspace's tests, each in a process of its own, with a limit on each one's time.
 
-    scripts/run_tests.py [--results FILE] [--match REGEX] [--limit SECONDS]
+    scripts/run_tests.py [--results FILE] [--match REGEX] [--ignored KIND]... [--limit SECONDS]
     scripts/run_tests.py --table FILE       # prints the slowest ten to stderr, "PASSED FAILED" to stdout
 
 With cargo-nextest the tests run through it (.config/nextest.toml). Without it this script does the same
 in a simpler way, because building nextest takes longer than building Tidemill: it asks cargo for the test
 programs, asks these for their tests, and starts one process a test. A test function whose name starts
 with `alone_` measures time or memory and runs while no other test does.
+
+Ignored tests run with `--ignored` alone. KIND is the first word of the reason in `#[ignore = "REASON"]`: `long`, `models`. Without
+`--match` no other tests run then. The reasons are read in the sources, because test programs do not list them.
 
 A test that fails is run once more at the end, alone. If it passes then, it counts as passed and is listed under FLAKY: the machine was
 busy, or the test or the product has a fault that comes and goes. When more than MOST_AGAIN tests fail, none is run again.
@@ -19,6 +22,7 @@ exits with 0; it counts neither as passed nor as failed.
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -32,7 +36,9 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
+LONGEST = re.compile(r"::cli (deployment|cluster|controllers|chaos)")
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
+IGNORED = re.compile(r'#\[ignore = "(\w+)[^"]*"\]\s*(?:#\[[^\n]*\n\s*)*fn (\w+)')
 MOST_AGAIN = 20
 RUNNING = set()  # the test processes of the moment, to be killed when the user interrupts
 
@@ -51,24 +57,40 @@ def at_a_time():
     return cores + cores // 2
 
 
-def run_nextest(pattern, limit):
-    """Runs the tests whose names match through nextest."""
-    return nextest(f"test(/{pattern}/)" if pattern else "all()", limit, at_a_time())
+@functools.cache
+def ignored_in(folder, kinds):
+    """Names of the test functions in the package of a folder that are ignored for a reason of these kinds."""
+    files = [path for part in ("src", "tests") for path in (folder / part).rglob("*.rs")]
+    return {name for path in files for kind, name in IGNORED.findall(path.read_text()) if kind in kinds}
+
+
+def run_nextest(pattern, kinds, limit):
+    """Runs the tests whose names match, and the ignored ones of these kinds, through nextest."""
+    results = []
+    if pattern or not kinds:
+        results += nextest(f"test(/{pattern}/)" if pattern else "all()", limit, at_a_time())
+    command = [CARGO, "metadata", "--format-version", "1", "--no-deps", "--locked"]
+    packages = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)["packages"]
+    chosen = [(package["name"], ignored_in(pathlib.Path(package["manifest_path"]).parent, kinds)) for package in packages]
+    which = [f"(package(={name}) and test(/(^|::)({'|'.join(sorted(tests))})$/))" for name, tests in chosen if tests]
+    if which:
+        results += nextest(" or ".join(which), limit, at_a_time(), "ignored-only")
+    return results
 
 
 def again_nextest(failed, limit):
     """Runs the tests that failed once more, one at a time."""
     each = (f"(binary_id(={test['package']}) and test(={test['name']}))" for test in failed)
-    return nextest(" or ".join(each), limit, 1)
+    return nextest(" or ".join(each), limit, 1, "all")
 
 
-def nextest(which, limit, threads):
+def nextest(which, limit, threads, ignored="default"):
     """Runs tests through nextest and reads the results from the JUnit file that it writes."""
     profile = "default" if limit <= 60 else "long"
     junit = ROOT / "target" / "nextest" / profile / "junit.xml"
     junit.unlink(missing_ok=True)
     command = [CARGO, "nextest", "run", "--workspace", "--locked", "--profile", profile]
-    command += ["--test-threads", str(threads), "-E", which]
+    command += ["--test-threads", str(threads), "--run-ignored", ignored, "-E", which]
     # nextest is silent about tests that pass and prints those that fail in full, at the end.
     subprocess.run(command, cwd=ROOT)
     if not junit.exists():
@@ -119,14 +141,14 @@ def package_of(package_id, folder):
 
 
 def tests_of(program, folder):
-    """The names of a program's tests, without the ignored ones."""
+    """A program's tests: the name of each, and whether it is ignored."""
     def listed(*arguments):
         call = subprocess.run([program, "--list", "--format", "terse", *arguments], cwd=folder,
                               capture_output=True, text=True, check=True)
         return [line[: -len(": test")] for line in call.stdout.splitlines() if line.endswith(": test")]
 
     ignored = set(listed("--ignored"))
-    return [name for name in listed() if name not in ignored]
+    return [(name, name in ignored) for name in listed()]
 
 
 def kill(child):
@@ -142,9 +164,9 @@ def run_one(package, program, folder, name, limit):
     environment = dict(os.environ, CARGO=CARGO, CARGO_MANIFEST_DIR=str(folder))
     start = time.monotonic()
     # A session of its own: what the test started is stopped with it, and cannot keep the pipe open.
-    child = subprocess.Popen([program, "--exact", name, "--nocapture"], cwd=folder, env=environment,
-                             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT)
+    child = subprocess.Popen([program, "--exact", name, "--include-ignored", "--nocapture"], cwd=folder,
+                             env=environment, start_new_session=True, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     RUNNING.add(child)
     try:
         output, _ = child.communicate(timeout=limit)
@@ -162,19 +184,26 @@ def run_one(package, program, folder, name, limit):
 
 
 def work_of(matches, limit):
-    """The arguments of `run_one` for each test that `matches(package, name)`."""
+    """The arguments of `run_one` for each test that `matches(package, folder, name, whether it is ignored)`."""
     return [
         (package, program, folder, name, limit * (3 if name.startswith("deployment::") else 1))
         for package, program, folder in test_programs()
-        for name in tests_of(program, folder)
-        if matches(package, name)
+        for name, is_ignored in tests_of(program, folder)
+        if matches(package, folder, name, is_ignored)
     ]
 
 
-def run_plain(pattern, limit):
+def run_plain(pattern, kinds, limit):
     """Runs every test in a process of its own, as many at a time as `at_a_time` says."""
-    work = work_of(lambda _, name: not pattern or re.search(pattern, name), limit)
+    def matches(_, folder, name, is_ignored):
+        if is_ignored:
+            return name.rsplit("::", 1)[-1] in ignored_in(folder, kinds)
+        return re.search(pattern, name) if pattern else not kinds
+
+    work = work_of(matches, limit)
     together = [test for test in work if not ALONE.search(test[3])]
+    # The longest come first, so that no processor waits for one of them at the end.
+    together.sort(key=lambda test: not LONGEST.search(f"{test[0]} {test[3]}"))
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time())  # no `with`: that waits at an interrupt
@@ -185,7 +214,7 @@ def run_plain(pattern, limit):
 def again_plain(failed, limit):
     """Runs the tests that failed once more, one at a time."""
     names = {(test["package"], test["name"]) for test in failed}
-    return [run_one(*test) for test in work_of(lambda *test: test in names, limit)]
+    return [run_one(*test) for test in work_of(lambda package, _, name, __: (package, name) in names, limit)]
 
 
 def look_again(results, again, limit):
@@ -221,6 +250,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=pathlib.Path, help="write the results to this file")
     parser.add_argument("--match", help="only tests whose name matches this regular expression")
+    parser.add_argument("--ignored", metavar="KIND", action="append", default=[],
+                        help="also tests that are ignored for a reason of this kind")
     parser.add_argument("--limit", type=int, default=60, help="seconds that one test may take")
     parser.add_argument("--table", type=pathlib.Path, help="print the table of a results file and do nothing else")
     arguments = parser.parse_args()
@@ -234,7 +265,7 @@ def main():
         return 0
 
     run, again = (run_nextest, again_nextest) if has_nextest() else (run_plain, again_plain)
-    results = run(arguments.match, arguments.limit)
+    results = run(arguments.match, frozenset(arguments.ignored), arguments.limit)
     look_again(results, again, arguments.limit)
     if not results:
         print("no test ran", file=sys.stderr)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change lands: format, clippy, and all tests (unit, property,
+# Everything that must hold before a change lands: format, clippy, and the tests (unit, property,
 # end-to-end, doc; dependency direction and file rules are tests of the package `tidemill-tests`).
+# scripts/test-long.sh runs the tests that are ignored here.
 # Every step runs even when an earlier one fails. The last line is "N passed, N failed".
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -9,7 +10,7 @@ exec 2>&1 # one stream, so that the last line is the last
 passed=0
 failed=0
 start=$SECONDS
-slow=600 # seconds that all tests may take after the build
+slow=480 # seconds that all tests may take after the build
 
 # One check of the whole tree: counts as one test.
 check() {

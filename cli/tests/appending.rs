@@ -39,6 +39,7 @@ fn start(place: &Place) -> Child {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn runs_that_are_killed_append_each_row_once() {
     let (killed, whole) = (place(), place());
     let mut kills = 0;

@@ -122,13 +122,13 @@ fn normal(line: &str, numbers: bool) -> String {
     out.trim().to_owned()
 }
 
-#[test]
-fn every_page_does_what_it_says() {
+/// Does what these pages say, and returns the number of steps.
+fn done(pages: &[PathBuf]) -> usize {
     let mut faults = Vec::new();
     let mut run = 0;
-    for path in pages() {
+    for path in pages {
         let page =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let steps = steps(&page);
         if steps.is_empty() {
             continue;
@@ -140,7 +140,7 @@ fn every_page_does_what_it_says() {
         for ((step, line, counts, numbers), (printed, code)) in steps.iter().zip(results) {
             let right = !counts || agrees(&step.output, &printed, *numbers);
             if !right || code != step.code {
-                let name = path.strip_prefix(root()).unwrap_or(&path).display();
+                let name = path.strip_prefix(root()).unwrap_or(path).display();
                 faults.push(format!(
                     "== {name}:{line}\n$ {}\nshown (exit code {}):\n{}\nprinted (exit code {code}):\n{printed}",
                     step.command, step.code, step.output
@@ -149,6 +149,18 @@ fn every_page_does_what_it_says() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+    run
+}
+
+#[test]
+fn the_first_page_does_what_it_says() {
+    assert!(done(&[root().join("docs/quickstart.md")]) >= 9);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn every_page_does_what_it_says() {
+    let run = done(&pages());
     assert!(run >= 20, "only {run} steps of the book were run");
 }
 

@@ -42,6 +42,7 @@ fn dead_letters_stay_in_the_file_that_the_state_knows() {
 
 /// A run of one process waits for the workers' processes of the previous run, which may still write the outputs.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_waits_for_the_workers_of_the_run_before() {
     let place = place();
     let mut child = start(&place);

@@ -3,7 +3,7 @@
 pub(crate) mod server;
 
 use crate::command::{Outcome, Place, command};
-use crate::states::{outputs, place, same, undisturbed};
+use crate::states::{outputs, place, same, slow_place, undisturbed};
 use serde_json::Value;
 use server::{Mood, Server};
 use std::process::{Child, Command};
@@ -86,7 +86,7 @@ fn a_run_with_its_state_in_a_bucket_is_continued_after_kills_and_failures() {
 
 #[test]
 fn two_runs_do_not_share_a_bucket() {
-    let (server, place) = (Server::start(), place());
+    let (server, place) = (Server::start(), slow_place());
     let workflow = place.argument("workflow.yaml");
     let none = tidemill(&server, &["state", "show", STATE]).expect(66).stderr;
     assert!(none.contains("no state"), "{none}");
@@ -121,7 +121,7 @@ fn a_bucket_that_cannot_be_used_is_told_before_anything_is_touched() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "long: make test-long"]
 fn a_service_that_is_away_for_a_minute_fails_no_run() {
     let (server, place) = (Server::start(), place());
     let mut child = start(&server, &place);

@@ -46,6 +46,14 @@ fn plans_for_levels_cost_less_than_the_plan_for_the_peak() {
     assert!((0.0..0.1).contains(&number(&answer, "/switched/time_over_level")));
     let spells = answer["schedule"].as_array().unwrap();
     assert_eq!((number(&spells[0], "/begin"), number(spells.last().unwrap(), "/end")), (0.0, 4200.0));
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn plans_for_levels_follow_the_options() {
+    let place = Place::example("vqa");
+    let answer = plan(&place, &["--output", "json"]).expect(0).json();
+    let switched = number(&answer, "/switched/cost");
     // Without any delay no level is exceeded.
     let prompt = plan(&place, &["--dwell", "0s", "--reaction", "0s", "--output", "json"]).expect(0).json();
     assert_eq!(number(&prompt, "/switched/time_over_level"), 0.0);
@@ -57,6 +65,7 @@ fn plans_for_levels_cost_less_than_the_plan_for_the_peak() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn each_level_has_a_plan_that_can_be_simulated() {
     let place = Place::example("vqa");
     let (folder, workflow) = (place.argument("levels"), place.argument("workflow.yaml"));
@@ -83,10 +92,16 @@ fn each_level_has_a_plan_that_can_be_simulated() {
 }
 
 #[test]
+fn accuracies_for_a_load_are_shown() {
+    let scaling = ["--planner", "accuracy-scaling", "--quiet"];
+    compare("plan-load-accuracy.txt", &plan(&Place::example("vqa"), &scaling).expect(0));
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn accuracy_scaling_keeps_its_workers_and_gives_up_accuracy() {
     let place = Place::example("vqa");
     let scaling = ["--planner", "accuracy-scaling"];
-    compare("plan-load-accuracy.txt", &plan(&place, &[&scaling[..], &["--quiet"]].concat()).expect(0));
     let run = |fleet: &str| {
         plan(&place, &[&scaling[..], &["--fleet", fleet, "--output", "json"]].concat()).expect(0).json()
     };
@@ -141,6 +156,7 @@ fn a_load_beyond_all_machines_and_wrong_files_are_told() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_bursty_day_is_planned_with_few_switches() {
     let place = Place::example("vqa");
     let script = root().join("scripts/bursty_trace.py");
@@ -158,21 +174,30 @@ fn a_bursty_day_is_planned_with_few_switches() {
     assert!(number(&short, "/saved") > 0.2, "{short}");
 }
 
+/// Plans against latency.
+#[track_caller]
+fn front(more: &[&str]) -> Outcome {
+    let levels = ["--slo", "accuracy=none", "--slo", "latency=p95:800ms", "--slo", "rate=20/s"];
+    let front = ["--pareto", "cost,accuracy,latency"];
+    tidemill(&[&["plan", VQA], &FILES[..4], &levels[..], &front[..], more].concat()).expect(0)
+}
+
 #[test]
+fn plans_against_latency_are_shown() {
+    let place = Place::example("vqa");
+    compare("plan-surface.txt", &front(&["--svg", &place.argument("front.svg"), "--quiet"]));
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn plans_against_latency_are_not_dominated() {
     let place = Place::example("vqa");
-    let levels = ["--slo", "accuracy=none", "--slo", "latency=p95:800ms", "--slo", "rate=20/s"];
     let svg = place.argument("front.svg");
-    let front = ["--pareto", "cost,accuracy,latency"];
-    let run = |more: &[&str]| {
-        tidemill(&[&["plan", VQA], &FILES[..4], &levels[..], &front[..], more].concat()).expect(0)
-    };
-    compare("plan-surface.txt", &run(&["--svg", &svg, "--quiet"]));
+    let answer = front(&["--svg", &svg, "--output", "json"]).json();
     let drawing = place.read("front.svg");
     let document = roxmltree::Document::parse(&drawing).unwrap();
     let texts: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
     assert!(texts.contains(&"latency within") && texts.iter().any(|text| text.contains("p95")), "{texts:?}");
-    let answer = run(&["--output", "json"]).json();
     assert_eq!(answer["percentile"], 95.0);
     let points: Vec<[f64; 3]> = answer["front"]
         .as_array()
@@ -183,7 +208,7 @@ fn plans_against_latency_are_not_dominated() {
         })
         .collect();
     assert!(points.len() > 3);
-    let yaml = run(&["--output", "yaml"]).stdout;
+    let yaml = front(&["--output", "yaml"]).stdout;
     assert!(yaml.contains("\nfront:\n") && yaml.contains("latency_bound_ms: "), "{yaml}");
     for (at, a) in points.iter().enumerate() {
         for (other, b) in points.iter().enumerate() {

@@ -82,7 +82,7 @@ fn faults_change_nothing() {
 /// With `TIDEMILL_PROCESS_CHAOS=SEED` these faults, else others each time; `TIDEMILL_PROCESS_CHAOS_REPORT` is a file for
 /// the table.
 #[test]
-#[ignore = "takes minutes; benches/experiments/chaos.sh"]
+#[ignore = "long: make test-long"]
 fn many_faults_change_nothing() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("TIDEMILL_PROCESS_CHAOS").unwrap_or_else(|| {

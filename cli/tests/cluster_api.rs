@@ -1,6 +1,7 @@
 //! The document of the API: committed, served, and sufficient for a generated client.
 use crate::cluster::Cluster;
 use crate::command::root;
+use crate::processes::place;
 use std::process::Command;
 
 /// A client generated from the document alone, with the standard library: calls every `get`, and checks the answers against
@@ -116,7 +117,7 @@ fn the_committed_document_is_the_one_that_is_served() {
 
 #[test]
 fn a_client_that_is_made_from_the_document_asks_everything() {
-    let cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    let cluster = Cluster::start_in(place(), &["edge", "hub", "cloud"]);
     cluster.submit().expect(0);
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     let workflow = std::fs::read(cluster.place.path("workflow.yaml")).unwrap();

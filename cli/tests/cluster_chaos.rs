@@ -24,6 +24,7 @@ fn disturbed(result: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_cluster_that_is_disturbed_gives_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");

@@ -54,6 +54,7 @@ fn a_site_that_is_cut_off_goes_on_by_itself() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_is_to_stop_when_it_is_cut_stops() {
     let Some(told) = cut("14", &["--more", "30", "--stop"]) else { return };
     assert_eq!(told["state"], "failed");
@@ -62,7 +63,7 @@ fn a_run_that_is_to_stop_when_it_is_cut_stops() {
 }
 
 #[test]
-#[ignore = "takes a minute; scripts/test-long.sh"]
+#[ignore = "long: make test-long"]
 fn a_site_that_is_cut_off_its_models_is_answered_by_smaller_ones() {
     let Some(told) = found("cluster_degrade.py", "16", &["--more", "10"]) else { return };
     let by = |what: &str, variant: &str| told[what][variant].as_u64().unwrap_or(0);

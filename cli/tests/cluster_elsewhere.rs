@@ -87,6 +87,7 @@ fn data_that_only_workers_have_are_opened_by_them() {
 /// The worker's findings contradict the controller's check: the run fails, and the message has the worker, the file, the
 /// finding and advice.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_a_worker_finds_is_told() {
     let cluster = Cluster::start_in(place(), &["edge", "hub"]);
     let rows = cluster.place.argument("of-workers/rows.csv");
@@ -128,6 +129,7 @@ fn what_a_worker_finds_is_told() {
 
 /// Pictures and their model are on a worker; the controller has the manifest.
 #[test]
+#[ignore = "long: make test-long"]
 fn models_that_only_workers_have_are_opened_by_them() {
     let place = Place::empty("elsewhere");
     let models = root().join("models/vqa");

@@ -6,6 +6,7 @@ use crate::cluster_replanning::{
 
 /// The gateway misses its levels, and there is no other worker; then a server joins.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_takes_a_worker_that_joins() {
     let mut cluster = Cluster::without_workers(hear(&SLOW_GATEWAY), &FAST);
     cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
@@ -25,6 +26,7 @@ fn a_plan_takes_a_worker_that_joins() {
 
 /// A submission with a plan and with profiles starts with that plan, even if another one is better, and follows it.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_begins_with_its_plan_and_another_one_follows() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "probe", "off", &HARDLY);
@@ -60,6 +62,7 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
 
 /// Prices cannot be measured: a user sets one, and the best plan changes.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_follows_prices_that_somebody_gives() {
     let quick = [("speech-small", "gateway", 5.0), ("speech-small", "server", 5.0)];
     let mut cluster = Cluster::without_workers(hear(&quick), &FAST);

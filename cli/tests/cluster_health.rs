@@ -1,6 +1,6 @@
 //! `tidemill doctor --cluster`; through the built binary.
 use crate::cluster::Cluster;
-use crate::command::command;
+use crate::command::{Outcome, command};
 use serde_json::Value;
 
 #[track_caller]
@@ -9,10 +9,13 @@ fn finding<'a>(document: &'a Value, name: &str) -> &'a Value {
     findings.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("{name}: {document}"))
 }
 
+fn look(cluster: &Cluster) -> Outcome {
+    cluster.ask(&["doctor", "--cluster", "--output", "json"])
+}
+
 #[test]
 fn a_cluster_is_looked_at_and_what_is_wrong_has_a_fix() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
-    let look = |cluster: &Cluster| cluster.ask(&["doctor", "--cluster", "--output", "json"]);
     let found = look(&cluster);
     let document = found.json();
     assert_eq!(finding(&document, "controller")["state"], "ok", "{document}");
@@ -29,20 +32,6 @@ fn a_cluster_is_looked_at_and_what_is_wrong_has_a_fix() {
     let problems = document["problems"].as_u64().unwrap();
     assert_eq!(found.code, Some(i32::from(problems > 0)));
 
-    // A worker that is lost.
-    let (_, mut edge) = cluster.workers.remove(0);
-    edge.kill().unwrap();
-    edge.wait().unwrap();
-    cluster.until("edge is lost", |cluster| finding(&look(cluster).json(), "edge")["state"] == "problem");
-    let found = look(&cluster).expect(1);
-    let document = found.json();
-    assert!(
-        finding(&document, "edge")["fix"].as_str().unwrap().contains("tidemill revoke edge"),
-        "{document}"
-    );
-    let text = cluster.ask(&["doctor", "--cluster"]).expect(1).stdout;
-    assert!(text.contains("PROBLEM  edge"), "{text}");
-
     // No controller, and no login.
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();
@@ -57,4 +46,21 @@ fn a_cluster_is_looked_at_and_what_is_wrong_has_a_fix() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(78), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn a_worker_that_is_lost_is_a_problem_with_a_fix() {
+    let mut cluster = Cluster::start(&["edge", "hub"]);
+    let (_, mut edge) = cluster.workers.remove(0);
+    edge.kill().unwrap();
+    edge.wait().unwrap();
+    cluster.until("edge is lost", |cluster| finding(&look(cluster).json(), "edge")["state"] == "problem");
+    let document = look(&cluster).expect(1).json();
+    assert!(
+        finding(&document, "edge")["fix"].as_str().unwrap().contains("tidemill revoke edge"),
+        "{document}"
+    );
+    let text = cluster.ask(&["doctor", "--cluster"]).expect(1).stdout;
+    assert!(text.contains("PROBLEM  edge"), "{text}");
 }

@@ -46,6 +46,7 @@ fn heads_and_bodies_have_limits_and_strangers_lower_ones() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn who_is_slow_is_left() {
     let cluster = Cluster::start(&[]);
     does(&cluster, "slow", &[]);
@@ -103,6 +104,7 @@ fn variables_come_with_the_submission() {
 
 /// A token that another worker has used, or an expired one, is rejected.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_token_counts_once_and_for_as_long_as_it_is_said() {
     let mut cluster = Cluster::start(&[]);
     let join = |cluster: &Cluster, name: &str, token: &str| {

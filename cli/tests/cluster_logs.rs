@@ -11,10 +11,13 @@ fn logged(cluster: &Cluster) -> Vec<Value> {
 
 /// Every line of every process, in any log format and at any end, has its workflow, run, worker and stages.
 #[test]
+#[ignore = "long: make test-long"]
 fn every_line_of_every_process_names_workflow_run_worker_and_stages() {
     let place = place();
     slow_down(&place);
     let mut cluster = Cluster::without_workers(place, &[]);
+    // It lasts until it is cancelled, on a busy machine too.
+    cluster.slow_down(2);
     cluster.start_worker_with("edge", &["--tier", "edge", "--log-format", "json", "--log-level", "debug"]);
     cluster.start_worker_with("hub", &["--tier", "hub", "--log-level", "debug"]);
     cluster.start_worker("cloud");

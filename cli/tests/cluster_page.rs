@@ -184,6 +184,7 @@ const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_is_watched_and_cancelled_with_the_keyboard() {
     if !are_there(&["chromedriver", "chromium"], "chromium chromium-driver") {
         return;
@@ -316,6 +317,7 @@ fn logged_in(cluster: &Cluster, token: &str) -> Browser {
 
 /// A proposed plan is shown with its changes, and followed when accepted.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_proposed_plan_is_applied_with_the_keyboard() {
     if !are_there(&["chromedriver", "chromium"], "chromium chromium-driver") {
         return;

@@ -71,7 +71,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     let cluster = cluster();
     let (infrastructure, expected) = planned(&cluster, &[]);
     assert!(infrastructure.contains("north") && !infrastructure.contains("busy"), "{infrastructure}");
-    let told = submit(&cluster, "vqa", &[]).expect(0).stderr;
+    let told = submit(&cluster, "vqa", &["--records", "40"]).expect(0).stderr;
     assert!(told.contains("planned vqa for joined-workers") && told.contains("no plan costs less"), "{told}");
     let plan = plan_of(&cluster, "vqa");
     assert_eq!(facts(&plan), facts(&expected));
@@ -79,7 +79,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     assert!(names.iter().any(|name| ["north", "south", "rack"].contains(&name.as_str())), "{names:?}");
     cluster.until("it is complete", |cluster| cluster.run_of("vqa")["state"] == "complete");
     let run = cluster.run_of("vqa");
-    assert_eq!((&run["arrived"], &run["dead_letters"]), (&200.into(), &0.into()), "{run}");
+    assert_eq!((&run["arrived"], &run["dead_letters"]), (&40.into(), &0.into()), "{run}");
     // Each role has its joined worker, and sources are in their tier.
     for (role, worker) in run["placement"].as_object().unwrap() {
         let worker = worker.as_str().unwrap();
@@ -93,6 +93,7 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_one_run_has_another_is_planned_around() {
     let cluster = cluster();
     let slow = ["--slo", "rate=5/s"];
@@ -147,9 +148,16 @@ fn what_is_missing_is_told() {
     cluster.until_joined(1);
     let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
     assert!(told.contains("worker plain is left out: it has no type"), "{told}");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn the_links_between_workers_are_measured() {
+    let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
+    cluster.start_worker_with("plain", &["--tier", "edge"]);
     cluster.start_worker_with("far", &["--tier", "cloud", "--type", "server"]);
     cluster.until_joined(2);
-    cluster.until("the way is measured", |cluster| {
+    cluster.until("the link is measured", |cluster| {
         let links = cluster.ask(&["workers", "--links", "--output", "json"]).expect(0).json();
         links["links"].as_array().unwrap().iter().any(|link| {
             link["from"] == "plain" && link["to"] == "far" && link["delay_seconds"].as_f64().unwrap() > 0.0
@@ -161,6 +169,7 @@ fn what_is_missing_is_told() {
 
 /// A given plan for a running job: its changes are shown, and impossible ones refused.
 #[test]
+#[ignore = "long: make test-long"]
 fn another_plan_is_looked_at_before_it_is_taken() {
     let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
     cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);

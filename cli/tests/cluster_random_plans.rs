@@ -163,6 +163,7 @@ fn random_plans(place: Place, seed: u64, most: usize) -> Changes {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn plans_that_nobody_chose_change_nothing_that_comes_out() {
     let place = spread(20);
     let changes = random_plans(place, 20261125, 4);
@@ -175,7 +176,7 @@ fn number(name: &str, default: usize) -> usize {
 
 /// `benches/experiments/plan_changes.sh` runs it and keeps its output.
 #[test]
-#[ignore = "takes minutes: benches/experiments/plan_changes.sh"]
+#[ignore = "long: make test-long"]
 fn many_plans_that_nobody_chose() {
     let most = number("TIDEMILL_PLAN_CHANGES", 100);
     let seconds = number("TIDEMILL_PLAN_SECONDS", 4 * most);
@@ -213,7 +214,7 @@ fn memory(cluster: &Cluster) -> Vec<(String, f64)> {
 
 /// Two models take turns; `benches/experiments/plan_changes.sh` runs it and keeps its output.
 #[test]
-#[ignore = "takes minutes: benches/experiments/plan_changes.sh"]
+#[ignore = "long: make test-long"]
 fn many_swaps_of_a_model() {
     let most = number("TIDEMILL_PLAN_CHANGES", 100);
     let place = Place::example("vqa");

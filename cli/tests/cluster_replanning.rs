@@ -137,6 +137,7 @@ fn a_run_changes_its_plan_when_a_service_time_leaves_the_range() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_is_proposed_is_applied_when_somebody_wants_it() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "hear", "ask", &HARDLY);
@@ -159,6 +160,7 @@ fn what_is_proposed_is_applied_when_somebody_wants_it() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nobody_looks_where_nobody_is_to_look() {
     let cluster = cluster(hear(&SLOW_GATEWAY));
     submit(&cluster, "hear", "off", &HARDLY);
@@ -187,6 +189,7 @@ fn nobody_looks_where_nobody_is_to_look() {
 
 /// One worker, and a model that turns out to be too slow for it: no plan keeps the accuracy.
 #[test]
+#[ignore = "long: make test-long"]
 fn accuracy_gives_way_where_the_user_lets_it_and_never_in_silence() {
     let place = hear(&[("speech-small", "gateway", 0.01), ("speech-large", "gateway", 0.05)]);
     let mut cluster = Cluster::without_workers(place, &FAST);
@@ -277,6 +280,7 @@ fn with_a_site(replan: &str) -> Cluster {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_decided_while_a_part_of_the_run_is_silent() {
     let cluster = with_a_site("auto");
     let north = Agent::stop(&cluster, "north");
@@ -304,6 +308,7 @@ fn nothing_is_decided_while_a_part_of_the_run_is_silent() {
 
 /// A requested plan is prepared beside the present one, and replaces it when all of the run is reachable.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_that_somebody_wants_waits_for_a_part_that_is_silent() {
     let cluster = with_a_site("ask");
     until_event(&cluster, "replan_proposed");
@@ -398,6 +403,7 @@ impl Drop for Writer {
 
 /// The load rises above the plan's, and falls again after a while.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_follows_the_load_up_and_down() {
     let place = Place::empty("hear");
     let pipe = place.path("events.pipe");

@@ -25,6 +25,7 @@ fn content(outputs: &[(&str, Vec<u8>)], file: &str) -> String {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     // Before the run starts, because it could end meanwhile.
     let expected = undisturbed();
@@ -112,6 +113,7 @@ sinks:
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn files_outside_of_a_run_are_not_given() {
     let cluster = Cluster::start(&["edge"]);
     let outside = cluster.place.argument("elsewhere/pairs.jsonl");
@@ -126,6 +128,7 @@ fn files_outside_of_a_run_are_not_given() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_is_removed_everywhere_and_its_name_is_free() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.submit().expect(0);
@@ -163,6 +166,7 @@ fn a_run_is_removed_everywhere_and_its_name_is_free() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn runs_that_have_ended_go_by_the_rule() {
     let cluster = Cluster::start_with(&["edge"], &["--keep-ended", "4s"]);
     let workflow = cluster.place.argument("workflow.yaml");

@@ -126,7 +126,7 @@ fn a_run_of_this_machine_is_told_once() {
     let source = &document["figures"]["sources"][0];
     assert_eq!(source["wanted_per_second"], 200.0, "{document}");
     let measured = source["per_second"].as_f64().unwrap();
-    assert!((100.0..300.0).contains(&measured), "{document}");
+    assert!((20.0..2000.0).contains(&measured), "{document}");
     child.kill().unwrap();
     child.wait().unwrap();
     let told = tidemill(&["top", "--metrics", &address, "--once"]).expect(69).stderr;

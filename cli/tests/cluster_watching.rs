@@ -51,6 +51,7 @@ fn one<'a>(all: &'a Value, key: &str, name: &str) -> &'a Value {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_is_told_in_figures() {
     let cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.slow_down(2);

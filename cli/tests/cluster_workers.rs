@@ -1,7 +1,7 @@
 //! Workers that are drained or lost while events are followed, and the reported facts of a worker; through the built
 //! binary.
 use crate::cluster::{Cluster, undisturbed};
-use crate::command::{Place, command, root};
+use crate::command::{Place, command, root, tidemill};
 use crate::processes::{children, gone, same};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 /// Its stages continue elsewhere, with nothing lost or doubled; a follower of the events sees it live.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_a_drained_worker_had_goes_elsewhere() {
     let cluster = Cluster::start(&["edge", "hub", "cloud", "spare"]);
     cluster.submit().expect(0);
@@ -119,6 +120,7 @@ fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
 
 /// The time of detection is the configured one; with phi it follows the heartbeats.
 #[test]
+#[ignore = "long: make test-long"]
 fn silence_is_judged_as_the_controller_is_told() {
     for (options, words) in [
         (&["--detection", "3s"][..], "worker edge was not heard for 3 s and counts as lost"),
@@ -136,7 +138,10 @@ fn silence_is_judged_as_the_controller_is_told() {
         assert!(told.contains(words), "{told}");
         assert_eq!(told.contains("(phi "), options.contains(&"phi"), "{told}");
     }
-    let told =
-        crate::command::tidemill(&["controller", "--state", "x", "--detection", "300ms"]).expect(2).stderr;
+}
+
+#[test]
+fn a_time_of_detection_that_is_too_short_is_refused() {
+    let told = tidemill(&["controller", "--state", "x", "--detection", "300ms"]).expect(2).stderr;
     assert!(told.contains("write 1 s or more"), "{told}");
 }

@@ -1,7 +1,9 @@
 //! The binary, and folders to run it in.
 use serde_json::Value;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 /// The example that plans are made for.
@@ -151,6 +153,18 @@ impl Place {
         names.sort();
         names
     }
+}
+
+/// A port for a program that cannot choose one itself. It is below the ports that the system gives out, and follows from the
+/// number of this process: a port that the system gave out and took back goes to another test before the program has it.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 10_000;
+    let own = std::process::id().wrapping_mul(16);
+    let ports = (0..COUNT).map(|_| FIRST + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT);
+    let mut ports = ports.map(|port| u16::try_from(port).unwrap());
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port is free")
 }
 
 /// JSON objects, one per line; every line is whole.

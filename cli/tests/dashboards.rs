@@ -7,6 +7,7 @@ use crate::monitoring::{Prometheus, encoded};
 use serde_json::Value;
 
 #[test]
+#[ignore = "long: make test-long"]
 fn every_query_of_the_dashboard_finds_something() {
     if !are_there(&["prometheus"], "prometheus") {
         return;

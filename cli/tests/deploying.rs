@@ -192,6 +192,7 @@ fn what_a_target_does_not_know_is_refused() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_worker_joins_by_one_file_and_both_are_well() {
     let mut cluster = Cluster::without_workers(Place::empty("joining"), &["--metrics", "127.0.0.1:0"]);
     let state = cluster.place.argument("controller");

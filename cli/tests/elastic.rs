@@ -103,6 +103,7 @@ fn limits_follow_the_load_and_are_put_back() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_killed_agent_leaves_nothing_behind() {
     let Some(busy) = busy("killed") else { return };
     let before = busy.group().found().unwrap();
@@ -153,6 +154,7 @@ fn folders_of_run(process: u32) -> Option<(PathBuf, PathBuf)> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn runs_of_a_cluster_are_held_to_what_they_may_take() {
     for mode in ["static", "elastic", "none"] {
         let place = place();

@@ -94,6 +94,7 @@ fn predicted_stands_beside_measured() {
 
 /// The example's profile has the sizes of the engine's own frames: the traffic of links equals that of plans.
 #[test]
+#[ignore = "long: make test-long"]
 fn links_carry_the_bytes_that_the_profile_says() {
     let place = place();
     let report = emulate(&place, &["--records", "200", "--output", "json"]).expect(0).json();
@@ -111,6 +112,7 @@ fn links_carry_the_bytes_that_the_profile_says() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_stretched_run_gives_the_same_answers_at_the_same_plan_rate() {
     let of = |dilation: &str| {
         let place = place();
@@ -132,6 +134,7 @@ fn a_stretched_run_gives_the_same_answers_at_the_same_plan_rate() {
 
 /// Each worker is a separate process: the answers and the account are equal.
 #[test]
+#[ignore = "long: make test-long"]
 fn workers_that_are_processes_are_emulated_as_in_one_process() {
     let of = |more: &[&str]| {
         let place = place();
@@ -181,6 +184,7 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn an_overloaded_worker_misses_the_rate() {
     let place = place();
     place.change("profile.yaml", "mean: 12ms", "mean: 60ms");
@@ -197,6 +201,7 @@ fn an_overloaded_worker_misses_the_rate() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_runs_at_the_rate_that_it_was_made_for() {
     let level = |report: &Value, name: &str| {
         let levels = report["slo"].as_array().unwrap();
@@ -223,6 +228,7 @@ fn a_plan_runs_at_the_rate_that_it_was_made_for() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_did_not_keep_up_is_no_evidence() {
     let place = place();
     let page = place.argument("report.html");

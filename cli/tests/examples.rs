@@ -45,7 +45,7 @@ fn each_receipt_has_its_text() {
 }
 
 #[test]
-#[ignore = "needs models: tidemill models fetch ppocr-v4-detector-320 ppocr-v4-recogniser-320"]
+#[ignore = "models: tidemill models fetch ppocr-v4-detector-320 ppocr-v4-recogniser-320"]
 fn receipts_are_read_with_few_errors() {
     let place = Place::example("receipts");
     let workflow = place.argument("workflow.yaml");
@@ -74,6 +74,7 @@ fn fetched_models() -> PathBuf {
 
 /// Real footage and real detectors, if they were fetched: `examples/traffic/README.md` explains how.
 #[test]
+#[ignore = "long: make test-long"]
 fn traffic_is_counted_where_its_clips_are() {
     let clips = root().join("examples/traffic/data/cameras");
     let carriageways = ["carriageway-left.mp4", "carriageway-right.mp4"];
@@ -202,6 +203,7 @@ fn answers(rows: &[Value]) -> BTreeMap<String, [String; 2]> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn vqa_answers_as_expected_with_and_without_a_plan() {
     let place = Place::example("vqa");
     let workflow = place.argument("workflow.yaml");

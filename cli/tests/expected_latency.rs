@@ -25,6 +25,17 @@ fn level() -> String {
 
 #[test]
 fn a_plan_is_found_that_no_bound_guarantees() {
+    let (place, level) = (Place::example("vqa"), level());
+    let (asked, file) = (["--slo", level.as_str()], place.argument("plan.yaml"));
+    let told = plan(&[&asked[..], &["--latency", "expected", "--out", &file]].concat()).expect(0).stdout;
+    assert!(told.contains("latency is expected, not guaranteed: "), "{told}");
+    assert!(place.read("plan.yaml").contains("latency_basis: expected"));
+    tidemill(&["validate", VQA, &file]).expect(0);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn readers_of_a_plan_know_that_no_bound_guarantees_it() {
     let place = Place::example("vqa");
     let (file, other) = (place.argument("plan.yaml"), place.argument("guaranteed.yaml"));
     let level = level();
@@ -120,6 +131,7 @@ fn levels_that_give_way_together_are_named() {
 
 /// Of equally expensive plans the most accurate, for any requested level.
 #[test]
+#[ignore = "long: make test-long"]
 fn accuracy_for_the_same_money_does_not_depend_on_the_level() {
     let of = |accuracy: &str| plan(&["--slo", accuracy, "--output", "json"]).expect(0).json();
     let (low, high) = (of("accuracy=85"), of("accuracy=93"));

@@ -176,6 +176,7 @@ fn empty_index() -> String {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
     let cache = tempfile::tempdir().unwrap();
     // The environment for the conversions, which would need packages too.

@@ -219,24 +219,32 @@ fn stays(place: &Place, all_seen: &[String]) {
 }
 
 /// The process is killed repeatedly; the outputs must not show it.
-#[test]
-fn a_run_of_standard_input_that_is_killed_is_continued() {
-    for kind in ["csv", "jsonl"] {
-        let (place, text) = (place(kind, "'-'", "journal: {}"), text(kind));
-        let (reader, writer) = std::io::pipe().unwrap();
-        let seen =
-            killed_again_and_again(&place, &text, &writer, || Stdio::from(reader.try_clone().unwrap()));
-        assert!(checkpoint(&place) > 0);
-        assert!(journal_bytes(&place) > 0);
-        drop(writer);
-        succeeds(start(&place, Stdio::from(reader)));
-        stays(&place, &seen);
-        same(&outputs(&place), &undisturbed(kind, &text));
-        assert!(!place.path("state/journals").exists(), "nobody needs it any more");
-    }
+fn is_continued(kind: &str) {
+    let (place, text) = (place(kind, "'-'", "journal: {}"), text(kind));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let seen = killed_again_and_again(&place, &text, &writer, || Stdio::from(reader.try_clone().unwrap()));
+    assert!(checkpoint(&place) > 0);
+    assert!(journal_bytes(&place) > 0);
+    drop(writer);
+    succeeds(start(&place, Stdio::from(reader)));
+    stays(&place, &seen);
+    same(&outputs(&place), &undisturbed(kind, &text));
+    assert!(!place.path("state/journals").exists(), "nobody needs it any more");
 }
 
 #[test]
+fn a_run_of_standard_input_that_is_killed_is_continued() {
+    is_continued("csv");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn a_run_of_json_lines_that_is_killed_is_continued() {
+    is_continued("jsonl");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn a_run_of_a_pipe_that_is_killed_is_continued() {
     let (place, text) = (place("jsonl", "events.pipe", "journal: {size: 64MiB, keep: 1min}"), text("jsonl"));
     let pipe = place.path("events.pipe");
@@ -260,6 +268,7 @@ fn a_run_of_a_pipe_that_is_killed_is_continued() {
 
 /// `producer | tidemill run`: both are killed, and the next producer starts with a new line.
 #[test]
+#[ignore = "long: make test-long"]
 fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     let (place, text) = (place("csv", "'-'", "journal: {}"), text("csv"));
     let half = text.match_indices('\n').nth(ROWS / 2).unwrap().0 + 1;
@@ -293,6 +302,7 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
 
 /// The producer dies, then the process before all rows have passed through: the end of the stream was not final.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_stream_whose_producer_died_first_is_read_on() {
     let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
     let slow =
@@ -357,6 +367,7 @@ fn a_stream_whose_producer_died_first_is_read_on() {
 
 /// A process was killed before it had written all of a record, and there is no space for the others.
 #[test]
+#[ignore = "long: make test-long"]
 fn bytes_that_cannot_be_taken_over_are_not_lost() {
     let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
     let (first, rest) = text.as_bytes().split_at(50_000);

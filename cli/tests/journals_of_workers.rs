@@ -34,6 +34,7 @@ edges:
 
 /// The worker's reading process dies, and the one that started it.
 #[test]
+#[ignore = "long: make test-long"]
 fn processes_of_workers_read_journals_too() {
     let (place, text) = (place("csv", "events.pipe", "journal: {}"), text("csv"));
     place.write("plan.yaml", PLAN);

@@ -1,7 +1,7 @@
 //! The alert rules of the book, and a real Prometheus that scrapes a controller and an agent.
 use crate::cluster::Cluster;
 use crate::cluster_watching::agent;
-use crate::command::{Place, are_there, root};
+use crate::command::{Place, are_there, free_port, root};
 use crate::live::get;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -49,6 +49,7 @@ fn alert_rules_do_what_they_say() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn prometheus_scrapes_a_controller_and_an_agent() {
     if !are_there(&["prometheus"], "prometheus") {
         return;
@@ -107,7 +108,7 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// With a configuration in a place.
     pub(crate) fn start(place: &Place, config: &str) -> Self {
-        let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let listen = format!("127.0.0.1:{}", free_port());
         let process = Command::new("prometheus")
             .arg(format!("--config.file={}", place.argument(config)))
             .arg(format!("--storage.tsdb.path={}", place.argument("tsdb")))

@@ -28,8 +28,8 @@ fn fifo(place: &Place, name: &str) {
     assert!(Command::new("mkfifo").arg(place.path(name)).status().unwrap().success());
 }
 
-/// One call of every verb with output, in each of its forms.
-fn every_verb(place: &Place) -> Vec<Vec<String>> {
+/// One call of every verb with output, in these forms.
+fn every_verb(place: &Place, forms: &[&str]) -> Vec<Vec<String>> {
     let workflow = place.argument("workflow.yaml");
     let vqa = "examples/vqa/workflow.yaml";
     let planning = crate::command::FILES;
@@ -44,7 +44,7 @@ fn every_verb(place: &Place) -> Vec<Vec<String>> {
         vec!["graph", &workflow, "--format", "svg"],
         vec!["profile", "show", "cli/tests/planning/profile.yaml"],
     ];
-    for form in ["table", "json"] {
+    for &form in forms {
         calls.push(vec!["validate", &workflow, "--output", form]);
         calls.push(vec!["doctor", "--output", form]);
         calls.push(vec!["version", "--output", form]);
@@ -66,10 +66,9 @@ fn outcome(mut command: Command) -> Outcome {
     }
 }
 
-#[test]
-fn every_verb_is_quiet_about_a_reader_that_left_and_tells_a_full_disk() {
-    let place = place(3, "kind: jsonl, options: {path: out.jsonl}");
-    for call in every_verb(&place) {
+/// Checks calls whose reader is gone, and whose output is on a full disk.
+fn check_obstacles(calls: Vec<Vec<String>>) {
+    for call in calls {
         let arguments: Vec<&str> = call.iter().map(String::as_str).collect();
         let taken = tidemill(&arguments);
         assert!(!taken.stdout.is_empty(), "{call:?} answers nothing: {}", taken.stderr);
@@ -95,6 +94,22 @@ fn every_verb_is_quiet_about_a_reader_that_left_and_tells_a_full_disk() {
 }
 
 #[test]
+fn a_run_is_quiet_about_a_reader_that_left_and_tells_a_full_disk() {
+    let place = place(3, "kind: jsonl, options: {path: out.jsonl}");
+    let mut calls = every_verb(&place, &["table"]);
+    calls.retain(|call| ["run", "validate", "version"].contains(&call[0].as_str()));
+    assert!(calls.len() >= 3);
+    check_obstacles(calls);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn every_verb_is_quiet_about_a_reader_that_left_and_tells_a_full_disk() {
+    let place = place(3, "kind: jsonl, options: {path: out.jsonl}");
+    check_obstacles(every_verb(&place, &["table", "json"]));
+}
+
+#[test]
 fn a_full_disk_for_the_answer_keeps_nothing_else_from_being_written() {
     let place = place(3, "kind: jsonl, options: {path: out.jsonl}");
     let (workflow, report) = (place.argument("workflow.yaml"), place.argument("report.json"));
@@ -104,11 +119,9 @@ fn a_full_disk_for_the_answer_keeps_nothing_else_from_being_written() {
     assert!(place.read("report.json").contains("\"complete\": true"));
 }
 
-#[test]
-fn rows_for_a_reader_that_leaves_are_counted() {
-    for sink in
-        ["kind: stdout", "kind: jsonl, options: {path: '-'}", "kind: csv, options: {path: /dev/stdout}"]
-    {
+/// Checks sinks that write to standard output.
+fn counts_rows_for_a_reader_that_leaves(sinks: &[&str]) {
+    for sink in sinks {
         let place = place(200_000, sink);
         let mut child =
             command(&["run", &place.argument("workflow.yaml"), "--output", "json"]).spawn().unwrap();
@@ -126,6 +139,11 @@ fn rows_for_a_reader_that_leaves_are_counted() {
         assert!((1..100_000).contains(&written), "{sink}: {written} of 200000");
         assert_eq!(report["sinks"][0]["reader_gone"], true, "{sink}");
     }
+}
+
+#[test]
+fn rows_for_a_reader_that_leaves_are_counted() {
+    counts_rows_for_a_reader_that_leaves(&["kind: stdout"]);
     let place = place(1000, "kind: stdout");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -133,6 +151,15 @@ fn rows_for_a_reader_that_leaves_are_counted() {
     run.stdout(writer);
     let told = outcome(run).expect(0).stderr;
     assert!(told.contains("out: its reader went away; 0 records were written until then"), "{told}");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn rows_of_files_for_a_reader_that_leaves_are_counted() {
+    counts_rows_for_a_reader_that_leaves(&[
+        "kind: jsonl, options: {path: '-'}",
+        "kind: csv, options: {path: /dev/stdout}",
+    ]);
 }
 
 #[test]
@@ -260,6 +287,7 @@ fn a_run_that_does_not_start_leaves_the_epoch_log_of_the_one_before() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_replay_stops_where_the_run_was_interrupted() {
     let place = place(100_000, "kind: jsonl, options: {path: out.jsonl}");
     place.change("workflow.yaml", "kind: csv, options", "kind: csv, rate: 2000/s, options");

@@ -37,8 +37,13 @@ fn planned(place: &Place) -> Option<usize> {
     Some(plan.workers.len())
 }
 
+/// Number of runs: `make test-long` makes more of them.
+fn number() -> usize {
+    if std::env::var_os("TIDEMILL_PLANNED_RUNS").is_some() { 6 } else { 1 }
+}
+
 #[test]
-fn processes_of_planned_workers_give_what_one_process_gives() {
+fn planned_runs_of_the_processes_of_workers_give_what_one_process_gives() {
     let mut runs = 0;
     for seed in 1_000.. {
         let place = Place::empty("drawn");
@@ -52,13 +57,14 @@ fn processes_of_planned_workers_give_what_one_process_gives() {
             assert_eq!(sorted(&place.read(&format!("out/{name}"))), expected[name], "seed {seed}, {name}");
         }
         runs += 1;
-        if runs == 6 {
+        if runs == number() {
             return;
         }
     }
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn planned_runs_of_a_cluster_give_what_one_process_gives() {
     let mut cluster = Cluster::without_workers(Place::empty("drawn"), &[]);
     for (name, tier, of) in [("first", "edge", "e"), ("second", "edge", "e"), ("rack", "cloud", "c")] {
@@ -105,6 +111,7 @@ fn planned_runs_of_a_cluster_give_what_one_process_gives() {
 
 /// One site with several workers, and two: each group is counted once and as a whole.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_window_of_groups_counts_every_record_under_the_plan_of_the_planner() {
     let place = Place::empty("spread");
     let rows = |i: u64| format!("s{},{}\n", i * i % 50, 1_700_000_000_000 + i * 10);

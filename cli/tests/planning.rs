@@ -243,6 +243,7 @@ fn plans_are_compared() {
 
 /// A plan names the weak figures that it is based on, and no others.
 #[test]
+#[ignore = "long: make test-long"]
 fn weak_figures_are_told() {
     let place = Place::empty("vqa");
     let profile = std::fs::read_to_string(root().join("cli/tests/planning/profile.yaml")).unwrap();
@@ -299,6 +300,7 @@ fn weak_figures_are_told() {
 
 /// Two small machines would be the cheapest, but partners would miss each other there: the run would be refused (`E0417`).
 #[test]
+#[ignore = "long: make test-long"]
 fn a_join_on_a_computed_column_is_planned_in_one_stage() {
     let place = Place::empty("pairs");
     place.write("rows.csv", "site,lane\nnorth,2\nsouth,3\n");
@@ -388,6 +390,7 @@ fn published(more: &[&str]) -> f64 {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_published_case_costs_what_it_must() {
     let near =
         |cost: f64, expected: f64| assert!((cost - expected).abs() < 5e-4, "{cost} instead of {expected}");

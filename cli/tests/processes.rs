@@ -76,9 +76,10 @@ pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect()
 }
 
+/// Outputs of one undisturbed process at full speed: the sources have event times, so a rate changes none of them.
 pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
-    tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
+    tidemill(&["run", &place.argument("workflow.yaml"), "--rate", "max", "--quiet"]).expect(0);
     let outputs = outputs(&place);
     assert!(outputs.iter().all(|(file, content)| content.len() > 500 || panic!("{file} is nearly empty")));
     outputs
@@ -154,6 +155,21 @@ fn started(child: &mut Child) -> Vec<u32> {
     panic!("its workers do not start");
 }
 
+/// Makes the run last three seconds.
+fn slow_down(place: &Place) {
+    place.change("workflow.yaml", "rate: 2000/s", "rate: 1000/s");
+    place.change("workflow.yaml", "rate: 4000/s", "rate: 2000/s");
+}
+
+/// Waits until a sink shows rows.
+fn until_rows(place: &Place, child: &mut Child) {
+    let has_rows = || place.path("out/pairs.jsonl").metadata().is_ok_and(|found| found.len() > 1000);
+    while !has_rows() {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_plan_in_three_processes_gives_what_one_gives() {
     let place = place();
@@ -187,6 +203,7 @@ fn a_plan_in_three_processes_gives_what_one_gives() {
 
 /// Workers, the coordinating process, or all are killed; the outputs must not show it.
 #[test]
+#[ignore = "long: make test-long"]
 fn processes_that_are_killed_change_nothing() {
     let (place, mut random) = (place(), Random::of_seed(11));
     let (mut workers_killed, mut runs_killed) = (0, 0);
@@ -224,19 +241,17 @@ fn processes_that_are_killed_change_nothing() {
 
 /// Repeated rows count once at the sinks, and the report says where they count again.
 #[test]
+#[ignore = "long: make test-long"]
 fn the_report_says_what_counts_again_after_a_worker_was_lost() {
     let place = place();
+    slow_down(&place);
     let [workflow, plan, state, report] =
         ["workflow.yaml", "plan.yaml", "state", "report.json"].map(|name| place.argument(name));
     let arguments =
         ["run", &workflow, "--plan", &plan, "--processes", "--state", &state, "--report-json", &report];
     let mut child = command(&[&arguments[..], &["--checkpoint-interval", "50ms"]].concat()).spawn().unwrap();
     let workers = started(&mut child);
-    let has_rows = || place.path("out/pairs.jsonl").metadata().is_ok_and(|found| found.len() > 1000);
-    while !has_rows() {
-        assert!(child.try_wait().unwrap().is_none(), "the run ended");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_rows(&place, &mut child);
     assert!(workers.iter().all(|pid| kill(*pid)));
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
@@ -253,9 +268,10 @@ fn the_report_says_what_counts_again_after_a_worker_was_lost() {
 #[test]
 fn a_worker_that_is_killed_without_a_state_ends_the_run() {
     let place = place();
+    slow_down(&place);
     let mut child = start(&place, false);
     let found = started(&mut child);
-    std::thread::sleep(Duration::from_millis(400));
+    until_rows(&place, &mut child);
     assert!(kill(found[0]));
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);

@@ -141,6 +141,7 @@ fn a_new_project_is_profiled() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn models_are_measured_and_scored() {
     let project = Project::new("vqa");
     let document = run(&project.arguments("20s")).expect(0).json();
@@ -211,6 +212,7 @@ fn a_profile_that_nothing_can_be_compared_with_is_refused() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_was_measured_survives_a_kill() {
     let project = Project::new("quickstart");
     let mut child = project.start("1min");
@@ -230,6 +232,7 @@ fn what_was_measured_survives_a_kill() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn an_interrupt_of_the_whole_group_is_one_too() {
     let project = Project::new("quickstart");
     let mut arguments = project.arguments("1min");
@@ -348,6 +351,7 @@ fn published_models_can_be_checked_but_not_run() {
 
 /// The example's profile, without the figures of one model and one machine, gets them back as predictions.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_was_not_measured_is_predicted_and_marked() {
     let example = |name: &str| root().join("examples/vqa").join(name).to_str().unwrap().to_owned();
     let mut profile = Profile::load(example("profile.yaml")).unwrap_or_else(|errors| panic!("{errors}"));

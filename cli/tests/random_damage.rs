@@ -275,17 +275,20 @@ fn number() -> u64 {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn recovery_of_damaged_states_of_even_seeds() {
     rounds((0..number()).filter(|seed| seed % 2 == 0), true);
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn recovery_of_damaged_states_of_odd_seeds() {
     rounds((0..number()).filter(|seed| seed % 2 == 1), true);
 }
 
 /// All of such a state is in the journal.
 #[test]
+#[ignore = "long: make test-long"]
 fn recovery_of_damaged_states_with_all_behind_their_checkpoint() {
     rounds(0..number() / 3, false);
 }

@@ -118,6 +118,7 @@ fn modest(latency: &str) -> Place {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn answers_are_shown_with_pictures_sounds_and_the_truth() {
     let place = modest("600s");
     let page = Page::of(&place, &[], 0);

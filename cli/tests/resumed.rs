@@ -86,6 +86,7 @@ fn grouped(number: usize) -> String {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_source_file_that_grew_is_read_to_its_end() {
     let place = killed();
     let more: String =
@@ -112,6 +113,7 @@ fn the_files_of_a_state_are_in_its_manifest() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_folder_with_other_files_is_refused_and_one_with_more_is_not() {
     let place = Place::empty("pictures");
     place.write(
@@ -154,6 +156,7 @@ fn limited(limit: &[&str]) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
     let place = place();
     let show = || tidemill(&["state", "show", &place.argument("state")]).expect(0).stdout;
@@ -182,6 +185,7 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
 
 /// One source has reached the limit, the other has not: killed there, the run continues with and without the limit.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_limited_run_that_was_killed_goes_on_under_any_limit() {
     for (limit, expected) in
         [(&["--records", "3000"][..], limited(&["--records", "3000"])), (&[], undisturbed())]
@@ -208,6 +212,7 @@ fn a_limited_run_that_was_killed_goes_on_under_any_limit() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_its_time_ended_goes_on_without_it() {
     let place = place();
     let told = run(&place, &["--for", "1s", "--output", "json"]).expect(0).json();
@@ -261,6 +266,7 @@ fn tally(of: &Value, source: &str, sink: &str) -> [u64; 5] {
 
 /// Each part reports its own rows and the total, which is that in the files.
 #[test]
+#[ignore = "long: make test-long"]
 fn parts_of_a_run_add_up() {
     let (place, mut before, mut parts) = (place(), [0; 5], 0);
     let lines = |file: &str| place.read(file).lines().count() as u64;
@@ -325,6 +331,7 @@ fn an_interrupted_run_says_what_is_kept() {
 
 /// A run without a plan chooses its models by the profile beside it; a continued one keeps its models.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_without_a_plan_continues_with_the_models_that_it_had() {
     let place = Place::example("vqa");
     for large in ["medium.yaml", "large.yaml", "huge.yaml", "huge-int8.yaml # the same at 8 bits"] {

@@ -236,6 +236,7 @@ fn secrets_of_a_cluster_stay_where_they_belong() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn processes_of_a_run_do_not_have_the_token_of_who_began_it() {
     let token = "tmp_markedmarkedmarkedmarkedmarkedmarkedmarkedmarked";
     let place = place();

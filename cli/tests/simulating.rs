@@ -90,6 +90,7 @@ fn a_plan_beyond_its_capacity_is_shown_as_such() {
 
 /// A worker that may be busy all the time is: the report states that the simulation contradicts the plan.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_plan_says_where_its_simulation_denies_it() {
     let place = planned(&with_distributions());
     let files = ["workflow.yaml", "infrastructure.yaml", "profile.yaml"].map(|file| place.argument(file));
@@ -119,6 +120,7 @@ fn a_plan_says_where_its_simulation_denies_it() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_trace_with_a_burst_is_simulated_over_its_length() {
     let place = planned(&with_percentiles());
     let script = root().join("scripts/bursty_trace.py");
@@ -141,6 +143,7 @@ fn a_trace_with_a_burst_is_simulated_over_its_length() {
 
 /// Due and arrived records are counted over one time span: a quiet start hides nothing.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_quiet_beginning_does_not_hide_a_miss() {
     let place = planned(&with_percentiles());
     place.write("quiet.csv", "time,factor\n0s,0\n300s,1\n");
@@ -211,6 +214,7 @@ fn with_engine(milliseconds: f64) -> String {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_engine_itself_takes_time_and_no_worker_is_busy_with_it() {
     let place = planned(&with_engine(0.0));
     let of = |milliseconds: f64| {

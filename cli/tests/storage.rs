@@ -47,6 +47,7 @@ fn a_state_waits_for_space() {
 /// One that is still full when the data ends: the outputs are whole, the run reports that it could not record that, and
 /// repeating the command does so later.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
     let place = place();
     let steps = "begin; reached 5; full; before=$(number); ended; finish 69
@@ -63,7 +64,7 @@ fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
 }
 
 #[test]
-#[ignore = "takes a minute; benches/experiments/chaos.sh"]
+#[ignore = "long: make test-long"]
 fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
     let place = place();
     place.change("workflow.yaml", "rate: 4000/s", "rate: 200/s");
@@ -77,6 +78,7 @@ fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
 
 /// A read-only folder, first for a while, then permanently.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_state_in_a_folder_that_becomes_read_only_waits_and_says_so() {
     let place = place();
     let lock = "mount --bind disk/state disk/state && mount -o remount,bind,ro disk/state || exit 250";
@@ -125,6 +127,7 @@ fn a_sink_without_space_is_continued() {
 
 /// Here the sinks are in separate processes.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_sink_of_a_workers_process_without_space_is_continued() {
     let place = processes::place();
     for sink in ["pairs.jsonl", "counted.csv"] {
@@ -221,6 +224,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
 
 /// The damaged object is in a bucket.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
     let (server, place) = (Server::start(), place());
     let mut child = buckets::start(&server, &place);
@@ -254,6 +258,7 @@ fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
 /// An object that is damaged during the run is noticed when a worker's process dies and needs it, or never if a newer one
 /// has replaced it.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
     let mut noticed = 0;
     for _ in 0..5 {
@@ -310,7 +315,7 @@ fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
 
 /// A bucket that does not answer for longer than a run waits.
 #[test]
-#[ignore = "takes two minutes; benches/experiments/chaos.sh"]
+#[ignore = "long: make test-long"]
 fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
     let (server, place) = (Server::start(), place());
     place.change("workflow.yaml", "rate: 4000/s", "rate: 80/s");

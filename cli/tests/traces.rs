@@ -184,6 +184,7 @@ fn the_way_of_a_record_over_processes_is_one_trace() {
 
 /// All spans of a run are sent when it ends, including those since the last transmission.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_that_is_over_at_once_loses_no_span() {
     let place = Place::empty("spread");
     place.write(
@@ -217,6 +218,7 @@ sinks:
 
 /// A collector that is away, or that accepts connections and stays silent, delays nothing and changes nothing.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_collector_that_is_away_is_no_hindrance() {
     let expected = undisturbed();
     let without_names = |place: &Place| {

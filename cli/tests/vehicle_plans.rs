@@ -25,13 +25,24 @@ fn compare(name: &str, outcome: &Outcome) {
     assert!(golden == *text, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{text}", path.display());
 }
 
+/// Published setups, each with the levels that it is planned for.
+fn setups() -> [(&'static str, [&'static str; 6]); 2] {
+    [("medium", "rate=800/s"), ("large", "rate=1100/s")]
+        .map(|(setup, rate)| (setup, ["--slo", rate, "--slo", "accuracy=70", "--return-traffic", "forbid"]))
+}
+
+#[test]
+fn plans_of_published_setups_are_shown() {
+    for (setup, levels) in setups() {
+        compare(&format!("aicity-{setup}.txt"), &plan(setup, &levels).expect(0));
+    }
+}
+
 /// `associate` runs on one worker, although others could share its work for this number of cameras.
 #[test]
+#[ignore = "long: make test-long"]
 fn published_setups_have_plans() {
-    for (setup, rate) in [("medium", "rate=800/s"), ("large", "rate=1100/s")] {
-        let levels = ["--slo", rate, "--slo", "accuracy=70", "--return-traffic", "forbid"];
-        let found = plan(setup, &levels).expect(0);
-        compare(&format!("aicity-{setup}.txt"), &found);
+    for (setup, levels) in setups() {
         let answer = plan(setup, &[&levels[..], &["--output", "json"]].concat()).expect(0).json();
         assert_eq!(answer["status"], "optimal", "{answer}");
         let workers = answer["workers"].as_array().unwrap();
@@ -60,6 +71,7 @@ fn the_example_has_a_proven_plan() {
 /// Frames of four cameras are due 25 ms after one another, and the tracker processes them when the last of a moment is
 /// there: they wait 75, 50, 25 and 0 ms for it, less the detection time, and not 25 and 0 ms for their tick.
 #[test]
+#[ignore = "long: make test-long"]
 fn frames_wait_for_the_last_camera_in_simulations() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plan.yaml").to_str().unwrap().to_owned();

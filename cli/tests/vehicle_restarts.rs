@@ -44,6 +44,7 @@ fn judged(place: &Place) -> (Value, u64) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn what_is_followed_survives_kills() {
     let whole = place();
     let report = whole.argument("report.json");

@@ -48,8 +48,20 @@ fn identified(report: &Value) -> Value {
     sinks.iter().find(|sink| sink["sink"] == "identified").unwrap().clone()
 }
 
+/// Two cameras for a few seconds, with the smallest models.
+#[test]
+fn a_few_seconds_of_a_city_are_followed_and_judged() {
+    let place = Place::example("aicity");
+    let city = small_city(&place, 8);
+    let report = run(&place, &city, "workflow.yaml", "tiny", &[]).expect(0).json();
+    let sink = identified(&report);
+    assert!(sink["records"].as_u64() > Some(0) && sink["accuracy_percent"].as_f64().is_some(), "{sink}");
+    assert!(!standing(&place.rows("out/vehicles.jsonl")).is_empty(), "nothing is followed");
+}
+
 /// The benefit of larger models, end to end; and the output of a run of the largest ones for inspection.
 #[test]
+#[ignore = "long: make test-long"]
 fn larger_models_follow_better_and_the_report_shows_what_they_followed() {
     let place = Place::example("aicity");
     let city = small_city(&place, 30);
@@ -109,6 +121,7 @@ fn standing(rows: &[Value]) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn vehicles_are_followed_across_cameras_and_judged_by_idf1() {
     let place = Place::example("aicity");
     let workflow = place.argument("workflow.yaml");

@@ -92,6 +92,7 @@ fn videos_are_read_annotated_and_go_on_behind_damage() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_with_videos_that_is_killed_leaves_no_process_and_is_continued() {
     let whole = place(60, "");
     tidemill(&["run", &whole.argument("workflow.yaml"), "--quiet"]).expect(0);

@@ -5,6 +5,8 @@ mod book_pages;
 mod dependency_direction;
 mod figures;
 mod file_size;
+mod fixed_sleeps;
+mod ignored_tests;
 mod images;
 mod kind_names;
 mod module_names;

@@ -72,6 +72,7 @@ const IDLE: &str = "read line";
 
 /// By a label, as a user does: one works, one waits, and one comes later.
 #[test]
+#[ignore = "long: make test-long"]
 fn limits_of_labelled_containers_follow_and_are_put_back() {
     if !is_there() {
         return;
@@ -134,6 +135,7 @@ fn limits_of_labelled_containers_follow_and_are_put_back() {
 /// A deployed workflow with `resources: {mode: elastic}`: a separate container moves limits between the workers, which
 /// cannot reach the engine. It is restarted when it is killed, and ends with the deployment.
 #[test]
+#[ignore = "long: make test-long"]
 fn limits_of_a_deployed_workflow_follow_its_load() {
     if !is_there() {
         return;

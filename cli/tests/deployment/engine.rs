@@ -1,6 +1,6 @@
 //! A deployment in its folder, removed when the test ends.
 use crate::cluster::slow_down;
-use crate::command::{Outcome, Place, command, root};
+use crate::command::{Outcome, Place, command, free_port, root};
 use crate::processes::place;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -120,11 +120,6 @@ impl Drop for Deployed {
             }
         }
     }
-}
-
-/// A port that is free now.
-pub(super) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Deployed {

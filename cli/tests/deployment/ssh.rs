@@ -52,6 +52,7 @@ impl Other {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_location_on_another_machine_is_operated_by_ssh() {
     if !is_there() {
         return;

@@ -57,6 +57,7 @@ fn ffmpeg() -> Option<PathBuf> {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn videos_are_read_and_drawn_over_in_containers() {
     if !is_there() {
         return;

@@ -147,6 +147,7 @@ time.sleep(1000)";
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn when_nothing_is_left_under_the_cap_exactly_one_process_is_ended() {
     let Some(place) = place("kill") else { return };
     if place.0.version() == Version::Two {
@@ -169,6 +170,7 @@ time.sleep(1000)";
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_greedy_run_takes_no_time_from_another_one() {
     let Some(place) = place("greedy") else { return };
     let admit = |run: &str, name: &str, process: &Process, limits| {

@@ -77,6 +77,7 @@ fn one_leads_and_the_next_one_follows_when_it_ends() {
 
 /// All start at once, without existing tables.
 #[test]
+#[ignore = "long: make test-long"]
 fn of_many_that_begin_at_once_one_leads() {
     let Some(server) = Server::start() else { return };
     let (barrier, address) = (Arc::new(Barrier::new(6)), server.address());
@@ -165,6 +166,7 @@ fn what_an_old_leader_writes_is_refused() {
 
 /// The lock alone does not suffice: it is gone while the connection that writes still works.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_term_that_is_over_is_refused_by_the_server() {
     let Some(server) = Server::start() else { return };
     let (a, b) = (candidate(&server.address(), "a:1"), candidate(&server.address(), "b:1"));
@@ -210,6 +212,7 @@ fn end_kept_connections(client: &mut postgres::Client) -> usize {
 
 /// A firewall drops it, or an operator ends it: the lead continues.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_connection_that_has_ended_costs_no_lead() {
     let Some(server) = Server::start() else { return };
     let lead = leads(&candidate(&server.address(), "a:1"));
@@ -226,6 +229,7 @@ fn a_connection_that_has_ended_costs_no_lead() {
 
 /// If the session ends within a write its outcome is unknown; if the server rejects it, nothing was written.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_ends_a_session_within_a_write_is_no_refusal() {
     let Some(server) = Server::start() else { return };
     let mut other = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
@@ -250,6 +254,7 @@ fn what_ends_a_session_within_a_write_is_no_refusal() {
 
 /// Only the owner of the database may request a schema, even an existing one.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_role_that_owns_the_schema_alone_leads() {
     let Some(server) = Server::start() else { return };
     let mut client = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
@@ -270,6 +275,7 @@ fn a_role_that_owns_the_schema_alone_leads() {
 
 /// A leader that is stopped, or whose machine is gone, within a write: it is never committed.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_write_that_never_ends_does_not_keep_others_from_leading() {
     let Some(server) = Server::start() else { return };
     let mut stopped = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
@@ -281,6 +287,7 @@ fn a_write_that_never_ends_does_not_keep_others_from_leading() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_restart_of_the_server_ends_the_lead_and_somebody_leads_again() {
     let Some(server) = Server::start() else { return };
     let a = candidate(&server.address(), "a:1");
@@ -319,6 +326,7 @@ fn what_cannot_be_used_is_told() {
 
 /// A test killed at its time limit leaves neither its server nor a folder.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_server_goes_with_a_test_that_is_killed() {
     const WAITS: &str = "TIDEMILL_TEST_WAITS_TO_BE_KILLED";
     if std::env::var_os(WAITS).is_some() {
@@ -328,7 +336,7 @@ fn a_server_goes_with_a_test_that_is_killed() {
         panic!("nobody killed it");
     }
     let mut test = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_server_goes_with_a_test_that_is_killed", "--nocapture"])
+        .args(["--exact", "--ignored", "a_server_goes_with_a_test_that_is_killed", "--nocapture"])
         .env(WAITS, "yes")
         .stdout(std::process::Stdio::piped())
         .spawn()

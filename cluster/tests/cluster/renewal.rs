@@ -7,6 +7,7 @@ use tidemill_identity::Lifetimes;
 
 /// New connections use it when the first one has ended, and existing connections continue.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_controller_renews_its_certificate_before_it_ends() {
     let lifetimes = Lifetimes { controller: Duration::from_secs(12), ..Lifetimes::default() };
     let mut place = Place::that_lives(lifetimes);
@@ -23,6 +24,7 @@ fn a_controller_renews_its_certificate_before_it_ends() {
 
 /// The worker still reports, with the new one, long after the first one has ended.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_worker_renews_its_certificate_before_it_ends() {
     let lifetimes = Lifetimes { worker: Duration::from_secs(12), ..Lifetimes::default() };
     let mut place = Place::that_lives(lifetimes);

@@ -135,6 +135,7 @@ fn workers_have_a_model_from_an_object_store_and_the_controller_sends_none() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn an_object_store_that_gives_nothing_holds_nobody_up() {
     let server = Server::start();
     let copies = rolled_out(Place::with(Some(stored(&server))), || server.set(Mood::Denies));
@@ -162,6 +163,7 @@ fn a_controller_finds_what_lies_in_its_object_store() {
 
 /// A store that does not answer when the controller begins: files are kept by the controller, and workers have them from there.
 #[test]
+#[ignore = "long: make test-long"]
 fn an_object_store_that_is_away_from_the_beginning_holds_nobody_up() {
     let server = Server::start();
     let store = stored(&server);
@@ -173,6 +175,7 @@ fn an_object_store_that_is_away_from_the_beginning_holds_nobody_up() {
 
 /// Each would remove what the other one needs.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_prefix_that_has_the_files_of_another_cluster_is_left_alone() {
     let server = Server::start();
     let model = b"a model".as_slice();

@@ -158,7 +158,7 @@ fn check(seed: u64, late: f64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
 
     #[test]
     fn one_in_a_hundred_late_or_corrected(seed in any::<u64>()) {

@@ -97,7 +97,7 @@ fn wrong(given: &Tensor, right: &Tensor) -> Option<String> {
 }
 
 #[test]
-#[ignore = "needs the tests of the ONNX standard; scripts/onnx_operator_tests.sh"]
+#[ignore = "standard: scripts/onnx_operator_tests.sh"]
 fn no_backend_gives_what_the_standard_does_not_say() {
     let folder =
         PathBuf::from(std::env::var_os("TIDEMILL_ONNX_TESTS").expect("a folder in TIDEMILL_ONNX_TESTS"));

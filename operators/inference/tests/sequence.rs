@@ -139,7 +139,7 @@ fn what_does_not_fit_is_told_with_its_place() {
 /// Needs a real model that was fetched: `make test-long` runs it if there is one. Its transcripts of our synthetic voices
 /// are often wrong, but not all.
 #[test]
-#[ignore = "needs ONNX Runtime and `tidemill models fetch moonshine-tiny moonshine-base`"]
+#[ignore = "models: tidemill models fetch moonshine-tiny moonshine-base"]
 fn a_fetched_recogniser_hears_words_of_the_questions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for name in ["moonshine-tiny", "moonshine-base"] {

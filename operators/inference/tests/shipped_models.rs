@@ -35,8 +35,8 @@ fn expected() -> Vec<[String; 3]> {
     rows.map(|row| row.try_into().unwrap()).collect()
 }
 
-#[test]
-fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
+/// Every `step`th question of the sample: the largest models take a fifth of a second each.
+fn are_answered_as_by_the_evaluation(step: usize) {
     let data = repository().join("examples/vqa/data");
     let truth = std::fs::read_to_string(data.join("truth.csv")).unwrap();
     let (mut features, mut speech, mut answerer) =
@@ -44,8 +44,9 @@ fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
     let (mut heard, mut answered, mut right, mut right_there) = (0, 0, 0, 0);
     let expected = expected();
     assert_eq!((expected.len(), truth.lines().count()), (200, 201));
-    // Every second one: the largest models take a fifth of a second each.
-    for (line, [key, recognised, answer]) in truth.lines().skip(1).zip(&expected).step_by(2) {
+    let mut asked = 0;
+    for (line, [key, recognised, answer]) in truth.lines().skip(1).zip(&expected).step_by(step) {
+        asked += 1;
         let image = std::fs::read(data.join(format!("images/{key}.jpg"))).unwrap();
         let sound = std::fs::read(data.join(format!("questions/{key}.wav"))).unwrap();
         let OutputColumn::Tensor(TensorData::Float32(vector)) = run(&mut features, &[Cell::Bytes(&image)])
@@ -61,8 +62,24 @@ fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
         right += usize::from(given == said);
         right_there += usize::from(answer == said);
     }
-    println!("as expected: {heard} texts and {answered} answers of 100; right: {right}, there {right_there}");
+    println!(
+        "as expected: {heard} texts and {answered} answers of {asked}; right: {right}, there {right_there}"
+    );
     // Another decoder rounds pixels differently, which may change a close decision.
-    assert!(heard >= 99 && answered >= 98, "{heard} texts and {answered} answers of 100 as expected");
+    assert!(
+        heard + 1 >= asked && answered + 2 >= asked,
+        "{heard} texts and {answered} answers of {asked} as expected"
+    );
     assert!(right.abs_diff(right_there) <= 2, "{right} right answers, {right_there} in the evaluation");
+}
+
+#[test]
+fn some_questions_are_heard_and_answered_as_by_the_evaluation() {
+    are_answered_as_by_the_evaluation(20);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
+    are_answered_as_by_the_evaluation(2);
 }

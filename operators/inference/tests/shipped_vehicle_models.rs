@@ -94,8 +94,8 @@ fn judged(found: Vec<Scored>, truth: &[&Vehicle]) -> Picture {
     picture
 }
 
-#[test]
-fn detectors_find_as_much_as_in_the_evaluation() {
+/// Checks this number of detectors, the smallest first.
+fn detectors_find_as_much(count: usize) {
     let truth = truth();
     let mut by_picture: HashMap<&str, Vec<&Vehicle>> = HashMap::new();
     for vehicle in &truth {
@@ -103,7 +103,7 @@ fn detectors_find_as_much_as_in_the_evaluation() {
     }
     let expected = expected("average_precision_50");
     assert_eq!(expected.len(), 5);
-    for (name, wanted) in expected {
+    for (name, wanted) in expected.into_iter().take(count) {
         let mut model = model(&name);
         let mut pictures = Vec::new();
         for entry in std::fs::read_dir(sample()).unwrap() {
@@ -138,7 +138,18 @@ fn detectors_find_as_much_as_in_the_evaluation() {
 }
 
 #[test]
-fn embeddings_find_vehicles_again_as_often_as_in_the_evaluation() {
+fn the_smallest_detector_finds_as_much_as_in_the_evaluation() {
+    detectors_find_as_much(1);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn detectors_find_as_much_as_in_the_evaluation() {
+    detectors_find_as_much(5);
+}
+
+/// Checks this number of models, the smallest first.
+fn embeddings_find_vehicles_again(count: usize) {
     let truth = truth();
     let vehicles: Vec<&Vehicle> = truth
         .iter()
@@ -147,7 +158,7 @@ fn embeddings_find_vehicles_again_as_often_as_in_the_evaluation() {
     let cuts: Vec<Vec<u8>> = vehicles.iter().map(|vehicle| cut(vehicle)).collect();
     let expected = expected("mean_average_precision");
     assert_eq!(expected.len(), 5);
-    for (name, wanted) in expected {
+    for (name, wanted) in expected.into_iter().take(count) {
         let mut model = model(&name);
         let samples: Vec<Sample> = vehicles
             .iter()
@@ -172,6 +183,17 @@ fn embeddings_find_vehicles_again_as_often_as_in_the_evaluation() {
         println!("{name}: {value:.4}, in the evaluation {wanted:.4}");
         assert!((value - wanted).abs() < 1.5 * TOLERANCE, "{name}: {value:.4} and {wanted:.4}");
     }
+}
+
+#[test]
+fn the_smallest_embedding_finds_vehicles_again_as_often_as_in_the_evaluation() {
+    embeddings_find_vehicles_again(1);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn embeddings_find_vehicles_again_as_often_as_in_the_evaluation() {
+    embeddings_find_vehicles_again(5);
 }
 
 /// The content of a box, in whole pixels, as PNG.

@@ -387,7 +387,7 @@ mod tests {
 
     /// Prints the cost of a row; run in a release build: `-- --ignored --nocapture nanoseconds`.
     #[test]
-    #[ignore = "prints measurements, checks nothing about time"]
+    #[ignore = "long: make test-long"]
     #[allow(clippy::disallowed_methods)] // a measurement of the host, not engine time
     fn nanoseconds_a_row() {
         let rows: Vec<_> =

@@ -246,7 +246,7 @@ fn survives(subject: &Subject, steps: Vec<(u8, usize)>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
 
     #[test]
     fn jsonl_is_never_doubled_and_never_short(steps in steps()) {

@@ -51,6 +51,11 @@ fn read(reader: &mut dyn Source, rows: usize, bytes: usize) -> Option<Read> {
 
 /// Reads in various step sizes, with seeks back and forth and new readers, and compares with one sequential read.
 pub(crate) fn check_seeks(source: &BoundSource) {
+    check_some_seeks(source, 1, &[1, 2, 3, 1000]);
+}
+
+/// As [`check_seeks`], but only to every `step`th position, and with these numbers of rows.
+pub(crate) fn check_some_seeks(source: &BoundSource, step: usize, rows: &[usize]) {
     // One record at a time: the reference.
     let mut reader = (source.make)().unwrap();
     let mut positions: Vec<SourcePosition> = vec![reader.position()];
@@ -61,9 +66,9 @@ pub(crate) fn check_seeks(source: &BoundSource) {
         positions.push(reader.position());
     }
     assert!(matches!(reader.read(1, 1).unwrap(), SourceRead::End), "the end stays the end");
-    for start in 0..positions.len() {
+    for start in (0..positions.len()).step_by(step) {
         let mut fresh = (source.make)().unwrap();
-        for rows in [1, 2, 3, 1000] {
+        for &rows in rows {
             for reader in [&mut reader, &mut fresh] {
                 reader.seek(&positions[start]).unwrap();
                 assert_eq!(reader.position(), positions[start]);

@@ -42,7 +42,7 @@ fn plan(planner: &dyn Planner, problem: &Problem) -> Outcome {
 #[test]
 fn exact_and_exhaustive_agree() {
     let (mut feasible, mut infeasible) = (0, 0);
-    for seed in 1..=cases(1000) {
+    for seed in 1..=cases(400) {
         let problem = small_problem(seed);
         let oracle = plan(&Exhaustive, &problem);
         let exact = plan(&Exact, &problem);
@@ -76,7 +76,7 @@ fn exact_and_exhaustive_agree() {
 fn exact_and_exhaustive_agree_where_rates_depend_on_variants() {
     let beam = Beam::default();
     let (mut feasible, mut cheaper, mut solved_by_beam) = (0, 0, 0);
-    for seed in 1..=cases(600) {
+    for seed in 1..=cases(300) {
         let problem = small_problem_with_rates(seed);
         if problem.rates.is_none() {
             continue;
@@ -119,7 +119,8 @@ fn exact_and_exhaustive_agree_where_rates_depend_on_variants() {
 fn exact_and_exhaustive_agree_where_an_operator_may_not_be_spread() {
     let beam = Beam::default();
     let (mut feasible, mut dearer, mut infeasible) = (0, 0, 0);
-    for seed in 1..=cases(400) {
+    let number = cases(200);
+    for seed in 1..=number {
         let free = if seed % 2 == 0 { small_problem(seed) } else { small_problem_with_rates(seed) };
         let mut problem = free.clone();
         let mut random = Random::of_seed(seed ^ 0x4F4E_4521);
@@ -152,7 +153,7 @@ fn exact_and_exhaustive_agree_where_an_operator_may_not_be_spread() {
         }
     }
     println!("{feasible} feasible, {dearer} of them dearer than if spread, {infeasible} infeasible");
-    assert!(feasible > 100 && dearer * 20 > feasible, "{feasible} feasible, {dearer} dearer");
+    assert!(feasible * 4 > number as usize && dearer * 20 > feasible, "{feasible} feasible, {dearer} dearer");
 }
 
 /// A heuristic's plan keeps all limits and costs no less than the proven bound; a problem proven infeasible has no
@@ -163,7 +164,7 @@ fn no_heuristic_is_better_than_the_proven_bound() {
     let heuristics: [&dyn Planner; 5] = [&beam, &BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
     let mut found = [0; 5];
     let mut feasible = 0;
-    for seed in 1..=cases(1000) {
+    for seed in 1..=cases(400) {
         let problem = small_problem(seed);
         let exact = plan(&Exact, &problem);
         let bound = exact.bound.expect("the exact planner always has a bound");
@@ -193,7 +194,7 @@ fn no_heuristic_is_better_than_the_proven_bound() {
 /// The workers get the planned shares, within 1 % of all keys; wrong shares are detected.
 #[test]
 fn keys_spread_as_planned() {
-    for seed in 1..=cases(20).min(200) {
+    for seed in 1..=cases(8).min(200) {
         let problem = small_problem(seed);
         for planner in [&Exact as &dyn Planner, &Beam::default(), &Exhaustive] {
             let Some(mut solution) = plan(planner, &problem).solution else { continue };
@@ -215,7 +216,7 @@ fn what_is_proven_under_latency_limits_holds_for_every_plan() {
     let beam = Beam::default();
     let (mut feasible, mut equal, mut infeasible, mut proven) = (0, 0, 0, 0);
     let known = [525, 786, 814, 833, 983, 1017, 1062, 1076, 1103];
-    let most = cases(200);
+    let most = cases(100);
     for seed in (1..=most).chain(known.into_iter().filter(|&seed| seed > most)) {
         let problem = small_problem_with_latency(seed);
         let oracle = plan(&Exhaustive, &problem);

@@ -216,7 +216,7 @@ fn models() -> Models {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
     #[test]
     fn a_detector_that_finds_more_is_planned_with_what_follows(case in cases()) {
         let parsed = |found| panic!("{found}");

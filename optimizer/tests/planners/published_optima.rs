@@ -52,6 +52,7 @@ fn exact_meets_the_table(setting: PublishedSetting) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn exact_meets_the_table_with_one_operator_per_worker() {
     exact_meets_the_table(PublishedSetting::OneOperatorPerWorker);
 }
@@ -62,12 +63,14 @@ fn exact_meets_the_table_with_shared_workers() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn exact_meets_the_table_with_return_traffic() {
     exact_meets_the_table(PublishedSetting::SharedWithReturnTraffic);
 }
 
 /// Figure 5.7 of the original: its algorithm is near the least cost wherever there is a plan.
 #[test]
+#[ignore = "long: make test-long"]
 fn beam_stays_near_the_table() {
     let (mut ratios, mut missed) = (Vec::new(), 0);
     for Point { setting, rate, accuracy, optimum } in points() {

@@ -168,7 +168,7 @@ fn joint_variants(problem: &Problem) -> Vec<Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
     #[test]
     fn the_cheapest_plan_is_that_of_the_cheapest_joint_variants(seed in 0u64..100_000) {
         let (plain, factors, sized) = case(seed);

@@ -1,4 +1,4 @@
-//! Every target reads its corpus and mutations of it. `TIDEMILL_MUTATIONS=1000000` sets their number instead of some
+//! Every target reads its corpus and mutations of it. `TIDEMILL_MUTATIONS=1000000` sets their number instead of a
 //! thousand, and prints a line of figures for each target, from which `scripts/fuzzing.sh` writes a page.
 //!
 //! `UPDATE_GOLDEN=1` rewrites the generated part of the corpora.
@@ -32,7 +32,7 @@ impl Memory for Counted {
 
 fn executions() -> u64 {
     let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
-    wanted.unwrap_or(3_000)
+    wanted.unwrap_or(1_000)
 }
 
 /// Constant over runs, different for each target.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -52,6 +53,15 @@ fn user() -> Option<(u32, u32)> {
 /// The rest of a killed test is removed as soon as no process writes there any more.
 const GUARDIAN: &str = "cat > /dev/null; for try in $(seq 600); do rm -rf \"$0\" && exit; sleep 0.1; done";
 
+/// A port below those that the system gives out, which stays free while the server is down. It follows from the number of this
+/// process.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id().wrapping_mul(16).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut ports = (0..5_000).map(|_| 20_000 + (next() % 5_000) as u16);
+    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port is free")
+}
+
 fn guardian(folder: &Path) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", GUARDIAN]).arg(folder).process_group(0);
@@ -68,7 +78,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         // Sockets need short paths, and the server's user must have access.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let guardian = guardian(folder.path());
         let server = Self { process: Mutex::default(), folder, guardian, programs, port };
         if let Some((user, group)) = user() {

@@ -1,5 +1,5 @@
 //! Messages with valid checksums and mutated content: each is refused, or it is a message that can be checked and encoded
-//! again. `TIDEMILL_MUTATIONS=1000000` sets their number instead of ten thousand.
+//! again. `TIDEMILL_MUTATIONS=1000000` sets their number instead of three thousand.
 use super::*;
 use crate::wire::{decode, encode};
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use tidemill_random::Random;
 
 fn wanted() -> u64 {
     let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
-    wanted.unwrap_or(10_000)
+    wanted.unwrap_or(3_000)
 }
 
 /// Bytes of memory of this process.

@@ -55,7 +55,7 @@ fn generator(id: &str, rows: usize) -> BoundSource {
 #[test]
 fn alone_memory_is_bounded_behind_a_fast_source() {
     const BUDGET: u64 = 8 << 20;
-    const ROWS: usize = 16_000;
+    const ROWS: usize = 12_000;
     let mut b = Builder::new(&[1.0]);
     b.byte_budget = BUDGET;
     b.source(generator("src", ROWS), "a");
@@ -108,6 +108,7 @@ fn real_join() -> BoundOperator {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
     const DENSE: i64 = 300_000;
     const STATE: u64 = 1 << 20;
@@ -150,12 +151,12 @@ fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     std::thread::sleep(Duration::from_millis(300));
     let before = process_time();
-    assert!(run.wait_for(Duration::from_secs(4)).is_none());
+    assert!(run.wait_for(Duration::from_secs(2)).is_none());
     let used = process_time() - before;
     run.stopper().abort();
     run.wait().expect("aborts well");
-    println!("{used:?} of processor time in 4 s");
-    assert!(used <= Duration::from_millis(40), "{used:?} of processor time in 4 s");
+    println!("{used:?} of processor time in 2 s");
+    assert!(used <= Duration::from_millis(20), "{used:?} of processor time in 2 s");
 }
 
 /// A source that records the number of threads whenever a reader of it is made.

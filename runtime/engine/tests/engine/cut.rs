@@ -29,7 +29,7 @@ pub(crate) struct Gate {
 }
 
 /// An address of this machine that no other test has: a port that was free there a moment ago is still free.
-fn own_address() -> std::net::Ipv4Addr {
+pub(crate) fn own_address() -> std::net::Ipv4Addr {
     static GATES: AtomicU64 = AtomicU64::new(0);
     let [low, high, ..] = std::process::id().to_le_bytes();
     let gate = GATES.fetch_add(1, Ordering::Relaxed) as u8;
@@ -365,6 +365,7 @@ fn a_source_goes_on_beyond_its_lead_while_an_edge_is_cut() {
 
 /// The source is on another machine than the sender of the cut edge, and is informed of the cut.
 #[test]
+#[ignore = "long: make test-long"]
 fn machines_of_one_place_go_on_together() {
     let rows = numbered(60_000);
     let job = Job::new(rows.clone(), None, buffer(64 << 20, MINUTES)).apart();
@@ -384,6 +385,7 @@ fn machines_of_one_place_go_on_together() {
 
 /// The source waits without `when_cut`, and with a full buffer.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_source_waits_where_nothing_is_kept_or_the_buffer_is_full() {
     for (when_cut, least, most) in [(None, 1, 25_000), (buffer(5 << 20, MINUTES), 15_000, 58_000)] {
         let rows = numbered(60_000);
@@ -410,6 +412,7 @@ fn a_source_waits_where_nothing_is_kept_or_the_buffer_is_full() {
 /// The coordinator reaches the edge: an edge that is cut for longer than its limit makes its sources wait, and nothing
 /// ends. The buffer has room for everything, so only the time makes them wait.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_is_cut_for_too_long_waits() {
     let rows = numbered(200_000);
     let job = Job::new(rows.clone(), None, buffer(512 << 20, Duration::from_millis(1500)));
@@ -432,6 +435,7 @@ fn what_is_cut_for_too_long_waits() {
 
 /// Another host that takes over its work must find that it has ended: nothing is written twice.
 #[test]
+#[ignore = "long: make test-long"]
 fn an_edge_that_hears_nobody_for_its_time_ends_by_itself() {
     let rows = numbered(16_000);
     let job = Job::new(rows.clone(), Some(2000.0), buffer(64 << 20, Duration::from_secs(2))).held_after(4000);
@@ -491,6 +495,7 @@ fn a_run_whose_edge_is_cut_stops() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_run_whose_worker_is_not_heard_stops() {
     let text = stops(true);
     assert!(text.contains("worker 'edge' was not heard"), "{text}");

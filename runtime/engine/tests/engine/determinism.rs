@@ -43,7 +43,7 @@ fn reference_pairs(left: &[Row], right: &[Row], within: i64) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 12, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn results_do_not_depend_on_arrival_speed_or_batches(

@@ -100,6 +100,7 @@ fn a_worker_gives_no_more_than_its_speed() {
 
 /// The plan takes twice as long in wall time, and as long as before in its own time.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_stretched_run_gives_the_same_in_plan_time() {
     let of = |dilation: f64| {
         let (b, collected) = pipeline(100, 100.0);
@@ -110,15 +111,15 @@ fn a_stretched_run_gives_the_same_in_plan_time() {
         assert_eq!(sorted(&collected), expected(100));
         (report, begun.elapsed().as_secs_f64())
     };
-    let ((plain, _), (stretched, wall)) = (of(1.0), of(4.0));
-    assert!(wall >= 4.0 * 0.99, "99 records at 100/s, four times slower: {wall}");
+    let ((plain, _), (stretched, wall)) = (of(1.0), of(3.0));
+    assert!(wall >= 3.0 * 0.99, "99 records at 100/s, three times slower: {wall}");
     for report in [&plain, &stretched] {
         assert!(report.seconds >= 0.99, "{}", report.seconds);
         assert!(report.sinks[0].latency.p50_ms >= 13.0, "{:?}", report.sinks[0].latency);
     }
-    assert!(wall >= 3.9 * stretched.seconds, "plan time is a quarter of it: {wall} {}", stretched.seconds);
+    assert!(wall >= 2.9 * stretched.seconds, "plan time is a third of it: {wall} {}", stretched.seconds);
     let (once, again) = (busy(&plain), busy(&stretched));
-    // In wall time it would be four times as much; processor time of a call varies less, also on a busy machine.
+    // In wall time it would be three times as much; processor time of a call varies less, also on a busy machine.
     let ratio = again / once;
     assert!(ratio > 0.4 && ratio < 2.5, "the worker was about as busy: {once} {again}");
 }
@@ -175,6 +176,7 @@ fn an_abort_waits_for_no_worker_and_no_wire() {
 
 /// A far too slow wire holds no more than the credit of its edge.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_slow_wire_holds_what_its_credits_allow() {
     let mut b = Builder::new(&[1.0]);
     b.byte_budget = 1 << 16;

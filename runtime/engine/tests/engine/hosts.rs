@@ -324,7 +324,8 @@ impl Cutter {
     /// An address to listen at, and the address before it for others to dial.
     pub(crate) fn in_front(self: &Arc<Self>) -> (Address, Address) {
         use std::net::{TcpListener, TcpStream};
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("has one");
+        let place = (crate::cut::own_address(), 0);
+        let free = TcpListener::bind(place).expect("a port").local_addr().expect("has one");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("has one");
         let cutter = Arc::clone(self);

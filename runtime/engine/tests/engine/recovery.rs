@@ -1,5 +1,5 @@
 //! Slots die at random points while windows and joins run; the results equal those of the undisturbed run.
-//! `TIDEMILL_CHAOS_ROUNDS` sets the number of deaths (default 50).
+//! `TIDEMILL_CHAOS_ROUNDS` sets the number of deaths (default 40).
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ fn program(is_apart: bool, rate: f64) -> (Program, Vec<Collected>) {
 
 /// Number of deaths in each of the long tests.
 fn kills() -> u64 {
-    std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
+    std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(40)
 }
 
 /// Deaths in one run.

@@ -58,6 +58,7 @@ fn a_cycle_of_slots_of_two_workers() {
 
 /// A source that is as far ahead of the durable epoch as it may be sleeps.
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     let mut b = Builder::new(&[1.0]);
     b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
@@ -76,6 +77,7 @@ fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
 
 /// The usual case: a file source before a slow model.
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
     let mut b = Builder::new(&[1.0]);
     b.source(rows_source("src", numbered(100_000), None, None, 256), "a");
@@ -95,6 +97,7 @@ fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
 /// A waiting source has one deadline, regardless of how often its slot is scheduled: the memory of the process does not
 /// grow.
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_deadlines_do_not_pile_up() {
     let mut b = Builder::new(&[1.0]);
     b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
@@ -147,6 +150,7 @@ fn small_frames_do_not_use_up_the_descriptors() {
 
 /// The work for a deep queue grows with its batches, not with their square.
 #[test]
+#[ignore = "long: make test-long"]
 fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
     let time = |rows: usize| {
         let mut b = Builder::new(&[1.0]);

@@ -1,4 +1,5 @@
 //! Coordinators that come and go while the hosts stay, and hosts that are silent for a while.
+use crate::cut::own_address;
 use crate::hosts::{Cutter, Picky, RUN, on_workers};
 use crate::parts::*;
 use std::collections::BTreeSet;
@@ -175,7 +176,7 @@ impl Job {
             impatient: None,
             grace,
         };
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let free = std::net::TcpListener::bind((own_address(), 0)).and_then(|listener| listener.local_addr());
         let listen = Address::tcp(free.expect("a port").to_string());
         Self { machines, kept: Kept::default(), letters: Arc::default(), collected, listen }
     }

@@ -1,5 +1,5 @@
 //! Bytes are changed in transit, anywhere: they are refused, or equal those that were sent.
-//! `TIDEMILL_MUTATIONS=1000000` changes that number instead of ten thousand.
+//! `TIDEMILL_MUTATIONS=1000000` changes that number instead of three thousand.
 use super::carrier::Carrier;
 use super::ends::{Receiver, Sender};
 use super::handshake::{GREETING, Incoming, words};
@@ -18,7 +18,7 @@ use tidemill_random::Random;
 
 fn wanted() -> u64 {
     let wanted = std::env::var("TIDEMILL_MUTATIONS").ok().and_then(|count| count.parse().ok());
-    wanted.unwrap_or(10_000)
+    wanted.unwrap_or(3_000)
 }
 
 /// Bytes of memory of this process.

@@ -290,7 +290,7 @@ fn everything_arrives_once(kind: &Kind, cuts: u64, seed: u64) -> u64 {
 
 #[test]
 fn everything_arrives_once_over_connections_that_are_cut() {
-    everything_arrives_once(&tcp(), 1000, 0x5eed);
+    everything_arrives_once(&tcp(), 300, 0x5eed);
 }
 
 #[test]
@@ -300,18 +300,21 @@ fn everything_arrives_once_over_secured_connections_that_are_cut() {
 
 /// Large payloads take the ring, whose descriptor is lost with some of the connections.
 #[test]
+#[ignore = "long: make test-long"]
 fn everything_arrives_once_over_connections_of_one_host_that_are_cut() {
     let descriptors = everything_arrives_once(&unix(), 300, 0xfeed);
     assert!(descriptors > 100, "{descriptors} rings for 300 connections");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn everything_arrives_once_over_connections_by_name_that_are_cut() {
     let descriptors = everything_arrives_once(&named(), 300, 0xbead);
     assert!(descriptors > 100, "{descriptors} rings for 300 connections");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn everything_arrives_once_over_secured_connections_of_one_host_that_are_cut() {
     assert_eq!(everything_arrives_once(&secured(unix()), 300, 0xface), 0, "what TLS protects stays in it");
 }
