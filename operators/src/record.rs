@@ -178,6 +178,39 @@ impl<'a> Metadata<'a> {
     }
 }
 
+/// Returns the first records of source 0 with a payload of [`payload_schema`]: sequence numbers and event times count from 0. For tests of
+/// operators and sinks.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidemill_operators::record::{first_records, payload_schema, record_schema};
+/// use tidemill_spec::types::{Column, ColumnType, StreamType};
+/// let stream = StreamType::new([Column::new("n", ColumnType::Int64)]);
+/// let numbers = Arc::new(arrow_array::Int64Array::from(vec![7, 8]));
+/// let payload = arrow_array::RecordBatch::try_new(payload_schema(&stream), vec![numbers])?;
+/// assert_eq!(first_records(&payload)?.schema(), record_schema(&stream));
+/// # Ok::<(), arrow_schema::ArrowError>(())
+/// ```
+///
+/// # Errors
+/// More than 2^31 bytes of identities.
+pub fn first_records(payload: &RecordBatch) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    let rows = payload.num_rows();
+    let ids: Vec<u8> = (0..rows as u64).flat_map(|sequence| source_id(0, sequence)).collect();
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(FixedSizeBinaryArray::try_new(16, ids.into(), None)?),
+        Arc::new(UInt32Array::from(vec![0; rows])),
+        Arc::new(UInt64Array::from_iter_values(0..rows as u64)),
+        Arc::new(Int64Array::from_iter_values(0..rows as i64)),
+        Arc::new(Int64Array::from(vec![0; rows])),
+        Arc::new(UInt32Array::from(vec![0; rows])),
+        Arc::new(Int8Array::from(vec![1; rows])),
+    ];
+    columns.extend(payload.columns().iter().cloned());
+    let fields = metadata_fields().into_iter().map(Arc::new).chain(payload.schema().fields().iter().cloned());
+    RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)
+}
+
 /// Returns the bytes of memory that a batch keeps alive; shared buffers count by their slice.
 pub fn batch_bytes(batch: &RecordBatch) -> usize {
     batch

@@ -158,6 +158,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-state",
         ],
     ),
+    ("tidemill-extension", ALL), // a user's program
     ("tidemill-benches", ALL),
     ("tidemill-tests", ALL),
 ];

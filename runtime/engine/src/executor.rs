@@ -2,6 +2,7 @@
 //! thread.
 mod cpu;
 mod factory;
+mod local_model;
 
 use crate::clock::Nanoseconds;
 use crate::wake::Waker;
@@ -14,6 +15,7 @@ use tidemill_operators::api::{OperatorError, Output};
 pub use factory::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, PreparedModel, UnknownDevice, factory_of, register,
 };
+pub use local_model::LocalModel;
 
 /// Notifies a slot that one of its nodes has work.
 #[derive(Debug, Clone)]

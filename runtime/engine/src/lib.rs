@@ -57,8 +57,9 @@ pub use emulation::{
     WorkerReport, WorkerSpeed,
 };
 pub use executor::{
-    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, ModelExecutor,
-    Notifier, PreparedModel, Span as CallSpan, UnknownDevice, factory_of, register as register_executors,
+    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, LocalModel,
+    ModelExecutor, Notifier, PreparedModel, Span as CallSpan, UnknownDevice, factory_of,
+    register as register_executors,
 };
 pub use failure::{OnPanic, RunError};
 pub use graph::{Program, instance_name};

@@ -39,6 +39,12 @@ pub trait Transport: Send + Sync {
     fn is_place(&self, place: &str) -> bool;
     /// A place of this host that the side that listens chooses: others of this host can dial where it listens then.
     fn anywhere(&self) -> &'static str;
+    /// A place of this host that the side that listens chooses, for a process of the same run as the side at `place`. Default:
+    /// [`Transport::anywhere`]. A transport whose places say more than where a side listens keeps that.
+    fn beside(&self, place: &str) -> String {
+        let _ = place;
+        self.anywhere().to_owned()
+    }
     /// Listens.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Models that compute on the processors of this machine: each copy on a thread of its own, all taking from one queue.
 use super::{
-    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, ModelExecutor,
-    Notifier, PreparedModel, Span,
+    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, LocalModel,
+    ModelExecutor, Notifier, PreparedModel, Span,
 };
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::panic_text;
@@ -13,20 +13,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_machine::thread_time;
-use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
+use tidemill_operators::api::{MakeInstance, OperatorError};
 
 /// Runs each model on threads of this process.
 pub(super) struct LocalExecutors;
-
-impl LocalExecutors {
-    /// Loads a model into this process.
-    fn model(spec: &ExecutorSpec, make: &MakeInstance) -> Result<Box<dyn Inference>, OperatorError> {
-        match make()? {
-            Instance::Inference(model) => Ok(model),
-            _ => Err(OperatorError::new(format!("stage '{}' made another kind of operator", spec.stage))),
-        }
-    }
-}
 
 impl ExecutorFactory for LocalExecutors {
     fn scheme(&self) -> &str {
@@ -37,14 +27,13 @@ impl ExecutorFactory for LocalExecutors {
         true
     }
 
-    fn prepare(&self, spec: &ExecutorSpec, make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
-        let model = Self::model(spec, make)?;
-        Ok(PreparedModel { backend: model.backend(), instance: Some(model) })
+    fn prepare(&self, _spec: &ExecutorSpec, make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
+        LocalModel::load(make).map(LocalModel::prepared)
     }
 
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-        let ExecutorRequest { spec, operator, make, clock, processor, gate } = request;
-        let model = Self::model(spec, make)?;
+        let ExecutorRequest { spec: _, operator, make, clock, processor, gate } = request;
+        let model = LocalModel::load(make)?;
         let (make, clock, processor) = (Arc::clone(make), Arc::clone(clock), Arc::clone(processor));
         let executor = LocalExecutor::start(operator, model, make, clock, processor, gate.clone())
             .map_err(|error| OperatorError::new(format!("no thread for a model: {error}")))?;
@@ -92,14 +81,14 @@ struct LocalExecutor {
 }
 
 impl LocalExecutor {
-    /// Starts the thread. `instance` is the first copy of the model; after a panic `make` makes another. The time of the
-    /// thread and of those of the model's backend is added to `processor`.
+    /// Starts the thread with the first copy of the model; `make` makes further ones. The time of the thread and of those of
+    /// the model's backend is added to `processor`.
     ///
     /// # Errors
     /// When the system has no thread left.
     fn start(
         name: &str,
-        instance: Box<dyn Inference>,
+        model: LocalModel,
         make: MakeInstance,
         clock: Arc<dyn Clock>,
         processor: Arc<ProcessorTime>,
@@ -120,34 +109,25 @@ impl LocalExecutor {
             busy: Mutex::default(),
         });
         let executor = Self { jobs, taken, completed, completions, shared };
-        executor.spawn(Some(instance))?;
+        executor.spawn(Some(model))?;
         Ok(executor)
     }
 
     /// Starts a thread with a copy of the model, which it makes first if there is none.
-    fn spawn(&self, instance: Option<Box<dyn Inference>>) -> std::io::Result<()> {
+    fn spawn(&self, model: Option<LocalModel>) -> std::io::Result<()> {
         let (taken, completed) = (self.taken.clone(), self.completed.clone());
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(format!("tm-model-{}", shared.name));
         let spawned = thread.spawn(move || {
-            let mut model = instance;
-            if model.is_none() {
-                match catch_unwind(AssertUnwindSafe(|| (shared.make)())) {
-                    Ok(Ok(Instance::Inference(made))) => model = Some(made),
-                    // The others continue without it.
-                    failed => {
-                        let reason = match failed {
-                            Ok(Err(error)) => error.message,
-                            Ok(Ok(_)) => "it became another kind of operator".to_owned(),
-                            Err(payload) => panic_text(payload.as_ref()),
-                        };
-                        tracing::warn!(model = shared.name, reason, "no further copy of the model");
-                        shared.copies.fetch_sub(1, Ordering::AcqRel);
-                        return;
-                    }
-                }
-            }
-            serve(model, &shared, &taken, &completed);
+            let load = || model.map_or_else(|| LocalModel::load(&shared.make), Ok);
+            let reason = match catch_unwind(AssertUnwindSafe(load)) {
+                Ok(Ok(model)) => return serve(model, &shared, &taken, &completed),
+                Ok(Err(error)) => error.message,
+                Err(payload) => panic_text(payload.as_ref()),
+            };
+            // The others continue without it.
+            tracing::warn!(model = shared.name, reason, "no further copy of the model");
+            shared.copies.fetch_sub(1, Ordering::AcqRel);
         });
         spawned.map(drop)
     }
@@ -155,7 +135,7 @@ impl LocalExecutor {
 
 /// Computes jobs until the queue is closed.
 fn serve(
-    mut model: Option<Box<dyn Inference>>,
+    mut model: LocalModel,
     shared: &Shared,
     jobs: &Receiver<(Job, Nanoseconds)>,
     completed: &Sender<Completion>,
@@ -174,7 +154,7 @@ fn serve(
             shared.begin(started);
             // Only a gate needs it, and it takes two system calls.
             let before = shared.gate.as_ref().map(|_| thread_time());
-            let (done, elsewhere) = compute(&mut model, &shared.make, &job.parts);
+            let (done, elsewhere) = model.compute(&job.parts);
             let used =
                 before.map_or(Duration::ZERO, |before| thread_time().saturating_sub(before) + elsewhere);
             meter.add_of_others(elsewhere);
@@ -227,48 +207,6 @@ impl Shared {
     }
 }
 
-/// Computes a batch. Returns the result and the processor time of other threads that the model used.
-fn compute(
-    model: &mut Option<Box<dyn Inference>>,
-    make: &MakeInstance,
-    parts: &[RecordBatch],
-) -> (JobResult, Duration) {
-    let none = Duration::ZERO;
-    let mut instance = match model.take() {
-        Some(instance) => instance,
-        // A model that cannot be made is no fault of the records.
-        None => match catch_unwind(AssertUnwindSafe(|| make())) {
-            Ok(Ok(Instance::Inference(instance))) => instance,
-            Ok(Ok(_)) => {
-                let error = OperatorError::new("it became another kind of operator");
-                return (JobResult::Failed(error), none);
-            }
-            Ok(Err(error)) => return (JobResult::Failed(error), none),
-            Err(payload) => {
-                let text = panic_text(payload.as_ref());
-                let error = OperatorError::new(format!("it cannot be made again: {text}"));
-                return (JobResult::Failed(error), none);
-            }
-        },
-    };
-    let infer = || {
-        let mut output = Output::default();
-        let before = instance.processor_time_elsewhere();
-        instance.infer_parts(parts, &mut output)?;
-        let elsewhere = instance.processor_time_elsewhere().saturating_sub(before);
-        *model = Some(instance);
-        Ok((output, elsewhere))
-    };
-    match catch_unwind(AssertUnwindSafe(infer)) {
-        Ok(Ok((output, elsewhere))) => (JobResult::Done(output), elsewhere),
-        Ok(Err(error)) => (JobResult::Failed(error), none),
-        Err(payload) => {
-            // The panicked instance was taken out; the next batch makes a new one.
-            (JobResult::Panicked(panic_text(payload.as_ref())), none)
-        }
-    }
-}
-
 impl ModelExecutor for LocalExecutor {
     fn submit(&self, job: Job) {
         self.shared.bytes.fetch_add(job.bytes, Ordering::AcqRel);
@@ -318,6 +256,7 @@ mod tests {
     use crate::clock::ManualClock;
     use arrow_schema::Schema;
     use std::sync::Barrier;
+    use tidemill_operators::api::{Inference, Instance, Output};
 
     /// Ends a batch only when another one is computed at the same time.
     struct Together(Arc<Barrier>);
@@ -330,6 +269,7 @@ mod tests {
     }
 
     fn start(first: Box<dyn Inference>, make: MakeInstance, clock: Arc<dyn Clock>) -> LocalExecutor {
+        let first = LocalModel::of(first, &make);
         LocalExecutor::start("m", first, make, clock, Arc::default(), None).expect("a thread")
     }
 

@@ -53,7 +53,8 @@ impl Address {
 
     /// Another address of this host and the same transport, which the side that listens chooses.
     pub fn beside(&self) -> Self {
-        let place = self.transport().map_or("", Transport::anywhere);
+        let place =
+            self.transport().map_or_else(|_| String::new(), |transport| transport.beside(&self.place));
         Self::new(&self.scheme, place)
     }
 

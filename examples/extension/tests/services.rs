@@ -1,0 +1,51 @@
+//! The service under the supervisor of an agent.
+use std::fs;
+use tidemill_extension::heartbeat::REGISTRATION;
+use tidemill_link::remote::{Certificates, Credentials};
+use tidemill_service::{Host, Supervisor, Watched};
+
+/// A host whose certificate is its own authority.
+fn host(folder: &std::path::Path) -> Host {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(vec!["tidemill".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificates = Certificates {
+        chain_pem: own.pem().into_bytes(),
+        key_pem: key.serialize_pem().into_bytes(),
+        authority_pem: own.pem().into_bytes(),
+    };
+    Host {
+        folder: folder.to_owned(),
+        worker: "edge".into(),
+        address: [127, 0, 0, 1].into(),
+        only_dials: false,
+        credentials: Credentials::new(&certificates).unwrap(),
+    }
+}
+
+/// Waits until the state of the only service is this one.
+fn wait(supervisor: &Supervisor, is_wanted: impl Fn(&Watched) -> bool) {
+    while !supervisor.states().iter().all(&is_wanted) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_heart_that_fails_beats_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let services = vec![(REGISTRATION.name, (REGISTRATION.make)())];
+    let supervisor = Supervisor::start(services, &host(folder.path())).unwrap();
+    wait(&supervisor, |service| service.problem.is_none());
+    let own = folder.path().join("heartbeat");
+    assert!(fs::read_to_string(own.join("beat")).unwrap().starts_with("edge "));
+
+    fs::rename(&own, folder.path().join("elsewhere")).unwrap();
+    wait(&supervisor, |service| service.problem.is_none() && service.restarts == 1);
+    let beat = || fs::read_to_string(own.join("beat")).unwrap();
+    let first = beat();
+    while beat() == first {
+        std::thread::yield_now();
+    }
+    drop(supervisor);
+    let last = beat();
+    assert_eq!(beat(), last);
+}
