@@ -65,7 +65,7 @@ use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::types::StreamType;
-use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
+use tidemill_spec::workflow::{Operator, Sink, Source, Workflow};
 use unopened::Findings;
 use variants::{bind_one, bind_variants, other_type};
 

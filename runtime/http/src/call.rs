@@ -137,18 +137,26 @@ pub(crate) fn failed(place: &str, error: &hyper::Error) -> CallError {
     broken(place, as_io(error))
 }
 
-/// An error of hyper as one of the system: callers tell by its kind what may be tried again.
-pub(crate) fn as_io(error: &hyper::Error) -> io::Error {
+/// Returns the error of the socket, or of TLS, that an error of hyper is about.
+pub(crate) fn io_within(error: &hyper::Error) -> Option<&io::Error> {
     let mut source = error.source();
     while let Some(inner) = source {
-        if let Some(inner) = inner.downcast_ref::<io::Error>() {
-            let tls = inner.get_ref().and_then(|tls| tls.downcast_ref::<rustls::Error>());
-            return match tls {
-                Some(reason) => io::Error::new(inner.kind(), reason.clone()),
-                None => io::Error::new(inner.kind(), inner.to_string()),
-            };
+        if let Some(found) = inner.downcast_ref() {
+            return Some(found);
         }
         source = inner.source();
+    }
+    None
+}
+
+/// An error of hyper as one of the system: callers tell by its kind what may be tried again.
+pub(crate) fn as_io(error: &hyper::Error) -> io::Error {
+    if let Some(inner) = io_within(error) {
+        let tls = inner.get_ref().and_then(|tls| tls.downcast_ref::<rustls::Error>());
+        return match tls {
+            Some(reason) => io::Error::new(inner.kind(), reason.clone()),
+            None => io::Error::new(inner.kind(), inner.to_string()),
+        };
     }
     if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
         return io::Error::new(

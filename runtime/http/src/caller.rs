@@ -12,9 +12,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use crate::call::{Answer, Call, CallError, broken, failed, timed_out};
+use crate::call::{Answer, Call, CallError, broken, failed, io_within, timed_out};
 use crate::channel::{Channel, Sender};
 use crate::line::Place;
 use crate::reply::Reply;
@@ -73,6 +74,8 @@ pub struct Caller {
 
 pub(crate) struct Idle {
     sender: SendRequest<Outgoing>,
+    /// Gives the error that ended the connection.
+    fault: oneshot::Receiver<hyper::Error>,
     made: Instant,
     used: Instant,
     age: u64,
@@ -157,7 +160,7 @@ impl Caller {
             }
             let mut idle = self.connect(deadline).await?;
             let response = timeout_at(deadline, idle.sender.send_request(request()?)).await;
-            self.answered(idle, response, begun, timeout)
+            self.answered(idle, response, begun, deadline, timeout).await
         })
     }
 
@@ -185,7 +188,7 @@ impl Caller {
                 }
             };
             let response = timeout_at(deadline, exchange).await;
-            self.answered(idle, response, begun, timeout)
+            self.answered(idle, response, begun, deadline, timeout).await
         })?;
         reply.whole()
     }
@@ -204,15 +207,24 @@ impl Caller {
         })
     }
 
-    fn answered<E>(
+    async fn answered<E>(
         self: &Arc<Self>,
         idle: Idle,
         response: Result<Result<Response<Incoming>, hyper::Error>, E>,
         begun: Instant,
+        deadline: Instant,
         timeout: Duration,
     ) -> Result<Reply, CallError> {
         match response {
             Ok(Ok(response)) => Ok(self.reply(idle, response, begun, timeout)),
+            // A refusal of the certificate that was shown may arrive before the request is sent. Then only the connection knows why.
+            Ok(Err(error)) if io_within(&error).is_none() => {
+                let Idle { sender, fault, .. } = idle;
+                drop(sender); // so that the connection ends
+                let fault = timeout_at(deadline, fault).await;
+                let known = fault.as_ref().ok().and_then(|fault| fault.as_ref().ok());
+                Err(failed(&self.address, known.unwrap_or(&error)))
+            }
             Ok(Err(error)) => Err(failed(&self.address, &error)),
             Err(_) => Err(broken(&self.address, timed_out())),
         }
@@ -237,10 +249,14 @@ impl Caller {
             .handshake::<_, Outgoing>(TokioIo::new(line))
             .await;
         let (sender, connection) = shaken.map_err(|error| failed(&self.address, &error))?;
-        // Who waits for an answer gets the error, too.
-        tokio::spawn(async move { drop(connection.await) });
+        let (report, fault) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                let _ = report.send(error); // the caller may be gone
+            }
+        });
         self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Idle { sender, made, used: made, age })
+        Ok(Idle { sender, fault, made, used: made, age })
     }
 
     /// The connection that is open, if it can still be used.
