@@ -136,8 +136,7 @@ impl Exporter {
     /// This program was built without it.
     #[cfg(not(feature = "otlp"))]
     pub fn start(options: &OtlpOptions) -> Result<Self, Failure> {
-        let text =
-            format!("traces cannot be sent to {}: this build lacks what sends them", options.endpoint);
+        let text = format!("traces cannot be sent to {}: this build lacks what sends them", options.endpoint);
         let help = "build the command with `cargo build -p tidemill --features otlp`";
         Err(Failure::new(Kind::Unavailable, text).with_help(help))
     }
