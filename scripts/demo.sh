@@ -21,7 +21,7 @@ mkdir -p "$folder"
 
 title "Build (the first time some minutes, then seconds)"
 start=$SECONDS
-cargo build --locked -p tidemill
+build_for_demo "$tidemill"
 built=$((SECONDS - start))
 start=$SECONDS
 

@@ -19,7 +19,7 @@ folder=$target/demo
 mkdir -p "$folder"
 
 title "Build (the first time some minutes, then seconds)"
-cargo build --locked -p tidemill
+build_for_demo "$tidemill"
 scripts/fetch-library.sh ffmpeg
 start=$SECONDS
 

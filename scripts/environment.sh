@@ -48,6 +48,13 @@ tool() {
     stop "$1 could not be installed" "the crates registry must be reachable the first time; make setup, demo and test do not need it"
 }
 
+# Builds the command $1 with what a run on one machine needs, or with everything where it has everything now: `build_for_demo PROGRAM`.
+build_for_demo() {
+  local features=(--no-default-features)
+  if "$1" version --output json 2>/dev/null | grep -q '"cluster": true'; then features=(); fi
+  cargo build --locked -p tidemill "${features[@]}"
+}
+
 # Runs a program that a Ctrl-C on the terminal does not reach, and waits for it also where one reaches this script meanwhile.
 sheltered() {
   local child status

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the licences, versions and sources of everything that we depend on (deny.toml), and the
-# shell scripts where shellcheck is installed. Format and clippy are part of `make test`.
+# Checks the licences, versions and sources of everything that we depend on (deny.toml), the build
+# without features, and the shell scripts where shellcheck is installed. Format and clippy of the build
+# with all features are part of `make test`.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -17,6 +18,10 @@ if "$tools/bin/cargo-deny" fetch db >/dev/null 2>&1; then
 else
   line -- "NOT CHECKED: the advisory database could not be fetched (no network, or its host is not reachable)"
 fi
+
+title "The build without features"
+cargo clippy --locked --quiet -p tidemill --no-default-features -- -D warnings
+line ok "cargo clippy -p tidemill --no-default-features"
 
 title "Shell scripts"
 if command -v shellcheck >/dev/null; then

@@ -136,9 +136,9 @@ impl Exporter {
     /// This program was built without it.
     #[cfg(not(feature = "otlp"))]
     pub fn start(options: &OtlpOptions) -> Result<Self, Failure> {
-        let text =
-            format!("traces cannot be sent to {}: this program was built without them", options.endpoint);
-        Err(Failure::new(Kind::Configuration, text).with_help("build it with `--features otlp`"))
+        let text = format!("traces cannot be sent to {}: this build lacks what sends them", options.endpoint);
+        let help = "build the command with `cargo build -p tidemill --features otlp`";
+        Err(Failure::new(Kind::Unavailable, text).with_help(help))
     }
 
     #[cfg_attr(

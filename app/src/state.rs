@@ -1,4 +1,9 @@
 //! The state of a run: what a run continues from, and where its checkpoints go.
+#[cfg(feature = "storage-s3")]
+mod bucket;
+#[cfg(not(feature = "storage-s3"))]
+#[path = "state/bucket_absent.rs"]
+mod bucket;
 pub mod change;
 pub(crate) mod checkpoint;
 pub mod definition;

@@ -9,50 +9,28 @@ pub(crate) use planning::{
     PlanOutput, PlanVerb, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
-mod capacity;
-mod changing;
+#[cfg(feature = "cluster")]
 mod cluster;
 
-mod deploying;
-
-pub(crate) use deploying::{DeployArguments, HealthArguments, NetworkChoice, TargetChoice};
-
-pub(crate) use changing::{ChangeArguments, NextPlan};
+#[cfg(feature = "cluster")]
 pub(crate) use cluster::{
-    ControllerArguments, ControllerChoice, DrainArguments, EventsArguments, ListArguments, LoginArguments,
-    LogsArguments, ReplanArguments, ReplanChoice, RunChoice, SortColumn, StatusArguments, SubmitArguments,
-    TokenArguments, TopArguments, UndrainArguments, WorkerArguments, WorkersArguments,
+    AddPersonArguments, AttachArguments, ChangeArguments, ClusterVerb, ControllerArguments, ControllerChoice,
+    DeployArguments, DeploymentLogsArguments, DeploymentVerb, DownArguments, DrainArguments,
+    ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments, HealthArguments,
+    ListArguments, ListPeopleArguments, LoginArguments, LogsArguments, NetworkChoice, NextPlan,
+    PeopleArguments, PeopleVerb, PlanApplyArguments, PsArguments, RemoveArguments, RemovePersonArguments,
+    ReplanArguments, ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, SortColumn,
+    StatusArguments, SubmitArguments, TargetChoice, TokenArguments, TopArguments, UndrainArguments,
+    UpArguments, UpgradeArguments, WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod groups;
-mod old_spellings;
 
 pub(crate) use groups::{command, described_command};
-pub(crate) use old_spellings::note_old_spelling;
-
-mod elastic;
-
-pub(crate) use elastic::{
-    AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
-};
 
 mod models;
 
 pub(crate) use models::ModelsVerb;
-
-mod deployment;
-mod detection;
-
-pub(crate) use deployment::{
-    DeploymentLogsArguments, DeploymentVerb, DownArguments, PsArguments, UpArguments, UpgradeArguments,
-};
-
-mod people;
-
-pub(crate) use people::{
-    AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,
-    RemovePersonArguments, ResultsArguments, RevokeArguments,
-};
 
 mod run;
 
@@ -156,71 +134,11 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StateVerb,
     },
-    /// Run the controller of a cluster: it takes workflows and runs them on its workers.
-    Controller(Box<ControllerArguments>),
-    /// Join a cluster and run stages of its workflows on this machine.
-    Worker(WorkerArguments),
-    /// Keep the address of a controller and an access token for the verbs that ask it.
-    Login(LoginArguments),
-    /// Make a token with which a worker joins.
-    Token(TokenArguments),
-    /// Send a workflow to a cluster and start a run.
-    Submit(SubmitArguments),
-    /// List the runs of a cluster.
-    List(ListArguments),
-    /// Find a better plan for a run: the old spelling of `change`.
-    #[command(hide = true)]
-    Replan(ReplanArguments),
-    /// Show the state of a run of a cluster.
-    Status(StatusArguments),
-    /// Print the log of a run's processes and of the controller.
-    Logs(LogsArguments),
-    /// End a run of a cluster.
-    #[command(alias = "stop")]
-    Cancel(RunChoice),
-    /// Change the plan of a run: to the best plan now, or to one that you name.
-    Change(ChangeArguments),
-    /// Fetch what the sinks of a run of a cluster wrote.
-    Results(ResultsArguments),
-    /// Remove a run of a cluster that has ended, with its files.
-    Remove(RemoveArguments),
-    /// List the workers of a cluster.
-    Workers(WorkersArguments),
-    /// Move the work of a worker to others; it takes no new work.
-    Drain(DrainArguments),
-    /// Let a drained worker take work again.
-    Undrain(UndrainArguments),
-    /// Revoke a worker's certificates: it leaves the cluster.
-    Revoke(RevokeArguments),
-    /// List, add and remove the people of a cluster and their access tokens.
-    People(PeopleArguments),
-    /// Print what happened in a cluster.
-    Events(EventsArguments),
-    /// Adapt the limits of containers on this machine to their load.
-    Elastic {
-        /// What to do.
-        #[command(subcommand)]
-        verb: ElasticVerb,
-    },
-    /// Watch a run: rates, times, drops, levels, and the bottleneck.
-    Top(TopArguments),
-    /// Write the files that deploy a plan, for Compose, Kubernetes or systemd.
-    Deploy(DeployArguments),
-    /// Check that a controller or an agent works, for health checks.
-    Health(HealthArguments),
-    /// Start a deployment that `tidemill deploy` wrote, and submit its plan.
-    Up(UpArguments),
-    /// Remove a deployment: containers, networks, volumes, secrets.
-    Down(DownArguments),
-    /// Show the state of a deployment's containers and runs.
-    Ps(PsArguments),
-    /// Print the logs of a deployment's containers, or upgrade them.
-    Deployment {
-        /// What to do.
-        #[command(subcommand)]
-        verb: DeploymentVerb,
-    },
-    /// Print the versions of this program and of its inference backends.
+    /// The verbs of clusters and deployments.
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    Cluster(ClusterVerb),
+    /// Print the versions of this program and of its inference backends, and the features of this build.
     Version(VersionArguments),
     /// Start a project that runs as it is.
     Init(InitArguments),
@@ -270,6 +188,7 @@ pub(crate) struct DoctorArguments {
     /// Look at a cluster instead: its controller, its workers, and whether these reach each other.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) cluster: bool,
+    #[cfg(feature = "cluster")]
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// Form of the answer on stdout.

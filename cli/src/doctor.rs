@@ -2,6 +2,10 @@
 //!
 //! Only parts that every run of this version needs are problems. A part that affects speed, or serves one purpose only, is
 //! a note that says which.
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "doctor/cluster_absent.rs"]
 mod cluster;
 mod folding;
 mod limits;
@@ -11,6 +15,7 @@ mod storage;
 
 use crate::arguments::{DoctorArguments, OutputForm};
 use crate::exit::{Exit, explain};
+use crate::features;
 use crate::table::hanging;
 use crate::terminal::Terminal;
 use serde::Serialize;
@@ -80,9 +85,10 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
         }
     }
     let findings = match arguments.cluster {
-        true => cluster::look(&arguments.of)?,
+        true => cluster::look(arguments)?,
         false => {
             let mut findings = machine::look();
+            findings.extend(missing_features());
             findings.extend(programs::look());
             findings.extend(storage::look());
             findings.extend(limits::look());
@@ -109,6 +115,17 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
     out.flush()?;
     let looked = if problems == 0 { Exit::Success } else { Exit::No };
     Ok(failed.unwrap_or(looked))
+}
+
+/// The features that this build lacks; none: it has all.
+fn missing_features() -> Option<Finding> {
+    let missing = features::missing();
+    (!missing.is_empty()).then(|| {
+        let contents: Vec<String> =
+            missing.iter().map(|feature| format!("{} ({})", feature.name, feature.content)).collect();
+        Finding::note("features", format!("this build lacks {}", contents.join(", ")))
+            .fix(features::BUILD_ALL)
+    })
 }
 
 fn plural(count: usize) -> &'static str {

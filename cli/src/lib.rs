@@ -6,20 +6,27 @@
 //! ```
 //!
 //! `examples/extension` registers a source, an operator, a sink, a transport, an executor, a backend and a host service.
+#![cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "the verbs of clusters use it"))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod account;
 mod answer;
 mod arguments;
+#[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "cluster")]
 mod deploy;
+#[cfg(feature = "cluster")]
 mod deployment;
 mod doctor;
 mod drawing;
+#[cfg(feature = "cluster")]
 mod elastic;
 mod exit;
 mod explain;
+mod features;
 mod fetch;
 mod graph;
+#[cfg(feature = "cluster")]
 mod health;
 mod html_table;
 mod init;
@@ -55,11 +62,13 @@ use terminal::Terminal;
 /// profiling, and each of them must register the same parts.
 pub fn main() -> ! {
     let matches = arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
+    if let Some(exit) = features::refused(&matches) {
+        leave(answer::end(exit, &Terminal::new(ColorChoice::Auto, false)));
+    }
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
     tidemill_engine::quiet_engine_panics();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
-    arguments::note_old_spelling(&arguments.verb, &terminal);
     let result = match arguments.verb {
         Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
         Verb::Run(arguments) => run::run(&arguments, &terminal),
@@ -70,33 +79,8 @@ pub fn main() -> ! {
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
-        Verb::Controller(arguments) => cluster::controller(&arguments, &terminal),
-        Verb::Worker(arguments) => cluster::worker(&arguments, &terminal),
-        Verb::Login(arguments) => cluster::login(&arguments, &terminal),
-        Verb::Token(arguments) => cluster::token(&arguments, &terminal),
-        Verb::Submit(arguments) => cluster::submit(&arguments, &terminal),
-        Verb::List(arguments) => cluster::list(&arguments),
-        Verb::Replan(arguments) => cluster::replan(&arguments, &terminal),
-        Verb::Status(arguments) => cluster::status(&arguments),
-        Verb::Logs(arguments) => cluster::logs(&arguments),
-        Verb::Cancel(arguments) => cluster::cancel(&arguments, &terminal),
-        Verb::Change(arguments) => cluster::change(&arguments, &terminal),
-        Verb::Results(arguments) => cluster::results(&arguments, &terminal),
-        Verb::Remove(arguments) => cluster::remove(&arguments, &terminal),
-        Verb::Revoke(arguments) => cluster::revoke(&arguments, &terminal),
-        Verb::People(arguments) => cluster::people(&arguments, &terminal),
-        Verb::Workers(arguments) => cluster::workers(&arguments, &terminal),
-        Verb::Drain(arguments) => cluster::drain(&arguments, &terminal),
-        Verb::Undrain(arguments) => cluster::undrain(&arguments, &terminal),
-        Verb::Events(arguments) => cluster::events(&arguments),
-        Verb::Elastic { verb } => elastic::elastic(&verb, &terminal),
-        Verb::Top(arguments) => cluster::top(&arguments, &terminal),
-        Verb::Deploy(arguments) => deploy::deploy(&arguments, &terminal),
-        Verb::Health(arguments) => health::health(&arguments),
-        Verb::Up(arguments) => deployment::up(&arguments, &terminal),
-        Verb::Down(arguments) => deployment::down(&arguments, &terminal),
-        Verb::Ps(arguments) => deployment::ps(&arguments, &terminal),
-        Verb::Deployment { verb } => deployment::deployment(&verb, &terminal),
+        #[cfg(feature = "cluster")]
+        Verb::Cluster(verb) => cluster::verb(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),

@@ -112,7 +112,8 @@ impl Answer<'_> {
 pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     match &arguments.verb {
         Some(PlanVerb::Diff { old, new, output }) => return diff::diff(old, new, *output),
-        Some(PlanVerb::Apply(apply)) => return crate::cluster::replan(&apply.as_replan(), terminal),
+        #[cfg(feature = "cluster")]
+        Some(PlanVerb::Apply(apply)) => return crate::cluster::apply(apply, terminal),
         None => {}
     }
     let Some(workflow) = &arguments.workflow else {

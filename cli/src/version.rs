@@ -1,12 +1,13 @@
-//! `tidemill version`: versions of this program and of the libraries found.
+//! `tidemill version`: versions of this program and of the libraries found, and the features of this build.
 use crate::arguments::{OutputForm, VersionArguments};
 use crate::exit::Exit;
+use crate::features::{self, FEATURES};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::Path;
 use tidemill_inference::backend;
 
-/// Prints versions.
+/// Prints versions and features.
 pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
     let backends: Vec<(&str, Result<String, String>)> = backend::registered()
         .map(|registered| {
@@ -24,14 +25,26 @@ pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
                     Err(error) => writeln!(out, "backend {name}: not here: {error}")?,
                 }
             }
+            for feature in FEATURES {
+                match feature.is_here {
+                    true => writeln!(out, "feature {}: {}", feature.name, feature.content)?,
+                    false => {
+                        let build = format!("{} --features {}", features::BUILD_ALL, feature.name);
+                        writeln!(out, "feature {}: not here: {}; `{build}`", feature.name, feature.content)?;
+                    }
+                }
+            }
         }
         OutputForm::Json => {
             let found: Map<String, Value> =
                 backends.into_iter().map(|(name, found)| (name.to_owned(), json!(found.ok()))).collect();
+            let built: Map<String, Value> =
+                FEATURES.iter().map(|feature| (feature.name.to_owned(), json!(feature.is_here))).collect();
             let document = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "formats": {"workflow": 1, "infrastructure": 1, "plan": 1, "model": 1, "report": 1},
                 "backends": found,
+                "features": built,
             });
             serde_json::to_writer_pretty(&mut out, &document)?;
             writeln!(out)?;

@@ -11,7 +11,7 @@
 //! | `E0601` | the type of an output does not fit the input it is connected to |
 //! | `E0602` | the variants of one operator send different types |
 //! | `E0603` | an operator has too few or too many inputs |
-//! | `E0604` | unknown kind |
+//! | `E0604` | unknown kind, or one that this build lacks |
 //! | `E0605` | a column that the input does not have |
 //! | `E0606` | an option has an impossible value |
 //! | `E0607` | an expression does not parse or has the wrong type |

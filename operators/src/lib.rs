@@ -1,5 +1,6 @@
 //! Operator, source and sink traits, the record layout, and the operators that need no model.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
+#![cfg_attr(not(feature = "formats"), allow(dead_code, reason = "the writers of Parquet files use it"))]
 #![allow(clippy::result_large_err, reason = "diagnostics are made once, when a workflow is bound")]
 pub mod api;
 pub mod bind;

@@ -3,6 +3,7 @@
 
 mod book_pages;
 mod dependency_direction;
+mod features_of_builds;
 mod figures;
 mod file_size;
 mod fixed_sleeps;

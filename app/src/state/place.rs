@@ -1,9 +1,10 @@
 //! Location of a run's state: a folder, a bucket, or a service of the program that uses this library.
+use super::bucket;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_bucket::{Address, AddressError, Bucket, Settings};
+use tidemill_spec::bucket_address::{Address, AddressError};
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::{Folder, State, StateError, Store, StoreError};
 
@@ -93,7 +94,7 @@ impl StatePlace {
     pub(crate) fn store(&self) -> Result<Box<dyn Store>, StateError> {
         Ok(match self {
             Self::Folder(path) => Box::new(Folder::open(path)?),
-            Self::Bucket(address) => Box::new(Bucket::open(address, &Settings::of_environment())?),
+            Self::Bucket(address) => bucket::open(address)?,
             Self::Service(Service(service)) => service.store()?,
         })
     }
@@ -109,7 +110,7 @@ impl StatePlace {
     pub(crate) fn look_at_store(&self) -> Result<Box<dyn Store>, StateError> {
         Ok(match self {
             Self::Folder(path) => Box::new(Folder::look(path)?),
-            Self::Bucket(address) => Box::new(Bucket::look(address, &Settings::of_environment())?),
+            Self::Bucket(address) => bucket::look(address)?,
             Self::Service(Service(service)) => service.look()?,
         })
     }

@@ -1,5 +1,32 @@
-//! Arguments of the verbs that make and use a cluster.
-use super::OutputForm;
+//! Arguments of the verbs that make and use a cluster, and deploy to one.
+mod capacity;
+mod changing;
+mod deploying;
+mod deployment;
+mod detection;
+mod elastic;
+mod old_spellings;
+mod people;
+mod verb;
+
+pub(crate) use changing::{ChangeArguments, NextPlan, PlanApplyArguments};
+pub(crate) use deploying::{DeployArguments, HealthArguments, NetworkChoice, TargetChoice};
+pub(crate) use deployment::{
+    DeploymentLogsArguments, DeploymentVerb, DownArguments, PsArguments, UpArguments, UpgradeArguments,
+};
+pub(crate) use elastic::{
+    AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
+};
+pub(crate) use old_spellings::{note_old_spelling, note_plan_apply};
+pub(crate) use people::{
+    AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,
+    RemovePersonArguments, ResultsArguments, RevokeArguments,
+};
+pub(crate) use verb::ClusterVerb;
+
+use super::planning::{parse_level, parse_part};
+use super::traces::TraceArguments;
+use super::{OutputForm, explained, parse_time};
 use clap::{Args, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -80,15 +107,15 @@ pub(crate) struct ControllerArguments {
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
-    pub(crate) traces: super::traces::TraceArguments,
+    pub(crate) traces: TraceArguments,
     /// Remove runs so long after their end, with their files; default: they stay until `tidemill remove`.
-    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) keep_ended: Option<std::time::Duration>,
     /// Bytes of files that ended runs may have together, at the controller and on workers; the oldest go first.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) keep_bytes: Option<u64>,
     #[command(flatten)]
-    pub(crate) detection: super::detection::DetectionArguments,
+    pub(crate) detection: detection::DetectionArguments,
     /// How fast plans of runs are judged and changed: at 2 it is looked twice as often and waited half as long, at 0.1 ten times as long.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = processors)]
     pub(crate) replan_pace: f64,
@@ -131,7 +158,7 @@ pub(crate) struct WorkerArguments {
     #[arg(long, value_name = "PRICE", value_parser = price)]
     pub(crate) price: Option<HourlyPrice>,
     #[command(flatten)]
-    pub(crate) capacity: super::capacity::CapacityArguments,
+    pub(crate) capacity: capacity::CapacityArguments,
     /// A label: `camera=north`.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -163,7 +190,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 fn price(text: &str) -> Result<HourlyPrice, String> {
-    text.parse().map_err(|error: UnitError| super::explained(&error))
+    text.parse().map_err(|error: UnitError| explained(&error))
 }
 
 pub(super) fn size(text: &str) -> Result<u64, String> {
@@ -202,7 +229,7 @@ pub(crate) struct TokenArguments {
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) uses: u32,
     /// How long it can be used.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_time)]
     pub(crate) expires: std::time::Duration,
     /// The only name that its worker can have.
     #[arg(long, value_name = "NAME")]
@@ -284,13 +311,13 @@ pub(crate) struct SubmittedPlanning {
     #[arg(long, value_name = "LEVEL=VALUE,...", value_delimiter = ',', value_parser = level, requires = "profiles", help_heading = "Planning options")]
     pub(crate) degrade: Vec<String>,
     /// Largest part of its time that a worker may be busy, with what other runs take.
-    #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = super::planning::parse_part, requires = "profiles", help_heading = "Planning options")]
+    #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = parse_part, requires = "profiles", help_heading = "Planning options")]
     pub(crate) max_utilization: f64,
     /// Leave idle time of workers to bursts, instead of more accurate models at the same cost.
     #[arg(long, requires = "profiles", help_heading = "Planning options")]
     pub(crate) keep_idle: bool,
     /// Stop searching after so much time.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::parse_time, requires = "profiles", help_heading = "Planning options")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time, requires = "profiles", help_heading = "Planning options")]
     pub(crate) time_limit: std::time::Duration,
     /// Processors that the plan may take, over all workers.
     #[arg(long, value_name = "N", value_parser = processors, requires = "profiles", help_heading = "Planning options")]
@@ -326,7 +353,7 @@ impl std::fmt::Display for ReplanChoice {
 
 /// A level is sent as it was written, if it is one.
 fn level(text: &str) -> Result<String, String> {
-    super::planning::parse_level(text).map(|_| text.to_owned())
+    parse_level(text).map(|_| text.to_owned())
 }
 
 pub(super) fn processors(text: &str) -> Result<f64, String> {
@@ -527,7 +554,7 @@ pub(crate) struct TopArguments {
     #[arg(long)]
     pub(crate) once: bool,
     /// How often to look.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub(crate) every: std::time::Duration,
     /// Column to sort stages by; default: the order of the plan.
     #[arg(long, value_name = "COLUMN", default_value = "plan")]

@@ -1,5 +1,6 @@
 //! Groups of verbs: `tidemill --help` lists what belongs together, because clap has no groups of subcommands.
 use super::Arguments;
+use crate::features::{self, Feature};
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
@@ -55,8 +56,9 @@ file is wrong; 130 interrupted.";
 /// Returns the command line with its verbs in groups.
 pub(crate) fn command() -> Command {
     let command = Arguments::command();
-    let verbs = listed(&command);
-    command.help_template(format!(
+    let missing = features::missing();
+    let verbs = listed(&command, &missing);
+    features::with_stand_ins(command, &missing).help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} tidemill VERB [OPTIONS]\n\n{verbs}\n\
          General options: --quiet, --color, --log-level, --log-format; `tidemill VERB --help` explains all options of a verb.\n\n\
          {{after-help}}"
@@ -70,13 +72,18 @@ pub(crate) fn described_command() -> Command {
     command.after_long_help(format!("{examples}\n\n{EXIT_CODES}"))
 }
 
-/// Lists the verbs of each group with their texts.
-fn listed(command: &Command) -> String {
+/// Lists the verbs of each group with their texts, and the features that the build lacks.
+fn listed(command: &Command, missing: &[&Feature]) -> String {
     let names = |row: &Row| row.0.join(", ");
     let width = GROUPS.iter().flat_map(|(_, rows)| *rows).map(|row| names(row).len()).max().unwrap_or(0);
     let heading = command.get_styles().get_header();
     let mut text = String::new();
     for (title, rows) in GROUPS {
+        let is_here = |row: &&Row| command.find_subcommand(row.0[0]).is_some();
+        let rows: Vec<&Row> = rows.iter().filter(is_here).collect();
+        if rows.is_empty() {
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{heading}{title}:{heading:#}");
         for row in rows {
@@ -84,6 +91,13 @@ fn listed(command: &Command) -> String {
             let about = if row.1.is_empty() { verb.map(ToString::to_string) } else { Some(row.1.to_owned()) };
             let _ = writeln!(text, "  {:width$}  {}", names(row), about.unwrap_or_default());
         }
+    }
+    if !missing.is_empty() {
+        let names = features::names(missing);
+        let _ = writeln!(
+            text,
+            "{heading}Not in this build:{heading:#} {names}; `tidemill version` explains them"
+        );
     }
     text
 }
@@ -110,6 +124,16 @@ mod tests {
         assert!(help.lines().count() <= 45, "{} lines:\n{help}", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 120), "{help}");
         assert!(help.contains("Run and watch:\n  run "), "{help}");
+    }
+
+    #[test]
+    fn a_build_without_a_feature_lists_what_it_has() {
+        let command = Command::new("tidemill").subcommand(Command::new("run").about("Run a workflow."));
+        let text = listed(&command, &[features::CLUSTER]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("  run ") && lines[1].ends_with(" Run a workflow."), "{text}");
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[2].contains("Not in this build:") && lines[2].contains(" cluster; "), "{text}");
     }
 
     #[test]

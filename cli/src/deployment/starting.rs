@@ -1,7 +1,9 @@
 //! `tidemill up`: the containers, then the run.
 use super::change;
 use crate::answer;
-use crate::arguments::{Arguments, OutputForm, ReplanChoice, SubmitArguments, UpArguments, Verb};
+use crate::arguments::{
+    Arguments, ClusterVerb, OutputForm, ReplanChoice, SubmitArguments, UpArguments, Verb,
+};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::table::{Side, Table};
@@ -104,7 +106,7 @@ fn submit(
     }
     words.extend(["--".into(), site.path(workflow).into()]);
     let submission: SubmitArguments = match Arguments::try_parse_from(words).map(|arguments| arguments.verb) {
-        Ok(Verb::Submit(submission)) => submission,
+        Ok(Verb::Cluster(ClusterVerb::Submit(submission))) => submission,
         Ok(_) | Err(_) => {
             return Err(
                 Failure::new(Kind::Defect, "the submission of the deployment is not understood").into()

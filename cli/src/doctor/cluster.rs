@@ -1,6 +1,6 @@
 //! A cluster: its controller, its workers, their clocks, disks and certificates, and whether they reach each other.
 use super::Finding;
-use crate::arguments::ControllerChoice;
+use crate::arguments::DoctorArguments;
 use crate::cluster::{client, failure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -39,8 +39,8 @@ fn civil_milliseconds() -> i64 {
     i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn look(of: &ControllerChoice) -> anyhow::Result<Vec<Finding>> {
-    let client = client(of)?;
+pub(super) fn look(arguments: &DoctorArguments) -> anyhow::Result<Vec<Finding>> {
+    let client = client(&arguments.of)?;
     // The first question makes the connection, the second one is on time.
     let first: Result<ControllerView, _> = client.get("/v1/controller");
     let asked = instant();

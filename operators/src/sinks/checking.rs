@@ -4,7 +4,7 @@ use super::csv::Csv;
 use super::jsonl::Jsonl;
 use super::lock::check_free;
 use super::parquet::Parquet;
-use super::parquet_durable;
+use super::parquet_writer;
 use super::staging::{Staging, write_error};
 use crate::api::{BoundSink, OperatorError};
 use crate::kind::TypedSinkKind;
@@ -22,7 +22,7 @@ pub fn check(sink: &BoundSink, token: Option<&[u8]>) -> Result<(), OperatorError
         is_free(path)?;
         match (sink.kind.as_str(), token.filter(|_| sink.durable.is_some())) {
             (Csv::KIND | Jsonl::KIND, Some(token)) => Staging::check(path, token)?,
-            (Parquet::KIND, Some(token)) => parquet_durable::check(path, token)?,
+            (Parquet::KIND, Some(token)) => parquet_writer::check(path, token)?,
             _ => {}
         }
     }

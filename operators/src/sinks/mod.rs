@@ -9,7 +9,13 @@ pub mod jsonl;
 pub(crate) mod lock;
 pub mod log_file;
 pub mod parquet;
+#[cfg(feature = "formats")]
 mod parquet_durable;
+#[cfg(feature = "formats")]
+mod parquet_writer;
+#[cfg(not(feature = "formats"))]
+#[path = "parquet_absent.rs"]
+mod parquet_writer;
 pub(crate) mod rows;
 pub(crate) mod staging;
 pub mod stdout;

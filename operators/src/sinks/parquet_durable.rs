@@ -7,7 +7,7 @@
 //! | after the removal of the journal | the file, which has its journal's id: the rows are read from it |
 use super::has_lost_rows;
 use super::journal::{self, Found, Journal};
-use super::parquet::{failure, file_writer};
+use super::parquet_writer::{failure, file_writer};
 use super::rows::Rows;
 use super::staging::{LOST_HELP, read_token, write_token};
 use super::whole_file::WholeFile;

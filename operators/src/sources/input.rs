@@ -61,7 +61,7 @@ impl Compression {
     fn decoder(self, bytes: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
         Ok(match self {
             Self::Gzip => Box::new(Members(Some(GzDecoder::new(BufReader::new(bytes))))),
-            Self::Zstd => Box::new(zstd::Decoder::new(bytes)?),
+            Self::Zstd => unpacked_zstd(bytes)?,
         })
     }
 
@@ -74,6 +74,19 @@ impl Compression {
         };
         io::Error::new(error.kind(), text)
     }
+}
+
+#[cfg(feature = "formats")]
+fn unpacked_zstd(bytes: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(zstd::Decoder::new(bytes)?))
+}
+
+/// Stands in for the decoder.
+#[cfg(not(feature = "formats"))]
+fn unpacked_zstd(_: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let text = "this build lacks zstd: decompress the data with `zstd -d`, or build the command with \
+                `cargo build -p tidemill --features formats`";
+    Err(io::Error::new(ErrorKind::Unsupported, text))
 }
 
 /// The target of a source's `path`.

@@ -131,6 +131,14 @@ pub enum StoreError {
         /// The reason, and a correction.
         reason: String,
     },
+    /// The program was built without what this kind of store needs.
+    #[error("{place} cannot be used by this build: {fix}")]
+    NotInBuild {
+        /// The store.
+        place: String,
+        /// How to get it.
+        fix: String,
+    },
     /// Anything else.
     #[error("{path} cannot be {doing}: {source}", path = .path.display())]
     Io {

@@ -1,5 +1,5 @@
 //! Facts about a machine, given at the start of a worker.
-use super::cluster::{processors, size};
+use super::{processors, size};
 use clap::Args;
 use tidemill_cluster::agent::GivenCapacity;
 

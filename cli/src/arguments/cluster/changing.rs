@@ -76,3 +76,39 @@ impl ChangeArguments {
         }
     }
 }
+
+/// `tidemill plan apply`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanApplyArguments {
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// This plan instead of the one that is proposed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Ask nothing before.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+impl PlanApplyArguments {
+    /// Returns the arguments as `replan` takes them.
+    pub(crate) fn as_replan(&self) -> ReplanArguments {
+        ReplanArguments {
+            of: self.of.clone(),
+            run: self.run.clone(),
+            plan: self.plan.clone(),
+            infrastructure: None,
+            show: false,
+            apply: true,
+            yes: self.yes,
+            out: None,
+            output: self.output,
+        }
+    }
+}

@@ -42,10 +42,10 @@ pub(crate) struct AttachArguments {
     #[arg(long, value_name = "PATH")]
     pub(crate) group: Vec<String>,
     /// Processors that all together may use; default: the sum of their limits.
-    #[arg(long, value_name = "N", value_parser = super::cluster::processors)]
+    #[arg(long, value_name = "N", value_parser = super::processors)]
     pub(crate) cpus: Option<f64>,
     /// Memory that all together may use; default: the sum of their limits.
-    #[arg(long, value_name = "SIZE", value_parser = super::cluster::size)]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub(crate) memory: Option<u64>,
     /// Where no container has the label yet, wait for some.
     #[arg(long, requires_all = ["label", "cpus", "memory"])]
@@ -54,10 +54,10 @@ pub(crate) struct AttachArguments {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = period)]
     pub(crate) period: Duration,
     /// Memory that each keeps above what it uses.
-    #[arg(long, value_name = "SIZE", default_value = "50MiB", value_parser = super::cluster::size)]
+    #[arg(long, value_name = "SIZE", default_value = "50MiB", value_parser = super::size)]
     pub(crate) margin: u64,
     /// Processors that each keeps, even idle.
-    #[arg(long, value_name = "N", default_value = "0.1", value_parser = super::cluster::processors)]
+    #[arg(long, value_name = "N", default_value = "0.1", value_parser = super::processors)]
     pub(crate) floor: f64,
     /// How processor time grows.
     #[arg(long, value_name = "RULE", default_value = "slices")]
