@@ -1,9 +1,9 @@
-//! Verbs and options with another name now. They work for one more release, with a note.
+//! Old names of verbs and options. They work for one more release, with a note.
 use super::{PlanVerb, Verb};
 use crate::terminal::Terminal;
 use tidemill_app::listener::Listener;
 
-/// Notes that a verb or an option was written in its old spelling.
+/// Prints a note if a verb or an option has its old spelling.
 pub(crate) fn note_old_spelling(verb: &Verb, terminal: &Terminal) {
     let (old, new) = match verb {
         Verb::Replan(arguments) if arguments.apply => ("replan --apply", "change RUN"),
@@ -15,6 +15,6 @@ pub(crate) fn note_old_spelling(verb: &Verb, terminal: &Terminal) {
         _ => return,
     };
     terminal.note(&format!(
-        "`tidemill {old}` is now `tidemill {new}`; the old spelling goes with the next release"
+        "`tidemill {old}` is now `tidemill {new}`; the next release removes the old spelling"
     ));
 }
