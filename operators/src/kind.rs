@@ -366,7 +366,7 @@ pub trait SourceKind: Send + Sync {
     fn facts(&self) -> SourceFacts {
         SourceFacts::default()
     }
-    /// What only opening shows of the file or folder that the options name as `path`, behind "whether it".
+    /// Returns the facts about the `path` of the options that only opening shows, as the end of a sentence after "whether it".
     fn shown_by_opening(&self) -> &'static str {
         "is there and can be read"
     }

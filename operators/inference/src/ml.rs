@@ -110,12 +110,12 @@ impl MlKind {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// Columns that the model reads and that stay in what it gives, such as the picture in which it found something.
-    /// Default: none; text always stays.
+    /// Columns that the model reads and that stay in its output, such as the picture of a detection. Default: none;
+    /// text always stays.
     #[serde(default)]
     keep: Vec<Located<String>>,
-    /// A text column with the id of the variant that gave the answer, for where several may: while an edge is cut (`when_cut:
-    /// degrade`), or a plan changes. Default: none.
+    /// Name of a text column with the id of the variant that answered, because it can change while an edge is cut
+    /// (`when_cut: degrade`) and when a plan changes. Default: none.
     #[serde(default)]
     variant_column: Option<Located<String>>,
 }

@@ -53,16 +53,16 @@ pub struct Options {
     /// From the start of one window to the start of the next; whole milliseconds, at most `size`. Default: as `size`.
     #[serde(default)]
     slide: Option<Located<TimeSpan>>,
-    /// Columns whose values make the groups. Default: none, all rows of a window together.
+    /// Columns that form the groups. Default: none; all rows of a window are one group.
     #[serde(default)]
     group_by: Vec<Located<String>>,
-    /// The column of the time from which on a row counts, int64, milliseconds. Default: start.
+    /// Column with the first time at which a row counts, int64, milliseconds. Default: start.
     #[serde(default = "start")]
     start: Located<String>,
-    /// The column of the last time that a row counts at, int64, milliseconds. Default: end.
+    /// Column with the last time at which a row counts, int64, milliseconds. Default: end.
     #[serde(default = "end")]
     end: Located<String>,
-    /// How long after its end a window is still corrected. Default: 1h.
+    /// Time after its end during which a window can still be corrected. Default: 1h.
     #[serde(default = "hour")]
     keep: TimeSpan,
     /// Name of the column with the count. Default: as in `distinct_vehicle`.

@@ -47,7 +47,7 @@ pub struct Filter;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// An expression of type bool over the columns of the input: rows for which it is true are kept.
+    /// Expression of type bool over the columns of the input: keeps the rows for which it is true.
     r#where: Located<String>,
 }
 

@@ -96,12 +96,12 @@ pub struct Options {
     /// Default: as `size`, windows do not overlap.
     #[serde(default)]
     slide: Option<Located<TimeSpan>>,
-    /// Columns whose values make the groups. Default: none, all rows of a window together.
+    /// Columns that form the groups. Default: none; all rows of a window are one group.
     #[serde(default)]
     group_by: Vec<Located<String>>,
-    /// What to compute for each group.
+    /// Aggregates to compute for each group.
     aggregates: Vec<Listed>,
-    /// How long after its end a window still takes rows, by the watermark. Default: 0s.
+    /// Time after its end, by the watermark, during which a window still accepts rows. Default: 0s.
     #[serde(default)]
     allowed_lateness: TimeSpan,
 }

@@ -25,25 +25,25 @@ pub struct FileOptions {
     /// Columns to write, in this order. Default: all.
     #[serde(default)]
     pub(super) columns: Option<Vec<Located<String>>>,
-    /// Whether `_id` and `_time` (event time, microseconds) are written too. Default: false.
+    /// Whether to write `_id` and `_time` (event time, microseconds) too. Default: false.
     #[serde(default)]
     pub(super) metadata: bool,
-    /// Whether the file of an earlier run is replaced; else it is an error. Default: true.
+    /// Whether to replace the file of an earlier run; if not, an existing file is an error. Default: true.
     #[serde(default = "yes")]
     pub(super) overwrite: bool,
-    /// What becomes of the file of an earlier run. Default: replace.
+    /// Treatment of the file of an earlier run. Default: replace.
     #[serde(default)]
     pub(super) mode: Located<Mode>,
 }
 
-/// What becomes of the file of an earlier run.
+/// Treatment of the file of an earlier run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    /// It is replaced.
+    /// Replaces it.
     #[default]
     Replace,
-    /// It is continued, behind what runs wrote that came to their end. Text files only.
+    /// Continues it, after the rows of runs that are complete. Text files only.
     Append,
 }
 

@@ -63,31 +63,31 @@ pub struct Video;
 pub struct Options {
     /// The file, relative to the workflow file, ending in .mp4, .mkv or .avi; `{camera}` stands for the name of a camera.
     path: Located<String>,
-    /// The video that is drawn on, or a folder of them, relative to the workflow file.
+    /// Video to draw on, or a folder of them, relative to the workflow file.
     over: Located<String>,
-    /// Column with the name of the camera, where `over` is a folder. Default: camera.
+    /// Column with the name of the camera, if `over` is a folder. Default: camera.
     #[serde(default)]
     camera: Option<Located<String>>,
-    /// Column with the number of the frame, from 0, where `box` does not say it. Default: frame.
+    /// Column with the number of the frame, from 0, if `box` does not contain it. Default: frame.
     #[serde(default)]
     frame: Option<Located<String>>,
     /// Columns with left, top, width and height of the box in pixels; or one with a tensor of such rows in shares of
     /// the picture, or with the path of a track. Default: left, top, width, height.
     #[serde(default, rename = "box")]
     boxes: Option<Vec<Located<String>>>,
-    /// Column that decides the colour and is written at the box. Default: none.
+    /// Column that decides the colour and appears at the box. Default: none.
     #[serde(default)]
     id: Option<Located<String>>,
-    /// Columns that are written at the box. Default: none.
+    /// Columns that appear at the box. Default: none.
     #[serde(default)]
     text: Vec<Located<String>>,
-    /// Size of the pictures that the boxes were found in, such as `320x192`; the video has it too. Default: that of the video.
+    /// Size of the pictures to which the boxes refer, such as `320x192`, and of the written video. Default: that of the video.
     #[serde(default)]
     scale: Option<Located<String>>,
-    /// Each how many-th frame is written. Default: 1, all.
+    /// Writes every n-th frame. Default: 1, all.
     #[serde(default)]
     every: Option<Located<u32>>,
-    /// Whether files of an earlier run are replaced; else that is an error. Default: true.
+    /// Whether to replace files of an earlier run; if not, an existing file is an error. Default: true.
     #[serde(default = "yes")]
     overwrite: bool,
 }

@@ -30,7 +30,7 @@ pub(super) enum TimeUnit {
     Ms,
     /// Microseconds.
     Us,
-    /// Nanoseconds; what is finer than a microsecond is cut off.
+    /// Nanoseconds, rounded down to microseconds.
     Ns,
 }
 

@@ -104,7 +104,7 @@ enum Way {
 pub(super) enum Lasts {
     /// Its end is the end of the source.
     UntilEnd,
-    /// Whoever writes into a named pipe may go, and another one come.
+    /// A named pipe, whose writer can leave and be replaced by another.
     Forever,
 }
 

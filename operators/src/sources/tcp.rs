@@ -47,14 +47,14 @@ pub struct Tcp;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TcpOptions {
-    /// Address and port at which others connect, of the machine that reads the source: `127.0.0.1:4100`, `0.0.0.0:4100`.
+    /// Address and port for connections, on the machine that reads the source: `127.0.0.1:4100`, `0.0.0.0:4100`.
     #[serde(default)]
     listen: Option<Located<String>>,
-    /// Host and port that the source connects to, again and again: `gateway.local:4100`.
+    /// Host and port to connect to, repeatedly: `gateway.local:4100`.
     #[serde(default)]
     connect: Option<Located<String>>,
-    /// The source ends when so many connections have. Each process counts them anew: one that goes on from a state waits for so many
-    /// more. Default: it has no end.
+    /// Number of connections after whose end the source ends. Each process counts from 0: a run that continues from a
+    /// state waits for this number again. Default: the source has no end.
     #[serde(default)]
     connections: Option<Located<u64>>,
     /// Columns to read, each with its type: int64, float64, text or bool.
@@ -67,11 +67,11 @@ struct TcpOptions {
     /// Unit of event times that are numbers, counted from 1970: s, ms, us or ns. Default: ms.
     #[serde(default)]
     time_unit: Option<Located<TimeUnit>>,
-    /// Zone of event times that are text and name none: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
+    /// Zone of event times in text without a zone: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
     /// without a zone is a dead letter.
     #[serde(default)]
     time_zone: Option<Located<String>>,
-    /// How much earlier than the newest event time a record may still come. Default: 0s.
+    /// Longest time by which a record may be older than the newest event time. Default: 0s.
     #[serde(default)]
     out_of_order: TimeSpan,
     /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a

@@ -61,7 +61,7 @@ pub struct Video;
 struct Options {
     /// A video file, or a folder of them, relative to the workflow file.
     path: Located<String>,
-    /// Each how many-th frame is read. Default: 1, all.
+    /// Reads every n-th frame. Default: 1, all.
     #[serde(default = "one")]
     every: Located<u32>,
     /// Size of the pictures, such as `320x192`. Default: that of the video.
@@ -81,11 +81,11 @@ struct Options {
     max_pixels: u64,
 }
 
-/// How frames travel.
+/// Format of frames in records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Frames {
-    /// Pixels that are not compressed.
+    /// Uncompressed pixels.
     #[default]
     Raw,
     /// JPEG.

@@ -75,26 +75,26 @@ pub struct Associate;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Cosine of the angle between the embeddings of two tracks, at least, -1 to 1.
+    /// Least cosine of the angle between the embeddings of two linked tracks, -1 to 1.
     likeness: Located<f64>,
-    /// From the end of a track to the start of the one that follows it, at most. Whole milliseconds.
+    /// Longest time from the end of a track to the start of the next one. Whole milliseconds.
     within: Located<TimeSpan>,
-    /// From the end of a track to the start of the one that follows it, at least. Default: 0s.
+    /// Shortest time from the end of a track to the start of the next one. Default: 0s.
     #[serde(default)]
     after: TimeSpan,
-    /// How long two cameras may see the same object at once, instead of `after`. Default: 0s.
+    /// Longest time during which two cameras see the same object, instead of `after`. Default: 0s.
     #[serde(default)]
     overlap: TimeSpan,
-    /// Cameras that follow each other, where not all do.
+    /// Pairs of cameras that follow each other. Default: all.
     #[serde(default)]
     transitions: Vec<Located<Pair>>,
-    /// The column of the boxes of the track, text, as `track` gives it with `path: true`; only for areas in `transitions`.
+    /// Column of the boxes of the track, text, as `track` sends it with `path: true`; only for areas in `transitions`.
     #[serde(default)]
     boxes: Option<Located<String>>,
-    /// How long before the watermark a track may begin that still comes or is corrected. Default: 1h.
+    /// Longest time before the watermark at which a new or corrected track can start. Default: 1h.
     #[serde(default = "hour")]
     keep: TimeSpan,
-    /// Name of the column that says which object it is. Default: vehicle.
+    /// Name of the column with the object. Default: vehicle.
     #[serde(default = "vehicle", rename = "as")]
     name: Located<String>,
     /// The column with the name of the track, text. Default: track.
@@ -109,7 +109,7 @@ pub struct Options {
     /// The column of the event time of the last box, int64, milliseconds. Default: end.
     #[serde(default = "end")]
     end: Located<String>,
-    /// The column of what the track looks like, a tensor of float32 values. Default: embedding.
+    /// Column of the look of the track, a tensor of float32 values. Default: embedding.
     #[serde(default = "embedding")]
     embedding: Located<String>,
 }
@@ -118,20 +118,20 @@ pub struct Options {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Pair {
-    /// The camera before.
+    /// The earlier camera.
     from: String,
-    /// The camera behind.
+    /// The later camera.
     to: String,
-    /// As the option of this name; default: that.
+    /// Overrides the option of this name.
     #[serde(default)]
     after: Option<TimeSpan>,
-    /// As the option of this name; default: that.
+    /// Overrides the option of this name.
     #[serde(default)]
     within: Option<TimeSpan>,
-    /// Where the middle of the last box of the track before lies: left, top, width, height in pixels. Default: anywhere.
+    /// Area for the centre of the last box of the earlier track: left, top, width, height in pixels. Default: anywhere.
     #[serde(default)]
     leaves: Option<Located<Vec<f64>>>,
-    /// Where the middle of the first box of the track behind lies. Default: anywhere.
+    /// Area for the centre of the first box of the later track. Default: anywhere.
     #[serde(default)]
     enters: Option<Located<Vec<f64>>>,
 }

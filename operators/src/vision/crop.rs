@@ -46,10 +46,10 @@ pub struct Options {
     /// Names of the classes, in the order of their numbers. Default: the numbers.
     #[serde(default)]
     classes: Vec<Located<String>>,
-    /// Boxes whose width or height has fewer pixels are left out. Default: 1.
+    /// Least width and height of a box in pixels; smaller boxes are left out. Default: 1.
     #[serde(default = "one")]
     least: u32,
-    /// Whether the part of the picture goes on. Default: true.
+    /// Whether to send the part of the picture. Default: true.
     #[serde(default = "yes")]
     pictures: bool,
 }

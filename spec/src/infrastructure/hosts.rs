@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// The machine that a site is: how it is reached to deploy there, and by the others while a workflow runs.
+/// The machine of a site: its address for deployment, and for the other machines during runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -16,14 +16,14 @@ pub struct Host {
     /// Its location in the tier; none: the tier has one site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Located<String>>,
-    /// How to get there with ssh, `ssh://USER@HOST` or `ssh://USER@HOST:PORT`; none: it is the machine that deploys.
+    /// Address for ssh, `ssh://USER@HOST` or `ssh://USER@HOST:PORT`; none: the machine that deploys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^ssh://"))]
     pub host: Option<Located<String>>,
     /// Name or address by which the other machines reach it. Default: the one in `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Located<String>>,
-    /// Other machines cannot reach it (it is behind a router): it dials them. Default: false.
+    /// Other machines cannot reach it (it is behind a router); it connects to them. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_dials: bool,
     /// Its processors; none: not known.
@@ -31,7 +31,7 @@ pub struct Host {
     pub architecture: Option<Architecture>,
 }
 
-/// What programs a machine runs.
+/// Architecture of a machine's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {

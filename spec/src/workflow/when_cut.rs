@@ -39,20 +39,20 @@ impl WhenCut {
     }
 }
 
-/// What answers on the sending side while an edge is cut.
+/// Stand-in on the sending side while an edge is cut.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CutDegrade {
-    /// The variant that answers: the id in its manifest, or its path as `variants` has it. It is loaded on the sending side from the
-    /// beginning.
+    /// The variant that answers: the id in its manifest, or its path in `variants`. The sending side loads it at the
+    /// start of the run.
     pub variant: Located<String>,
-    /// An edge that is cut for less is waited for. Default: 2s.
+    /// Time that the edge is cut before the variant answers. Default: 2s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Located<TimeSpan>>,
-    /// Bytes that the machine in front of the edge keeps meanwhile, as with `buffer`. Default: 512MiB.
+    /// Bytes that the sending machine keeps meanwhile, as with `buffer`. Default: 512MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Located<Bytes>>,
-    /// How long it goes on, as with `buffer`. Default: 10min.
+    /// Time for which the sending side continues, as with `buffer`. Default: 10min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Located<TimeSpan>>,
 }
@@ -121,15 +121,15 @@ impl<'de> Deserialize<'de> for CutDegrade {
     }
 }
 
-/// What is kept while an edge is cut.
+/// Limits on the records to keep while an edge is cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CutBuffer {
-    /// Bytes that the machine in front of the edge keeps in memory and on its disk, at least 1MiB; when they are used up its
-    /// sources wait. Default: 512MiB.
+    /// Bytes that the sending machine keeps in memory and on its disk, at least 1MiB; when they are full, its sources
+    /// wait. Default: 512MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Located<Bytes>>,
-    /// How long it goes on, and how long the cluster waits for it before another machine gets its work. Default: 10min.
+    /// Time for which the sending side continues, and for which the cluster waits before another machine gets its work. Default: 10min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Located<TimeSpan>>,
 }
@@ -149,11 +149,11 @@ impl CutBuffer {
     }
 }
 
-/// When a run ends because an edge is cut.
+/// Condition for the end of a run because an edge is cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CutStop {
-    /// An edge that is cut for less is no reason. Default: 10s.
+    /// Time that the edge is cut before the run ends. Default: 10s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Located<TimeSpan>>,
 }
@@ -169,13 +169,13 @@ impl CutStop {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WhenCutSettings")]
 struct LongWhenCut {
-    /// The sending side goes on and keeps what the other side has not got; it arrives once, in order, when the link is back.
+    /// The sending side continues and keeps the undelivered records; they arrive once, in order, when the link is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buffer: Option<CutBuffer>,
     /// The run ends as failed, with the edge as its reason. Its last checkpoint and what its sinks committed stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<CutStop>,
-    /// Another variant of the operator behind the edge answers on the sending side: its id, or a map with settings.
+    /// Another variant of the operator after the edge answers on the sending side: its id, or a map with settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DegradeSchema>")]
     degrade: Option<CutDegrade>,
