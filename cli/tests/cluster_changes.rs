@@ -72,7 +72,7 @@ fn stages_move_there_and_back_and_the_output_is_the_same() {
     let told = change(&cluster, "filter-on-hub.yaml", &[]).expect(1);
     assert!(told.stdout.contains("~ stage some: on edge -> on hub"), "{}", told.stdout);
     assert!(told.stdout.contains("pairs stays on hub, where its files are"), "{}", told.stdout);
-    assert!(told.stderr.contains("give `--yes`"), "{}", told.stderr);
+    assert!(told.stderr.contains("add `--yes`"), "{}", told.stderr);
     let before = processes(&cluster);
     let mut pauses = vec![changed(&cluster, "filter-on-hub.yaml")];
     cluster.until("the processes of the first plan are gone", |_| before.iter().all(|pid| gone(*pid)));
@@ -85,7 +85,7 @@ fn stages_move_there_and_back_and_the_output_is_the_same() {
     println!("pauses at sinks and of sources, milliseconds: {pauses:?}");
     // Repeating it changes nothing.
     let told = change(&cluster, "plan.yaml", &["--yes"]).expect(0);
-    assert!(told.stdout.contains("the plans do the same"), "{}", told.stdout);
+    assert!(told.stdout.contains("the plans are equivalent"), "{}", told.stdout);
     // Files stay where they are.
     moved(&cluster.place, "sink-elsewhere.yaml", &[("pairs", "edge")]);
     let told = change(&cluster, "sink-elsewhere.yaml", &["--yes"]).expect(78);
@@ -198,7 +198,7 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     cluster.until_arrived(20);
     let before = processes(&cluster);
     let told = change(&cluster, "broken-plan.yaml", &["--yes"]).expect(1);
-    assert!(told.stderr.contains("has not been given plan 2"), "{}", told.stderr);
+    assert!(told.stderr.contains("did not change to plan 2"), "{}", told.stderr);
     let after = processes(&cluster);
     assert!(before.iter().all(|pid| after.contains(pid)), "{before:?} {after:?}");
     changed(&cluster, "medium.yaml");

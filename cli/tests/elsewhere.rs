@@ -32,11 +32,7 @@ fn a_workflow_is_judged_without_its_files() {
         assert!(told.contains(missing), "{missing}: {told}");
     }
     let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
-    assert!(
-        told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not looked at)"),
-        "{}",
-        told.stdout
-    );
+    assert!(told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not checked)"), "{}", told.stdout);
     for line in [
         "source `images`: `data/images` was not looked at; whether it is a folder with pictures is judged",
         "source `readings`: `data/readings.csv` was not looked at; whether it is there, and its first line names the columns, is judged",

@@ -213,7 +213,7 @@ fn plans_are_compared() {
     plan(&["--out", &old]).expect(0);
     plan(&["--out", &new, "--slo", "accuracy=75"]).expect(0);
     let same = tidemill(&["plan", "diff", &old, &old]).expect(0);
-    assert_eq!(same.stdout, "the plans do the same\n");
+    assert_eq!(same.stdout, "the plans are equivalent\n");
     compare("plan-diff.txt", &tidemill(&["plan", "diff", &old, &new]).expect(1));
     let changes = tidemill(&["plan", "diff", &old, &new, "--output", "json"]).expect(1).json();
     assert_eq!(changes["differ"], true);
@@ -225,9 +225,9 @@ fn plans_are_compared() {
     let strict = ["--slo", "accuracy=80", "--slo", "latency=p99:60ms", "--slo", "rate=50/s"];
     let seen = tidemill(&[&["explain", VQA, &new], &FILES[..], &strict].concat()).expect(1).stdout;
     for words in [
-        "it does not keep: accuracy: 79.50 %, 80 % are wanted",
+        "it does not keep: accuracy: 79.50 %, required 80 %",
         "latency: ",
-        " busy, 85.0 % are allowed",
+        " busy, limit 85.0 %",
         ": not kept",
     ] {
         assert!(seen.contains(words), "{words}: {seen}");

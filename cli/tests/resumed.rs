@@ -167,7 +167,7 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
         for fewer in [records, "10"] {
             let told = run(&place, &["--records", fewer]).expect(0).stderr;
             assert!(
-                told.contains("nothing is left to do up to there") && told.contains("a larger limit"),
+                told.contains("nothing left to do up to there") && told.contains("a larger limit"),
                 "{told}"
             );
         }
@@ -308,7 +308,7 @@ fn an_interrupted_run_says_what_is_kept() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.starts_with("durable: interrupted; the same command goes on"), "{told}");
+    assert!(told.starts_with("durable: interrupted; the same command continues"), "{told}");
     let manifest: Value = serde_json::from_str(&place.read("state/manifest.json")).unwrap();
     let kept = manifest["manifest"]["sinks"]["pairs"]["rows"].as_u64().unwrap() as usize;
     let (rows, behind) = (grouped(kept), place.read("out/pairs.jsonl").lines().count() - kept);
@@ -318,9 +318,9 @@ fn an_interrupted_run_says_what_is_kept() {
     assert_eq!(figures, ["rows in pairs", &rows, &rows], "{told}");
     let sink = told.lines().find(|line| line.starts_with("pairs ")).unwrap();
     assert!(sink.contains(&format!(" {} ", grouped(kept + behind))), "the sink's own line: {told}");
-    let more = format!("pairs: {} more were written behind the checkpoint", grouped(behind));
+    let more = format!("pairs: {} more were written after the checkpoint", grouped(behind));
     assert_eq!(told.contains(&more), behind > 0, "{told}");
-    assert!(told.contains(&format!("goes on from checkpoint {}", checkpoint(&place).0)), "{told}");
+    assert!(told.contains(&format!("continues from checkpoint {}", checkpoint(&place).0)), "{told}");
 }
 
 /// A run without a plan chooses its models by the profile beside it; a continued one keeps its models.

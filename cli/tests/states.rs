@@ -286,7 +286,7 @@ fn a_state_stays_as_it_was_where_a_sink_refuses() {
         place.write("out/pairs.jsonl", "{}\n");
         let refused = run(&[]).expect(65).stderr;
         assert!(refused.contains("pairs.jsonl") && refused.contains("the file has only 3"), "{refused}");
-        assert!(!refused.contains("goes on from the state"), "{refused}");
+        assert!(!refused.contains("continues from the state"), "{refused}");
         place.write("out/pairs.jsonl", lines);
         place.write("out/dead.jsonl", "");
         let refused = run(&[]).expect(65).stderr;

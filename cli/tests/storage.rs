@@ -325,5 +325,5 @@ fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
     server.set(Mood::Serves);
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", buckets::STATE, "--for", "1s"];
     let told = buckets::tidemill(&server, &arguments).expect(0).stderr;
-    assert!(told.contains("goes on from the state"), "{told}");
+    assert!(told.contains("continues from the state"), "{told}");
 }
