@@ -343,7 +343,7 @@ fn counts_records(port: &Port) -> bool {
 fn note(port: &Port) -> &'static str {
     let open = |(at, size): (usize, &Dimension)| at > 0 && matches!(size, Dimension::Free(_));
     if !counts_records(port) {
-        " # its first dimension does not count records: such a model has to be exported anew"
+        " # its first dimension does not count records: export the model again"
     } else if port.shape.iter().flatten().enumerate().any(open) {
         " # the file leaves sizes open: write those of your records"
     } else {

@@ -67,7 +67,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     tell(&assembly.notes, terminal);
     let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
         Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
-            .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
+            .with_help("give the infrastructure and the profiles of the plan, or plan again")
     })?;
     let arrivals = arrivals(arguments, assembly.rate)?;
     let times = Times::measured(&case.inputs(), &assembly, &solution);

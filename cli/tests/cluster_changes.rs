@@ -208,11 +208,11 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     // Beside the running one the new model has computed that one's input; elsewhere the input is unknown.
     cluster.until("it says that it is warm", |cluster| {
         let logs = cluster.ask(&["logs", "spread"]).expect(0).stdout;
-        logs.contains("speech is warmed up with ")
+        logs.contains("speech warms up with ")
     });
     cluster.until("it says that it is cold", |cluster| {
         let logs = cluster.ask(&["logs", "spread"]).expect(0).stdout;
-        logs.contains("speech begins cold: no records of `speech` are kept here")
+        logs.contains("speech starts cold: this worker keeps no records of `speech`")
     });
     let out = cluster.place.path("w-edge/runs/spread/edge");
     let file = walk(&out).into_iter().find(|path| path.ends_with("texts.jsonl")).unwrap();

@@ -185,7 +185,7 @@ fn logs_say_what_every_part_of_a_run_does() {
     cluster.submit().expect(0);
     let begins = |lines: &[Value]| {
         let of =
-            lines.iter().filter(|line| line["line"].as_str().unwrap().contains("begins with the stages"));
+            lines.iter().filter(|line| line["line"].as_str().unwrap().contains("starts with the stages"));
         of.map(|line| line["role"].as_str().unwrap().to_owned()).collect::<BTreeSet<String>>()
     };
     cluster.until("all have said something", |cluster| begins(&cluster.logged(&[])).len() == 3);

@@ -70,7 +70,10 @@ fn a_plan_is_found_that_no_bound_guarantees() {
     let changes = tidemill(&["plan", "diff", &other, &file]).expect(1).stdout;
     assert!(changes.contains("latency basis: guaranteed -> expected"), "{changes}");
     let run = tidemill(&["run", VQA, "--plan", &file, "--records", "20", "--rate", "max"]).expect(0).stderr;
-    assert!(run.contains("as a simulation expects") && run.contains("no bound guarantees it"), "{run}");
+    assert!(
+        run.contains("its level on latency in a simulation") && run.contains("no bound guarantees it"),
+        "{run}"
+    );
 }
 
 /// An infeasible level is refused with the closest feasible one.

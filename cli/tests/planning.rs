@@ -199,7 +199,7 @@ fn a_misspelt_type_of_worker_is_told_once() {
     let infra = place.argument("infrastructure.yaml");
     let arguments = [&["plan", VQA, "--infra", &infra], &FILES[2..]].concat();
     let text = tidemill(&arguments).expect(0).stderr;
-    assert!(text.contains("warning[E0312]: no profile knows the type of worker `gatewy`"), "{text}");
+    assert!(text.contains("warning[E0312]: no profile has the type of worker `gatewy`"), "{text}");
     assert!(text.contains("did you mean `gateway`?"), "{text}");
     let notes: Vec<&str> =
         text.lines().filter(|line| line.starts_with("note:") && line.contains("gatewy")).collect();
@@ -278,7 +278,7 @@ fn weak_figures_are_told() {
     let lines: Vec<&str> = seen.lines().filter(|line| line.starts_with("weak figures: ")).collect();
     let expected = [
         "weak figures: few calls were measured: speech-large on gateway (n = 9)",
-        "weak figures: the mean time is not well known: speech-large on gateway (+-66 %)",
+        "weak figures: the mean time is uncertain: speech-large on gateway (+-66 %)",
         "weak figures: measured on a busy machine, so times are too long: gateway (load average 7.5)",
         "weak figures: calls after a pause were not measured: speech-large on gateway",
     ];

@@ -50,8 +50,8 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
     let changed = |at: usize, with: &str| [&file[..at], with, &file[at + with.len()..]].concat();
     let cases = [
         ("shortened", file[..last_line].to_owned(), format!("had {} bytes", grouped(file.len()))),
-        ("first line", changed(15, "k99"), "other ones".to_owned()),
-        ("last line", changed(last_line, "k99"), "other ones".to_owned()),
+        ("first line", changed(15, "k99"), "with other content".to_owned()),
+        ("last line", changed(last_line, "k99"), "with other content".to_owned()),
         ("one more in front", format!("key,at,value\nk00,1,1\n{}", &file[13..]), "more bytes".to_owned()),
         ("replaced", place.read("right.csv").replace("weight", "value"), "had ".to_owned()),
     ];
@@ -59,7 +59,7 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
         place.write("left.csv", content);
         let refused = run(&place, &[]).expect(65).stderr;
         assert!(
-            refused.contains("source `left` cannot go on") && refused.contains("left.csv"),
+            refused.contains("source `left` cannot continue") && refused.contains("left.csv"),
             "{what}: {refused}"
         );
         assert!(refused.contains(&told) && refused.contains("state reset"), "{what}: {refused}");
@@ -76,7 +76,7 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
     assert!(
         told.contains("is complete")
             && told.contains("has grown by 20 B")
-            && told.contains("what came behind the end is not read"),
+            && told.contains("the new part is not read"),
         "{told}"
     );
 }

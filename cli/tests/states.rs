@@ -227,7 +227,7 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
     assert!(refused.contains("changed: counted") && refused.contains("state reset"), "{refused}");
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
-    assert!(told.contains("options.size: 5s -> 4s") && told.contains("begins anew"), "{told}");
+    assert!(told.contains("options.size: 5s -> 4s") && told.contains("restarts"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
     // Without a plan: differences that follow from the workflow are named.
     place.change("workflow.yaml", "size: 4s", "size: 5s");

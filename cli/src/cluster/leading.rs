@@ -196,7 +196,7 @@ fn lead_until_it_ends(
     }
     while !interrupt.is_wanted() {
         if let Some(reason) = controller.lead_ended() {
-            terminal.note(&format!("leads no more: {reason}"));
+            terminal.note(&format!("no longer leads: {reason}"));
             break;
         }
         std::thread::sleep(LOOK);

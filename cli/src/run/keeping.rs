@@ -180,7 +180,7 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
 fn goes_on_behind(look: &Look, is_same: Option<bool>) -> String {
     let Look { extent, end_of_lines } = look;
     match (look.half_a_line(), is_same) {
-        (0, _) | (_, Some(true)) => format!("behind byte {}", extent.end),
+        (0, _) | (_, Some(true)) => format!("after byte {}", extent.end),
         (half, Some(false)) => format!(
             "after byte {end_of_lines}, the end of its last whole line: it skips the {half} bytes of half a \
              line after it, because another stream follows"

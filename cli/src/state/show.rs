@@ -150,7 +150,7 @@ fn parts(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Table {
     }
     for (stage, state) in &manifest.stages {
         let how = match (snapshot(state), state.objects.len()) {
-            (_, 0) => "begins anew".to_owned(),
+            (_, 0) => "starts empty".to_owned(),
             (Some(epoch), 1) => format!("from its snapshot of epoch {epoch}"),
             (Some(epoch), _) => format!("from its snapshot of epoch {epoch} and later records"),
             (None, _) => "from the records".to_owned(),
