@@ -409,10 +409,7 @@ mod tests {
         let text = skeleton("parrot_encoder.onnx");
         assert!(text.contains("SIZE-OF-n] # the file leaves sizes open"), "{text}");
         let found = tidemill_spec::manifest::Manifest::parse(&text, "m.yaml").unwrap_err();
-        assert!(
-            found.iter().all(|finding| finding.message == "`SIZE-OF-n` is still to be filled in"),
-            "{found}"
-        );
+        assert!(found.iter().all(|finding| finding.message == "`SIZE-OF-n` is a placeholder"), "{found}");
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn bytes_are_not_normalized() {
     let folder = folder(&means_of_bytes(), &ports("uint8", steps, "float32"));
     let errors = Blueprint::read(&folder.path().join("m.yaml")).unwrap_err();
     let text = ModelError::collect(errors).render(false);
-    assert!(text.contains("`normalize` gives no uint8 values") && text.contains("m.yaml:9:"), "{text}");
+    assert!(text.contains("the output of `normalize` is not uint8") && text.contains("m.yaml:9:"), "{text}");
 }
 
 #[test]

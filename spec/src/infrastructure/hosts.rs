@@ -143,7 +143,7 @@ impl Infrastructure {
             if let Some(first) = firsts.insert((host.tier.as_str(), location), &host.tier) {
                 found.push(
                     twice("E0314", "the host of", &host.tier, first)
-                        .with_help("a site is one machine: give other machines locations of their own"),
+                        .with_help("a site is one machine: give other machines their own locations"),
                 );
             }
             self.check_site(host, found);
@@ -169,7 +169,7 @@ impl Infrastructure {
                     .with_help(suggestion(location, locations(), "locations")),
             ),
             None if !tier.locations.is_empty() => found.push(
-                Diagnostic::error("E0310", format!("it is not said which location of `{}` this is", tier.id))
+                Diagnostic::error("E0310", format!("the location of `{}` is missing", tier.id))
                     .at(host.tier.span.clone())
                     .with_help(format!("add `location: {}`", locations().next().unwrap_or_default())),
             ),
@@ -182,16 +182,16 @@ impl Host {
     fn check(&self, found: &mut Diagnostics) {
         if let Some(host) = self.host.as_ref().filter(|host| SshAddress::parse(&host.value).is_none()) {
             found.push(
-                Diagnostic::error("E0315", format!("`{}` is no address for ssh", short(&host.value)))
+                Diagnostic::error("E0315", format!("`{}` is not an address for ssh", short(&host.value)))
                     .at(host.span.clone())
-                    .with_help("write `ssh://USER@MACHINE`, with `:PORT` behind it if it is not 22"),
+                    .with_help("write `ssh://USER@MACHINE`, with `:PORT` after it if it is not 22"),
             );
         }
         if let Some(address) = self.address.as_ref().filter(|address| !is_machine(&address.value)) {
             found.push(
-                Diagnostic::error("E0315", format!("`{}` is no machine", short(&address.value)))
+                Diagnostic::error("E0315", format!("`{}` is not a machine", short(&address.value)))
                     .at(address.span.clone())
-                    .with_help("write its name or its address alone, such as `hub.example` or `10.0.0.7`"),
+                    .with_help("write only its name or its address, such as `hub.example` or `10.0.0.7`"),
             );
         }
     }

@@ -98,7 +98,7 @@ impl JsonSchema for Input {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let long = generator.subschema_for::<LongInput>();
         json_schema!({
-            "description": "One input: an id, or a map with what may be lost on the edge and what happens while it is cut.",
+            "description": "One input: an id, or a map with permitted losses and the behaviour while the edge is cut.",
             "anyOf": [{"type": "string"}, long]
         })
     }

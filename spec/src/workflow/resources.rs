@@ -52,7 +52,7 @@ impl Workflow {
             found.push(Diagnostic::error("E0216", message).at(span.clone()).with_help(help));
         };
         let of_elastic =
-            |what: &str| format!("`mode: elastic` moves limits within a cap, and there is none of {what}");
+            |what: &str| format!("`mode: elastic` moves limits within a total, but {what} has none");
         let is_elastic = resources.mode.value == ResourceMode::Elastic;
         match &resources.processors {
             Some(count) if !(count.value.is_finite() && count.value >= 0.01) => {
@@ -76,7 +76,7 @@ impl Workflow {
                 let least = Resources::LEAST_MEMORY;
                 refuse(
                     &memory.span,
-                    format!("no run gets by with {}", memory.value),
+                    format!("no run works with only {}", memory.value),
                     &format!("write {least} or more"),
                 );
             }
@@ -87,11 +87,7 @@ impl Workflow {
         }
         let period = resources.period.as_ref();
         if let Some(period) = period.filter(|period| !(10_000_000..=1_000_000_000).contains(&period.0)) {
-            refuse(
-                &period.span,
-                format!("limits cannot be moved every {}", period.value),
-                "write 10ms to 1s",
-            );
+            refuse(&period.span, format!("limits cannot move every {}", period.value), "write 10ms to 1s");
         }
     }
 }
