@@ -96,7 +96,7 @@ fn a_parquet_file_of_the_run_before_stays_where_the_disk_is_full() {
     let place = place(ALL, "kind: parquet, options: {path: disk/results}", "dead.jsonl");
     let Some(outcome) = run(&place, "echo old > disk/results", "") else { return };
     let told = outcome.expect(69).stderr;
-    assert!(told.contains("so the file of the run before stays"), "{told}");
+    assert!(told.contains("so the file of the last run stays"), "{told}");
     assert_eq!(
         (place.files("left"), place.read("left/results")),
         (vec!["results".to_owned()], "old\n".to_owned())

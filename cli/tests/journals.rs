@@ -284,7 +284,7 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     let told = succeeds(child);
     let line = &text[half..half + 9];
     let behind = format!("in its journal, and continues with its stream after byte {half}, ");
-    let cut = format!("another stream follows, which goes on behind byte {half}: {line}");
+    let cut = format!("another stream follows, which continues after byte {half}: {line}");
     for part in [&behind, &cut] {
         assert!(told.contains(part), "{part}: {told}");
     }

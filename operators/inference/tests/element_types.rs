@@ -188,7 +188,7 @@ fn half_floats_run_where_the_backend_has_them() {
     let blueprint = Blueprint::read(&folder.path().join("m.yaml")).unwrap();
     let rten = tidemill_inference::backend::backend("rten", folder.path()).unwrap();
     let error = Model::load(blueprint, rten.as_ref()).err().unwrap().to_string();
-    assert!(error.contains("image is float16, which it does not compute with"), "{error}");
+    assert!(error.contains("image is float16, which it does not support"), "{error}");
 }
 
 /// A model that returns its input.

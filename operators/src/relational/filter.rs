@@ -55,7 +55,7 @@ impl TypedOperatorKind for Filter {
     type Options = Options;
     const KIND: &'static str = "filter";
     const ACCEPTS_REVISIONS: bool = true;
-    const SUMMARY: &'static str = "Keeps the rows for which an expression holds.";
+    const SUMMARY: &'static str = "Keeps the rows for which an expression is true.";
 
     fn bind_typed(
         &self,

@@ -195,7 +195,7 @@ fn key_names(
         let place = if place.source().is_some() { place } else { &context.id.span };
         Diagnostic::error("E0606", message)
             .at(place.clone())
-            .with_help("write `key: id`, or `left_key: id` and `right_key: number` where the names differ")
+            .with_help("write `key: id`, or `left_key: id` and `right_key: number` if the names differ")
     };
     let Some((left, right)) = options.columns() else {
         let message = match options.key {

@@ -93,16 +93,17 @@ impl TypedSinkKind for Parquet {
         if options.path == "-" {
             return Err(Diagnostic::error("E0606", "a Parquet file cannot be written to standard output")
                 .at(options.path.span.clone())
-                .with_help("write the path of a file, or take a `jsonl` or `csv` sink")
+                .with_help("write the path of a file, or use a `jsonl` or `csv` sink")
                 .into());
         }
         if options.mode.value == Mode::Append {
-            let message = "a Parquet file ends with what describes it: nothing can be written behind it";
+            let message = "a Parquet file ends with its metadata: nothing can be appended";
             return Err(Diagnostic::error("E0606", message)
                 .at(options.mode.span.clone())
                 .with_help(
-                    "give each run a file of its own in one folder, which readers of Parquet take as one table, for \
-                     instance with `path: out/${PART}.parquet` and `PART=2 tidemill run ...`, or take a `csv` or `jsonl` sink",
+                    "give each run its own file in one folder, which readers of Parquet read as one table, \
+                     for instance with `path: out/${PART}.parquet` and `PART=2 tidemill run ...`, or use a \
+                     `csv` or `jsonl` sink",
                 )
                 .into());
         }
@@ -201,7 +202,7 @@ pub(super) fn failure(path: &Path, error: &ParquetError) -> OperatorError {
 /// The error for a file that gets no end.
 fn without_end(path: &Path, error: &OperatorError) -> OperatorError {
     let left = match path.exists() {
-        true => "the file of the run before stays",
+        true => "the file of the last run stays",
         false => "there is no file",
     };
     OperatorError::new(format!("{}; Parquet cannot be read without its end, so {left}", error.message))

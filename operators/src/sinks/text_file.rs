@@ -101,9 +101,9 @@ pub(super) fn bind(
     let (path, overwrite) = (context.path(&options.path), options.overwrite);
     let appends = options.mode.value == Mode::Append;
     if appends && !overwrite {
-        let message = "`overwrite: false` says that there must be no file, `mode: append` continues it";
+        let message = "`overwrite: false` requires that there is no file, but `mode: append` continues it";
         let error = Diagnostic::error("E0606", message).at(options.mode.span.clone());
-        return Err(error.with_help("take `overwrite` out, or write `mode: replace`").into());
+        return Err(error.with_help("remove `overwrite`, or write `mode: replace`").into());
     }
     let files = vec![path.clone()];
     let is_continued = !is_stream(&path);

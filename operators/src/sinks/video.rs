@@ -107,7 +107,7 @@ impl TypedSinkKind for Video {
         ..SinkFacts::DEFAULT
     };
     const SUMMARY: &'static str =
-        "Videos with boxes, identities and texts drawn on, which appear when the run ends.";
+        "Videos with drawn boxes, identities and texts, which appear when the run ends.";
 
     fn bind_typed(
         &self,
@@ -125,7 +125,7 @@ impl TypedSinkKind for Video {
         };
         let container = Container::of(Path::new(options.path.as_str()));
         if container.is_none() {
-            let text = format!("`{}` does not say how the video is stored", options.path);
+            let text = format!("`{}` has no extension of a video format", options.path);
             errors.push(wrong(&options.path, text, "end it in .mp4, .mkv or .avi"));
         }
         if is_of_many != options.path.contains(CAMERA) {
@@ -138,7 +138,7 @@ impl TypedSinkKind for Video {
                     "write `{camera}` in the path, such as `out/{camera}.mp4`, or name one video",
                 ),
                 false => (
-                    format!("`{{camera}}` stands for videos of a folder, and `{}` is none", options.over),
+                    format!("`{{camera}}` is for videos of a folder, but `{}` is not a folder", options.over),
                     "write a path without it, or the folder of the videos",
                 ),
             };
@@ -150,7 +150,7 @@ impl TypedSinkKind for Video {
         };
         let size = options.scale.as_ref().map(|scale| (scale, parse_size(scale)));
         if let Some((scale, None)) = &size {
-            let text = format!("`{scale}` is no size of a picture");
+            let text = format!("`{scale}` is not the size of a picture");
             errors.push(wrong(scale, text, "write width and height, such as `320x192`"));
         }
         if let Some(every) = options.every.as_ref().filter(|every| every.value == 0) {

@@ -183,8 +183,8 @@ fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics)
     let area = area.filter(|area| area.left < area.right && area.top < area.bottom);
     if area.is_none() {
         let message = match given.value.len() {
-            4 => format!("`{name}` is {:?}, in which nothing lies", given.value),
-            count => format!("`{name}` has {count} numbers, 4 are needed"),
+            4 => format!("`{name}` is {:?}, which is empty", given.value),
+            count => format!("`{name}` has {count} numbers, but needs 4"),
         };
         let help = "write left, top, width and height in pixels: [320, 0, 160, 288]";
         errors.push(Diagnostic::error("E0606", message).at(given.span.clone()).with_help(help));
@@ -201,7 +201,7 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
     let mut check = |shortest: i64, longest: i64, at: &Span| {
         if shortest > longest {
             let message = format!("`after` less `overlap` is {shortest} ms, `within` is {longest} ms");
-            let help = "nothing would follow anything: let `within` be at least as long";
+            let help = "no track could follow another: `within` must be at least as long";
             errors.push(Diagnostic::error("E0606", message).at(at.clone()).with_help(help));
         }
     };
@@ -213,13 +213,13 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
         check(shortest(pair.after), longest(pair.within), &pair.span);
     }
     for pair in options.transitions.iter().filter(|pair| pair.from == pair.to) {
-        let message = format!("a way from `{}` to `{}`", pair.from, pair.to);
+        let message = format!("a transition from `{}` to `{}`", pair.from, pair.to);
         let help = "only tracks of different cameras are linked: name two of them";
         errors.push(Diagnostic::error("E0606", message).at(pair.span.clone()).with_help(help));
     }
     let mut areas = options.transitions.iter().flat_map(|pair| [&pair.leaves, &pair.enters]).flatten();
     if let (Some(area), None) = (areas.next(), &options.boxes) {
-        let message = "ways have areas, and `boxes` does not say which column has the boxes";
+        let message = "transitions have areas, but `boxes` does not name the column with the boxes";
         let help = "name the column that `track` gives with `path: true`: `boxes: path`";
         errors.push(Diagnostic::error("E0606", message).at(area.span.clone()).with_help(help));
     }
@@ -243,7 +243,7 @@ impl TypedOperatorKind for Associate {
     type Options = Options;
     const KIND: &'static str = "associate";
     const SUMMARY: &'static str =
-        "Says which tracks of several cameras are of one object, and corrects itself.";
+        "Links the tracks of several cameras that show one object, and corrects itself.";
     const ACCEPTS_REVISIONS: bool = true;
     const FACTS: OperatorFacts =
         OperatorFacts { computation: Computation::Stateful, ..OperatorFacts::DEFAULT };
@@ -273,7 +273,7 @@ impl TypedOperatorKind for Associate {
             errors.push(error);
         } else if port.stream.column(&options.name).is_some() {
             let message =
-                format!("`{}` receives a column `{}`, which it gives itself", context.id, options.name);
+                format!("`{}` receives a column `{}`, which it adds itself", context.id, options.name);
             let help = "choose another name: `as: object`";
             errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
         }

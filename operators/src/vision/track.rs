@@ -158,8 +158,7 @@ fn is_class(found: &ColumnType) -> bool {
 impl TypedOperatorKind for Track {
     type Options = Options;
     const KIND: &'static str = "track";
-    const SUMMARY: &'static str =
-        "Follows what was found in the pictures of each camera from frame to frame.";
+    const SUMMARY: &'static str = "Follows detections from frame to frame in each camera.";
     const FACTS: OperatorFacts = OperatorFacts {
         computation: Computation::Stateful,
         follows_event_time: true,
@@ -215,9 +214,8 @@ impl TypedOperatorKind for Track {
         let (output, gives) = match options.gives {
             Form::Boxes => {
                 if input.column("track").is_some() {
-                    let message =
-                        format!("`{}` receives a column `track`, which it gives itself", context.id);
-                    let help = "put a `map` before it that leaves the column out";
+                    let message = format!("`{}` receives a column `track`, which it adds itself", context.id);
+                    let help = "put a `map` before it that removes the column";
                     errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
                 }
                 let track = Column::new("track", ColumnType::Text);

@@ -59,7 +59,7 @@ pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnos
     }
     let mut errors = Diagnostics::new();
     for entry in OF_EVENT_TIMES.iter().filter_map(|name| options.entry(name)) {
-        let message = format!("`{}` does nothing without `event_time`", entry.key);
+        let message = format!("`{}` has no effect without `event_time`", entry.key);
         errors.push(
             Diagnostic::error("E0606", message).at(entry.key.span.clone()).with_help(
                 "name the column with the event time, as in `event_time: at`, or leave this out: records without an \
