@@ -5,7 +5,7 @@ set -euo pipefail
 . scripts/settle.sh
 
 # A step that is interrupted ends by itself; no further one begins.
-trap 'printf "\ninterrupted; \`make demo\` begins anew, without the build\n" >&2; exit 130' INT TERM
+trap 'printf "\ninterrupted; \`make demo\` starts again, without the build\n" >&2; exit 130' INT TERM
 
 example=examples/vqa
 workflow=$example/demo/workflow.yaml

@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 # The run ends by itself when it is interrupted, and leaves whole files or none.
-trap 'printf "\ninterrupted; \`make demo-aicity\` begins anew, without the build\n" >&2; exit 130' INT TERM
+trap 'printf "\ninterrupted; \`make demo-aicity\` starts again, without the build\n" >&2; exit 130' INT TERM
 
 example=examples/aicity
 workflow=$example/annotated.yaml

@@ -68,8 +68,8 @@ fn choose_with(
     let file = workflow.directory.0.join(PROFILE);
     if !file.is_file() {
         listener.note(&format!(
-            "models are chosen by their accuracy alone: there is no {PROFILE} beside the workflow that says which of them keep {rate} \
-             here (`tidemill profile` makes one)"
+            "models are chosen by their accuracy alone: no {PROFILE} beside the workflow shows which of \
+             them keep {rate} here (`tidemill profile` creates one)"
         ));
         return;
     }
@@ -88,8 +88,8 @@ fn choose_with(
         Err(why) => unused(&why),
         Ok(Verdict::Kept) => {}
         Ok(Verdict::Open) => listener.note(&format!(
-            "models are chosen by their accuracy alone: in {SEARCH_SECONDS} s none were found that keep {rate} here (`tidemill plan` searches \
-             longer)"
+            "models are chosen by their accuracy alone: found none within {SEARCH_SECONDS} s that keep \
+             {rate} here (`tidemill plan` searches longer)"
         )),
         Ok(Verdict::None) => listener.note(&format!(
             "no models keep {rate} on one machine of type `{worker_type}`, by {PROFILE}: the most accurate ones run (`tidemill plan` \

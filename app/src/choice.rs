@@ -123,7 +123,7 @@ impl Backends<'_> {
                     format!("not {obtained}, skipped ({command})")
                 }
                 None if manifest.origin.kind == OriginKind::Published => {
-                    "only published figures of it are known, the model is not here".to_owned()
+                    "only published figures of it are known; the model itself is not available".to_owned()
                 }
                 None => format!(
                     "its file {} is missing (a path is relative to the folder of the manifest)",
@@ -162,7 +162,9 @@ pub fn choose(
         if !candidates.contains_key(&setting.operator) {
             let message = match workflow.operators.iter().any(|operator| operator.id == *setting.operator) {
                 true => format!("operator `{}` has no variants to set", setting.operator),
-                false => format!("--set names `{}`, which is no operator of the workflow", setting.operator),
+                false => {
+                    format!("--set names `{}`, which is not an operator of the workflow", setting.operator)
+                }
             };
             let names = candidates.keys().map(String::as_str);
             return Err(Failure::new(Kind::Usage, message).with_help(suggestion(

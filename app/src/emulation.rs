@@ -159,10 +159,9 @@ fn workers(
             );
             let help = match infrastructure {
                 None => "give `--infra`, or write `price:` at the worker in the plan".to_owned(),
-                Some(known) => format!(
-                    "`{}` has no such type there: give the infrastructure that the plan was made for",
-                    known.name
-                ),
+                Some(known) => {
+                    format!("`{}` has no such type there: give the infrastructure of the plan", known.name)
+                }
             };
             Failure::new(Kind::Configuration, message).with_help(help)
         })?;

@@ -38,14 +38,14 @@ fn place(error: &RunError, workflow: &Workflow) -> Span {
 pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     let kept = match error {
         RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
-            "what was committed to other outputs is kept"
+            "committed rows of other outputs stay"
         }
-        _ => "what was committed is kept",
+        _ => "committed rows stay",
     };
     let failure = match error {
         RunError::NotOpened { .. } => Failure::new(Kind::Configuration, error.to_string()).with_help(kept),
         RunError::Cut(_) => Failure::new(Kind::Unavailable, error.to_string())
-            .with_help(format!("{kept}; `when_cut: buffer` goes on while an edge is cut")),
+            .with_help(format!("{kept}; with `when_cut: buffer` a run continues while an edge is cut")),
         RunError::Operator { text, .. } if has_lost_rows(text) || is_of_again(text) || is_of_loss(text) => {
             Failure::new(Kind::Data, error.to_string()).with_help(kept)
         }
@@ -55,7 +55,7 @@ pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
         }
         RunError::Unbalanced { .. } => Failure::new(Kind::Defect, error.to_string()).with_help(kept),
         RunError::Panic { .. } | RunError::Plan(_) => Failure::new(Kind::Defect, error.to_string())
-            .with_help(format!("{kept}; `on_panic: restart` goes on after panics")),
+            .with_help(format!("{kept}; with `on_panic: restart` a run continues after panics")),
     };
     failure.at(place(error, workflow))
 }

@@ -94,7 +94,7 @@ impl EpochFile {
         }
         writing.failure.as_ref().map(|error| {
             Failure::new(Kind::Unavailable, error.to_string())
-                .with_help("what the sinks have committed is not touched by this")
+                .with_help("this does not affect the committed rows of the sinks")
         })
     }
 }
@@ -133,7 +133,7 @@ fn sources(program: &Program) -> Vec<String> {
 /// The file is no epoch log, or one of another workflow or plan.
 pub fn read(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {
     let wrong = |error: String| {
-        Failure::new(Kind::Configuration, format!("{} is no epoch log: {error}", path.display()))
+        Failure::new(Kind::Configuration, format!("{} is not an epoch log: {error}", path.display()))
             .with_help("`tidemill run --epoch-log FILE` writes one")
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;

@@ -88,12 +88,12 @@ impl Contradiction {
     pub fn text(&self) -> String {
         match self {
             Self::Saturated { worker, expected, planned } => format!(
-                "{worker} is {:.0} % busy in the simulation, {:.0} % by the plan: it does not carry what comes to it",
+                "{worker} is {:.0} % busy in the simulation, {:.0} % by the plan: it cannot process its records in time",
                 100.0 * expected,
                 100.0 * planned
             ),
             Self::Rate { achieved } => {
-                format!("{:.1} % of the records that are due come in the simulation", 100.0 * achieved)
+                format!("{:.1} % of the due records arrive in the simulation", 100.0 * achieved)
             }
             Self::Latency { sink, expected, .. } if expected.is_infinite() => {
                 format!("readers of {sink} see records when the run ends")
@@ -193,11 +193,11 @@ pub fn expectation(
                 None if came > 0 => {
                     Expectation::Unknown("readers of the sink see records when the run ends".to_owned())
                 }
-                None => Expectation::Unknown("no record comes to a sink while it is simulated".to_owned()),
+                None => Expectation::Unknown("no record reaches a sink in the simulation".to_owned()),
             }
         }
         Ok(simulation) => Expectation::Unknown(format!(
-            "{} events are {} of the {} that were to be simulated; `tidemill simulate` takes longer",
+            "{} events cover {} of the {} to simulate; `tidemill simulate` continues for longer",
             crate::figures::grouped(simulation.events),
             crate::figures::seconds(simulation.seconds),
             crate::figures::seconds(options.seconds)

@@ -11,9 +11,9 @@ use tidemill_optimizer::planner::{Highs, Solver};
 /// If none is found or none can be loaded: the attempts, and advice.
 pub fn open(directory: &Path) -> Result<Highs, Failure> {
     find(directory).map_err(|reason| {
-        Failure::new(Kind::Unavailable, format!("HiGHS cannot be used: {reason}")).with_help(
-            "run `tidemill doctor --fix` (needs network and python3), set TIDEMILL_HIGHS to the library file, or take \
-             `--solver microlp`",
+        Failure::new(Kind::Unavailable, format!("cannot use HiGHS: {reason}")).with_help(
+            "run `tidemill doctor --fix` (needs network and python3), set TIDEMILL_HIGHS to the library \
+             file, or use `--solver microlp`",
         )
     })
 }
@@ -24,7 +24,7 @@ pub fn unless_missing(directory: &Path, listener: &dyn Listener) -> Solver {
         Ok(highs) => Solver::Highs(highs),
         Err(reason) => {
             if matches!(library::find(&HIGHS, directory), Found::Named { .. }) {
-                listener.warning(&format!("HiGHS is not used: {reason}"));
+                listener.warning(&format!("not using HiGHS: {reason}"));
             }
             Solver::Microlp
         }
@@ -34,8 +34,9 @@ pub fn unless_missing(directory: &Path, listener: &dyn Listener) -> Solver {
 /// Loads the library as [`open`], with the reason alone as error.
 pub fn find(directory: &Path) -> Result<Highs, String> {
     match library::find(&HIGHS, directory) {
-        Found::Named { variable, path } => Highs::open(&path)
-            .map_err(|error| format!("{variable} names a file that does not serve: {error}")),
+        Found::Named { variable, path } => {
+            Highs::open(&path).map_err(|error| format!("{variable} names an unsuitable file: {error}"))
+        }
         Found::Searched { candidates, folders } => {
             let mut refused = Vec::new();
             for path in candidates {

@@ -66,8 +66,8 @@ impl Inputs {
         for (id, source) in &program.sources {
             let Some(input) = &source.input else { continue };
             let refused = |text: String| {
-                Failure::new(Kind::Data, format!("source `{id}` cannot go on: {text}"))
-                    .with_help(format!("put it back as it was, or begin anew: {advice}"))
+                Failure::new(Kind::Data, format!("source `{id}` cannot continue: {text}"))
+                    .with_help(format!("restore it, or start from the beginning: {advice}"))
             };
             let Some(before) = before.get(id) else {
                 // An unreadable input fails where it is read.
@@ -78,23 +78,27 @@ impl Inputs {
             };
             let path = shown(before.path());
             let (state, change) = compare(input, before)
-                .map_err(|error| refused(format!("{path} cannot be read any more: {error}")))?;
+                .map_err(|error| refused(format!("cannot read {path} any more: {error}")))?;
             match change {
                 Change::None => {}
                 Change::Touched => notes.push(format!(
-                    "{path} was written since the checkpoint: its length and its first and last 64 KiB are the same, and what is \
-                     between is not looked at"
+                    "{path} was written since the checkpoint: its length and its first and last 64 KiB are \
+                     unchanged, and the rest is not checked"
                 )),
                 Change::Grown(by) if !may_grow(input) => {
-                    return Err(refused(format!("{path} has grown by {by}, and is read again and again")));
+                    return Err(refused(format!(
+                        "{path} has grown by {by}, but the source reads it repeatedly"
+                    )));
                 }
                 Change::Grown(by) if ended(id) => {
                     return Err(refused(format!(
-                        "it had come to the end of {path}, which has grown by {by} at that time or since, and would not read what came behind the end"
+                        "it had reached the end of {path}, which has grown by {by} since then, and would not read the new part"
                     )));
                 }
                 Change::Grown(by) => {
-                    notes.push(format!("{path} has grown by {by} since the checkpoint: source `{id}` reads on to its end"));
+                    notes.push(format!(
+                        "{path} has grown by {by} since the checkpoint: source `{id}` reads on to its end"
+                    ));
                 }
                 Change::Other(text) => return Err(refused(format!("{path} {text}"))),
             }
@@ -118,10 +122,12 @@ impl Inputs {
             match compare(input, before) {
                 Ok((_, Change::None | Change::Touched)) => {}
                 Ok((_, Change::Grown(by))) => {
-                    notes.push(format!("{path} has grown by {by} while the run came to its end or since: what came behind the end is not read"));
+                    notes.push(format!(
+                        "{path} has grown by {by} since the run reached its end: the new part is not read"
+                    ));
                 }
-                Ok((_, Change::Other(text))) => notes.push(format!("{path} {text}: that is not read")),
-                Err(error) => notes.push(format!("{path} cannot be read any more: {error}")),
+                Ok((_, Change::Other(text))) => notes.push(format!("{path} {text}: the change is not read")),
+                Err(error) => notes.push(format!("cannot read {path} any more: {error}")),
             }
         }
         notes
@@ -139,7 +145,7 @@ impl Inputs {
             if let Some(text) = change.filter(|_| !watched.is_told) {
                 watched.is_told = true;
                 tracing::warn!(
-                    "source `{id}`: {} {text} while it is read: a process that goes on from the state will be refused",
+                    "source `{id}`: {} {text} during the run: a run cannot continue from this state",
                     shown(watched.state.path())
                 );
             }
@@ -222,7 +228,7 @@ fn compare(input: &SourceInput, before: &InputState) -> io::Result<(InputState, 
             } else if ends(&file, *bytes)? != (*first, *last) {
                 let same = if found.len() == *bytes { "as many bytes as" } else { "more bytes than" };
                 Change::Other(format!(
-                    "has {same} at the checkpoint, but other ones: it was replaced or edited"
+                    "has {same} at the checkpoint, but with other content: it was replaced or edited"
                 ))
             } else if found.len() > *bytes {
                 Change::Grown(self::bytes(found.len() - bytes))
@@ -262,7 +268,7 @@ fn compare(input: &SourceInput, before: &InputState) -> io::Result<(InputState, 
             };
             Ok((state, change))
         }
-        _ => Ok((look(input)?, Change::Other("is of another kind than it was".to_owned()))),
+        _ => Ok((look(input)?, Change::Other("has changed its kind".to_owned()))),
     }
 }
 

@@ -135,7 +135,7 @@ pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure>
         (StatePlace::Bucket(_) | StatePlace::Service(_), Some(source)) => {
             let stream = source.stream.as_deref().unwrap_or_default();
             let text = format!(
-                "source `{}` reads {stream} through a journal, which is a folder, and the state is in `{place}`",
+                "source `{}` reads {stream} through a journal, which must be in a folder, but the state is in `{place}`",
                 source.id
             );
             Err(Failure::new(Kind::Configuration, text).with_help(
@@ -185,7 +185,7 @@ pub fn look(place: &StatePlace) -> Result<BTreeMap<String, Look>, Failure> {
         entries => entries.and_then(|entries| entries.collect::<Result<Vec<_>, _>>()),
     };
     let entries = entries.map_err(|error| {
-        Failure::new(Kind::Unavailable, format!("`{}` cannot be read: {error}", path.display()))
+        Failure::new(Kind::Unavailable, format!("cannot read `{}`: {error}", path.display()))
     })?;
     let mut looks = BTreeMap::new();
     for source in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()) {
@@ -220,7 +220,7 @@ pub(crate) fn forget_with(state: &Path, remove: impl FnOnce() -> Result<(), Fail
     // A process was ended in the middle of this.
     delete(&aside)?;
     let failed = |error: std::io::Error| {
-        let text = format!("the journals in `{}` cannot be set aside: {error}", path.display());
+        let text = format!("cannot move the journals in `{}`: {error}", path.display());
         Failure::new(Kind::Unavailable, text)
     };
     match std::fs::rename(&path, &aside) {
@@ -232,7 +232,7 @@ pub(crate) fn forget_with(state: &Path, remove: impl FnOnce() -> Result<(), Fail
     if removed.is_err() {
         // The run may continue.
         if let Err(error) = std::fs::rename(&aside, &path) {
-            tracing::warn!("the journals are left in `{}`: {error}", aside.display());
+            tracing::warn!("the journals stay in `{}`: {error}", aside.display());
         }
         return removed;
     }
@@ -242,7 +242,7 @@ pub(crate) fn forget_with(state: &Path, remove: impl FnOnce() -> Result<(), Fail
 fn delete(path: &Path) -> Result<(), Failure> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            let text = format!("the journals in `{}` cannot be deleted: {error}", path.display());
+            let text = format!("cannot delete the journals in `{}`: {error}", path.display());
             Err(Failure::new(Kind::Unavailable, text).with_help("delete that folder by hand"))
         }
         _ => Ok(()),

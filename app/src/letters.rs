@@ -130,9 +130,10 @@ impl LetterWriter for SharedLetters {
 fn elsewhere(kept: &str, named: Option<&str>) -> Failure {
     let now = named.map_or_else(|| "names none".to_owned(), |named| format!("names `{named}`"));
     let text = format!(
-        "the dead letters of this state are in `{kept}`, and the workflow {now} as `run: dead_letters`"
+        "the dead letters of this state are in `{kept}`, but the workflow {now} as `run: dead_letters`"
     );
-    let help = format!("write `dead_letters: {kept}`, or begin anew with `tidemill state reset`");
+    let help =
+        format!("write `dead_letters: {kept}`, or start from the beginning with `tidemill state reset`");
     Failure::new(Kind::Configuration, text).with_help(help)
 }
 
@@ -189,7 +190,7 @@ impl FromStr for LetterLimit {
         let share: f64 = share.trim_end().parse().map_err(|_| wrong())?;
         match (0.0..=100.0).contains(&share) {
             true => Ok(LetterLimit::Share(share)),
-            false => Err(format!("`{text}` is no share: it is from 0% to 100%")),
+            false => Err(format!("`{text}` is not a share from 0% to 100%")),
         }
     }
 }

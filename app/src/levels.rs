@@ -98,13 +98,13 @@ fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<Ra
     let apart = |a: f64, b: f64| (a - b).abs() > 1e-9 * b.abs();
     match (asked, planned, own) {
         (Some(RateChoice::PerSecond(rate)), Some(planned), _) if apart(rate, planned) => lines.push(format!(
-            "note: the plan was made for {}; as `--rate` says, the run has {} and is judged by that",
+            "note: the rate of the plan is {}; `--rate` sets that of the run to {}, by which it is judged",
             Rate(planned),
             Rate(rate)
         )),
         (None, Some(planned), Some(own)) if apart(own, planned) => lines.push(format!(
-            "note: the run has the rate that the plan was made for, {}, and is judged by it; the workflow says {} \
-             (`--rate {}` runs that)",
+            "note: the run has the rate of the plan, {}, and is judged by it; the workflow says {} (`--rate \
+             {}` sets that)",
             Rate(planned),
             Rate(own),
             Rate(own)
@@ -116,8 +116,8 @@ fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<Ra
     if let Some(wanted) = &written.accuracy {
         match predicted.accuracy.as_ref().map(|accuracy| accuracy.value.0).filter(|said| *said < wanted.0) {
             Some(said) => lines.push(format!(
-                "note: the plan expects an accuracy of {said} %, less than the {} % that the workflow wants: it was made \
-                 for another level; the run is judged by the workflow's",
+                "note: the plan expects an accuracy of {said} %, less than the {} % of the workflow: it was \
+                 made for another level; the run is judged by the workflow's level",
                 wanted.0
             )),
             None => others.push(format!("accuracy at least {} %", wanted.0)),
@@ -126,15 +126,15 @@ fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<Ra
     if predicted.latency_basis == LatencyBasis::Expected {
         let p99 = predicted.p99.as_ref().map(|p99| format!(" (p99 {})", p99.value)).unwrap_or_default();
         lines.push(format!(
-            "note: the plan keeps its level on latency as a simulation expects{p99}; no bound guarantees it"
+            "note: the plan keeps its level on latency in a simulation{p99}; no bound guarantees it"
         ));
     }
     if let Some(wanted) = &written.latency {
         let said = predicted.p99.as_ref().map(|p99| p99.value).filter(|_| wanted.percentile.0 >= 99.0);
         match said.filter(|said| said.0 > wanted.below.0) {
             Some(said) => lines.push(format!(
-                "note: the plan expects a p99 of {said}, more than the {} that the workflow wants; the run is judged by \
-                 the workflow's",
+                "note: the plan expects a p99 of {said}, more than the {} of the workflow; the run is \
+                 judged by the workflow's level",
                 wanted.below.value
             )),
             None => others.push(format!("{} below {}", wanted.percentile.value, wanted.below.value)),
@@ -142,7 +142,7 @@ fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<Ra
     }
     if rate_differs && !others.is_empty() {
         lines.push(format!(
-            "note: a plan does not say for which accuracy and latency it was made; the run is judged by the workflow's: {}",
+            "note: a plan does not contain its levels of accuracy and latency; the run is judged by the workflow's: {}",
             others.join(", ")
         ));
     }

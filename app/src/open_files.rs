@@ -44,8 +44,8 @@ pub fn reserve(program: &Program, listener: &dyn Listener) -> Result<(), Failure
     let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: limits.maximum });
     if let Some(now) = getrlimit(Resource::Nofile).current.filter(|now| *now < most) {
         listener.warning(&format!(
-            "this run opens up to about {most} files, and this process may open {now}: if it fails for that, run \
-             `ulimit -n {most}` before it"
+            "this run opens up to about {most} files, but this process may open only {now}: if it fails, \
+             run `ulimit -n {most}` first"
         ));
     }
     Ok(())
@@ -57,8 +57,9 @@ fn too_few(least: u64, allowed: u64, sources: usize, sinks: usize) -> Failure {
          process may have {allowed}"
     );
     Failure::new(Kind::Unavailable, message).with_help(format!(
-        "allow more before you start it, such as `ulimit -n {}`; where the system refuses that, its administrator \
-         raises the hard limit (`/etc/security/limits.conf`, or `LimitNOFILE=` of a systemd unit)",
+        "allow more before the start, such as `ulimit -n {}`; if the system rejects that, ask its \
+         administrator to raise the hard limit (`/etc/security/limits.conf`, or `LimitNOFILE=` of a systemd \
+         unit)",
         least.next_power_of_two()
     ))
 }

@@ -50,7 +50,7 @@ impl OtlpOptions {
         let Some((_, rest)) = endpoint.split_once("://").filter(|(scheme, rest)| {
             ["http", "https"].contains(scheme) && !rest.trim_matches('/').is_empty()
         }) else {
-            let text = format!("`{endpoint}` is no address of a collector");
+            let text = format!("`{endpoint}` is not an address of a collector");
             return Err(wrong(text, "write `http://127.0.0.1:4318`, or an address with `https://`"));
         };
         let has_path = rest.trim_end_matches('/').contains('/');
@@ -136,7 +136,7 @@ impl Exporter {
     /// This program was built without it.
     #[cfg(not(feature = "otlp"))]
     pub fn start(options: &OtlpOptions) -> Result<Self, Failure> {
-        let text = format!("traces cannot be sent to {}: this build lacks what sends them", options.endpoint);
+        let text = format!("cannot send traces to {}: this build has no exporter", options.endpoint);
         let help = "build the command with `cargo build -p tidemill --features otlp`";
         Err(Failure::new(Kind::Unavailable, text).with_help(help))
     }
@@ -151,8 +151,9 @@ impl Exporter {
         let sender =
             Sender { post, waiting: VecDeque::new(), lost: 0, pause: 0, again_at: 0, is_away: false };
         let thread = std::thread::Builder::new().name("tm-otlp".into()).spawn(move || sender.run(&of_thread));
-        let thread = thread
-            .map_err(|error| Failure::new(Kind::Unavailable, format!("no thread to send traces: {error}")))?;
+        let thread = thread.map_err(|error| {
+            Failure::new(Kind::Unavailable, format!("cannot start the thread that sends traces: {error}"))
+        })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -235,19 +236,17 @@ impl Sender {
             match self.post.post(body.to_string().into_bytes()) {
                 Posted::Taken => {
                     if std::mem::take(&mut self.is_away) {
-                        tracing::warn!("the collector of traces takes them again");
+                        tracing::warn!("the collector accepts traces again");
                     }
                     self.pause = 0;
                 }
                 Posted::Refused(why) => {
-                    tracing::warn!("the collector refuses {count} spans of traces, which are dropped: {why}");
+                    tracing::warn!("the collector rejects {count} spans of traces, which are dropped: {why}");
                     self.lost += count as u64;
                 }
                 Posted::Away(why) => {
                     if !std::mem::replace(&mut self.is_away, true) {
-                        tracing::warn!(
-                            "traces cannot be sent, and are kept up to {MOST_WAITING} spans: {why}"
-                        );
+                        tracing::warn!("cannot send traces; keeping up to {MOST_WAITING} spans: {why}");
                     }
                     self.pause = (2 * self.pause).clamp(PAUSES[0], PAUSES[1]);
                     self.again_at = now + self.pause;

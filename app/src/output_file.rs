@@ -45,7 +45,7 @@ impl OutputFile {
         let Self { path, target } = self;
         let unwritten = |message: String| {
             Failure::new(Kind::Unavailable, message)
-                .with_help("what the sinks have committed is not touched by this")
+                .with_help("this does not affect the committed rows of the sinks")
         };
         let filled = |file: File| {
             let mut out = BufWriter::new(file);

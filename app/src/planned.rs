@@ -30,7 +30,7 @@ impl Planned {
     /// # Errors
     /// A solution that is no plan is a defect.
     pub fn new(case: &Case, assembly: &Assembly, solution: &Solution) -> Result<Self, Failure> {
-        let bug = |error: String| Failure::new(Kind::Defect, format!("the solution is no plan: {error}"));
+        let bug = |error: String| Failure::new(Kind::Defect, format!("the solution is not a plan: {error}"));
         let plan = physical(&case.inputs(), assembly, solution, case.digests.clone())
             .map_err(|error| bug(error.to_string()))?;
         let summary = Summary::new(&assembly.problem, solution).map_err(|error| bug(error.to_string()))?;
@@ -67,7 +67,7 @@ pub fn planned(
     let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
     if outcome.solution.is_some() {
         listener.note(&format!(
-            "no plan keeps the levels with a checkpoint every {asked} ticks; with one every tick this does"
+            "no plan keeps the levels with a checkpoint every {asked} ticks; this one keeps them with a checkpoint every tick"
         ));
     }
     Ok(outcome)

@@ -146,7 +146,7 @@ impl Case {
                 // A workflow that changed since is reported for each file.
                 if let Note::OtherMachine(worker_type) = note {
                     listener.warning(&format!(
-                        "`{worker_type}` is another machine in {}: figures of both are put together",
+                        "`{worker_type}` is another machine in {}: the figures of both are merged",
                         file.display()
                     ));
                 }
@@ -252,7 +252,7 @@ fn misspelt_types(infrastructure: &Infrastructure, profile: &Profile) -> Diagnos
         }
         if let Some(meant) = nearest(worker_type, known.iter().copied()) {
             found.push(
-                Diagnostic::warning("E0312", format!("no profile knows the type of worker `{worker_type}`"))
+                Diagnostic::warning("E0312", format!("no profile has the type of worker `{worker_type}`"))
                     .at(worker_type.span.clone())
                     .with_help(format!("did you mean `{meant}`?")),
             );
@@ -302,7 +302,7 @@ fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result
     let infrastructure = asked.infrastructure.as_deref().map(|file| file.display().to_string());
     Err(Failure::new(Kind::Configuration, format!("there is no profile {}", file.display())).with_help(
         format!(
-            "make one: `tidemill profile {} --infra {} --out {}`",
+            "create one: `tidemill profile {} --infra {} --out {}`",
             workflow.display(),
             infrastructure.unwrap_or_else(|| "FILE".to_owned()),
             path.display()
@@ -314,7 +314,7 @@ fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result
 pub fn failed(error: PlannerError) -> Failure {
     match error {
         PlannerError::Unsupported { .. } => {
-            Failure::new(Kind::Usage, error.to_string()).with_help("`--planner exact` takes every problem")
+            Failure::new(Kind::Usage, error.to_string()).with_help("`--planner exact` accepts every problem")
         }
         PlannerError::Problem(_) => Failure::new(Kind::Configuration, error.to_string()),
         PlannerError::Fault { .. } => Failure::new(Kind::Defect, error.to_string()),

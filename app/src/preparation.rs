@@ -400,7 +400,7 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
 /// Returns the finding for a stage on a device without an executor.
 fn unknown_device(stage: &Stage, error: &UnknownDevice) -> Diagnostic {
     Diagnostic::error("E0419", format!("stage `{}` cannot run: {error}", stage.id))
-        .with_help("take `device` out to compute on the processors of the worker, or name a device of those")
+        .with_help("remove `device` to compute on the processors of the worker, or name a device of those")
 }
 
 fn uses(plan: &Plan, operator: &str, candidate: &Candidate) -> bool {

@@ -231,7 +231,7 @@ pub(crate) fn wait_for_workers(lock: &Path) -> Result<(), Failure> {
             Err(error) => return Err(unavailable(error.into())),
         }
     }
-    let text = format!("workers of a run before still hold `{}`", lock.display());
+    let text = format!("workers of an earlier run still use `{}`", lock.display());
     Err(Failure::new(Kind::Unavailable, text)
         .with_help("end the processes `tidemill worker-process`, then try again"))
 }
@@ -312,12 +312,12 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"),
         process = std::process::id(),
         plan = plan.plan_version,
-        "begins with the stages {} of workflow {}",
+        "starts with the stages {} of workflow {}",
         stages.join(", "),
         prepared.workflow.name.value
     );
     serve_host(&prepared.program, options)
-        .inspect(|_| tracing::info!("ends: its part of the run is over"))
+        .inspect(|_| tracing::info!("ends: its part of the run is complete"))
         .map_err(|error| crate::engine_failure::failed(&error, &prepared.workflow).into())
 }
 
@@ -342,7 +342,7 @@ fn refuse(credentials: &Credentials, revoked: &[String]) {
     for text in revoked {
         match u128::from_str_radix(text, 16) {
             Ok(serial) => credentials.revoked().add(&serial.to_be_bytes()),
-            Err(error) => tracing::error!("{text:?} is no serial number of a certificate: {error}"),
+            Err(error) => tracing::error!("{text:?} is not a serial number of a certificate: {error}"),
         }
     }
 }
@@ -353,7 +353,7 @@ fn report(error: anyhow::Error, checked: Option<Prepared>, options: &HostOptions
     let Some(checked) = checked else { return error };
     let why = RunError::NotOpened { worker: options.name.clone(), text: in_a_line(&error) };
     if let Err(lost) = decline_host(&checked.program, options, &why) {
-        tracing::debug!("nobody hears that this worker cannot open what it has: {lost}");
+        tracing::debug!("cannot report that this worker cannot open its stages: {lost}");
     }
     error
 }
@@ -396,7 +396,7 @@ fn listen(
                     credentials.replace(&new.certificates()).map_err(|error| error.to_string())
                 }
                 Ok(News::Moved(Moved { coordinator: to })) => {
-                    tracing::info!("the coordinator of the run is at {to} now");
+                    tracing::info!("the coordinator of the run is now at {to}");
                     coordinator.moved(to);
                     Ok(())
                 }
@@ -407,14 +407,15 @@ fn listen(
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = done {
-                tracing::error!("what its agent says cannot be followed: {error}");
+                tracing::error!("cannot follow the message of the agent: {error}");
             }
             line.clear();
         }
     };
     let thread = std::thread::Builder::new().name("tm-renewal".into()).spawn(listen);
-    thread
-        .map_err(|error| Failure::new(Kind::Unavailable, format!("no thread for certificates: {error}")))?;
+    thread.map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("cannot start the thread for certificates: {error}"))
+    })?;
     Ok(())
 }
 
@@ -460,7 +461,7 @@ impl HostLauncher for Processes {
             std::thread::Builder::new()
                 .name("tm-relay".into())
                 .spawn(relay)
-                .map_err(|error| format!("no thread for what it says: {error}"))?;
+                .map_err(|error| format!("cannot start the thread for its output: {error}"))?;
         }
         let line = serde_json::to_string(&task).map_err(|error| error.to_string())? + "\n";
         let written = child.stdin.take().map(|mut input| input.write_all(line.as_bytes()));
@@ -478,7 +479,7 @@ impl HostLauncher for Processes {
             Some(status) => Some(in_words(status)),
             None => {
                 end_now(&mut child);
-                Some("did not answer any more and was ended".to_owned())
+                Some("stopped answering and was killed".to_owned())
             }
         }
     }

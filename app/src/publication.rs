@@ -35,8 +35,8 @@ fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
         Publication::AtEnd => "readers see the file when the run ends".to_owned(),
         // Sources at full speed have epochs by number of records, which last as long as these take.
         Publication::EachEpoch if wait > 2.0 * tick.0 as f64 / 1e6 => {
-            "readers see it at the end of its epoch, which lasts longer than a tick here: where sources have no rate it is a number of \
-             records, else operators are behind"
+            "readers see it at the end of its epoch, which lasts longer than a tick here: without a rate of \
+             the sources it is a number of records, else operators are too slow"
                 .to_owned()
         }
         Publication::EachEpoch => format!("readers see it at the end of its tick of {tick}"),
@@ -44,7 +44,7 @@ fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
             format!("readers see it with the checkpoint, every tick of {tick}")
         }
         Publication::EachCheckpoint => format!(
-            "readers see it with the checkpoint, every {every} ticks of {tick}; `checkpoint_every: 1` would make that {tick}"
+            "readers see it with the checkpoint, every {every} ticks of {tick}; `checkpoint_every: 1` would shorten that to {tick}"
         ),
     }
 }

@@ -28,7 +28,7 @@ pub fn in_words(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> St
             let to = up(*to).min(1.0);
             format!("utilization: workers busy up to {to} instead of {from} (`--max-utilization {to}`)")
         }
-        Relaxed::Bandwidth { factor } => format!("bandwidth: {} times that of all links", up(*factor)),
+        Relaxed::Bandwidth { factor } => format!("bandwidth: {} times as much on all links", up(*factor)),
         Relaxed::ReturnTraffic => {
             "traffic to a lower tier, at its price (`--return-traffic priced`)".to_owned()
         }

@@ -24,7 +24,7 @@ pub fn check_sources(
     let Some(source) = lost else { return Ok(()) };
     let what = source.stream.as_deref().unwrap_or("a live source");
     let journal = match source.journalled {
-        Some(_) => "give the source a `journal: {}`, which keeps what was read of it, ",
+        Some(_) => "give the source a `journal: {}`, which stores its input, ",
         None => "",
     };
     let written = workflow.sources.iter().find(|written| written.id.value == source.id);
@@ -32,7 +32,7 @@ pub fn check_sources(
         source.options.get("path").map_or_else(|| source.id.span.clone(), |path| path.span.clone())
     });
     let text = format!(
-        "source `{}` reads {what}, which cannot be read again: a run with a state cannot go on with it",
+        "source `{}` reads {what}, which cannot be read again: a run with a state cannot continue with it",
         source.id
     );
     Err(Diagnostic::error("E0614", text)
@@ -95,6 +95,6 @@ pub(crate) fn inputs(
 /// Returns the note that a run continues after a limit had ended it.
 pub(crate) fn told_beyond(former: &Limits) -> String {
     format!(
-        "the run had stopped at {former}: it goes on from the checkpoint before that, and outputs are cut back to there"
+        "the run had stopped at {former}: it continues from the checkpoint before that, and truncates its outputs to it"
     )
 }

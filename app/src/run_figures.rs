@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{Plan, PlanWorker, Stage};
 
-/// How far a run is.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It is being started.
+    /// It starts.
     Starting,
     /// It runs.
     Running,
-    /// Something is not there that it needs, such as a worker: `waits_for` of the run says what.
+    /// It waits for something, such as a worker: `waits_for` of the run lists it.
     Waiting,
-    /// It has come to its end.
+    /// It is complete.
     Complete,
-    /// It has ended for a reason that would end it again.
+    /// It failed, and would fail again.
     Failed,
-    /// Somebody cancelled it.
+    /// A user cancelled it.
     Cancelled,
 }
 
 impl RunState {
-    /// Nothing more happens.
+    /// Whether the run has ended.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
     }
@@ -49,16 +49,16 @@ impl std::fmt::Display for RunState {
     }
 }
 
-/// Where a run is, and what is known of it without looking.
+/// Places of a run, and facts that need no measurement.
 #[derive(Debug, Clone)]
 pub struct RunPlace {
     /// Its workflow.
     pub workflow: String,
-    /// How far it is.
+    /// Its state.
     pub state: RunState,
-    /// In a cluster, by worker of the plan: the worker of the cluster.
+    /// In a cluster: worker of the cluster, by worker of the plan.
     pub places: BTreeMap<String, String>,
-    /// Processors of the workers of the cluster that are there.
+    /// Processors of the present workers of the cluster.
     pub processors: BTreeMap<String, f64>,
 }
 
@@ -70,22 +70,22 @@ impl RunPlace {
     }
 }
 
-/// What a run does now.
+/// Current figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunFigures {
     /// The run.
     pub run: String,
     /// Its workflow.
     pub workflow: String,
-    /// How far it is.
+    /// Its state.
     pub state: RunState,
-    /// When these figures were taken; none: the controller has none of this run.
+    /// Time of these figures; none: the controller has no figures of this run.
     pub taken: Option<String>,
-    /// Engine seconds since it began.
+    /// Engine seconds since its start.
     pub seconds: f64,
-    /// Seconds over which rates and times are; 0: nothing was measured yet.
+    /// Window of rates and times, seconds; 0: nothing measured yet.
     pub window_seconds: f64,
-    /// Counts the plans of the run.
+    /// Version of its plan.
     pub plan_version: u64,
     /// Records that left the sources.
     pub emitted: u64,
@@ -93,9 +93,9 @@ pub struct RunFigures {
     pub arrived: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Slots that were started again.
+    /// Restarts of slots.
     pub restarts: u64,
-    /// The stage that limits the rate most: it is busy for the largest part of its time.
+    /// The stage that limits the rate: the busiest one.
     pub limit: Option<String>,
     /// Stages in the order of the plan.
     pub stages: Vec<StageFigures>,
@@ -103,13 +103,13 @@ pub struct RunFigures {
     pub sources: Vec<SourceFigures>,
     /// Sinks.
     pub sinks: Vec<SinkFigures>,
-    /// Ways between stages, in the order of the plan.
+    /// Links between stages, in the order of the plan.
     pub links: Vec<LinkFigures>,
     /// Workers of the plan.
     pub workers: Vec<RoleFigures>,
     /// Service levels.
     pub levels: Vec<LevelFigures>,
-    /// What it costs.
+    /// Its cost.
     pub cost: CostFigures,
 }
 
@@ -141,20 +141,20 @@ pub struct StageFigures {
     pub in_per_second: f64,
     /// Records out per second.
     pub out_per_second: f64,
-    /// Records in, those of restarts again.
+    /// Records in, including repeated ones after restarts.
     pub records_in: u64,
-    /// Records out, those of restarts again.
+    /// Records out, including repeated ones after restarts.
     pub records_out: u64,
     /// Waiting in the stage before the computation.
     pub queue: Times,
     /// The computation of the batch.
     pub compute: Times,
-    /// From the stage before, the slowest way.
+    /// Transfer from the stage before, over the slowest link.
     pub transfer: Times,
     /// Part of its time that it computes, 0 to 1: of a model, the time of its batches; of others, the processor time of
-    /// their slot's thread. None: it is not known yet.
+    /// their slot's thread. None: not known yet.
     pub busy: Option<f64>,
-    /// Records that wait for it: in the stage, and at the senders before it.
+    /// Records in its queue and at its senders.
     pub waiting: u64,
     /// Records lost on purpose, by reason.
     pub drops: BTreeMap<String, u64>,
@@ -166,19 +166,19 @@ pub struct StageFigures {
     pub state_bytes: u64,
 }
 
-/// How a source is.
+/// State of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceState {
-    /// It has given nothing yet.
+    /// It has sent no records yet.
     Starting,
-    /// It gives what it is to give.
+    /// It sends at its rate.
     Running,
-    /// It gives less than it is to give, and is behind its schedule.
+    /// It sends less than its rate, and lags behind its schedule.
     Behind,
-    /// It gives nothing, although there is something to give.
+    /// It sends no records, although its rate requires some.
     Silent,
-    /// There is no more.
+    /// It has ended.
     Ended,
 }
 
@@ -201,13 +201,13 @@ pub struct SourceFigures {
     pub source: String,
     /// Its stage.
     pub stage: String,
-    /// How it is.
+    /// Its state.
     pub state: SourceState,
-    /// Records per second that it is to give; none: as many as are taken.
+    /// Required records per second; none: as many as possible.
     pub wanted_per_second: Option<f64>,
-    /// Records per second that it gives.
+    /// Records per second.
     pub per_second: f64,
-    /// Seconds that it is behind its schedule.
+    /// Lag behind its schedule, seconds.
     pub behind_seconds: f64,
 }
 
@@ -216,7 +216,7 @@ pub struct SourceFigures {
 pub struct SinkFigures {
     /// The sink.
     pub sink: String,
-    /// How often each row comes: `exactly once`.
+    /// Guarantee for each row, such as `exactly once`.
     pub promise: String,
     /// Records that it has committed, each once.
     pub records: u64,
@@ -230,18 +230,18 @@ pub struct SinkFigures {
     pub scored: u64,
 }
 
-/// A way between two stages.
+/// A link between two stages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkFigures {
     /// The sending stage.
     pub from: String,
     /// The receiving stage.
     pub to: String,
-    /// Which input of the receiver.
+    /// Input of the receiver.
     pub input: u32,
-    /// Worker of the plan that sends.
+    /// Sending worker of the plan.
     pub from_worker: String,
-    /// Worker of the plan that receives.
+    /// Receiving worker of the plan.
     pub to_worker: String,
     /// Records sent between slots; 0 inside a slot.
     pub records: u64,
@@ -251,7 +251,7 @@ pub struct LinkFigures {
     pub per_second: f64,
     /// Bytes sent per second.
     pub bytes_per_second: f64,
-    /// Time on the way.
+    /// Transfer times.
     pub transfer: Times,
     /// Records that wait at the sender.
     pub waiting: u64,
@@ -264,7 +264,7 @@ pub struct LinkFigures {
 pub struct RoleFigures {
     /// Its id in the plan.
     pub worker: String,
-    /// The worker of the cluster that has its stages.
+    /// The worker of the cluster that runs its stages.
     pub cluster_worker: Option<String>,
     /// Its tier in the plan.
     pub tier: String,
@@ -285,34 +285,34 @@ pub struct RoleFigures {
 pub struct LevelFigures {
     /// `rate`, `accuracy` or `latency`.
     pub level: String,
-    /// What is asked for: at least so many records per second or percent, at most so many milliseconds.
+    /// Required value: least records per second, least percent, or largest milliseconds.
     pub wanted: f64,
-    /// Of a latency: which percentile.
+    /// Percentile of a latency.
     pub percentile: Option<f64>,
-    /// What is measured, in the same unit: of accuracy over the whole run, else of the window.
+    /// Measured value, in the same unit: accuracy over the whole run, other levels over the window.
     pub measured: Option<f64>,
-    /// Whether the last window missed it; none: nothing can be said yet.
+    /// Whether the last window missed it; none: not known yet.
     pub is_missed: Option<bool>,
-    /// Windows that were looked at.
+    /// Checked windows.
     pub windows: u64,
-    /// Those of them that missed it.
+    /// Checked windows that missed it.
     pub windows_missed: u64,
 }
 
-/// What a run costs, dollars per hour.
+/// Cost of a run, dollars per hour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostFigures {
-    /// As the plan expects; none: it has no prices.
+    /// Cost that the plan expects; none: it has no prices.
     pub predicted: Option<f64>,
-    /// Workers and traffic now; none: the plan has no prices.
+    /// Present cost of workers and traffic; none: the plan has no prices.
     pub now: Option<f64>,
-    /// The workers' part of that.
+    /// Part of the workers.
     pub compute: Option<f64>,
-    /// The traffic's part of that.
+    /// Part of the traffic.
     pub network: Option<f64>,
 }
 
-/// Records and batches that a stage computed of late.
+/// Records and batches that a stage computed recently.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Computed {
     /// Records.

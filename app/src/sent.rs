@@ -111,11 +111,12 @@ impl Sent<'_> {
                 errors.push(error.at(span.clone()).with_help(help));
             }
         };
-        let data = "write a path relative to the workflow file, of a file that is there where it is submitted; or the absolute path \
-                    of a file of the worker";
+        let data = "write a path relative to the workflow file, of a file on the submitting machine; or the \
+                    absolute path of a file of the worker";
         for operator in &workflow.operators {
             for written in &operator.variants {
-                let help = "write the path of the manifest relative to the workflow file: it is sent with it";
+                let help =
+                    "write the path of the manifest relative to the workflow file, with which it is sent";
                 look(format!("operator `{}`: the manifest", operator.id), written, &written.span, help);
             }
         }
@@ -137,7 +138,7 @@ impl Sent<'_> {
             && (!is_plain(path) || self.look_at(base, path).is_err())
         {
             let text = format!(
-                "`run: dead_letters` is `{path}`, and a controller writes this file nowhere but in the folder of the run"
+                "`run: dead_letters` is `{path}`, but a controller writes this file only in the folder of the run"
             );
             let help = "write a relative path without `..`, such as `out/dead_letters.jsonl`";
             errors.push(Diagnostic::error("E0606", text).at(path.span.clone()).with_help(help));
@@ -210,14 +211,12 @@ pub fn normal(path: &Path) -> PathBuf {
 
 /// Says whose variables there are.
 fn of_variables(found: Diagnostics) -> Diagnostics {
-    let told = |finding: Diagnostic| {
-        match finding.code {
+    let told = |finding: Diagnostic| match finding.code {
         "E0110" => finding.with_help(
-            "a controller fills in nothing of its own environment: `tidemill submit` sends the variables that the file names as they \
-             are where it runs; set it there, or write the value",
+            "a controller does not use its own environment: `tidemill submit` sends the variables of the \
+             file from its environment; set it there, or write the value",
         ),
         _ => finding,
-    }
     };
     found.into_iter().map(told).collect()
 }

@@ -49,7 +49,7 @@ impl FromStr for LevelSetting {
                 if rate.0 > 0.0 {
                     Ok(Self::Rate(Some(rate)))
                 } else {
-                    Err(LevelError("a rate is above 0".to_owned()))
+                    Err(LevelError("a rate must be above 0".to_owned()))
                 }
             }
             "accuracy" if dropped => Ok(Self::Accuracy(None)),
@@ -74,7 +74,7 @@ impl FromStr for LevelSetting {
                 let below: TimeSpan = below.parse()?;
                 Ok(Self::Latency(Some(LatencySlo { percentile: percentile.into(), below: below.into() })))
             }
-            _ => Err(LevelError(format!("`{level}` is no service level; {forms}"))),
+            _ => Err(LevelError(format!("`{level}` is not a service level; {forms}"))),
         }
     }
 }

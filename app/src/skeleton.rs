@@ -343,7 +343,7 @@ fn counts_records(port: &Port) -> bool {
 fn note(port: &Port) -> &'static str {
     let open = |(at, size): (usize, &Dimension)| at > 0 && matches!(size, Dimension::Free(_));
     if !counts_records(port) {
-        " # its first dimension does not count records: such a model has to be exported anew"
+        " # its first dimension does not count records: export the model again"
     } else if port.shape.iter().flatten().enumerate().any(open) {
         " # the file leaves sizes open: write those of your records"
     } else {
@@ -409,10 +409,7 @@ mod tests {
         let text = skeleton("parrot_encoder.onnx");
         assert!(text.contains("SIZE-OF-n] # the file leaves sizes open"), "{text}");
         let found = tidemill_spec::manifest::Manifest::parse(&text, "m.yaml").unwrap_err();
-        assert!(
-            found.iter().all(|finding| finding.message == "`SIZE-OF-n` is still to be filled in"),
-            "{found}"
-        );
+        assert!(found.iter().all(|finding| finding.message == "`SIZE-OF-n` is a placeholder"), "{found}");
     }
 
     #[test]

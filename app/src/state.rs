@@ -347,7 +347,7 @@ fn digest(of: &impl serde::Serialize) -> Digest {
 fn refused(place: &StatePlace, difference: &Difference, accept: &str) -> Failure {
     Failure::new(Kind::Configuration, format!("the state in `{place}` is of another run: {difference}"))
         .with_help(format!(
-            "{accept}undo the change, name another place, or begin anew with `tidemill state reset {place}`"
+            "{accept}undo the change, name another place, or start from the beginning with `tidemill state reset {place}`"
         ))
 }
 
@@ -369,7 +369,7 @@ fn accepted(
         return Err(refused(place, difference, ""));
     }
     if changes.wants_acceptance() && !taking.accepts {
-        let accept = "add `--accept-changes` to go on from the checkpoint with these changes, ";
+        let accept = "add `--accept-changes` to continue from the checkpoint with these changes, ";
         return Err(refused(place, difference, accept));
     }
     Ok((old, changes))

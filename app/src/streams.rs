@@ -38,20 +38,20 @@ pub fn check(prepared: &Prepared) -> Result<(), String> {
         }
         if source.journalled.is_some() && source.journal.is_none() {
             return Err(format!(
-                "{begin}, which cannot be read again when a process of the run is started again: write `journal: {{}}` beside its \
-                 options, and what is read is kept on the worker until a checkpoint has it"
+                "{begin}, which cannot be read again when a process of the run restarts: write `journal: \
+                 {{}}` beside its options, and the worker keeps its input until a checkpoint contains it"
             ));
         }
         if let Some(path) = option("path") {
             if option("stream").is_none() {
                 return Err(format!(
-                    "{begin}, as this machine sees it, and the worker that reads it may see something else: write \
-                     `stream: until_end` (or `forever`) beside its path"
+                    "{begin} on this machine, but the path can be something else on the worker that reads \
+                     it: write `stream: until_end` (or `forever`) beside its path"
                 ));
             }
             if path.as_str().is_none_or(|path| !Path::new(path).is_absolute()) {
                 return Err(format!(
-                    "{begin}, and where that is on a worker nobody can know: write the whole path that it has there"
+                    "{begin}, whose place on a worker is not known: write its absolute path there"
                 ));
             }
         }
@@ -75,8 +75,8 @@ fn check_worker(source: &BoundSource, stream: &str, plan: &Plan) -> Result<(), S
     let first = stages.next().map(|stage| &stage.worker);
     match (first, stages.find(|stage| Some(&stage.worker) != first)) {
         (Some(first), Some(other)) => Err(format!(
-            "source `{}` reads {stream}, which is on one machine, and the plan reads it on `{first}` and `{}`: give the source one stage, \
-             or several on one worker",
+            "source `{}` reads {stream}, which is on one machine, but the plan reads it on `{first}` and \
+             `{}`: give the source one stage, or several on one worker",
             source.id, other.worker
         )),
         _ => Ok(()),

@@ -44,10 +44,10 @@ pub(crate) fn apply(program: &mut Program, worker: &str, kept: &Path, warms: boo
         if warms {
             let left = MOST_TIME.saturating_sub(tidemill_machine::process_time().saturating_sub(begun));
             match warm(bound, &path, most, left) {
-                Ok(0) => tracing::info!("{stage} begins cold: no records of `{operator}` are kept here"),
-                Ok(calls) => tracing::info!("{stage} is warmed up with {calls} calls"),
+                Ok(0) => tracing::info!("{stage} starts cold: this worker keeps no records of `{operator}`"),
+                Ok(calls) => tracing::info!("{stage} warms up with {calls} calls"),
                 // A failure is reported when the run computes it.
-                Err(error) => tracing::info!("{stage} begins cold: {error}"),
+                Err(error) => tracing::info!("{stage} starts cold: {error}"),
             }
         }
         keep(bound, path);
@@ -102,7 +102,7 @@ impl Keeping {
             return;
         }
         if let Err(error) = write(&self.path, batch) {
-            tracing::debug!("the first records of a model are not kept: {error}");
+            tracing::debug!("cannot keep the first records of a model: {error}");
         }
     }
 }

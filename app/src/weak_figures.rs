@@ -108,7 +108,7 @@ pub fn weak_lines(figures: &[WeakFigure]) -> Vec<String> {
             }),
         ),
         (
-            "the mean time is not well known",
+            "the mean time is uncertain",
             named(&|why| match why {
                 Weakness::Wide(width) => Some(format!(" (+-{width:.0} %)")),
                 _ => None,

@@ -121,7 +121,7 @@ impl Lazy {
         let journal = self.wanted.open()?;
         let extent = journal.extent();
         tracing::info!(
-            "source `{}` is read through its journal, which has bytes {} to {} of the stream",
+            "source `{}` reads its journal, which has bytes {} to {} of the stream",
             self.wanted.source,
             extent.first,
             extent.end
@@ -142,7 +142,7 @@ impl Lazy {
             JournalOrder::Hold => {
                 if !journal.is_held() {
                     tracing::warn!(
-                        "no checkpoint of the run can be written for longer than its journal says (`keep`): source `{}` is not read on",
+                        "no checkpoint of the run for longer than `keep` of its journal: source `{}` stops reading",
                         self.wanted.source
                     );
                 }
@@ -151,7 +151,7 @@ impl Lazy {
             }
             JournalOrder::Forget => match std::fs::remove_dir_all(&self.wanted.folder) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!(
-                    "its journal `{}` cannot be deleted, and goes when the run is removed: {error}",
+                    "cannot delete its journal `{}`, which is removed with the run: {error}",
                     self.wanted.folder.display()
                 )),
                 _ => Ok(()),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the measurement is told.
+/// Options of the measurement.
 #[derive(clap::Args)]
 #[group(id = "checkpointing")]
 pub(crate) struct Options {

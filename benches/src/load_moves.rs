@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tidemill_simulator::{Spell, Trace};
 
-/// What `load-moves` may be told.
+/// Options of `load-moves`.
 #[derive(Debug, Clone, Args)]
 #[group(id = "load_moves")]
 pub(crate) struct Options {

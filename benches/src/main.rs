@@ -44,7 +44,7 @@ struct Arguments {
     /// The tidemill binary, for start-up and load-moves; for operator-overhead and cluster-* where there is no release build.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
-    /// What the other process of remote-links or cluster-scale is to do; the benchmark calls itself with it.
+    /// Task of the other process of remote-links or cluster-scale; the benchmark starts itself with it.
     #[arg(long, hide = true)]
     far_end: Option<String>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ struct Arguments {
     rival: vqa_loop::RivalOptions,
     #[command(flatten)]
     vehicle_loop: vehicle_loop::Options,
-    /// What the hand-written loop of vehicle-loop is to do; the benchmark calls itself with it.
+    /// Task of the hand-written loop of vehicle-loop; the benchmark starts itself with it.
     #[arg(long, hide = true)]
     vehicle_task: Option<String>,
 }

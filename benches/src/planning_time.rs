@@ -22,7 +22,7 @@ use tidemill_problems::{
 const MICROLP: &str = "exact (microlp 0.7)";
 const HIGHS: &str = "exact (HiGHS 1.15)";
 
-/// What `planning-time` may be told.
+/// Options of `planning-time`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// Seeds of generated problems, from 1.

@@ -19,7 +19,7 @@ use tidemill_spec::span::{SourceFile, Span};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::yaml;
 
-/// What the measurement is told.
+/// Options of the measurement.
 #[derive(clap::Args)]
 #[group(id = "relational")]
 pub(crate) struct Options {

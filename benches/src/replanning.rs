@@ -18,7 +18,7 @@ use tidemill_spec::units::Percent;
 use ways::{Auto, Lived, Scaling, Way, best};
 use world::{Workload, World, workers};
 
-/// What `replanning` may be told.
+/// Options of `replanning`.
 #[derive(Debug, Clone, Args)]
 #[group(id = "replanning-options")]
 pub(crate) struct Options {

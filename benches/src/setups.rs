@@ -23,7 +23,7 @@ use inputs::{Family, Setup, Wanted};
 use lines::Line;
 use std::path::{Path, PathBuf};
 
-/// What `setups` may be told.
+/// Options of `setups`.
 #[derive(Debug, Clone, Args)]
 #[group(id = "setups")]
 pub(crate) struct Options {

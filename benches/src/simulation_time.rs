@@ -12,7 +12,7 @@ use tidemill_optimizer::problem::{
 use tidemill_optimizer::solution::{Hosting, RouteClass, Solution, UsedWorker};
 use tidemill_simulator::{Arrivals, Options as Settings, Times, simulate};
 
-/// What `simulation-time` may be told.
+/// Options of `simulation-time`.
 #[derive(Debug, Clone, Args)]
 #[group(id = "simulation_time")]
 pub(crate) struct Options {

@@ -44,9 +44,9 @@ impl<'a> Account<'a> {
             return None;
         }
         Some(format!(
-            "calls took {ratio:.2} times the processor time that the profile gives for this machine, so emulated \
-             workers were slower by as much: other programs computed on the same cores, or the profile is of another \
-             machine"
+            "calls took {ratio:.2} times the processor time that the profile gives for this machine, so \
+             emulated workers were slower by this factor: other programs used the same cores, or the \
+             profile is from another machine"
         ))
     }
 

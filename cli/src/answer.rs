@@ -103,7 +103,7 @@ pub(crate) fn end(exit: Exit, terminal: &Terminal) -> Exit {
 fn verdict(exit: Exit, failure: Option<&io::Error>, terminal: &Terminal) -> Exit {
     let Some(error) = failure.filter(|error| error.kind() != ErrorKind::BrokenPipe) else { return exit };
     let help = (error.kind() == ErrorKind::StorageFull).then_some("free some space or write to another disk");
-    terminal.error(&format!("standard output cannot be written: {error}"), help);
+    terminal.error(&format!("cannot write to standard output: {error}"), help);
     match exit {
         Exit::Success | Exit::No => Exit::Unavailable,
         worse => worse,

@@ -57,10 +57,10 @@ use tidemill_spec::units::TimeSpan;
 #[derive(Debug, Parser)]
 #[command(name = "tidemill", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
-  tidemill init my-project                 start a project that runs as it is
-  tidemill run workflow.yaml               run it and report rate, latency and accuracy")]
+  tidemill init my-project                 create a project that runs as it is
+  tidemill run workflow.yaml               run it; report rate, latency and accuracy")]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub(crate) verb: Verb,
     /// Least important messages to log on stderr.
@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
         env = "TIDEMILL_LOG_LEVEL"
     )]
     pub(crate) log_level: LogLevel,
-    /// Form of the log.
+    /// Format of the log.
     #[arg(
         long,
         global = true,
@@ -92,19 +92,19 @@ pub(crate) struct Arguments {
         default_value = "auto"
     )]
     pub(crate) color: ColorChoice,
-    /// Say nothing on stderr but errors.
+    /// Print only errors on stderr.
     #[arg(long, short, global = true, help_heading = "General options")]
     pub(crate) quiet: bool,
 }
 
-/// What to do.
+/// Verbs of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Check files; nothing is read from sources, nothing is written.
+    /// Check workflows, plans, infrastructures, manifests and profiles; run nothing.
     Validate(ValidateArguments),
     /// Run a workflow in this process.
     Run(RunArguments),
-    /// Measure the operators of a workflow, or show what was measured.
+    /// Measure the operators of a workflow, or show measurements.
     Profile(ProfileArguments),
     /// Measure one operator for `profile`, which starts this.
     #[command(hide = true)]
@@ -114,7 +114,7 @@ pub(crate) enum Verb {
     WorkerProcess,
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
-    /// Explain a plan, and what other service levels would cost.
+    /// Explain a plan and the cost of other service levels.
     Explain(ExplainArguments),
     /// Simulate hours of a plan in seconds: rates, latencies, queues, cost.
     Simulate(SimulateArguments),
@@ -124,13 +124,13 @@ pub(crate) enum Verb {
     Schema(SchemaArguments),
     /// List, fetch, check and inspect models.
     Models {
-        /// What to do.
+        /// The verb.
         #[command(subcommand)]
         verb: ModelsVerb,
     },
     /// Show the state of a run (`run --state`), compare it with a workflow, or reset it.
     State {
-        /// What to do.
+        /// The verb.
         #[command(subcommand)]
         verb: StateVerb,
     },
@@ -140,9 +140,9 @@ pub(crate) enum Verb {
     Cluster(ClusterVerb),
     /// Print the versions of this program and of its inference backends, and the features of this build.
     Version(VersionArguments),
-    /// Start a project that runs as it is.
+    /// Create a project that runs as it is.
     Init(InitArguments),
-    /// Check this machine: what Tidemill uses, what is missing, and how to fix it.
+    /// Check this machine: list what Tidemill uses, what is missing, and how to fix it.
     Doctor(DoctorArguments),
     /// Print a script that completes `tidemill` commands in a shell.
     Completions(CompletionsArguments),
@@ -158,15 +158,15 @@ pub(crate) enum Verb {
   tidemill init pictures --template vqa    questions about pictures, with models and data
   tidemill init my-project --output json
 
-Nothing that is there is overwritten. Works without network and outside the repository.")]
+Overwrites no file. Works without a network and outside the repository.")]
 pub(crate) struct InitArguments {
-    /// The folder; it is made if it is not there.
+    /// Folder of the project; created if it does not exist.
     #[arg(default_value = ".", value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// What to start from.
+    /// Project to start from.
     #[arg(long, short, value_name = "NAME", default_value = "quickstart")]
     pub(crate) template: Template,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -179,19 +179,19 @@ pub(crate) struct InitArguments {
   tidemill doctor --cluster          the cluster of the last `tidemill login`
   tidemill doctor --output json
 
-Each line is ok, a note (something works less well, or is needed for one thing only) or a problem. Exit code 1
+Each line is ok, a note (something works less well, or only one feature needs it) or a problem. Exit code 1
 if there is a problem.")]
 pub(crate) struct DoctorArguments {
-    /// Fetch what is missing of the libraries ONNX Runtime (models) and HiGHS (planning) and of ffmpeg (videos).
+    /// Fetch the missing ones of ONNX Runtime (for models), HiGHS (for planning) and ffmpeg (for videos).
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Look at a cluster instead: its controller, its workers, and whether these reach each other.
+    /// Check a cluster instead: its controller, its workers, and whether the workers reach each other.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) cluster: bool,
     #[cfg(feature = "cluster")]
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -203,7 +203,7 @@ pub(crate) struct DoctorArguments {
   tidemill completions zsh > ~/.zfunc/_tidemill        and `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
   tidemill completions fish > ~/.config/fish/completions/tidemill.fish")]
 pub(crate) struct CompletionsArguments {
-    /// The shell.
+    /// Shell to complete commands in.
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -211,9 +211,9 @@ pub(crate) struct CompletionsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill man | man -l -
-  tidemill man --out ~/.local/share/man/man1    then `man tidemill-run` and the like")]
+  tidemill man --out ~/.local/share/man/man1    then `man tidemill-run`, for example")]
 pub(crate) struct ManArguments {
-    /// Write a page for each verb into this folder instead.
+    /// Write one page per verb into this folder, instead of printing one page.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -223,20 +223,21 @@ pub(crate) struct ManArguments {
 #[command(after_help = "Examples:
   tidemill validate workflow.yaml
   tidemill validate examples/*/*.yaml      several files of any kind
-  tidemill validate workflow.yaml plan.yaml    the plan is checked against the workflow of its name
+  tidemill validate workflow.yaml plan.yaml    checks the plan against its workflow
   tidemill validate workflow.yaml --output json
-  tidemill validate workflow.yaml --without-files     its pictures and models lie on other machines
+  tidemill validate workflow.yaml --without-files     its pictures and models are on other machines
 
-A file is a workflow, plan, infrastructure, model manifest or profile by its keys. Exit code 78 if any is wrong.")]
+The keys of a file show whether it is a workflow, plan, infrastructure, model manifest or profile. Exit code 78 if
+any file is wrong.")]
 pub(crate) struct ValidateArguments {
-    /// Files to check.
+    /// Files to check: workflows, plans, infrastructures, model manifests, profiles.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Look at no data and no models: for a workflow whose files lie on other machines. It is checked by what it says itself and by
-    /// the manifests that are here, and what is not known then is told.
+    /// Read no data and no models, for a workflow whose files are on other machines. Checks the workflow itself and the
+    /// manifests on this machine, and lists what it cannot check.
     #[arg(long)]
     pub(crate) without_files: bool,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -249,13 +250,13 @@ pub(crate) struct ValidateArguments {
   tidemill graph workflow.yaml --format svg > workflow.svg
   tidemill graph workflow.yaml --format mermaid     for Markdown")]
 pub(crate) struct GraphArguments {
-    /// The workflow.
+    /// Workflow to draw.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// Draw this plan for it.
+    /// Draw this plan for the workflow.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Language of the drawing.
+    /// Format of the drawing.
     #[arg(long, value_name = "FORMAT", default_value = "ascii")]
     pub(crate) format: GraphFormat,
 }
@@ -266,9 +267,9 @@ pub(crate) struct GraphArguments {
   tidemill schema > workflow.schema.json
   tidemill schema model > model.schema.json
 
-Editors use it when the first line of a file says: # yaml-language-server: $schema=workflow.schema.json")]
+Editors use the schema if this is the first line of a file: # yaml-language-server: $schema=workflow.schema.json")]
 pub(crate) struct SchemaArguments {
-    /// Kind of file.
+    /// Kind of file to describe.
     #[arg(default_value = "workflow")]
     pub(crate) file: SchemaFile,
 }
@@ -279,21 +280,21 @@ pub(crate) struct SchemaArguments {
   tidemill version
   tidemill version --output json")]
 pub(crate) struct VersionArguments {
-    /// Form of the answer.
+    /// Format of the output.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
 
-/// Form of an answer.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputForm {
-    /// For people.
+    /// Tables for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
-/// Language of a drawing.
+/// Format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
     /// Text for a terminal.
@@ -322,7 +323,7 @@ pub(crate) enum SchemaFile {
 }
 
 impl SchemaFile {
-    /// As it is written on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             SchemaFile::Workflow => "workflow",
@@ -343,23 +344,23 @@ pub(crate) enum Template {
     Vqa,
 }
 
-/// When to use colour.
+/// Condition for colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
-    /// On a terminal.
+    /// Colour on a terminal.
     Auto,
-    /// Always.
+    /// Always colour.
     Always,
-    /// Never.
+    /// No colour.
     Never,
 }
 
-/// Form of the log.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Lines for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -370,32 +371,32 @@ pub(crate) enum LogLevel {
     Off,
     /// Failures.
     Error,
-    /// And what is probably not meant so.
+    /// Failures and warnings.
     Warn,
-    /// And what happens.
+    /// Events too.
     Info,
-    /// And how.
+    /// Details too.
     Debug,
     /// Everything.
     Trace,
 }
 
 impl LogLevel {
-    /// As the log's filter is written. Libraries below talk about themselves only when all is wanted.
+    /// Returns the filter of the log. Libraries log less than this program does.
     pub(crate) fn as_filter(self) -> &'static str {
         match self {
             LogLevel::Off => "off",
             LogLevel::Error => "error",
             LogLevel::Warn => "warn,ort=error",
             LogLevel::Info => "info,ort=warn",
-            // What goes over the wire to a bucket has keys in it.
+            // Requests to a bucket contain keys: their libraries never log details.
             LogLevel::Debug => "debug,ort=info,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
             LogLevel::Trace => "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
         }
     }
 }
 
-/// Whether the answer of the verb is to be JSON: what goes wrong is told in that form too.
+/// Whether the verb prints JSON: then errors are JSON too.
 pub(crate) fn wants_json(matches: &ArgMatches) -> bool {
     let here = matches.try_get_raw("output").ok().flatten();
     here.into_iter().flatten().any(|form| form == "json")
@@ -405,7 +406,7 @@ pub(crate) fn wants_json(matches: &ArgMatches) -> bool {
 /// Options that take values with a sign would take a following option for theirs.
 fn is_value(text: &str) -> Result<(), String> {
     match text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| !c.is_ascii_digit())) {
-        true => Err("this is an option, the value before it is missing".to_owned()),
+        true => Err("this is an option; the value before it is missing".to_owned()),
         false => Ok(()),
     }
 }
@@ -419,7 +420,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     is_value(text)?;
     let span: TimeSpan = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
     if span.0 == 0 {
-        return Err("a run of no length; write a time such as `10s`".to_owned());
+        return Err("the time is 0; write a time such as `10s`".to_owned());
     }
     Ok(Duration::from_nanos(span.0))
 }
@@ -449,7 +450,7 @@ mod tests {
         collect(&command(), &mut examples);
         assert!(examples.len() > 30, "{examples:?}");
         for example in examples {
-            // Behind two blanks stands what it does; behind a bar or an angle the shell has the word.
+            // Two blanks separate the command from its explanation; after a bar or an angle bracket the shell continues.
             let words = example.split("  ").next().unwrap_or_default();
             let words = words.split(['|', '>']).next().unwrap_or_default();
             let parsed = Arguments::try_parse_from(words.split_whitespace());

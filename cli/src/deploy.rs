@@ -79,15 +79,15 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     }
     for (sink, path) in tidemill_deploy::unwritable(&request) {
         terminal.note(&format!(
-            "sink `{sink}` writes to {path}, where a deployed worker cannot write: a path beneath {} is kept, a relative one is in the folder \
-             of the run",
+            "sink `{sink}` writes to {path}, where a deployed worker cannot write: use a path below {}, \
+             which stays, or a relative path, which is in the folder of the run",
             tidemill_deploy::RESULTS_FOLDER
         ));
     }
     for (source, address) in tidemill_deploy::unheard(&request) {
         terminal.note(&format!(
-            "source `{source}` listens at {address}, which nobody outside of its container reaches: write the address 0.0.0.0; with Compose its \
-             port is published then"
+            "source `{source}` listens at {address}, which only its container reaches: write the address \
+             0.0.0.0, and Compose publishes its port"
         ));
     }
     for text in tidemill_deploy::devices(&request) {
@@ -104,7 +104,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
         unwritable_folder("the deployment", &arguments.out, &error, "tidemill deploy PLAN --out DIR")
     })? {
         terminal.note(&format!(
-            "{path} was of an earlier plan and is removed; what was started from it goes on until somebody ends it"
+            "removed {path} of an earlier plan; containers that were started from it run until you end them"
         ));
     }
     tell(arguments, &files)?;
@@ -121,8 +121,8 @@ fn has_backends(plan: &PlanFile, image: &str) -> Result<(), Failure> {
         onnxruntime::NAME
     );
     Err(Failure::new(Kind::Configuration, message).with_help(format!(
-        "name an image that has it: `--image {image}-onnxruntime`, which `scripts/image.sh --onnxruntime` makes; or plan with a profile of \
-         the backend rten"
+        "name an image that has it: `--image {image}-onnxruntime`, which `scripts/image.sh --onnxruntime` \
+         builds; or plan with a profile of the backend rten"
     )))
 }
 
@@ -160,16 +160,16 @@ fn remove_outdated(out: &Path, target: Target, files: &Files) -> std::io::Result
 fn fits_target(arguments: &DeployArguments) -> Result<(), Failure> {
     let text = match arguments.target {
         TargetChoice::Kubernetes if arguments.first_port.is_some() => {
-            "`--first-port` numbers ports of machines, and in a cluster each pod has an address of its own"
+            "`--first-port` is for ports of machines; in a cluster each pod has its own address"
         }
         TargetChoice::Kubernetes if arguments.network.is_some() => {
-            "`--network` is about machines, and in a cluster each pod has an address of its own"
+            "`--network` is for machines; in a cluster each pod has its own address"
         }
         TargetChoice::Kubernetes if arguments.id.is_some() => {
-            "`--id` tells deployments of an engine apart, and in a cluster each has a namespace of its own"
+            "`--id` distinguishes deployments of a container engine; in a cluster each has its own namespace"
         }
         TargetChoice::Systemd if arguments.id.is_some() => {
-            "`--id` tells deployments of a container engine apart, and services of machines are in none"
+            "`--id` distinguishes deployments of a container engine; services of systemd use none"
         }
         _ => return Ok(()),
     };
@@ -205,7 +205,7 @@ fn workflow(
     let wanted = &plan.plan.workflow.name;
     if arguments.workflow.is_none() && workflow.name.value != *wanted {
         terminal.note(&format!(
-            "`workflow.yaml` beside the plan is `{}`, the plan is for `{wanted}`: name that one with `--workflow`; without it `tidemill up` \
+            "`workflow.yaml` beside the plan is `{}`, but the plan is for `{wanted}`: name that workflow with `--workflow`; without it `tidemill up` \
              starts controller and workers and submits no run",
             workflow.name
         ));
@@ -284,12 +284,12 @@ fn is_free(arguments: &DeployArguments, files: &Files) -> anyhow::Result<()> {
     let is_deployment = own.iter().all(|name| names.contains(*name));
     let other = names.iter().find(|name| !own.contains(name.as_str()));
     let text = match other {
-        _ if is_deployment => format!("there is a deployment in {} already", folder.display()),
-        Some(other) => format!("{} has other things in it: `{other}`", folder.display()),
+        _ if is_deployment => format!("{} contains a deployment already", folder.display()),
+        Some(other) => format!("{} contains other files: `{other}`", folder.display()),
         None => format!("{} is not empty", folder.display()),
     };
     Err(Failure::new(Kind::Configuration, text)
-        .with_help("name another folder, or write over the files of the same names with `--force`")
+        .with_help("name another folder, or replace the files of the same names with `--force`")
         .into())
 }
 
@@ -318,7 +318,7 @@ fn tell(arguments: &DeployArguments, files: &Files) -> anyhow::Result<()> {
     let next = match arguments.target {
         TargetChoice::Compose => format!("start it: tidemill up {folder}"),
         TargetChoice::Kubernetes | TargetChoice::Systemd => {
-            format!("what to type next stands in {}", arguments.out.join("README.md").display())
+            format!("the next commands are in {}", arguments.out.join("README.md").display())
         }
     };
     writeln!(out, "\n{next}")?;

@@ -38,12 +38,10 @@ fn change<T>(
     // If the folder cannot be opened, loading it gives the better error. The lock ends with the process in any case.
     let lock = std::fs::File::open(directory).ok();
     if lock.as_ref().is_some_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock))) {
-        let text = format!(
-            "another `tidemill up`, `down` or `deployment upgrade` is at work on {}",
-            directory.display()
-        );
+        let text =
+            format!("another `tidemill up`, `down` or `deployment upgrade` works on {}", directory.display());
         return Err(Failure::new(Kind::Unavailable, text)
-            .with_help("wait until it has ended, or interrupt it; `tidemill ps DIR` shows how far it is")
+            .with_help("wait until it ends, or interrupt it; `tidemill ps DIR` shows its progress")
             .into());
     }
     operate(directory, terminal, left, act)
@@ -65,7 +63,7 @@ fn operate<T>(
         Ok(value) => Ok(Ok(value)),
         Err(error) if matches!(error.downcast_ref(), Some(OperateError::Interrupted)) => {
             let far = match site.is_far() {
-                true => "; what was begun on other machines may go on there for a while",
+                true => "; commands on other machines can continue there for a while",
                 false => "",
             };
             terminal.note(&format!("interrupted; {left}{far}"));
@@ -85,10 +83,11 @@ fn failure(error: &OperateError) -> Failure {
         OperateError::Deployment { .. } => Failure::new(Kind::Configuration, error.to_string()),
         OperateError::Unknown { .. } => Failure::new(Kind::Usage, error.to_string()),
         OperateError::NotUp => Failure::new(Kind::Unavailable, error.to_string())
-            .with_help("`tidemill up DIR` starts it; `tidemill ps DIR` shows how it is"),
+            .with_help("`tidemill up DIR` starts it; `tidemill ps DIR` shows its state"),
         OperateError::TokenRefused(_) => Failure::new(Kind::Configuration, error.to_string()).with_help(
-            "another admin makes a new one, `tidemill people add NAME --role admin --write-token FILE`; write it over `admin.token` in the folder of \
-             the controller. `tidemill down DIR` needs none",
+            "ask another admin for a new one, `tidemill people add NAME --role admin --write-token FILE`, \
+             and replace `admin.token` in the folder of the controller with it. `tidemill down DIR` needs \
+             none",
         ),
         OperateError::Client(client) => crate::cluster::failure(client),
         OperateError::File { .. } | OperateError::Interrupted => {
@@ -102,10 +101,7 @@ fn failure_of(causes: &[Cause]) -> Failure {
         return Failure::new(Kind::Unavailable, cause.to_string()).with_help(cause.fix());
     }
     let lines = causes.iter().map(|cause| format!("\n- {cause}\n  help: {}", cause.fix()));
-    Failure::new(
-        Kind::Unavailable,
-        format!("{} things are in the way:{}", causes.len(), lines.collect::<String>()),
-    )
+    Failure::new(Kind::Unavailable, format!("{} obstacles:{}", causes.len(), lines.collect::<String>()))
 }
 
 #[cfg(test)]

@@ -74,9 +74,9 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
     let mut failed = None;
     if arguments.fix {
         let libraries = [
-            ("onnxruntime", "models run on the built-in backend `rten` without it"),
-            ("highs", "plans are made with the built-in solver `microlp` without it"),
-            ("ffmpeg", "workflows with videos are refused without it"),
+            ("onnxruntime", "without it, models run on the built-in backend `rten`"),
+            ("highs", "without it, planners use the built-in solver `microlp`"),
+            ("ffmpeg", "without it, workflows with videos are rejected"),
         ];
         for (library, without) in libraries {
             if let Err(failure) = install(library, without, terminal) {
@@ -154,7 +154,7 @@ const FETCH: &str = include_str!("../../scripts/fetch-library.sh");
 /// Installs a library into the user's cache, where every project finds it; `without` describes the loss if that fails.
 fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Failure> {
     let failed = |text: String| {
-        Failure::new(Kind::Unavailable, format!("{library} was not installed: {text}")).with_help(without)
+        Failure::new(Kind::Unavailable, format!("cannot install {library}: {text}")).with_help(without)
     };
     let folder = cache_folder().ok_or_else(|| failed("neither HOME nor XDG_CACHE_HOME is set".to_owned()))?;
     let mut child = Command::new("bash")
@@ -164,7 +164,7 @@ fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Fail
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(format!("bash cannot be started: {error}")))?;
+        .map_err(|error| failed(format!("cannot start bash: {error}")))?;
     if let Some(mut script) = child.stdin.take() {
         // A script that ends early closes the pipe; its output has the reason.
         let _ = script.write_all(FETCH.as_bytes());

@@ -61,14 +61,14 @@ fn show(arguments: &ElasticShowArguments, terminal: &Terminal) -> anyhow::Result
     } else if let Some(text) = missing {
         writeln!(out, "{text}")?;
     } else if records.is_empty() {
-        writeln!(out, "no limits follow any load: `tidemill elastic attach LABEL` begins it")?;
+        writeln!(out, "no agent is attached: `tidemill elastic attach LABEL` starts one")?;
     }
     for record in records.iter().filter(|_| arguments.output == OutputForm::Table) {
         match record.is_alive() {
             true => writeln!(out, "{}, by process {}", record.name, record.process)?,
             false => writeln!(
                 out,
-                "{}: process {} was killed, and its limits are still there: `tidemill elastic restore` puts back what it found",
+                "{}: process {} was killed, and its limits are still in force: `tidemill elastic restore` restores the old ones",
                 record.name, record.process
             )?,
         }
@@ -107,10 +107,10 @@ fn restore(arguments: &ElasticRestoreArguments, terminal: &Terminal) -> anyhow::
         writeln!(out)?;
     } else {
         for (name, done, all) in &restored {
-            writeln!(answer::out(), "{name}: {done} of {all} containers have the limits that they had")?;
+            writeln!(answer::out(), "{name}: restored the old limits of {done} of {all} containers")?;
         }
         if restored.is_empty() {
-            writeln!(answer::out(), "nothing was left behind")?;
+            writeln!(answer::out(), "nothing to restore")?;
         }
     }
     Ok(if is_well { Exit::Success } else { Exit::Unavailable })
@@ -123,9 +123,7 @@ fn begin(records: &Records, name: &str, terminal: &Terminal) -> anyhow::Result<R
         other => unavailable(&other),
     })?;
     if left > 0 {
-        terminal.note(&format!(
-            "an agent was killed before; {left} containers got back the limits that they had"
-        ));
+        terminal.note(&format!("an agent was killed before; restored the old limits of {left} containers"));
     }
     Ok(record)
 }

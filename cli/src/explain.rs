@@ -73,7 +73,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             let own = assemble(&case.inputs(), &options)?;
             let solution = solution_of(&case.inputs(), &own, &file.plan).map_err(|error| {
                 Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
-                    .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
+                    .with_help("give the infrastructure and the profiles of the plan, or plan again")
             })?;
             // A plan does not say which waits it allows: those that its workers keep count.
             let solution = with_least_waits(&own.problem, &solution);
@@ -129,7 +129,7 @@ fn or_known(problem: &Problem, best: Outcome, known: Option<&Solution>, gap: f64
     let bound = best.bound.unwrap_or(0.0).min(total);
     debug_assert!(
         best.bound.is_none_or(|bound| bound <= total * (1.0 + 1e-6)),
-        "a plan below what was proven: {best:?}"
+        "a plan below the proven bound: {best:?}"
     );
     let own_gap = Outcome::gap_between(total, bound);
     let status = if own_gap <= gap + 1e-9 { Status::Optimal } else { Status::Feasible };
@@ -149,7 +149,9 @@ fn verdict(given_is_broken: Option<bool>, has_best: bool) -> Exit {
 fn nothing_found(status: Status, is_proven: bool) -> &'static str {
     match (is_proven, status) {
         (true, _) => "no plan keeps all service levels",
-        (false, Status::TimeLimited) => "no plan found within the time limit; `--time-limit` gives it longer",
+        (false, Status::TimeLimited) => {
+            "no plan found within the time limit; a longer `--time-limit` may help"
+        }
         (false, _) => "no plan found, which is no proof that there is none",
     }
 }
@@ -209,36 +211,36 @@ impl Story<'_> {
             self.assembly.rate,
             dollars(cost)
         )?;
-        writeln!(out, "what binds")?;
+        writeln!(out, "binding limits")?;
         for binding in &self.explanation.binding {
             writeln!(out, "  {}", self.binding(binding))?;
         }
         if self.explanation.binding.is_empty() {
             writeln!(out, "  nothing: every limit has room")?;
         }
-        writeln!(out, "\nwhat a little more costs")?;
+        writeln!(out, "\ncost of slightly higher levels")?;
         let mut table =
-            Table::new(&[("change", Side::Left), ("price", Side::Right), ("what changes", Side::Left)]);
+            Table::new(&[("change", Side::Left), ("price", Side::Right), ("changes", Side::Left)]);
         for price in &self.explanation.prices {
             table.row([change(price.change), price_text(price), self.changed(price.after.as_ref())]);
         }
         indented(&table, out)?;
-        writeln!(out, "\nplans that were not taken")?;
+        writeln!(out, "\nrejected plans")?;
         let mut table =
             Table::new(&[("cost", Side::Right), ("because", Side::Left), ("variants", Side::Left)]);
         for rejected in &self.explanation.rejected {
             table.row([dollars(rejected.cost), self.reason(rejected), self.variants(&rejected.solution)]);
         }
         match self.explanation.rejected.is_empty() {
-            true => writeln!(out, "  none: these are the only variants that can be planned with")?,
+            true => writeln!(out, "  none: these are the only variants")?,
             false => indented(&table, out)?,
         }
-        writeln!(out, "\ncost by the percentile of service times that is guaranteed")?;
+        writeln!(out, "\ncost by the guaranteed percentile of service times")?;
         let own = (self.problem().limits.percentile, Some(cost));
         let mut rows: Vec<(f64, Option<f64>)> = self.percentiles.iter().copied().chain([own]).collect();
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (percentile, cost) in rows {
-            let told = cost.map_or_else(|| "no plan, or no figures".to_owned(), dollars);
+            let told = cost.map_or_else(|| "no plan or no figures".to_owned(), dollars);
             let mark = if percentile == own.0 { "  (this plan)" } else { "" };
             writeln!(out, "  p{percentile}  {told}{mark}")?;
         }
@@ -257,7 +259,7 @@ impl Story<'_> {
         };
         match binding {
             Binding::Utilization { class: index, workers, used } => format!(
-                "{}: {workers} in use, the busiest at {:.1} % of what is allowed ({})",
+                "{}: {workers} in use, the busiest at {:.1} % of the limit ({})",
                 class(*index),
                 used * 100.0,
                 problem.limits.max_utilization
@@ -271,7 +273,7 @@ impl Story<'_> {
                 used * 100.0
             ),
             Binding::Accuracy { slack } => {
-                format!("accuracy: {slack:.2} points above the level, and what is cheaper is below it")
+                format!("accuracy: {slack:.2} points above the level, and cheaper variants are below it")
             }
             Binding::Latency { seconds, limit } => {
                 format!("latency: {} of {}", milliseconds(seconds * 1e3), milliseconds(limit * 1e3))
@@ -306,7 +308,7 @@ impl Story<'_> {
             }
         }
         if all.is_empty() && is_same(before, after) {
-            return "nothing: this plan keeps it".to_owned();
+            return "none: this plan keeps it".to_owned();
         }
         if all.is_empty() { "shares only".to_owned() } else { all.join(", ") }
     }
@@ -330,7 +332,7 @@ impl Story<'_> {
         match rejected.reason {
             // Other models were tried with waits that the search for the plan did not reach.
             Reason::Dearer(more) if more < -5e-5 => {
-                format!("{} less: found here, and not by the search for a plan", dollars(-more))
+                format!("{} less: the search for a plan missed this", dollars(-more))
             }
             Reason::Dearer(more) if more < 5e-5 => match self.less_accurate(&rejected.solution) {
                 Some(points) => format!("as much, {points:.2} points less accurate"),
@@ -348,7 +350,7 @@ impl Story<'_> {
                 let (idle, limit) = (milliseconds(seconds * 1e3), milliseconds(limit_seconds * 1e3));
                 // Without waiting it would meet the limit: then waiting violates it.
                 match seconds < limit_seconds {
-                    true => format!("latency {idle} with idle workers, with waiting not below {limit}"),
+                    true => format!("latency {idle} with idle workers; with waiting above {limit}"),
                     false => format!("latency {idle} with idle workers, limit {limit}"),
                 }
             }

@@ -48,7 +48,7 @@ fn check(address: &str) -> Result<(), Failure> {
     };
     match is_one {
         true => Ok(()),
-        false => Err(Failure::new(Kind::Usage, format!("`{address}` is no address that can be asked"))
+        false => Err(Failure::new(Kind::Usage, format!("`{address}` is not an address"))
             .with_help("write an address and a port, such as `127.0.0.1:9464`")),
     }
 }
@@ -65,14 +65,12 @@ fn judged(address: &str, arguments: &HealthArguments) -> (bool, Option<&'static 
     match answer {
         Err(reason) => (false, None, format!("no answer: {reason}")),
         Ok(answer) => match found(&answer) {
-            Some(Found::Controller) => (true, Some("controller"), "the controller is well".to_owned()),
+            Some(Found::Controller) => (true, Some("controller"), "the controller is healthy".to_owned()),
             Some(Found::Agent { is_reached: false }) if arguments.ready => {
                 (false, Some("agent"), "the controller does not answer this agent".to_owned())
             }
-            Some(Found::Agent { .. }) => (true, Some("agent"), "the agent is well".to_owned()),
-            None => {
-                (false, None, "neither a controller nor an agent that has joined answers there".to_owned())
-            }
+            Some(Found::Agent { .. }) => (true, Some("agent"), "the agent is healthy".to_owned()),
+            None => (false, None, "neither a controller nor an agent in a cluster answers there".to_owned()),
         },
     }
 }
@@ -103,7 +101,7 @@ fn ask(addresses: &[SocketAddr], timeout: Duration) -> std::io::Result<String> {
         for address in addresses {
             match ask_at(*address, until.saturating_duration_since(instant()).max(PAUSE)) {
                 Ok(Answer { status: 200, body }) => return Ok(String::from_utf8_lossy(&body).into_owned()),
-                Ok(_) => return Err(Error::other("what answers serves no metrics")),
+                Ok(_) => return Err(Error::other("the program at this address serves no metrics")),
                 Err(error) => {
                     broke |= is_broken(&error);
                     last = match error {

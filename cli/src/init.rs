@@ -24,7 +24,7 @@ pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
         .collect();
     if !in_the_way.is_empty() {
         let message =
-            format!("these files are in the way, nothing was written:\n  {}", in_the_way.join("\n  "));
+            format!("these files exist already, so nothing was written:\n  {}", in_the_way.join("\n  "));
         return Err(Failure::new(Kind::Configuration, message)
             .with_help("move them away, or name another folder: `tidemill init DIR`")
             .into());

@@ -32,11 +32,11 @@ pub(crate) fn unwritable_folder(what: &str, folder: &Path, error: &io::Error, co
     // The first existing ancestor that is not a folder.
     let file = folder.ancestors().find(|path| path.symlink_metadata().is_ok()).filter(|path| !path.is_dir());
     let why = match file {
-        Some(file) => format!("{} is no folder", file.display()),
+        Some(file) => format!("{} is not a folder", file.display()),
         None => error.to_string(),
     };
     Failure::new(Kind::Unavailable, format!("cannot write {what} to {}: {why}", folder.display()))
-        .with_help(format!("name another folder, one that you may write to: `{command}`"))
+        .with_help(format!("name another folder, in which you may write: `{command}`"))
 }
 
 /// The command line with its usage in words: the manual's own synopsis would list the options without their values.

@@ -33,9 +33,9 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
 }
 
 /// Advice if there are no manifests to list or check.
-const FOLDERS: &str = "models are listed by their manifests (YAML), of `models` in the current folder unless another folder \
-                       is named, such as `tidemill models ls my-project/models`; `tidemill init pictures --template vqa` \
-                       starts a project with two models";
+const FOLDERS: &str = "lists manifests (YAML) in a folder, by default in `models` of the current folder; \
+                       name another one, such as `tidemill models ls my-project/models`; `tidemill init \
+                       pictures --template vqa` starts a project with two models";
 
 /// A manifest file, and its content.
 type Found = (PathBuf, Result<Manifest, Diagnostics>);
@@ -131,7 +131,7 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
     print(output, &document, |out| table.write(out))?;
     if !absent.is_empty() {
         let commands = location::commands(&absent).join("\n");
-        terminal.note(&format!("\nto get what is not here: {commands}"));
+        terminal.note(&format!("\nto get the missing models: {commands}"));
     }
     Ok(if wrong.is_empty() { Exit::Success } else { Exit::Configuration })
 }
@@ -182,7 +182,7 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                 });
                 let verdict = match (usable, runs) {
                     (true, _) => "ok",
-                    (false, true) => "to be filled in",
+                    (false, true) => "to fill in",
                     (false, false) => "FAILED",
                 };
                 table.row([report.id.clone(), verdict.to_owned(), texts.collect::<Vec<_>>().join(", ")]);
@@ -236,7 +236,7 @@ fn facts(model: &Path) -> Result<ModelFacts, Failure> {
 
 fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
     if has_manifest_name(file) {
-        return Err(Failure::new(Kind::Usage, format!("{} is a manifest already", file.display()))
+        return Err(Failure::new(Kind::Usage, format!("{} is already a manifest", file.display()))
             .with_help("name the ONNX file")
             .into());
     }

@@ -154,7 +154,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     }
     let denied = expectation.as_ref().map(Expectation::contradictions).unwrap_or_default();
     for one in denied {
-        terminal.alarm(&format!("the simulation of this plan denies what it guarantees: {}", one.text()));
+        terminal.alarm(&format!("the simulation of this plan contradicts its guarantee: {}", one.text()));
     }
     let give_way = give_way(&case, &assembly, &outcome, planner.as_ref())?;
     if let (Some(file), Some(planned)) = (out, &planned) {

@@ -66,10 +66,10 @@ fn merge(
                 for note in both.notes {
                     terminal.warning(&match note {
                         Note::OtherWorkflow => {
-                            format!("{}: the workflow had changed since the one before", file.display())
+                            format!("{}: the workflow has changed since the last profile", file.display())
                         }
                         Note::OtherMachine(name) => {
-                            format!("{}: `{name}` is another machine than before", file.display())
+                            format!("{}: `{name}` is not the same machine as before", file.display())
                         }
                     });
                 }

@@ -111,8 +111,8 @@ impl RunDocument<'_> {
         let end = match (self.report.complete, self.interrupted, self.left) {
             (true, ..) if self.left.is_some_and(|left| left.stopped_at.is_some()) => "stopped at its limit",
             (true, ..) => "complete",
-            (false, true, Some(_)) => "interrupted; the same command goes on",
-            (false, true, None) => "interrupted; what was committed stays",
+            (false, true, Some(_)) => "interrupted; the same command continues",
+            (false, true, None) => "interrupted; committed rows stay",
             (false, false, _) => "not complete",
         };
         let restarts = match self.report.restarts {
@@ -123,7 +123,7 @@ impl RunDocument<'_> {
         writeln!(out, "{}: {end}, {}{restarts}\n", self.workflow, seconds(self.report.seconds))?;
         for source in spoilt(self.report, self.program) {
             let (all, reasons) = (grouped(source.letters), source.reasons.join(", "));
-            writeln!(out, "{}: NO RECORD CAN BE USED: all {all} are dead letters ({reasons})\n", source.id)?;
+            writeln!(out, "{}: NO USABLE RECORD: all {all} are dead letters ({reasons})\n", source.id)?;
         }
         self.sinks(out)?;
         writeln!(out)?;
@@ -170,7 +170,7 @@ impl RunDocument<'_> {
             if let Some(plus_minus) = sink.latency_plus_minus_ms {
                 writeln!(
                     out,
-                    "{}: latency is known to ±{}, by the clocks of the processes that its records went through",
+                    "{}: latency is accurate to ±{}, by the clocks of the processes of its records",
                     sink.sink,
                     milliseconds(plus_minus)
                 )?;
@@ -195,15 +195,15 @@ impl RunDocument<'_> {
             if self.is_judged_whole(sink) == Some(true) && sink.scored > 0 {
                 let of = match sink.tracks {
                     Some(_) => "up to the last frame with a track, of each camera that has any",
-                    None => "by the texts that came",
+                    None => "by the received texts",
                 };
-                writeln!(out, "{}: the run was cut short, so it is judged {of}", sink.sink)?;
+                writeln!(out, "{}: the run ended early, so it is judged {of}", sink.sink)?;
             }
         }
         for sink in self.report.sinks.iter().filter(|sink| sink.reader_gone) {
             writeln!(
                 out,
-                "{}: its reader went away; {} records were written until then",
+                "{}: its reader left; it wrote {} records until then",
                 sink.sink,
                 grouped(sink.records)
             )?;
@@ -242,7 +242,7 @@ impl RunDocument<'_> {
         };
         self.report.sinks.iter().filter(is_part).map(|sink| {
             format!(
-                "{}: not judged: the run was continued; tracks and texts are judged as a whole, by a process that has all their rows",
+                "{}: not judged: the run continued an earlier one; tracks and texts are judged as a whole, by a process with all their rows",
                 sink.sink
             )
         })
@@ -258,7 +258,7 @@ impl RunDocument<'_> {
         let judged = |sink: &&SinkReport| by_records(sink) && sink.scored + sink.without_truth > sink.records;
         let again = self.report.sinks.iter().filter(judged).map(|sink| {
             format!(
-                "{}: {} answers were judged for {} records: those behind the checkpoint that a restart went back to were judged again",
+                "{}: {} answers were judged for {} records: after a restart, the answers since the checkpoint were judged again",
                 sink.sink,
                 grouped(sink.scored + sink.without_truth),
                 grouped(sink.records)
@@ -270,8 +270,8 @@ impl RunDocument<'_> {
             false => "",
         };
         let all = format!(
-            "restarts: the records and the rate of a sink count each record once; stages, batches and edges count what was computed \
-             again, too{level}"
+            "restarts: the records and the rate of a sink count each record once; stages, batches and edges \
+             count repeated work too{level}"
         );
         std::iter::once(all).chain(again).chain(self.not_judged()).collect()
     }
@@ -385,7 +385,7 @@ impl RunDocument<'_> {
         }
         for stage in self.lagging() {
             let lag = milliseconds(stage.schedule_lag_ms);
-            writeln!(out, "\n{}: fell up to {lag} behind its rate", stage.stage)?;
+            writeln!(out, "\n{}: lagged up to {lag} behind its rate", stage.stage)?;
         }
         Ok(())
     }
@@ -432,7 +432,7 @@ fn lost(drops: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
 }
 
 /// Text for records that are no loss and yet did not reach a sink.
-const UNMATCHED: &str = "records without a partner, which are no loss (unmatched)";
+const UNMATCHED: &str = "records without a partner, which are not losses (unmatched)";
 
 /// Records without a partner in the data: stage and number.
 fn unmatched(report: &RunReport) -> impl Iterator<Item = (&str, u64)> {
@@ -451,7 +451,7 @@ fn notes(report: &RunReport) -> impl Iterator<Item = (&str, &str, u64)> {
 fn note_text(reason: &str) -> &str {
     match reason {
         "text_cut_off" => "texts that ended at their largest length, not by themselves (text_cut_off)",
-        "unlinked" => "tracks that came too late to be linked with others (unlinked)",
+        "unlinked" => "tracks that arrived too late to be linked with others (unlinked)",
         other => other,
     }
 }

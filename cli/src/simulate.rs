@@ -67,7 +67,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     tell(&assembly.notes, terminal);
     let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
         Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
-            .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
+            .with_help("give the infrastructure and the profiles of the plan, or plan again")
     })?;
     let arrivals = arrivals(arguments, assembly.rate)?;
     let times = Times::measured(&case.inputs(), &assembly, &solution);
@@ -145,7 +145,7 @@ fn arrivals(arguments: &SimulateArguments, rate: f64) -> Result<Arrivals, Failur
 pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
     let wrong = |why: String| Failure::new(Kind::Configuration, format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| {
-        wrong(error.to_string()).with_help("`scripts/bursty_trace.py > trace.csv` makes one to try")
+        wrong(error.to_string()).with_help("`scripts/bursty_trace.py > trace.csv` creates one to try")
     })?;
     Trace::parse(&text, rate).map_err(|error| wrong(error.to_string()))
 }
@@ -156,7 +156,7 @@ fn failed(error: SimulationError) -> Failure {
         SimulationError::Time => {
             Failure::new(Kind::Usage, error.to_string()).with_help("write `--for 10min`")
         }
-        _ => Failure::new(Kind::Configuration, format!("the plan cannot be simulated: {error}")),
+        _ => Failure::new(Kind::Configuration, format!("cannot simulate the plan: {error}")),
     }
 }
 
@@ -164,8 +164,8 @@ fn failed(error: SimulationError) -> Failure {
 fn exchanges(assembly: &Assembly, solution: &Solution) -> Vec<String> {
     let spread = check(&assembly.problem, solution).into_iter().filter_map(|violation| match violation {
         Violation::Spread { operator, .. } => Some(format!(
-            "the records of {operator} belong to its stages by what it groups by, and not by the route classes that are simulated: what \
-             changes stages there is not in the traffic and the latencies"
+            "the stages of {operator} share its records by group, not by the simulated route classes: \
+             traffic and latencies lack the records that change stages there"
         )),
         _ => None,
     });
@@ -193,17 +193,17 @@ fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<Str
     let mut notes = exchanges(assembly, solution);
     if !percentiles.is_empty() {
         notes.push(format!(
-            "only percentiles of service times are known of {percentiles}: between them times are interpolated, beyond \
-             the highest nothing is known, so p99 is too low"
+            "only percentiles of the service times of {percentiles} are known: between them times are \
+             interpolated, above the highest they are unknown, so p99 is too low"
         ));
     }
     if !means.is_empty() {
         notes.push(format!(
-            "only the mean service time is known of {means}: every call takes as long, so waiting and p99 are too low"
+            "only the mean service time of {means} is known: all calls take equally long, so waiting and p99 are too low"
         ));
     }
     if !times.knows_engine() {
-        let missing = "what the engine itself takes is not in the profile: latencies are without it";
+        let missing = "the profile lacks the engine's own time: latencies do not include it";
         notes.push(missing.to_owned());
     }
     notes
@@ -227,8 +227,8 @@ impl Story<'_> {
         match self.simulation.ended {
             Ended::Complete => None,
             Ended::Interrupted => Some("interrupted"),
-            Ended::Events => Some("ended after the most events that are allowed"),
-            Ended::Records => Some("ended because more records were on the way than memory is allowed for"),
+            Ended::Events => Some("ended at the limit of events"),
+            Ended::Records => Some("ended at the limit of records in flight"),
         }
     }
 }

@@ -77,14 +77,14 @@ fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<E
         (OutputForm::Table, Some(changes)) => {
             changes::write(changes, &mut out)?;
             match manifest.complete && difference.is_none() {
-                true => writeln!(out, "the run of this state is complete: nothing is left to do")?,
+                true => writeln!(out, "the run of this state is complete: nothing left to do")?,
                 false => writeln!(out, "{}", changes::verdict(changes))?,
             }
         }
-        (OutputForm::Table, None) if goes_on => writeln!(out, "a run goes on from this state")?,
+        (OutputForm::Table, None) if goes_on => writeln!(out, "a run continues from this state")?,
         (OutputForm::Table, None) => writeln!(
             out,
-            "{difference}\na run cannot go on from this state: tidemill {}, which wrote it, did not say what its parts were",
+            "{difference}\na run cannot continue from this state: tidemill {}, which wrote it, did not record its parts",
             manifest.written_by
         )?,
     }
@@ -97,11 +97,11 @@ fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result
         let forgotten = reset_operator(place, operator)?;
         let lost: u64 = forgotten.stages.values().sum();
         let limit = forgotten.stopped_at.as_ref().map(|limits| {
-            format!("; the run had stopped at {limits}, and goes on from the checkpoint before that, to which outputs are cut back")
+            format!("; the run had stopped at {limits}, and continues from the checkpoint before that, to which outputs are truncated")
         });
         let told = format!(
-            "operator `{operator}` begins anew at {}: {} of what it kept are forgotten, windows and pairs that were open get only \
-             records from there on; what it gave before stays, and all others go on{}",
+            "operator `{operator}` starts empty at {}: it loses {} of state, and open windows and pairs get \
+             only later records; its earlier output stays, and all others continue{}",
             place_of(forgotten.epoch),
             bytes(lost),
             limit.unwrap_or_default()
@@ -111,11 +111,11 @@ fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result
         let manifest = app::go_back(place, epoch).map_err(|error| failure(&error))?;
         let from = manifest.as_ref().map(described).unwrap_or_default();
         let to = place_of(epoch);
-        let told = format!("the next run with the state in `{place}` goes on from {to}: {from}");
+        let told = format!("the next run with the state in `{place}` continues from {to}: {from}");
         (told, json!({"reset": "to", "checkpoint": manifest.map(|manifest| manifest.checkpoint)}))
     } else {
         app::reset(place)?;
-        (format!("the state in `{place}` is forgotten"), json!({"reset": "all"}))
+        (format!("deleted the state in `{place}`"), json!({"reset": "all"}))
     };
     match arguments.output {
         OutputForm::Json => {

@@ -187,7 +187,7 @@ fn check_workflow(file: &Path, looks: bool, listener: &dyn Listener) -> Result<R
     check_streams(&workflow, &bound, listener)?;
     let what = match unopened.iter().any(|one| one.hides_types) {
         true => "; judged in part",
-        false if !unopened.is_empty() => "; files not looked at",
+        false if !unopened.is_empty() => "; files not checked",
         false => "",
     };
     Ok(Right { summary: summary_of(&workflow, what), unopened })
@@ -203,7 +203,7 @@ fn check_streams(
     listener: &dyn Listener,
 ) -> Result<(), Diagnostics> {
     for stream in streams(&bound.sources) {
-        listener.note(&format!("{stream}: what is in it is checked when the run starts"));
+        listener.note(&format!("{stream}: its content is checked when the run starts"));
     }
     match workflow.checkpoint.state {
         Some(_) => check_sources(workflow, &bound.sources),
@@ -233,7 +233,7 @@ fn check_plan_file(file: &Path, workflows: &[&Path], looks: bool) -> Result<Stri
             return Ok(format!(" (for the workflow `{}`)", workflow.name));
         }
     }
-    Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
+    Ok(format!(" (alone; name its workflow `{}` too for a check against it)", plan.workflow.name))
 }
 
 fn check_profile(file: &Path, workflows: &[&Path], listener: &dyn Listener) -> Result<String, Diagnostics> {
@@ -249,13 +249,13 @@ fn check_profile(file: &Path, workflows: &[&Path], listener: &dyn Listener) -> R
             return Ok(format!(" (of the workflow `{name}`)"));
         }
     }
-    Ok(format!(" (alone; name its workflow `{name}` too to check it against that)"))
+    Ok(format!(" (alone; name its workflow `{name}` too for a check against it)"))
 }
 
 fn check_model(file: &Path, looks: bool) -> Result<String, Diagnostics> {
     let manifest = load_manifest(file)?;
     if !looks {
-        return Ok(format!(" ({}; its files were not looked at)", manifest.id));
+        return Ok(format!(" ({}; its files were not checked)", manifest.id));
     }
     if let Some(command) = location::command(&manifest)
         && location::bytes(&manifest, file).is_none()

@@ -22,7 +22,7 @@ pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
             for (name, found) in backends {
                 match found {
                     Ok(version) => writeln!(out, "backend {name}: {version}")?,
-                    Err(error) => writeln!(out, "backend {name}: not here: {error}")?,
+                    Err(error) => writeln!(out, "backend {name}: not available: {error}")?,
                 }
             }
             for feature in FEATURES {

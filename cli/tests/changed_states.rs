@@ -204,7 +204,7 @@ fn a_sink_begins_another_file() {
 fn another_rate_gives_the_same_pairs() {
     let place = killed();
     let told = diff(&place, &["--rate", "max"]).expect(1).stdout;
-    assert!(told.contains("side by side") && told.contains("give them a `rate`"), "{told}");
+    assert!(told.contains("merged by event time") && told.contains("give them a `rate`"), "{told}");
     run(&place, &["--rate", "max"]).expect(78);
     run(&place, &["--rate", "6000/s"]).expect(0);
     let expected = undisturbed();
@@ -309,7 +309,7 @@ fn one_operator_begins_anew() {
     let place = killed();
     let state = place.argument("state");
     let refused = |operator: &str| tidemill(&["state", "reset", &state, operator]).expect(78).stderr;
-    assert!(refused("some").contains("keeps nothing") && refused("some").contains("counted, pair"));
+    assert!(refused("some").contains("keeps no state") && refused("some").contains("counted, pair"));
     assert!(refused("left").contains("is a source"));
     assert!(refused("nowhere").contains("no operator `nowhere`"));
     let before = show(&place);

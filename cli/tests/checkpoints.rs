@@ -75,7 +75,7 @@ fn a_run_goes_on_from_an_older_checkpoint() {
     assert_eq!(show(&place)["epoch"].as_u64(), Some(kept[1]));
     assert_eq!(epochs_kept(&place), kept[2..]);
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0).stderr;
-    assert!(told.contains("goes on from the state"), "{told}");
+    assert!(told.contains("continues from the state"), "{told}");
     same(&outputs(&place), &undisturbed());
     // For a complete run the end is a word and no number.
     let text = |more: &[&str]| {
@@ -98,7 +98,7 @@ fn options_without_a_state_say_so() {
     let place = with("state: kept");
     let log = place.argument("epochs.log");
     let told = tidemill(&["run", &place.argument("workflow.yaml"), "--epoch-log", &log]).expect(0).stderr;
-    assert!(told.contains("leaves the state in") && told.contains("--epoch-log"), "{told}");
+    assert!(told.contains("does not use the state in") && told.contains("--epoch-log"), "{told}");
     assert!(!place.path("kept").exists());
 }
 

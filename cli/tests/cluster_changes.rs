@@ -71,7 +71,7 @@ fn follows(seconds: usize, plans: &[&str]) {
     let told = change(&cluster, "filter-on-hub.yaml", &[]).expect(1);
     assert!(told.stdout.contains("~ stage some: on edge -> on hub"), "{}", told.stdout);
     assert!(told.stdout.contains("pairs stays on hub, where its files are"), "{}", told.stdout);
-    assert!(told.stderr.contains("give `--yes`"), "{}", told.stderr);
+    assert!(told.stderr.contains("add `--yes`"), "{}", told.stderr);
     let before = processes(&cluster);
     let (first, others) = plans.split_first().unwrap();
     let mut pauses = vec![changed(&cluster, first)];
@@ -84,7 +84,7 @@ fn follows(seconds: usize, plans: &[&str]) {
     println!("pauses at sinks and of sources, milliseconds: {pauses:?}");
     // Repeating it changes nothing.
     let told = change(&cluster, plans.last().unwrap(), &["--yes"]).expect(0);
-    assert!(told.stdout.contains("the plans do the same"), "{}", told.stdout);
+    assert!(told.stdout.contains("the plans are equivalent"), "{}", told.stdout);
     // Files stay where they are.
     moved(&cluster.place, "sink-elsewhere.yaml", &[("pairs", "edge")]);
     let told = change(&cluster, "sink-elsewhere.yaml", &["--yes"]).expect(78);
@@ -209,7 +209,7 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     cluster.until_arrived(20);
     let before = processes(&cluster);
     let told = change(&cluster, "broken-plan.yaml", &["--yes"]).expect(1);
-    assert!(told.stderr.contains("has not been given plan 2"), "{}", told.stderr);
+    assert!(told.stderr.contains("did not change to plan 2"), "{}", told.stderr);
     let after = processes(&cluster);
     assert!(before.iter().all(|pid| after.contains(pid)), "{before:?} {after:?}");
     changed(&cluster, "medium.yaml");
@@ -219,11 +219,11 @@ fn a_model_is_swapped_and_one_that_cannot_be_loaded_is_not() {
     // Beside the running one the new model has computed that one's input; elsewhere the input is unknown.
     cluster.until("it says that it is warm", |cluster| {
         let logs = cluster.ask(&["logs", "spread"]).expect(0).stdout;
-        logs.contains("speech is warmed up with ")
+        logs.contains("speech warms up with ")
     });
     cluster.until("it says that it is cold", |cluster| {
         let logs = cluster.ask(&["logs", "spread"]).expect(0).stdout;
-        logs.contains("speech begins cold: no records of `speech` are kept here")
+        logs.contains("speech starts cold: this worker keeps no records of `speech`")
     });
     let out = cluster.place.path("w-edge/runs/spread/edge");
     let file = walk(&out).into_iter().find(|path| path.ends_with("texts.jsonl")).unwrap();

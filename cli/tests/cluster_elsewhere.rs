@@ -119,7 +119,7 @@ fn what_a_worker_finds_is_told() {
     mknodat(CWD, &rows, FileType::Fifo, 0o600.into(), 0).unwrap();
     fails(
         "piped",
-        &["worker 'edge'", "was taken for a file", "reads the pipe", &rows, "`stream: until_end`"],
+        &["worker 'edge'", "was checked as a file", "reads the pipe", &rows, "`stream: until_end`"],
     );
     // Files of the submission are checked at once, as always.
     cluster.place.change("workflow.yaml", &rows, "rows.csv");

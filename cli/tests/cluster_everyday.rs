@@ -101,8 +101,8 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     let (workflow, plan) = (cluster.place.argument("workflow.yaml"), cluster.place.argument("plan.yaml"));
     let submit = |more: &[&str]| cluster.ask(&[&["submit", &workflow, "--plan", &plan], more].concat());
     submit(&[]).expect(0);
-    contains(&submit(&[]).expect(0).stderr, "run spread is this submission, and goes on");
-    contains(&submit(&["--again"]).expect(78).stderr, "run spread goes on");
+    contains(&submit(&[]).expect(0).stderr, "run spread is this submission, and continues");
+    contains(&submit(&["--again"]).expect(78).stderr, "run spread has not ended");
     cluster.until_arrived(20);
     cluster.ask(&["cancel", "spread"]).expect(0);
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
@@ -117,7 +117,7 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     assert_eq!((cluster.run()["state"].as_str(), cluster.count("run_removed")), (Some("cancelled"), 0));
     cluster.place.write("workflow.yaml", fit);
     let told = submit(&["--again"]).expect(0).stderr;
-    contains(&told, "run spread was cancelled and is removed");
+    contains(&told, "removed run spread, which was cancelled");
     cluster.until("another one runs", |cluster| cluster.run()["state"] == "running");
     cluster.until_arrived(20);
     assert_eq!(cluster.count("run_removed"), 1);
@@ -189,7 +189,7 @@ fn logs_say_what_every_part_of_a_run_does() {
     cluster.submit().expect(0);
     let begins = |lines: &[Value]| {
         let of =
-            lines.iter().filter(|line| line["line"].as_str().unwrap().contains("begins with the stages"));
+            lines.iter().filter(|line| line["line"].as_str().unwrap().contains("starts with the stages"));
         of.map(|line| line["role"].as_str().unwrap().to_owned()).collect::<BTreeSet<String>>()
     };
     cluster.until("all have said something", |cluster| begins(&cluster.logged(&[])).len() == 3);

@@ -400,7 +400,7 @@ fn records_are_shown_and_are_never_markup() {
         "a viewer only looks"
     );
     browser
-        .until("the log says what happens", |browser| browser.text("log").contains("begins with the stages"));
+        .until("the log says what happens", |browser| browser.text("log").contains("starts with the stages"));
     assert_eq!(browser.complaints(), Vec::<String>::new());
     cluster.ask(&["cancel", "shown"]).expect(0);
 }

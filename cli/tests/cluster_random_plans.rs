@@ -247,7 +247,7 @@ fn many_swaps_of_a_model() {
     let logs = cluster.ask(&["logs", "spread", "--stage", "speech"]).expect(0).stdout;
     println!(
         "\nlast words of a model: {}",
-        logs.lines().rfind(|line| line.contains("warmed up")).unwrap_or("none")
+        logs.lines().rfind(|line| line.contains("warms up")).unwrap_or("none")
     );
     println!("\n| MiB of memory | after {} swaps | after {most} |\n|---|--:|--:|", most.div_ceil(10));
     for ((name, before), (_, after)) in before.iter().zip(&after) {

@@ -145,7 +145,10 @@ fn what_is_proposed_is_applied_when_somebody_wants_it() {
     assert!(why.contains("takes ") && why.contains("`tidemill change hear`"), "{why}");
     assert!(events(&cluster, "plan_changed").is_empty(), "nobody has said yes");
     let status = cluster.ask(&["status", "hear"]).expect(0).stdout;
-    assert!(status.contains("another plan is proposed") && status.contains("on gateway takes "), "{status}");
+    assert!(
+        status.contains("the controller proposes another plan") && status.contains("on gateway takes "),
+        "{status}"
+    );
     let shown = view(&cluster, "hear");
     assert_eq!(workers(&shown["current"], "speech"), ["north"], "{shown}");
     let proposed = workers(&shown["proposal"]["plan"], "speech");

@@ -54,7 +54,7 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     }
     assert_eq!(cluster.place.files("fetched/out"), ["counted.csv", "pairs.jsonl"]);
     let told = cluster.ask(&["results", "spread", "--out", &folder]).expect(78).stderr;
-    assert!(told.contains("is there already"), "{told}");
+    assert!(told.contains("exists already"), "{told}");
     let listed = cluster.ask(&["results", "spread"]).expect(0).stdout;
     assert!(
         listed.contains("out/pairs.jsonl") && listed.contains("hub") && listed.contains("all"),

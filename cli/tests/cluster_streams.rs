@@ -270,6 +270,6 @@ fn streams_that_nobody_could_go_on_with_are_refused_with_what_to_write() {
         words.iter().for_each(|word| assert!(told.contains(word), "{word}: {told}"));
     };
     refused("    journal: {}\n", "", &["`journal: {}`"]);
-    refused(&pipe, "events.pipe", &["the whole path"]);
+    refused(&pipe, "events.pipe", &["its absolute path"]);
     refused(&format!("{pipe}, stream: until_end"), "'-'", &["standard input", "kind `tcp`"]);
 }

@@ -35,7 +35,7 @@ fn what_a_drained_worker_had_goes_elsewhere() {
     let of_edge = children(cluster.workers[0].1.id());
     assert_eq!(of_edge.len(), 1, "{of_edge:?}");
     let told = cluster.ask(&["drain", "edge"]).expect(0).stderr;
-    assert!(told.contains("worker edge takes no more work"), "{told}");
+    assert!(told.contains("worker edge accepts no new work"), "{told}");
     assert_eq!(until("worker_drained")["worker"], "edge");
     let moved = until("role_moved");
     assert_eq!((&moved["run"], &moved["worker"]), (&"spread".into(), &"spare".into()), "{moved}");

@@ -96,10 +96,10 @@ fn folders_with_other_things_are_left_alone() {
     // The second time it is a deployment that would be overwritten.
     std::fs::remove_file(place.path("here/notes.txt")).unwrap();
     let again = tidemill(&["deploy", &plan, "--out", &out]).expect(78);
-    assert!(again.stderr.contains("a deployment in"), "{}", again.stderr);
+    assert!(again.stderr.contains("contains a deployment already"), "{}", again.stderr);
     let file = place.argument("plan.yaml");
     let no_folder = tidemill(&["deploy", &plan, "--out", &file, "--force"]).expect(69);
-    assert!(no_folder.stderr.contains("is no folder"), "{}", no_folder.stderr);
+    assert!(no_folder.stderr.contains("is not a folder"), "{}", no_folder.stderr);
 }
 
 /// The id of a deployment is drawn once; everything else is constant.
@@ -132,8 +132,8 @@ fn deployments_have_names_of_their_own() {
     assert_eq!(again["id"], staging["id"]);
     assert_eq!(again["former"][0]["project"], staging["locations"][0]["project"], "{again}");
     let other = deployed("staging", &["--force", "--id", "live"]).expect(78).stderr;
-    assert!(other.contains("`--id` wants \"live\""), "{other}");
-    assert!(deployed("own", &["--id", "Live"]).expect(2).stderr.contains("small letters"));
+    assert!(other.contains("`--id` names \"live\""), "{other}");
+    assert!(deployed("own", &["--id", "Live"]).expect(2).stderr.contains("lower-case letters"));
     deployed("own", &["--id", "live"]).expect(0);
     assert_eq!(document("own")["project"], "tidemill-vqa-live");
     // A deployment from before ids has other names: it must be removed first.
@@ -169,7 +169,7 @@ fn mistakes_are_told() {
     wrong(&["--workflow", &workflow], 78);
     assert!(!place.path("out").exists(), "nothing is written before all is right");
     let told = wrong(&[], 0);
-    assert!(told.contains("beside the plan is `vqa`, the plan is for `other`"), "{told}");
+    assert!(told.contains("beside the plan is `vqa`, but the plan is for `other`"), "{told}");
     let document: serde_json::Value = serde_json::from_str(&place.read("out/deployment.json")).unwrap();
     assert!(document["files"]["workflow"].is_null(), "{document}");
 }

@@ -32,16 +32,12 @@ fn a_workflow_is_judged_without_its_files() {
         assert!(told.contains(missing), "{missing}: {told}");
     }
     let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
-    assert!(
-        told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not looked at)"),
-        "{}",
-        told.stdout
-    );
+    assert!(told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not checked)"), "{}", told.stdout);
     for line in [
-        "source `images`: `data/images` was not looked at; whether it is a folder with pictures is judged",
-        "source `readings`: `data/readings.csv` was not looked at; whether it is there, and its first line names the columns, is judged",
-        "operator `features`: the model of `tiny.yaml` was not looked at",
-        "ground truth of `rows`: `truth.csv` was not looked at",
+        "source `images`: `data/images` was not checked; the machine that reads it checks whether it is a folder with pictures",
+        "source `readings`: `data/readings.csv` was not checked; the machine that reads it checks whether it is there, and its first line names the columns",
+        "operator `features`: the model of `tiny.yaml` was not checked",
+        "ground truth of `rows`: `truth.csv` was not checked",
     ] {
         assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
     }
@@ -66,8 +62,8 @@ fn what_cannot_be_judged_without_a_manifest_is_told() {
     let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
     assert!(told.stdout.contains("; judged in part)"), "{}", told.stdout);
     for line in [
-        "operator `features`: the manifest `tiny.yaml` is not here; what it sends is not known",
-        "`seen` was not judged: what `features` sends is not known",
+        "operator `features`: the manifest `tiny.yaml` is not on this machine; its output is not known",
+        "`seen` was not checked: the output of `features` is not known",
     ] {
         assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
     }

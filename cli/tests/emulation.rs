@@ -223,7 +223,7 @@ fn a_plan_runs_at_the_rate_that_it_was_made_for() {
     assert_eq!(level(&report, "rate"), ("at least 20/s".to_owned(), "plan".to_owned()));
     assert_eq!(level(&report, "latency").1, "workflow");
     let outcome = emulate(&place, &["--records", "20", "--rate", "40/s", "--output", "json"]).expect(0);
-    assert!(outcome.stderr.contains("made for 20/s; as `--rate` says"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("the rate of the plan is 20/s; `--rate` sets"), "{}", outcome.stderr);
     assert_eq!(level(&outcome.json(), "rate"), ("at least 40/s".to_owned(), "option".to_owned()));
 }
 
@@ -304,5 +304,5 @@ fn what_is_missing_is_named_with_how_to_mend_it() {
     );
     let workflow = place.argument("workflow.yaml");
     says(tidemill(&["run", &workflow, "--emulate"]), 2, &["--plan"]);
-    says(run(&["--dilation", "0"]), 2, &["a factor is above 0"]);
+    says(run(&["--dilation", "0"]), 2, &["a factor must be above 0"]);
 }

@@ -179,7 +179,7 @@ fn a_replay_gives_the_same_bytes() {
     tidemill(&["run", &workflow, "--replay", &log]).expect(0);
     assert_eq!(place.read("out/averages.jsonl"), first);
     let outcome = tidemill(&["run", &workflow, "--replay", &workflow]).expect(78);
-    assert!(outcome.stderr.contains("is no epoch log"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("is not an epoch log"), "{}", outcome.stderr);
 }
 
 /// Recognised text and answer by key, of `models/testdata/vqa_expected.csv`: results of the Python evaluation of the sample

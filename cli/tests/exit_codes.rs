@@ -206,7 +206,7 @@ fn options_of_the_list_of_people_are_not_passed_over() {
     for options in [["--output", "json"].as_slice(), &["--all"]] {
         let add = ["add", "Ada", "--role", "viewer"];
         let told = tidemill(&[&["people"][..], options, &add].concat()).expect(2).stderr;
-        assert!(told.contains("before a verb are about the list"), "{told}");
+        assert!(told.contains("before a verb apply to the list"), "{told}");
     }
 }
 
@@ -215,10 +215,9 @@ fn an_empty_access_token_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("tidemill://127.0.0.1:1/{}", "ab".repeat(32));
     let (login, list) = (["login", address.as_str()], ["list", "--controller", address.as_str()]);
-    for (arguments, told) in [
-        (login.as_slice(), "there is no access token"),
-        (list.as_slice(), "there is no access token for this controller"),
-    ] {
+    for (arguments, told) in
+        [(login.as_slice(), "no access token"), (list.as_slice(), "no access token for this controller")]
+    {
         let mut command = command(arguments);
         command.env("TIDEMILL_TOKEN", "").env("XDG_CONFIG_HOME", folder.path());
         let output = command.output().unwrap();

@@ -233,7 +233,7 @@ fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
 #[test]
 fn a_relative_cache_folder_is_not_ignored_silently() {
     let told = cached(&["models", "fetch", "moonshine-tiny"], Path::new("rel"), &[]).expect(69).stderr;
-    assert!(told.contains("TIDEMILL_CACHE=rel is no absolute path"), "{told}");
+    assert!(told.contains("TIDEMILL_CACHE=rel is not an absolute path"), "{told}");
     let found = cached(&["doctor", "--output", "json"], Path::new("rel"), &[]).json();
     let cache = found["findings"].as_array().unwrap().iter().find(|line| line["name"] == "cache").unwrap();
     assert_eq!(cache["state"], "note", "{cache}");

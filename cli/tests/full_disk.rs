@@ -70,12 +70,12 @@ fn a_sink_keeps_what_it_committed_and_nothing_half() {
         let place = place(ALL, &sink, "dead.jsonl");
         let Some(outcome) = run(&place, "true", "") else { return };
         let told = outcome.expect(69).stderr;
-        for part in ["'results' failed", "No space left", "free some space", "what was committed"] {
+        for part in ["'results' failed", "No space left", "free some space", "committed rows"] {
             assert!(told.contains(part), "{kind}: {told}");
         }
         if kind == "parquet" {
             for part in
-                ["Parquet cannot be read without its end, so there is no file", "to other outputs is kept"]
+                ["Parquet cannot be read without its end, so there is no file", "of other outputs stay"]
             {
                 assert!(told.contains(part), "{told}");
             }
@@ -96,7 +96,7 @@ fn a_parquet_file_of_the_run_before_stays_where_the_disk_is_full() {
     let place = place(ALL, "kind: parquet, options: {path: disk/results}", "dead.jsonl");
     let Some(outcome) = run(&place, "echo old > disk/results", "") else { return };
     let told = outcome.expect(69).stderr;
-    assert!(told.contains("so the file of the run before stays"), "{told}");
+    assert!(told.contains("so the file of the last run stays"), "{told}");
     assert_eq!(
         (place.files("left"), place.read("left/results")),
         (vec!["results".to_owned()], "old\n".to_owned())
@@ -125,7 +125,7 @@ fn a_report_leaves_the_old_one_and_the_results() {
     let Some(outcome) = run(&place, fill, &format!("--records 400 {reports}")) else { return };
     let outcome = outcome.expect(69);
     assert!(outcome.stdout.contains("full: complete"), "the run itself is told:\n{}", outcome.stdout);
-    for part in ["`disk/report.html` cannot be written: No space left", "sinks have committed"] {
+    for part in ["`disk/report.html` cannot be written: No space left", "committed rows of the sinks"] {
         assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
     }
     assert_eq!(place.read("left/report.html"), "old\n");

@@ -292,8 +292,8 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     child.stdin.take().unwrap().write_all(&text.as_bytes()[half..]).unwrap();
     let told = succeeds(child);
     let line = &text[half..half + 9];
-    let behind = format!("in its journal, and goes on with its stream behind byte {half}, ");
-    let cut = format!("another stream follows, which goes on behind byte {half}: {line}");
+    let behind = format!("in its journal, and continues with its stream after byte {half}, ");
+    let cut = format!("another stream follows, which continues after byte {half}: {line}");
     for part in [&behind, &cut] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -509,7 +509,7 @@ fn the_report_says_what_is_promised() {
     child.stdin.take();
     let _ = child.wait();
     let output = tidemill(&["state", "reset", &place.argument("state")]).expect(0);
-    assert!(output.stderr.contains("forgotten"));
+    assert!(output.stderr.contains("deleted the state"));
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();

@@ -71,7 +71,7 @@ fn an_interrupt_keeps_what_was_committed() {
     interrupt(&child);
     let (code, stdout, stderr) = end(child);
     assert_eq!(code, Some(130), "{stdout}{stderr}");
-    assert!(stdout.contains("live: interrupted; what was committed stays"), "{stdout}");
+    assert!(stdout.contains("live: interrupted; committed rows stay"), "{stdout}");
     assert!(place.files("out").iter().all(|name| name.ends_with(".jsonl")), "{:?}", place.files("out"));
     let rows = rows(&place.read("out/numbers.jsonl"));
     assert!(!rows.is_empty());

@@ -31,7 +31,7 @@ fn bad_files_become_dead_letters() {
     assert!(table.contains("dead letter  image_truncated  scene_features"), "{table}");
     // The other halves of both have no partner, which is reported and not counted as a second loss.
     assert!(!table.contains("dropped      unmatched"), "{table}");
-    assert!(table.contains("pair: records without a partner, which are no loss (unmatched): "), "{table}");
+    assert!(table.contains("pair: records without a partner, which are not losses (unmatched): "), "{table}");
 }
 
 #[test]
@@ -51,7 +51,7 @@ sinks:
 ",
     );
     let told = tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr;
-    assert_eq!(told, "warning: no record reached a sink: there are 2 dead letters and no results\n");
+    assert_eq!(told, "warning: no record reached a sink: 2 dead letters and no results\n");
     place.change("rows.csv", "\n2,9223372036854775807", "\n2,5");
     assert_eq!(tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr, "");
 }

@@ -41,5 +41,5 @@ fn there_is_a_manual_page_for_each_verb() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let told = tidemill(&["man", "--out", file.to_str().unwrap()]).expect(69).stderr;
-    assert!(told.contains("file is no folder") && told.contains("name another folder"), "{told}");
+    assert!(told.contains("file is not a folder") && told.contains("name another folder"), "{told}");
 }

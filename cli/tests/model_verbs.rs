@@ -23,7 +23,7 @@ fn where_there_are_no_models_it_is_said_what_is_listed() {
     assert_eq!(output.status.code(), Some(78));
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("cannot read the folder models"), "{told}");
-    assert!(told.contains("`models` in the current folder unless another folder is named"), "{told}");
+    assert!(told.contains("by default in `models` of the current folder"), "{told}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     tidemill(&["models", "inspect", &place.argument("m.yaml")]).expect(0);
     // It runs, but the manifest still lacks its description.
     let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
-    assert!(told.stdout.contains("to be filled in"), "{}", told.stdout);
+    assert!(told.stdout.contains("to fill in"), "{}", told.stdout);
     for blank in ["WHAT IT DOES IN ONE SENTENCE", "FROM WHERE", "m.yaml:"] {
         assert!(told.stderr.contains(blank), "{}", told.stderr);
     }

@@ -110,7 +110,7 @@ fn nothing_is_overwritten_and_nothing_is_left_half() {
     std::fs::write(folder.path().join("workflow.yaml"), "mine").unwrap();
     std::fs::write(folder.path().join("models"), "a file").unwrap();
     let refused = elsewhere(folder.path(), &["init", "--template", "quickstart"]).expect(78);
-    assert!(refused.stderr.contains("in the way"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("exist already"), "{}", refused.stderr);
     assert!(refused.stderr.contains("workflow.yaml") && !refused.stderr.contains("readings.csv"));
     std::fs::remove_file(folder.path().join("workflow.yaml")).unwrap();
     // `models` must be a folder: found when its turn comes, and earlier files are removed.
@@ -125,7 +125,7 @@ fn a_place_that_cannot_be_written_is_told_with_a_mend() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "mine").unwrap();
     for (place, why) in
-        [("file", "file is no folder"), ("file/deeper", "file is no folder"), ("/proc/foo", "")]
+        [("file", "file is not a folder"), ("file/deeper", "file is not a folder"), ("/proc/foo", "")]
     {
         let told = elsewhere(folder.path(), &["init", place]).expect(69).stderr;
         assert!(told.contains(why) && told.contains("name another folder"), "{told}");

@@ -88,7 +88,7 @@ fn check_obstacles(calls: Vec<Vec<String>>) {
         full.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let full = outcome(full);
         assert_eq!(full.code, Some(69), "{call:?}: {}", full.stderr);
-        let told = full.stderr.matches("standard output cannot be written: No space left").count();
+        let told = full.stderr.matches("cannot write to standard output: No space left").count();
         assert_eq!(told, 1, "{call:?}: {}", full.stderr);
     }
 }
@@ -150,7 +150,7 @@ fn rows_for_a_reader_that_leaves_are_counted() {
     let mut run = command(&["run", &place.argument("workflow.yaml")]);
     run.stdout(writer);
     let told = outcome(run).expect(0).stderr;
-    assert!(told.contains("out: its reader went away; 0 records were written until then"), "{told}");
+    assert!(told.contains("out: its reader left; it wrote 0 records until then"), "{told}");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn a_run_ends_as_soon_as_it_has_too_many_dead_letters() {
     let (code, stdout, stderr) = end(child);
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(stdout.contains("outputs: not complete"), "{stdout}");
-    assert!(stdout.contains("rows: NO RECORD CAN BE USED: all "), "{stdout}");
+    assert!(stdout.contains("rows: NO USABLE RECORD: all "), "{stdout}");
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn a_misspelt_type_of_worker_is_told_once() {
     let infra = place.argument("infrastructure.yaml");
     let arguments = [&["plan", VQA, "--infra", &infra], &FILES[2..]].concat();
     let text = tidemill(&arguments).expect(0).stderr;
-    assert!(text.contains("warning[E0312]: no profile knows the type of worker `gatewy`"), "{text}");
+    assert!(text.contains("warning[E0312]: no profile has the type of worker `gatewy`"), "{text}");
     assert!(text.contains("did you mean `gateway`?"), "{text}");
     let notes: Vec<&str> =
         text.lines().filter(|line| line.starts_with("note:") && line.contains("gatewy")).collect();
@@ -213,7 +213,7 @@ fn plans_are_compared() {
     plan(&["--out", &old]).expect(0);
     plan(&["--out", &new, "--slo", "accuracy=75"]).expect(0);
     let same = tidemill(&["plan", "diff", &old, &old]).expect(0);
-    assert_eq!(same.stdout, "the plans do the same\n");
+    assert_eq!(same.stdout, "the plans are equivalent\n");
     compare("plan-diff.txt", &tidemill(&["plan", "diff", &old, &new]).expect(1));
     let changes = tidemill(&["plan", "diff", &old, &new, "--output", "json"]).expect(1).json();
     assert_eq!(changes["differ"], true);
@@ -225,9 +225,9 @@ fn plans_are_compared() {
     let strict = ["--slo", "accuracy=80", "--slo", "latency=p99:60ms", "--slo", "rate=50/s"];
     let seen = tidemill(&[&["explain", VQA, &new], &FILES[..], &strict].concat()).expect(1).stdout;
     for words in [
-        "it does not keep: accuracy: 79.50 %, 80 % are wanted",
+        "it does not keep: accuracy: 79.50 %, required 80 %",
         "latency: ",
-        " busy, 85.0 % are allowed",
+        " busy, limit 85.0 %",
         ": not kept",
     ] {
         assert!(seen.contains(words), "{words}: {seen}");
@@ -279,7 +279,7 @@ fn weak_figures_are_told() {
     let lines: Vec<&str> = seen.lines().filter(|line| line.starts_with("weak figures: ")).collect();
     let expected = [
         "weak figures: few calls were measured: speech-large on gateway (n = 9)",
-        "weak figures: the mean time is not well known: speech-large on gateway (+-66 %)",
+        "weak figures: the mean time is uncertain: speech-large on gateway (+-66 %)",
         "weak figures: measured on a busy machine, so times are too long: gateway (load average 7.5)",
         "weak figures: calls after a pause were not measured: speech-large on gateway",
     ];

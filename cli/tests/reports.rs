@@ -172,7 +172,7 @@ slo: {latency: {percentile: p90, below: 1us}}
     let tile = classed("tile").map(text).find(|text| text.starts_with("Latency, p90")).unwrap();
     // The figure of the verdict, and its subject.
     assert!(tile.contains(measured), "{tile} instead of {measured}");
-    assert!(tile.ends_with("wanted below 1us"), "{tile}");
+    assert!(tile.ends_with("required below 1us"), "{tile}");
     assert!(tile.contains("at quick, ") || tile.contains("at slow, "), "{tile}");
     // Labels and bars are one element each, so that they stay together on a narrow screen.
     let rows: Vec<_> = classed("row").collect();

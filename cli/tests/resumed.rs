@@ -50,8 +50,8 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
     let changed = |at: usize, with: &str| [&file[..at], with, &file[at + with.len()..]].concat();
     let cases = [
         ("shortened", file[..last_line].to_owned(), format!("had {} bytes", grouped(file.len()))),
-        ("first line", changed(15, "k99"), "other ones".to_owned()),
-        ("last line", changed(last_line, "k99"), "other ones".to_owned()),
+        ("first line", changed(15, "k99"), "with other content".to_owned()),
+        ("last line", changed(last_line, "k99"), "with other content".to_owned()),
         ("one more in front", format!("key,at,value\nk00,1,1\n{}", &file[13..]), "more bytes".to_owned()),
         ("replaced", place.read("right.csv").replace("weight", "value"), "had ".to_owned()),
     ];
@@ -59,7 +59,7 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
         place.write("left.csv", content);
         let refused = run(&place, &[]).expect(65).stderr;
         assert!(
-            refused.contains("source `left` cannot go on") && refused.contains("left.csv"),
+            refused.contains("source `left` cannot continue") && refused.contains("left.csv"),
             "{what}: {refused}"
         );
         assert!(refused.contains(&told) && refused.contains("state reset"), "{what}: {refused}");
@@ -76,7 +76,7 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
     assert!(
         told.contains("is complete")
             && told.contains("has grown by 20 B")
-            && told.contains("what came behind the end is not read"),
+            && told.contains("the new part is not read"),
         "{told}"
     );
 }
@@ -170,7 +170,7 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
         for fewer in [records, "10"] {
             let told = run(&place, &["--records", fewer]).expect(0).stderr;
             assert!(
-                told.contains("nothing is left to do up to there") && told.contains("a larger limit"),
+                told.contains("nothing left to do up to there") && told.contains("a larger limit"),
                 "{told}"
             );
         }
@@ -314,7 +314,7 @@ fn an_interrupted_run_says_what_is_kept() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.starts_with("durable: interrupted; the same command goes on"), "{told}");
+    assert!(told.starts_with("durable: interrupted; the same command continues"), "{told}");
     let manifest: Value = serde_json::from_str(&place.read("state/manifest.json")).unwrap();
     let kept = manifest["manifest"]["sinks"]["pairs"]["rows"].as_u64().unwrap() as usize;
     let (rows, behind) = (grouped(kept), place.read("out/pairs.jsonl").lines().count() - kept);
@@ -324,9 +324,9 @@ fn an_interrupted_run_says_what_is_kept() {
     assert_eq!(figures, ["rows in pairs", &rows, &rows], "{told}");
     let sink = told.lines().find(|line| line.starts_with("pairs ")).unwrap();
     assert!(sink.contains(&format!(" {} ", grouped(kept + behind))), "the sink's own line: {told}");
-    let more = format!("pairs: {} more were written behind the checkpoint", grouped(behind));
+    let more = format!("pairs: {} more were written after the checkpoint", grouped(behind));
     assert_eq!(told.contains(&more), behind > 0, "{told}");
-    assert!(told.contains(&format!("goes on from checkpoint {}", checkpoint(&place).0)), "{told}");
+    assert!(told.contains(&format!("continues from checkpoint {}", checkpoint(&place).0)), "{told}");
 }
 
 /// A run without a plan chooses its models by the profile beside it; a continued one keeps its models.

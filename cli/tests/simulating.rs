@@ -68,7 +68,7 @@ fn a_plan_keeps_its_rate_and_the_seed_decides_the_rest() {
     let latency = |name: &str| number(&first, &format!("/sinks/0/latency/{name}"));
     assert!(0.0 < latency("p50_ms") && latency("p50_ms") <= latency("p99_ms"));
     assert!((0.3..1.0).contains(&number(&first, "/workers/0/utilization")));
-    assert!(first["notes"].to_string().contains("what the engine itself takes"), "{}", first["notes"]);
+    assert!(first["notes"].to_string().contains("the engine's own time"), "{}", first["notes"]);
     let yaml = simulate(&place, &["--for", "10s", "--output", "yaml"]).expect(0).stdout;
     assert!(yaml.contains("ended: complete\n"), "{yaml}");
 }
@@ -80,7 +80,7 @@ fn a_plan_beyond_its_capacity_is_shown_as_such() {
     for words in [
         "rate   missed",
         "behind for ",
-        "beyond its capacity: ",
+        "above its capacity: ",
         " is busy all the time; ",
         "note: only percentiles",
     ] {
@@ -103,12 +103,12 @@ fn a_plan_says_where_its_simulation_denies_it() {
     let full = ["--max-utilization", "1", "--percentile", "p50", "--slo", "rate=150/s"];
     let seen = plan(&full);
     assert!(
-        seen.stderr.contains("warning: the simulation of this plan denies what it guarantees: "),
+        seen.stderr.contains("warning: the simulation of this plan contradicts its guarantee: "),
         "{seen:?}"
     );
     for words in [
         " % busy in the simulation, 100 % by the plan",
-        "none: denied by the simulation",
+        "none: contradicted by the simulation",
         "by the planner's bounds, which",
     ] {
         assert!(seen.stdout.contains(words), "{words}: {seen:?}");
@@ -169,8 +169,8 @@ fn a_quiet_beginning_does_not_hide_a_miss() {
 fn what_is_too_short_to_tell_is_said_to_be() {
     let place = planned(&with_percentiles());
     let seen = simulate(&place, &["--for", "1ms"]).expect(1).stdout;
-    assert!(seen.contains("rate   open  all that is due  too short to tell"), "{seen}");
-    assert!(!seen.contains("beyond its capacity") && !seen.contains("missed"), "{seen}");
+    assert!(seen.contains("rate   open  all due records  too short to judge"), "{seen}");
+    assert!(!seen.contains("above its capacity") && !seen.contains("missed"), "{seen}");
     let document = simulate(&place, &["--for", "1ms", "--output", "json"]).expect(1).json();
     assert_eq!((&document["rate"]["met"], &document["rate"]["achieved_share"]), (&Value::Null, &Value::Null));
     for worker in document["workers"].as_array().unwrap() {

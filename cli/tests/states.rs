@@ -239,7 +239,7 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
     assert!(refused.contains("changed: counted") && refused.contains("state reset"), "{refused}");
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
-    assert!(told.contains("options.size: 5s -> 4s") && told.contains("begins anew"), "{told}");
+    assert!(told.contains("options.size: 5s -> 4s") && told.contains("restarts"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
     // Without a plan: differences that follow from the workflow are named.
     place.change("workflow.yaml", "size: 4s", "size: 5s");
@@ -299,7 +299,7 @@ fn a_state_stays_as_it_was_where_a_sink_refuses() {
         place.write("out/pairs.jsonl", "{}\n");
         let refused = run(&[]).expect(65).stderr;
         assert!(refused.contains("pairs.jsonl") && refused.contains("the file has only 3"), "{refused}");
-        assert!(!refused.contains("goes on from the state"), "{refused}");
+        assert!(!refused.contains("continues from the state"), "{refused}");
         place.write("out/pairs.jsonl", lines);
         place.write("out/dead.jsonl", "");
         let refused = run(&[]).expect(65).stderr;

@@ -54,9 +54,7 @@ fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
         [ $(number) = $before ] || exit 253; rm disk/filler; again; finish; kept";
     let Some(outcome) = script(&place, steps) else { return };
     let told = outcome.expect(0).stderr;
-    for part in
-        ["error: the last checkpoint cannot be written", "no space left", "what was committed is kept"]
-    {
+    for part in ["error: the last checkpoint cannot be written", "no space left", "committed rows stay"] {
         assert!(told.contains(part), "{told}");
     }
     same(&outputs(&place), &undisturbed());
@@ -73,7 +71,7 @@ fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
         [ $(number) = $before ] || exit 253; rm disk/filler; again --for 1s; finish 0; kept";
     let Some(outcome) = script(&place, steps) else { return };
     let told = outcome.expect(0).stderr;
-    assert!(told.contains("no space left") && told.contains("what was committed is kept"), "{told}");
+    assert!(told.contains("no space left") && told.contains("committed rows stay"), "{told}");
 }
 
 /// A read-only folder, first for a while, then permanently.
@@ -119,7 +117,7 @@ fn a_sink_without_space_is_continued() {
         mkdir -p out && cp disk/pairs.jsonl disk/counted.csv disk/counted.parquet out/";
     let Some(outcome) = script(&place, steps) else { return };
     let told = outcome.expect(0).stderr;
-    for part in ["failed", "No space left", "free some space", "what was committed"] {
+    for part in ["failed", "No space left", "free some space", "committed rows"] {
         assert!(told.contains(part), "{told}");
     }
     same(&outputs(&place), &undisturbed());
@@ -137,7 +135,7 @@ fn a_sink_of_a_workers_process_without_space_is_continued() {
         again --plan plan.yaml --processes; finish; mkdir -p out && cp disk/pairs.jsonl disk/counted.csv out/";
     let Some(outcome) = script(&place, steps) else { return };
     let told = outcome.expect(0).stderr;
-    for part in ["failed", "No space left", "free some space", "what was committed"] {
+    for part in ["failed", "No space left", "free some space", "committed rows"] {
         assert!(told.contains(part), "{told}");
     }
     processes::same(&processes::outputs(&place), &processes::undisturbed());
@@ -326,9 +324,9 @@ fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{told}");
-    assert!(told.contains("503") && told.contains("what was committed is kept"), "{told}");
+    assert!(told.contains("503") && told.contains("committed rows stay"), "{told}");
     server.set(Mood::Serves);
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", buckets::STATE, "--for", "1s"];
     let told = buckets::tidemill(&server, &arguments).expect(0).stderr;
-    assert!(told.contains("goes on from the state"), "{told}");
+    assert!(told.contains("continues from the state"), "{told}");
 }

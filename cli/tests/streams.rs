@@ -84,7 +84,7 @@ fn validate_takes_nothing_from_a_stream() {
     assert!(
         outcome
             .stderr
-            .contains("source `rows` reads standard input: what is in it is checked when the run starts"),
+            .contains("source `rows` reads standard input: its content is checked when the run starts"),
         "{}",
         outcome.stderr
     );
@@ -191,7 +191,7 @@ fn a_source_of_dead_letters_only_is_told() {
     let told = tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr;
     assert_eq!(
         told,
-        "warning: source `rows` gave nothing but dead letters, 2 of them, most or all for the reason `bad_value`: are \
-         its columns and their types those of the data?\n"
+        "warning: all records of source `rows` are dead letters, 2 of them, mostly for the reason \
+         `bad_value`: do its columns and their types match the data?\n"
     );
 }

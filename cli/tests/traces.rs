@@ -252,5 +252,8 @@ fn a_collector_that_is_away_is_no_hindrance() {
 fn an_endpoint_that_is_none_is_refused_with_what_to_write() {
     let place = place();
     let told = run(&place, "localhost:4318").expect(78).stderr;
-    assert!(told.contains("no address of a collector") && told.contains("http://127.0.0.1:4318"), "{told}");
+    assert!(
+        told.contains("not an address of a collector") && told.contains("http://127.0.0.1:4318"),
+        "{told}"
+    );
 }

@@ -1,19 +1,20 @@
-//! What the controller is asked and answers, as JSON over HTTPS. People show an access token, workers their certificates.
+//! The requests and answers of the controller, as JSON over HTTPS. People show an access token, workers their certificates.
 //!
-//! | request | who | what |
+//! | request | client | request and answer |
 //! |---|---|---|
 //! | `POST /v1/join` | with a join token | [`tidemill_identity::JoinRequest`] to [`tidemill_identity::Issued`] |
 //! | `POST /v1/renew` | worker | [`RenewRequest`] to [`tidemill_identity::Issued`] |
 //! | `POST /v1/heartbeat` | worker | [`Heartbeat`] to [`Duties`] |
-//! | `GET /v1/blobs/DIGEST` | worker, viewer | bytes, also from one of them on (`Range: bytes=N-`) |
+//! | `GET /v1/blobs/DIGEST` | worker, viewer | bytes, optionally from one of them on (`Range: bytes=N-`) |
 //! | `PUT /v1/blobs/DIGEST` | operator | bytes |
-//! | `POST /v1/blobs` | operator | many small files at once, as [`crate::parcel`] packs them, to their number |
-//! | `POST /v1/blobs/missing` | operator | list of digests to those that are not there |
+//! | `POST /v1/blobs` | operator | many small files at once, packed by [`crate::parcel`], to their number |
+//! | `POST /v1/blobs/missing` | operator | list of digests to the missing ones |
 //! | `POST /v1/runs` | operator | [`Submission`] to [`RunView`] |
 //! | `GET /v1/runs`, `GET /v1/runs/NAME` | viewer | [`RunView`] |
 //! | `DELETE /v1/runs/NAME` | operator | cancels, [`RunView`] |
 //! | `GET /v1/runs/NAME/plan` | viewer | [`PlanView`] |
-//! | `POST /v1/runs/NAME/plan` | operator | [`ChangeRequest`] to [`PlanView`]: the change is begun, events tell what comes of it |
+//! | `POST /v1/runs/NAME/plan` | operator | [`ChangeRequest`] to [`PlanView`]: starts the change; events report its
+//! outcome |
 //! | `GET /v1/runs/NAME/logs?after=N` | viewer | [`LogLine`]s |
 //! | `GET /v1/runs/NAME/replan` | viewer | [`ReplanView`] |
 //! | `POST /v1/runs/NAME/replan` | operator | [`ReplanRequest`] to [`ReplanView`] |
@@ -21,7 +22,7 @@
 //! | `GET /v1/runs/NAME/figures` | viewer | [`RunFigures`] |
 //! | `GET /v1/me` | viewer | [`Myself`] |
 //! | `GET /metrics` | viewer | metrics, as Prometheus reads them |
-//! | `GET /` | anybody | a page in a browser, which asks the above |
+//! | `GET /` | anybody | a page in a browser, which uses the requests above |
 //! | `GET /v1/workers` | viewer | [`WorkerView`]s |
 //! | `GET /v1/infrastructure` | viewer | [`InfrastructureView`] |
 //! | `GET /v1/links` | viewer | [`WayView`]s |
@@ -32,12 +33,12 @@
 //! | `GET /v1/people`, `POST /v1/people`, `DELETE /v1/people/NAME` | admin | [`PersonView`]s, [`PersonRequest`] to [`PersonAnswer`] |
 //! | `POST /v1/runs/NAME/remove` | operator | removes an ended run and its files, [`RemovedView`] |
 //! | `GET /v1/runs/NAME/results` | viewer | [`ResultView`]s |
-//! | `GET /v1/runs/NAME/results/SINK` | viewer | committed bytes, also from one of them on (`Range: bytes=N-`) |
+//! | `GET /v1/runs/NAME/results/SINK` | viewer | committed bytes, optionally from one of them on (`Range: bytes=N-`) |
 //! | `PUT`, `POST /v1/file-parts/NUMBER` | worker | bytes or [`FilePartRefused`] to the next [`FilePart`]s |
 //! | `POST /v1/blobs/DIGEST/source` | worker | [`SourceRequest`] to [`Source`] |
 //! | `GET /v1/controller` | viewer | [`ControllerView`] |
-//! | `POST /v1/probes`, `GET /v1/probes` | viewer | workers dial each other, [`ProbeView`] |
-//! | `GET /v1/openapi.json` | everybody | this table, for programs |
+//! | `POST /v1/probes`, `GET /v1/probes` | viewer | workers connect to each other, [`ProbeView`] |
+//! | `GET /v1/openapi.json` | anybody | this table, for programs |
 mod cuts;
 mod files;
 mod health;
@@ -66,33 +67,33 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::Plan;
 
-/// How often a worker tells that it lives, milliseconds.
+/// Time between two heartbeats of a worker, milliseconds.
 pub const HEARTBEAT_MILLISECONDS: u64 = 500;
-/// After so long a silence a worker counts as lost, milliseconds.
+/// Time without a heartbeat after which a worker is lost, milliseconds.
 pub const DETECTION_MILLISECONDS: u64 = 2_000;
 
-/// The number of an answer to a worker whose certificate was revoked (410 in HTTP): it is not part of the cluster any more. All other
-/// refusals may end, such as those of a clock that is wrong.
+/// Status of an answer to a worker whose certificate is revoked (410 in HTTP): it has left the cluster. All other
+/// rejections can be temporary, such as one because of a wrong clock.
 pub const REVOKED: u16 = 410;
 
-/// What is wrong with a request.
+/// The reason why the controller rejected a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {
-    /// For people: what was found and what to do.
+    /// Error message and fix, for people.
     pub error: String,
 }
 
-/// A controller does not lead: the answer has the number 307 (and `Location`) where it knows who does, and 503 where it does not.
+/// Answer of a controller that does not lead: status 307 (and `Location`) if it knows the leader, else 503.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotLeading {
-    /// For people.
+    /// Error message, for people.
     pub error: String,
-    /// `HOST:PORT` of the one that leads; none: nobody does for the moment.
+    /// `HOST:PORT` of the leader; none: there is no leader at the moment.
     pub leader: Option<String>,
 }
 
 impl NotLeading {
-    /// What an answer with this number says, if it is this.
+    /// Parses an answer with this status; `None` if it is another answer.
     pub fn read(status: u16, body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Told {
@@ -109,7 +110,7 @@ impl NotLeading {
     }
 }
 
-/// A worker asks for a new certificate.
+/// Request of a worker for a new certificate.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
@@ -117,69 +118,69 @@ pub struct RenewRequest {
     pub request_pem: String,
 }
 
-/// What a machine has.
+/// Capacity of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Capacity {
-    /// Processors that it may use: less than it has where a control group limits them.
+    /// Processors that runs can use: fewer than the machine has if a control group limits them.
     pub processors: f64,
-    /// Bytes of memory that it may use.
+    /// Bytes of memory that runs can use.
     pub memory_bytes: u64,
     /// Accelerators by name.
     #[serde(default)]
     pub accelerators: Vec<String>,
 }
 
-/// What a worker tells, twice a second.
+/// Report of a worker, twice a second.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// Version of its program.
     pub version: String,
-    /// The operating system's name of the machine.
+    /// Name of the machine in its operating system.
     pub machine: String,
     /// Type of machine, as in profiles and infrastructures.
     #[serde(default)]
     pub worker_type: Option<String>,
-    /// Its price in $/h; none: nothing was said.
+    /// Its price in $/h; none: unknown.
     #[serde(default)]
     pub price: Option<f64>,
-    /// What it has.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// Inference backends that models can run on there; none: it does not say, as older programs.
+    /// Inference backends that can run models there; none: unknown, because the program is older.
     #[serde(default)]
     pub backends: Option<Vec<String>>,
-    /// Labels that whoever started it gave it.
+    /// Labels from the command that started it.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Other workers cannot dial it.
+    /// Other workers cannot connect to it.
     #[serde(default)]
     pub only_dials: bool,
     /// Processes of runs that it has.
     pub hosts: Vec<HostStatus>,
-    /// What they wrote to their logs since the last heartbeat.
+    /// Lines of their logs since the last heartbeat.
     #[serde(default)]
     pub logs: Vec<LogLine>,
-    /// How it is.
+    /// Its health.
     #[serde(default)]
     pub health: Option<Health>,
-    /// Digests of the files that it can give to others; none: as it told before.
+    /// Digests of the files that it can send to others; none: unchanged.
     #[serde(default)]
     pub held: Option<Vec<String>>,
     /// Folders of runs that it has.
     #[serde(default)]
     pub folders: Vec<RunFolder>,
-    /// What it found when it was last told to dial others.
+    /// Result of its last test of connections to others.
     #[serde(default)]
     pub probed: Option<Probed>,
-    /// Where it answers those who measure the way to it, `10.0.0.7:40123`; none: it does not.
+    /// Address that answers measurements of links, `10.0.0.7:40123`; none: it does not answer them.
     #[serde(default)]
     pub measured_at: Option<String>,
-    /// What it has measured of the ways to others since the last heartbeat.
+    /// Measurements of links to others since the last heartbeat.
     #[serde(default)]
     pub ways: Vec<WayFigure>,
-    /// Digest of the assignments that it follows: these are not told again.
+    /// Digest of the assignments that it has: the controller does not send these again.
     #[serde(default)]
     pub follows: Option<String>,
-    /// Kept files that somebody removed since the last heartbeat.
+    /// Number of kept files that another program removed since the last heartbeat.
     #[serde(default)]
     pub lost_files: u64,
 }
@@ -191,19 +192,19 @@ pub struct HostStatus {
     pub run: String,
     /// The worker of the run's plan.
     pub role: String,
-    /// Counts the processes of this role.
+    /// Number of the process, among those of this role.
     pub generation: u64,
-    /// Which plan of the run it has.
+    /// Version of the run's plan that it follows.
     #[serde(default)]
     pub plan_version: u64,
-    /// How it ended, in words; none: it runs.
+    /// Reason of its end, in words; none: it runs.
     pub ended: Option<String>,
 }
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogLine {
-    /// Counts the lines of a run; given by the controller.
+    /// Number of the line in the run, set by the controller.
     #[serde(default)]
     pub number: u64,
     /// The run.
@@ -211,58 +212,58 @@ pub struct LogLine {
     /// The worker of the run's plan; none: the coordinator.
     #[serde(default)]
     pub role: Option<String>,
-    /// The worker that it ran on.
+    /// The worker of the cluster.
     #[serde(default)]
     pub worker: Option<String>,
-    /// The workflow of the run; given by the controller.
+    /// The workflow of the run, set by the controller.
     #[serde(default)]
     pub workflow: Option<String>,
-    /// The stage that it is about where it names one, else all stages of the process; the latter are given by the controller.
+    /// The stage of the line if it names one, else all stages of the process, set by the controller.
     #[serde(default)]
     pub stages: Vec<String>,
-    /// When it was written, by the clock of the machine.
+    /// Time of the line, by the clock of the machine.
     #[serde(default)]
     pub time: Option<String>,
-    /// Its importance, where it says so: `WARN`; `EVENT`: the controller tells it.
+    /// Its level, if it has one, such as `WARN`; `EVENT`: a line of the controller.
     #[serde(default)]
     pub level: Option<String>,
     /// The line.
     pub line: String,
 }
 
-/// What a worker has to do.
+/// Duties of a worker.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Duties {
-    /// Processes of runs that it must have; all others are ended.
+    /// Processes of runs that it must have; it ends all others.
     pub assignments: Vec<Assignment>,
-    /// Runs that a controller that was started again has not taken over yet: their processes are left as they are.
+    /// Runs that a restarted controller has not taken over yet: the worker leaves their processes alone.
     #[serde(default)]
     pub unsettled: Vec<String>,
-    /// Serial numbers of certificates that count no more.
+    /// Serial numbers of revoked certificates.
     #[serde(default)]
     pub revoked: Vec<String>,
-    /// It is not known which files it holds: tell all of them.
+    /// The controller does not know the files of the worker: the next heartbeat must list all of them.
     #[serde(default)]
     pub tell_held: bool,
-    /// Folders of runs that are to be removed.
+    /// Folders of runs to remove.
     #[serde(default)]
     pub remove: Vec<RunFolder>,
-    /// Parts of files that are wanted.
+    /// Parts of files to send.
     #[serde(default)]
     pub parts: Vec<FilePart>,
-    /// Others that are to be dialled.
+    /// Workers to test connections to.
     #[serde(default)]
     pub probe: Option<Probe>,
-    /// Others to measure the way to.
+    /// Workers to measure links to.
     #[serde(default)]
     pub measure: Vec<WayTarget>,
-    /// Of the assignments; empty: they are told each time.
+    /// Digest of the assignments; empty: the controller sends them each time.
     #[serde(default)]
     pub digest: String,
-    /// The assignments are those that the worker follows, and are not told again.
+    /// The assignments are unchanged, so they are not sent again.
     #[serde(default)]
     pub is_same: bool,
-    /// Counts the controllers that led, where there are several: what one says that led before is not followed any more.
+    /// Number of the leader, if there are several controllers: a worker ignores the duties of earlier leaders.
     #[serde(default)]
     pub term: i64,
 }
@@ -272,24 +273,24 @@ pub struct Duties {
 pub struct Assignment {
     /// The run.
     pub run: String,
-    /// The worker of the run's plan whose stages it has.
+    /// The worker of the run's plan whose stages it runs.
     pub role: String,
-    /// A process of an older generation is ended first.
+    /// Number of the process: the worker ends a process of an older generation first.
     pub generation: u64,
-    /// Which plan of the run it has: while the plan is changed there are processes of two, side by side.
+    /// Version of the run's plan that it follows: during a change of the plan there are processes of two versions side by side.
     #[serde(default)]
     pub plan_version: u64,
     /// Secret number of the run, hexadecimal.
     pub secret: String,
-    /// Where its coordinator listens: a port of the controller, by whatever name this worker knows that.
+    /// Port of its coordinator, on the controller as this worker reaches it.
     pub coordinator_port: u16,
     /// The files.
     pub bundle: Bundle,
-    /// The plan as it is run.
+    /// The plan of the run.
     pub plan: Plan,
-    /// Records per second of each source; none: as fast as they are taken.
+    /// Records per second of each source; none: as fast as possible.
     pub rates: BTreeMap<String, Option<f64>>,
-    /// What the process may take of its worker: its part of what the run may take at most, as its plan divides that.
+    /// Limit of the process on its worker: its part, by the plan, of the limit of the run.
     #[serde(default)]
     pub quota: Quota,
 }
@@ -298,35 +299,34 @@ pub struct Assignment {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
-    /// What the run is to be called; it is the same submission if it is the same in everything.
+    /// Name of the run. Two submissions are the same if everything is equal.
     pub name: String,
     /// The files.
     pub bundle: Bundle,
-    /// The plan; none: it is planned, or every stage runs on one worker.
+    /// The plan; none: the controller plans the run, or every stage runs on one worker.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// What it is planned with, where there is no plan, and what plans that may follow are made with; none: it is not planned.
+    /// Files and limits for planning, if there is no plan, and for later plans; none: no planning.
     #[serde(default)]
     pub planning: Option<Planning>,
-    /// What becomes of a better plan while it runs.
+    /// Action on a better plan during the run.
     #[serde(default)]
     pub replan: Replan,
-    /// What it may take.
+    /// Limits of the run.
     #[serde(default)]
     pub quota: Quota,
-    /// Sources end after so many records.
+    /// Number of records after which each source ends.
     #[serde(default)]
     pub records: Option<u64>,
-    /// The folder that the paths of the files begin in, at whoever submits: messages name the files there. It makes no other
-    /// submission.
+    /// Folder of the files on the submitting machine: messages name the files there. Not compared between submissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_from: Option<String>,
-    /// A run of this name that is over is removed for this one, as soon as this one is found to be fit. It makes no other submission.
+    /// Replace an ended run of this name, once this one is accepted. Not compared between submissions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }
 
-/// Who asks, and what that person may do.
+/// The asking person and its role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Myself {
     /// The name.
@@ -342,21 +342,21 @@ pub struct RunView {
     pub name: String,
     /// The workflow's name.
     pub workflow: String,
-    /// How far it is.
+    /// Its state.
     pub state: RunState,
-    /// Why it is so, where there is something to say.
+    /// Reason of the state, if any.
     pub reason: Option<String>,
-    /// What it waits for, in words; empty: nothing.
+    /// The resources or files that it waits for, in words; empty: none.
     #[serde(default)]
     pub waits_for: Vec<String>,
-    /// When it was submitted.
+    /// Time of the submission.
     pub submitted: String,
-    /// Counts its plans; the first is 1.
+    /// Version of its plan; the first is 1.
     #[serde(default)]
     pub plan_version: u64,
-    /// Where the workers of its plan are: by worker of the plan, the worker of the cluster.
+    /// Worker of the cluster, by worker of its plan.
     pub placement: BTreeMap<String, Option<String>>,
-    /// Workers of its plan whose processes do nothing at the moment: they are not there, or have not opened their models and files.
+    /// Workers of its plan whose processes do not work yet: they are missing, or have not opened their models and files.
     #[serde(default)]
     pub opening: Vec<String>,
     /// Records that left the sources.
@@ -365,64 +365,64 @@ pub struct RunView {
     pub arrived: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Slots that were started again.
+    /// Restarts of slots.
     pub restarts: u64,
-    /// Seconds since it began.
+    /// Seconds since its start.
     pub seconds: f64,
-    /// By sink: files that it writes, and the worker of the cluster that has them.
+    /// Files of each sink, and the worker of the cluster that has them.
     pub outputs: Vec<OutputView>,
-    /// Its service levels, and whether they are kept now.
+    /// Its service levels, and whether the run keeps them now.
     #[serde(default)]
     pub levels: Vec<LevelView>,
-    /// What is promised of the rows of its sinks.
+    /// Guarantees for the rows of its sinks.
     #[serde(default)]
     pub promises: Vec<PromiseView>,
-    /// Edges between workers that are cut, or deliver what was kept meanwhile: those of which the workflow says what happens then.
+    /// Edges between workers that are cut or deliver kept records, if the workflow has `when_cut` for them.
     #[serde(default)]
     pub cuts: Vec<CutView>,
-    /// Stages that answer in place of others while the way there is cut, and how many records they have answered so far.
+    /// Stages that stand in for others while the link there is cut, and the number of records that they have answered.
     #[serde(default)]
     pub stand_ins: Vec<StandInView>,
-    /// Why another plan is proposed; none: none is.
+    /// Reason for a proposed plan; none: there is no proposal.
     #[serde(default)]
     pub proposal: Option<String>,
 }
 
-/// What is promised of the rows of a sink, also after restarts.
+/// Guarantee for the rows of a sink, including restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PromiseView {
     /// The sink.
     pub sink: String,
-    /// How often a row comes: `exactly once`, `at least once`, `at most once`.
+    /// Number of times that each row arrives: `exactly once`, `at least once`, `at most once`.
     pub guarantee: String,
-    /// Why not exactly once, in words.
+    /// Reasons why not exactly once, in words.
     pub because: Vec<String>,
 }
 
-/// Another plan is wanted for a run.
+/// Request to change the plan of a run.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeRequest {
     /// The plan.
     pub plan: Plan,
-    /// Why, in words.
+    /// Reason, in words.
     pub reason: String,
 }
 
 /// The plan of a run.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlanView {
-    /// As it is run now.
+    /// The present plan.
     pub plan: Plan,
-    /// Counts the plans of the run; the first is 1.
+    /// Version of the plan; the first is 1.
     pub version: u64,
-    /// The version that is being made ready beside it.
+    /// Version that is being prepared at the same time.
     #[serde(default)]
     pub next: Option<u64>,
     /// Changes so far, the oldest first.
     #[serde(default)]
     pub changes: Vec<PlanChange>,
-    /// By sink that writes files, and source that reads a stream: the worker of the plan that has them; another plan leaves it there.
+    /// Worker of the plan, by sink that writes files and by source that reads a stream; another plan must leave them there.
     #[serde(default)]
     pub bound: BTreeMap<String, String>,
 }
@@ -430,37 +430,37 @@ pub struct PlanView {
 /// A change of the plan of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanChange {
-    /// The version that was wanted.
+    /// The requested version.
     pub version: u64,
-    /// Why.
+    /// Reason of the change.
     pub reason: String,
-    /// When it was asked for.
+    /// Time of the request.
     pub time: String,
-    /// What came of it; none: it is not known yet.
+    /// Its outcome; none: not known yet.
     #[serde(default)]
     pub outcome: Option<ChangeOutcome>,
 }
 
-/// What came of a change.
+/// Outcome of a change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum ChangeOutcome {
-    /// The run goes on under the new plan.
+    /// The run continues under the new plan.
     Changed {
-        /// From the last record that came to a sink under the old plan to the first under the new one, milliseconds; of the sink where it
-        /// was longest, of those that had got one in the 2 s before. None: none of them got records under both.
+        /// Time from the last record at a sink under the old plan to the first one under the new plan, milliseconds;
+        /// the longest of the sinks with a record in the 2 s before. None: no such sink got records under both plans.
         pause_ms: Option<f64>,
-        /// The same by sink. One whose records come in bursts, such as those of windows, has the gap between two of them in it.
+        /// This time by sink. It includes the gap between two bursts of a sink whose records come in bursts, such as those of windows.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         sinks_ms: BTreeMap<String, f64>,
-        /// By how much the schedule of the sources is later than it was, milliseconds; none: the controller was started again meanwhile.
+        /// Delay of the schedule of the sources by the change, milliseconds; none: the controller was restarted meanwhile.
         gap_ms: Option<f64>,
-        /// From the request until the new processes stood ready, milliseconds: the old plan ran on. None: as above.
+        /// Time from the request until the new processes were ready, milliseconds, during which the old plan ran. None: as above.
         prepared_ms: Option<f64>,
     },
-    /// The run goes on under the old plan.
+    /// The run continues under the old plan.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
@@ -472,7 +472,7 @@ pub struct OutputView {
     pub sink: String,
     /// The worker of the cluster.
     pub worker: Option<String>,
-    /// The path on it.
+    /// Path on the worker.
     pub path: String,
 }
 
@@ -481,70 +481,70 @@ pub struct OutputView {
 pub struct WorkerView {
     /// Its name.
     pub name: String,
-    /// Whether it was heard in time.
+    /// Whether its heartbeats arrive in time.
     pub is_alive: bool,
-    /// Milliseconds since it was heard; none: not since the controller began.
+    /// Milliseconds since its last heartbeat; none: no heartbeat since the start of the controller.
     pub silent_milliseconds: Option<u64>,
-    /// Nothing new is started there, and what ran there was moved.
+    /// It accepts no new work, and its work moved to others.
     pub is_drained: bool,
-    /// Where it is.
+    /// Its location.
     pub location: Option<String>,
     /// Its tier.
     pub tier: Option<String>,
     /// Its type.
     pub worker_type: Option<String>,
-    /// Its price in $/h, where it told one.
+    /// Its price in $/h, if known.
     #[serde(default)]
     pub price: Option<f64>,
-    /// What it has.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// Inference backends that models can run on there; none: it has not told.
+    /// Inference backends that can run models there; none: unknown.
     #[serde(default)]
     pub backends: Option<Vec<String>>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its address, as the controller sees it.
     pub address: Option<String>,
-    /// Processes of runs: run and worker of the plan. None of a worker that is lost: nobody knows of them.
+    /// Processes of runs: run and worker of the plan. Empty for a lost worker, whose processes are unknown.
     pub hosts: Vec<(String, String)>,
     /// Version of its program.
     pub version: String,
-    /// How it is; none: it was not heard.
+    /// Its health; none: no heartbeat yet.
     #[serde(default)]
     pub health: Option<WorkerHealth>,
 }
 
-/// Something that happened.
+/// An event of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Counts them.
+    /// Number of the event.
     pub number: u64,
-    /// When.
+    /// Time of the event.
     pub time: String,
-    /// What, as one word: `worker_lost`, `run_running`.
+    /// Kind of the event, as one word: `worker_lost`, `run_running`.
     pub kind: String,
     /// The run.
     pub run: Option<String>,
     /// The worker of the cluster.
     pub worker: Option<String>,
-    /// For people.
+    /// Text for people.
     pub text: String,
 }
 
-/// A join token is wanted.
+/// Request for a join token.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// How many workers can come in by it; default: 1.
+    /// Number of workers that can join with it; default: 1.
     #[serde(default)]
     pub uses: Option<u32>,
-    /// Seconds that it can be used; default: an hour.
+    /// Seconds until it expires; default: 3600.
     #[serde(default)]
     pub seconds: Option<u64>,
-    /// The only name.
+    /// Name that the worker must have; none: any name.
     #[serde(default)]
     pub name: Option<String>,
-    /// The worker takes the place of the one that has this name.
+    /// The worker replaces the one of this name.
     #[serde(default)]
     pub replaces: bool,
 }
@@ -552,9 +552,9 @@ pub struct TokenRequest {
 /// A join token.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TokenAnswer {
-    /// Its text, which is told this once.
+    /// Its text, which no later answer contains.
     pub token: String,
-    /// Where the worker joins.
+    /// Address to join.
     pub address: String,
 }
 

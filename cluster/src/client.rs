@@ -312,7 +312,7 @@ pub struct BlobReader<'a> {
     path: String,
     size: u64,
     offset: u64,
-    /// What comes, and whether some of it has come.
+    /// The body of an answer, and whether some of it has arrived.
     reply: Option<(Reply, bool)>,
 }
 

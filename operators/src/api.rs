@@ -180,7 +180,7 @@ pub trait Stateful: Send {
     /// The state cannot be divided, the snapshot cannot be read, or it is behind those taken in before.
     fn take_in(&mut self, snapshot: &[u8], takes: &TakesKeys<'_>) -> Result<(), OperatorError> {
         let _ = (snapshot, takes);
-        Err(OperatorError::new("what this operator keeps cannot be divided"))
+        Err(OperatorError::new("the state of this operator cannot be divided"))
     }
     /// Bytes of state, for accounting.
     fn state_bytes(&self) -> usize {

@@ -187,13 +187,13 @@ impl Checked {
             let place = source.options.get("path").map_or(&source.id.span, |path| &path.span);
             if checked.output != opened.output {
                 let (found, expected) = (&opened.output, &checked.output);
-                let text = format!("source `{}` sends {found}, and was checked as {expected}", source.id);
+                let text = format!("source `{}` sends {found}, but was checked as {expected}", source.id);
                 let help = "give all machines the same version of this program and the same workflow";
                 errors.push(Diagnostic::error("E0616", text).at(place.clone()).with_help(help));
             } else if checked.promise() != opened.promise() {
                 let found = opened.stream.as_deref().unwrap_or("a file");
                 let text = format!(
-                    "source `{}` was taken for a file that can be read again, and reads {found}",
+                    "source `{}` was checked as a file that can be read again, but reads {found}",
                     source.id
                 );
                 let help = "write `stream: until_end` (or `forever`) beside its path and `journal: {}` beside its options, or \
@@ -337,7 +337,7 @@ fn check_references(workflow: &Workflow, errors: &mut Diagnostics) {
             errors.push(
                 Diagnostic::error(
                     "E0608",
-                    format!("input `{}` of `{receiver}` is no source or operator", input.from),
+                    format!("input `{}` of `{receiver}` is not a source or operator", input.from),
                 )
                 .at(input.from.span.clone())
                 .with_help(suggestion(
@@ -365,10 +365,10 @@ fn in_order<'a>(workflow: &'a Workflow, errors: &mut Diagnostics) -> Vec<&'a Ope
                 errors.push(
                     Diagnostic::error(
                         "E0608",
-                        format!("operators receive from each other in a circle: {}", names.join(", ")),
+                        format!("operators receive from each other in a cycle: {}", names.join(", ")),
                     )
                     .at(first.id.span.clone())
-                    .with_help("a workflow has no circles: take one of these inputs out"),
+                    .with_help("a workflow has no cycles: remove one of these inputs"),
                 );
             }
             return order;

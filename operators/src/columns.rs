@@ -39,7 +39,7 @@ pub(crate) fn declared_name(name: &Located<String>) -> Result<(), Diagnostic> {
     let wrong = if name.is_empty() {
         "a column needs a name".to_owned()
     } else if name.starts_with('_') {
-        format!("the column name `{name}` starts with `_`, which is kept for metadata")
+        format!("the column name `{name}` starts with `_`, which is reserved for metadata")
     } else {
         return Ok(());
     };
@@ -83,7 +83,7 @@ impl ScalarBuilder {
             (Self::Float64(builder), Cell::Int(value)) => builder.append_value(value as f64),
             (Self::Text(builder), Cell::Text(value)) => builder.append_value(value),
             (Self::Bool(builder), Cell::Bool(value)) => builder.append_value(value),
-            (_, other) => return Err(format!("{other:?} is of another type than the column")),
+            (_, other) => return Err(format!("the type of {other:?} is not that of the column")),
         }
         Ok(())
     }

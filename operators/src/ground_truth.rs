@@ -88,10 +88,10 @@ impl GroundTruthError {
                 "write a path relative to the workflow file and check that the file can be read"
             }
             Self::Format { .. } => {
-                "use a .csv file with a header line, or a .jsonl file with one object a line"
+                "use a .csv file with a header line, or a .jsonl file with one object per line"
             }
             Self::Column { .. } => "`key` and `truth` name columns of the file",
-            Self::Line { .. } => "correct the line or take it out",
+            Self::Line { .. } => "correct the line or remove it",
             Self::Twice { .. } => "keep one of the two lines",
             Self::Empty { .. } => "write one row for each record with a known answer",
         }
@@ -413,14 +413,14 @@ impl Answers<'_> {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            let object: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_slice(text).map_err(|e| self.line(line, format!("no JSON object: {e}")))?;
+            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text)
+                .map_err(|e| self.line(line, format!("not a JSON object: {e}")))?;
             let field = |name: &str| match object.get(name) {
                 Some(serde_json::Value::String(text)) => Ok(text.clone()),
                 Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
                     Ok(value.to_string())
                 }
-                Some(_) => Err(self.line(line, format!("field `{name}` is no text, number or bool"))),
+                Some(_) => Err(self.line(line, format!("field `{name}` is not a text, number or bool"))),
                 None => Err(self.line(line, format!("there is no field `{name}`"))),
             };
             let (key, answer) = (field(key)?, field(truth)?);
@@ -465,7 +465,7 @@ mod tests {
             ("t.csv", "key,answer\na,1\na,2\n", "line 3: key `a` has two answers, `1` and `2`"),
             ("t.csv", "key,answer\n", "has no rows"),
             ("t.jsonl", "{\"key\":\"a\"}", "line 1: there is no field `answer`"),
-            ("t.jsonl", "[]", "line 1: no JSON object"),
+            ("t.jsonl", "[]", "line 1: not a JSON object"),
             ("t.txt", "", "neither"),
         ] {
             let error = load_text(name, text).unwrap_err();

@@ -137,7 +137,10 @@ impl InputPort {
             let names = self.stream.columns.iter().map(|c| c.name.as_str());
             return Err(Diagnostic::error(
                 "E0605",
-                format!("there is no column `{name}` in what `{receiver}` receives from `{}`", self.from),
+                format!(
+                    "there is no column `{name}` in the records that `{receiver}` receives from `{}`",
+                    self.from
+                ),
             )
             .at(self.place(&name.span))
             .with_label(format!("`{}` sends {}", self.from, self.stream))
@@ -188,8 +191,8 @@ impl InputPort {
             return Ok(());
         }
         let message =
-            format!("`{}` may take rows back, and `{receiver}` (kind `{kind}`) only adds them up", self.from);
-        let help = format!("connect it to an operator or sink that takes corrections: {}", others());
+            format!("`{}` can retract rows, but `{receiver}` (kind `{kind}`) only adds them", self.from);
+        let help = format!("connect it to an operator or sink that accepts retractions: {}", others());
         Err(Diagnostic::error("E0620", message).at(self.span.clone()).with_help(help))
     }
 
@@ -366,7 +369,7 @@ pub trait SourceKind: Send + Sync {
     fn facts(&self) -> SourceFacts {
         SourceFacts::default()
     }
-    /// What only opening shows of the file or folder that the options name as `path`, behind "whether it".
+    /// Returns the facts about the `path` of the options that only opening shows, as the end of a sentence after "whether it".
     fn shown_by_opening(&self) -> &'static str {
         "is there and can be read"
     }

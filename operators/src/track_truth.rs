@@ -54,10 +54,10 @@ impl TrackTruthError {
     pub(crate) fn help(&self) -> &'static str {
         match self {
             Self::Line { .. } => {
-                "correct the line or take it out, or give the box the score 0, which need not be found"
+                "correct the line or remove it, or give the box the score 0, so that it is ignored"
             }
             Self::File { .. } | Self::Empty { .. } => {
-                "`path` is a folder with a file CAMERA.txt for each camera, in MOTChallenge's text format; boxes with the score 0 do not count"
+                "`path` must be a folder with a file CAMERA.txt for each camera, in MOTChallenge's text format; boxes with the score 0 do not count"
             }
         }
     }

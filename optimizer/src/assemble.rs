@@ -227,7 +227,10 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
     if !found.has_errors()
         && let Err(error) = problem.check()
     {
-        found.push(Diagnostic::error("E0909", format!("no problem can be made of these files: {error}")));
+        found.push(Diagnostic::error(
+            "E0909",
+            format!("cannot make a planning problem of these files: {error}"),
+        ));
     }
     found.into_result(())?;
     let rate = problem.sources.iter().map(|source| source.rate).fold(f64::INFINITY, f64::min);

@@ -39,7 +39,7 @@ pub enum Violation {
         load: f64,
     },
     /// The models on a worker need more memory than it has.
-    #[error("worker {worker} needs {needed:.0} bytes of memory and has {available:.0}")]
+    #[error("worker {worker} needs {needed:.0} bytes of memory, but has {available:.0}")]
     Memory {
         /// Position in the solution's workers.
         worker: usize,
@@ -49,7 +49,7 @@ pub enum Violation {
         available: f64,
     },
     /// More than one operator on a worker that may have one only.
-    #[error("worker {worker} runs {count} operators and may run one")]
+    #[error("worker {worker} runs {count} operators, but may run only one")]
     Shared {
         /// Position in the solution's workers.
         worker: usize,
@@ -57,7 +57,7 @@ pub enum Violation {
         count: usize,
     },
     /// Several workers run an operator whose records must all meet on one.
-    #[error("{count} workers run {operator}, all whose records must meet on one")]
+    #[error("{count} workers run {operator}, but all its records must meet on one")]
     Spread {
         /// The operator's id.
         operator: String,
@@ -85,7 +85,7 @@ pub enum Violation {
         bandwidth: f64,
     },
     /// A path is slower than the limit.
-    #[error("behind {sink}, a path takes {seconds:.4} s, more than {allowed:.4} s")]
+    #[error("a path to {sink} takes {seconds:.4} s, more than {allowed:.4} s")]
     Latency {
         /// Operator that feeds the sink.
         sink: String,
@@ -95,7 +95,7 @@ pub enum Violation {
         allowed: f64,
     },
     /// The chosen variants are not accurate enough, or their accuracy is not known.
-    #[error("the accuracy is {} and has to be {needed} %", found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.2} %")))]
+    #[error("the accuracy is {}, but must be {needed} %", found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.2} %")))]
     Accuracy {
         /// Accuracy in percent; none: not known.
         found: Option<f64>,
@@ -173,7 +173,7 @@ fn shape(problem: &Problem, solution: &Solution) -> Vec<Violation> {
             Some(_) => {}
         }
         if !seen.insert(*worker) {
-            fault(format!("worker {} of class {} stands twice in the plan", worker.index, worker.class));
+            fault(format!("worker {} of class {} is twice in the plan", worker.index, worker.class));
         }
     }
     for (index, hosting) in solution.hostings.iter().enumerate() {
@@ -208,7 +208,7 @@ fn shape(problem: &Problem, solution: &Solution) -> Vec<Violation> {
                     Some((class, _)) if !operator.weightless => {
                         let modes = &operator.variants[solution.variants[hosting.operator]].modes[class];
                         if hosting.mode >= modes.len() {
-                            fault(format!("{} does not run on worker {worker} that way", operator.id));
+                            fault(format!("{} does not run on worker {worker} in this form", operator.id));
                         }
                     }
                     Some(_) => {}

@@ -77,7 +77,7 @@ pub enum PlannerError {
     #[error("the problem is wrong: {0}")]
     Problem(#[from] ProblemError),
     /// This planner does not support the problem.
-    #[error("{planner} does not take this problem: {reason}")]
+    #[error("{planner} does not accept this problem: {reason}")]
     Unsupported {
         /// The planner.
         planner: String,

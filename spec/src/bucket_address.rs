@@ -23,16 +23,16 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The scheme is not `s3://`.
-    #[error("it does not begin with `s3://`")]
+    #[error("it does not start with `s3://`")]
     Scheme,
     /// The bucket's name has characters that S3 does not allow, or is too short or long.
     #[error(
-        "the name of the bucket is 3 to 63 small letters, digits, `-` and `.`; a login belongs into AWS_ACCESS_KEY_ID \
-         and AWS_SECRET_ACCESS_KEY"
+        "the name of the bucket is 3 to 63 lower-case letters, digits, `-` and `.`; write a login in \
+         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Bucket,
     /// The prefix has empty parts, or ambiguous characters.
-    #[error("the parts behind the bucket are letters, digits, `-`, `_`, `.` and `=`, with `/` between them")]
+    #[error("the parts after the bucket are letters, digits, `-`, `_`, `.` and `=`, with `/` between them")]
     Prefix,
 }
 

@@ -255,7 +255,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
                 let reader = self.reader.child(&entry.value);
                 reader.place(seed.deserialize(reader))
             }
-            None => Err(de::Error::custom("a value was asked for before its key")),
+            None => Err(de::Error::custom("a value was requested before its key")),
         }
     }
 }

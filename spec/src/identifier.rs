@@ -26,7 +26,7 @@ pub(crate) fn wrong(id: &str, more: &str) -> Option<(String, String)> {
     Some((
         format!("`{short}` cannot be an id"),
         format!(
-            "ids start with a small letter and go on with small letters, digits, `_`, `-`{}; for example `{better}`",
+            "ids start with a lower-case letter, then have lower-case letters, digits, `_`, `-`{}; for example `{better}`",
             more.chars().map(|c| format!(", `{c}`")).collect::<String>()
         ),
     ))

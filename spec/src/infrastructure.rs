@@ -37,27 +37,27 @@ pub struct Infrastructure {
     pub name: Located<String>,
     /// Tiers, the lowest (nearest to the sources) first.
     pub tiers: Vec<Tier>,
-    /// Links between tiers. Traffic goes only where there is one; inside a tier it is free unless a link says so.
+    /// Links between tiers. Traffic between tiers needs one; inside a tier it is free unless a link gives a price.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// Where sources are; one that is not listed: at the lowest tier, spread evenly over its locations.
+    /// Places of sources. A source that is not listed is at the lowest tier, spread evenly over its locations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourcePlace>,
-    /// The machines that sites are, for `tidemill deploy`; one that is not listed is the machine that deploys.
+    /// Machines of the sites, for `tidemill deploy`. A site that is not listed is the machine that deploys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
 }
 
-/// Where a source of the workflow is.
+/// Place of a source of the workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourcePlace {
     /// Source id in the workflow.
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
     pub id: Located<String>,
-    /// Tier that it is at.
+    /// Tier of the source.
     pub tier: Located<String>,
-    /// Location in the tier; none: all of them, with an equal part of the records each.
+    /// Location in the tier; none: all locations, with an equal part of the records each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Located<String>>,
 }
@@ -69,7 +69,7 @@ pub struct Tier {
     /// Id, unique in the infrastructure.
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
     pub id: Located<String>,
-    /// Sites; each has all workers of the tier but those that name other locations. None: one site without a name.
+    /// Sites. Each has all workers of the tier except those that name other locations. None: one site without a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Located<String>>,
     /// Machines at each location.
@@ -80,11 +80,11 @@ pub struct Tier {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerType {
-    /// Name of the type: what profiles are measured for.
+    /// Name of the type, as in profiles.
     #[serde(rename = "type")]
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_.-]*$"))]
     pub worker_type: Located<String>,
-    /// How many there are at each location, at least 1. Default: 1.
+    /// Number of machines at each location, at least 1. Default: 1.
     #[serde(default = "one")]
     pub count: Located<u32>,
     /// Virtual processors; none: not known.
@@ -98,14 +98,14 @@ pub struct WorkerType {
     pub accelerators: Vec<Accelerator>,
     /// Price of one machine.
     pub price: Located<HourlyPrice>,
-    /// What the machines are called, the first location's first; as many as there are. In a cluster these are the workers.
+    /// Names of the machines, those of the first location first, one per machine. In a cluster these are the workers.
     /// None: they are numbered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<Located<String>>,
     /// The locations of the tier that have these machines. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Located<String>>,
-    /// Part of its time that something else takes of each machine, such as another workflow. Default: 0%.
+    /// Part of the time of each machine that another program uses, such as another workflow. Default: 0%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Located<Percent>>,
 }
@@ -117,7 +117,7 @@ pub struct Accelerator {
     /// Name of the type.
     #[serde(rename = "type")]
     pub accelerator_type: Located<String>,
-    /// How many there are in one machine, at least 1. Default: 1.
+    /// Number of accelerators in one machine, at least 1. Default: 1.
     #[serde(default = "one")]
     pub count: Located<u32>,
     /// Memory of one accelerator; none: not known.
@@ -139,22 +139,22 @@ pub struct Link {
     /// Bandwidth; none: not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Located<Bandwidth>>,
-    /// Time that a byte takes one way. Default: 0s.
+    /// One-way delay. Default: 0s.
     #[serde(default)]
     pub delay: Located<TimeSpan>,
-    /// Whether it also leads back. Default: forward.
+    /// Direction of the link. Default: forward.
     #[serde(default)]
     pub direction: Direction,
 }
 
-/// Whether a link also leads back.
+/// Direction of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// From `from` to `to` only.
+    /// Only from `from` to `to`.
     #[default]
     Forward,
-    /// Both ways, with the same price, bandwidth and delay.
+    /// In both directions, with the same price, bandwidth and delay.
     Both,
 }
 

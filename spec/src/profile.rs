@@ -45,7 +45,7 @@ pub use merge::{Merged, Note};
 pub struct Profile {
     /// Format version; 1.
     pub version: u32,
-    /// The workflow that it is about.
+    /// The workflow of the profile.
     pub workflow: ProfileWorkflow,
     /// The types of machines that the services name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,18 +53,18 @@ pub struct Profile {
     /// Service times of operators on machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
-    /// Output records per input record; 1 where nothing is said.
+    /// Output records per input record; 1 for operators without an entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<Ratio>,
     /// Bytes of a record on the edges of the workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessageSize>,
-    /// How good the answers are.
+    /// Accuracy of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Accuracy>,
 }
 
-/// Which workflow a profile is about.
+/// The workflow of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileWorkflow {
@@ -75,13 +75,13 @@ pub struct ProfileWorkflow {
     pub digest: Option<String>,
 }
 
-/// Where figures come from.
+/// Origin of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// Measured on a machine of that type.
     Measured,
-    /// Measured on a faster machine that was held back: by a limit on processor time, or by a stated factor.
+    /// Measured on a faster machine, with a limit on processor time or a stated factor.
     Limited,
     /// Taken from a publication.
     Published,
@@ -100,14 +100,14 @@ impl fmt::Display for How {
     }
 }
 
-/// A type of machine and what it was when the figures were made.
+/// A type of machine, with its properties when the figures were measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Type of worker in the infrastructure.
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_.-]*$"))]
     pub worker_type: String,
-    /// Where its figures come from.
+    /// Origin of its figures.
     pub how: How,
     /// Name of the processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,15 +121,15 @@ pub struct Machine {
     /// Times were multiplied by this number because the type is slower than the machine that measured. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// In words: who measured, on what, under which limits; or the publication.
+    /// The measurement in words: by whom, on which machine, with which limits; or the publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What the engine itself takes there; none: not known, and counted as nothing.
+    /// Overheads of the engine itself; none: unknown, and counted as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overheads: Option<Overheads>,
 }
 
-/// How long an operator takes on a type of machine.
+/// Service times of an operator on a type of machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
@@ -143,7 +143,7 @@ pub struct Service {
     pub backend: Option<String>,
     /// Type of worker in the infrastructure.
     pub worker_type: String,
-    /// Where the figures come from.
+    /// Origin of the figures.
     pub how: How,
     /// sha256 of the model file that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,28 +151,28 @@ pub struct Service {
     /// Time from nothing to the first batch: reading and preparing the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_time: Option<TimeSpan>,
-    /// Most memory that a worker with only this operator held, the program itself included.
+    /// Peak memory of a worker with only this operator, including the program itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<Bytes>,
-    /// Of predicted times: each model, or type of worker, with times was left out in turn and predicted from the others, and
-    /// nine in ten of its times (of fewer than nine, all) were within this factor, either way. Of the batches the largest.
-    /// None where nothing could be left out.
+    /// Error of predicted times: each measured model, or type of worker, was predicted from the others, and nine in ten
+    /// of its times (all, if there are fewer than nine) were within this factor, up or down. The largest factor of all
+    /// batches. None if there was nothing to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
-    /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included. Each batch
-    /// follows at once upon the one before.
+    /// Service times by size of the batch, the smallest first, including the preparation of inputs and outputs. Each
+    /// batch follows the one before at once.
     pub batches: Vec<BatchTime>,
     /// Times of calls that come after a pause, by batch size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_pause: Option<AfterPause>,
 }
 
-/// Times of calls after a pause, in which the processor slept and its caches went to others: a worker that is not always
-/// busy with one operator takes this long.
+/// Times of calls after a pause, in which the processor slept and its caches filled with other data: the times of a
+/// worker that is not always busy with one operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AfterPause {
-    /// How long the pause before each call was.
+    /// Length of the pause before each call.
     pub pause: TimeSpan,
     /// Times of the calls; larger batches take as much longer after a pause as these do.
     pub times: BatchTime,
@@ -184,7 +184,7 @@ pub struct AfterPause {
 pub struct BatchTime {
     /// Records in the batch.
     pub batch: u32,
-    /// Batches that were measured.
+    /// Number of measured batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
     /// Mean.
@@ -216,17 +216,17 @@ pub struct BatchTime {
 pub struct Ratio {
     /// Operator id in the workflow.
     pub operator: String,
-    /// Id of the model manifest of the operator itself, where the ratio differs by that alone: the same as one entry of
+    /// Id of the model manifest of the operator itself, if the ratio depends only on it: the same as one entry of
     /// `variants`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// Variants by operator that the ratio holds for: its own or those of operators before it, as a better detector finds
-    /// more. None: for all. Of the entries that hold the one that names most variants counts.
+    /// Variants, by operator, for which the ratio is valid: its own or those of operators before it, because a better
+    /// detector finds more. None: all. Of the valid entries, the one with the most variants counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, String>,
     /// Output records per input record; of a join, per record of the input with the fewest records.
     pub output_per_input: f64,
-    /// Input records that were counted.
+    /// Number of counted input records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
 }
@@ -250,34 +250,34 @@ pub struct MessageSize {
     pub from: String,
     /// Receiving operator or sink.
     pub to: String,
-    /// Which input of the receiver, counted from 0. Default: 0.
+    /// Input of the receiver, counted from 0. Default: 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub input: u32,
-    /// Variants by operator that the size holds for: those of the sender or of operators before it. None: for all.
+    /// Variants, by operator, for which the size is valid: those of the sender or of operators before it. None: all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, String>,
-    /// Mean bytes of one record as it travels, with its share of what surrounds the records of a message. A record that comes
-    /// by itself travels by itself; records that a model computes together travel together, and take less.
+    /// Mean bytes of one record in a message, with its share of the frame of the message. A record that is computed
+    /// alone travels alone; records that a model computes together travel together, and need fewer bytes.
     pub bytes_per_record: Bytes,
-    /// Records that were measured.
+    /// Number of measured records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
 }
 
-/// How good the answers of the workflow are.
+/// Accuracy of the answers of the workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Accuracy {
-    /// What was measured, in words.
+    /// The measure, in words.
     pub metric: String,
-    /// The sink whose ground truth was used.
+    /// The sink with the ground truth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<String>,
-    /// Number of samples that the rows have where they do not say it.
+    /// Number of samples of rows that do not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// In words: the samples, where they are none that the workflow's own sources give, so that a run of the workflow judges
-    /// others. None: they are the first ones of its sources.
+    /// The samples in words, if they are not from the sources of the workflow, so that a run of the workflow judges
+    /// other samples. None: the first ones of its sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scored_on: Option<String>,
     /// Accuracy of the whole workflow by its variants.
@@ -286,7 +286,7 @@ pub struct Accuracy {
     /// Accuracy of an operator's output by the accuracy of its inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response: Vec<ResponseRow>,
-    /// How good each model is by itself.
+    /// Quality of each model by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelMetric>,
 }
@@ -322,7 +322,7 @@ pub struct ResponseRow {
     pub output: Percent,
 }
 
-/// How good a model is by itself.
+/// Quality of a model by itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelMetric {
@@ -330,7 +330,7 @@ pub struct ModelMetric {
     pub operator: String,
     /// Id of the model manifest.
     pub variant: String,
-    /// What was measured.
+    /// Name of the measure.
     pub name: String,
     /// The value.
     pub value: f64,

@@ -74,7 +74,7 @@ fn document<T: JsonSchema>(title: &str) -> Schema {
 pub fn name_backends(schema: &mut Schema, backends: &[(&str, &str)]) {
     const AUTO: (&str, &str) = (
         BackendChoice::AUTO,
-        "The one that a short measurement on this machine found faster, of those that model and machine have.",
+        "The faster one of the available backends, by a short measurement on this machine.",
     );
     for (definition, first) in [("Backend", None), ("BackendChoice", Some(AUTO))] {
         let pointer = format!("/$defs/{definition}");

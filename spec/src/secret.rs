@@ -153,7 +153,7 @@ impl JsonSchema for Secret {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A credential: in a file, or a text that takes a variable.",
+            "description": "A credential: in a file, or a text with a variable.",
             "anyOf": [
                 {"type": "string"},
                 {

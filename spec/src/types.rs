@@ -133,6 +133,6 @@ impl fmt::Display for StreamType {
         let columns: Vec<String> =
             self.columns.iter().map(|c| format!("{}: {}", c.name, c.column_type)).collect();
         write!(f, "{{{}}}", columns.join(", "))?;
-        if self.revised { f.write_str(", rows may be taken back") } else { Ok(()) }
+        if self.revised { f.write_str(", rows can be retracted") } else { Ok(()) }
     }
 }

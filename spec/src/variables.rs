@@ -81,8 +81,8 @@ fn fill_options(value: &mut Value, lookup: Lookup<'_>, errors: &mut Diagnostics)
 }
 
 fn misplaced(place: &str) -> Diagnostic {
-    Diagnostic::error("E0112", format!("a variable cannot stand in {place}"))
-        .with_help("write the text itself; `$${` stands for a plain `${` where texts are free")
+    Diagnostic::error("E0112", format!("a variable cannot be in {place}"))
+        .with_help("write the text itself; `$${` means a plain `${` in free texts")
 }
 
 /// Fills in the variables of a text.

@@ -45,23 +45,23 @@ pub struct Workflow {
     pub version: Located<u32>,
     /// Name of the workflow.
     pub name: Located<String>,
-    /// Where records come from.
+    /// Sources of records.
     pub sources: Vec<Source>,
-    /// What is done with them.
+    /// Operators on the records.
     #[serde(default)]
     pub operators: Vec<Operator>,
-    /// Where results go.
+    /// Sinks for the results.
     pub sinks: Vec<Sink>,
     /// Service levels to keep.
     #[serde(default, skip_serializing_if = "Slo::is_empty")]
     pub slo: Slo,
-    /// How to run it when no plan says otherwise.
+    /// Options of a run without a plan.
     #[serde(default)]
     pub run: RunOptions,
-    /// What is kept for another process to go on from.
+    /// State that the run keeps, so that another process can continue it.
     #[serde(default, skip_serializing_if = "CheckpointOptions::is_empty")]
     pub checkpoint: CheckpointOptions,
-    /// What its processes may take of each worker of a cluster. None: as much as there is, with as much weight as other runs.
+    /// Limits on its processes, for each worker of a cluster. None: no limit, and the same weight as other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Folder of the workflow file: relative paths in the workflow start there. Not part of the file.
@@ -80,7 +80,7 @@ impl PartialEq for WorkflowDirectory {
     }
 }
 
-/// Where records come from.
+/// A source of records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -98,8 +98,9 @@ pub struct Source {
     /// Start again at the end. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
-    /// Keep what is read of a stream (standard input, a pipe, a device) in the folder of the state until a checkpoint has
-    /// it, so that the run can be continued; `{}` for the defaults. None: a run that reads a stream keeps no state.
+    /// Keep the input of a stream (standard input, a pipe, a device) in the folder of the state until a checkpoint
+    /// contains it, so that the run can continue later; `{}` for the defaults. None: a run that reads a stream keeps no
+    /// state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Journal>,
     /// Settings by kind.
@@ -107,14 +108,14 @@ pub struct Source {
     pub options: Value,
 }
 
-/// How what is read of a stream is kept until a checkpoint has it.
+/// Storage for the input of a stream until a checkpoint contains it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
-    /// Bytes that it may take on the disk, at least 64MiB; while it is full, the stream waits. Default: 1GiB.
+    /// Limit on its bytes on the disk, at least 64MiB; while it is full, the stream waits. Default: 1GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Located<Bytes>>,
-    /// How long the stream is read on while no checkpoint can be written. Default: 10min.
+    /// Time for which the run continues to read the stream while no checkpoint can be written. Default: 10min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Located<TimeSpan>>,
 }
@@ -134,7 +135,7 @@ impl Journal {
     }
 }
 
-/// What is done with records.
+/// A computation on records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "input::OperatorForm")]
 pub struct Operator {
@@ -142,7 +143,7 @@ pub struct Operator {
     pub id: Located<String>,
     /// Operator kind.
     pub kind: Located<String>,
-    /// Where its records come from, in order of its ports.
+    /// Inputs, in order of its ports.
     pub inputs: Vec<Input>,
     /// Candidate model manifests, relative to the workflow file; only for kind `ml`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -150,10 +151,10 @@ pub struct Operator {
     /// Inference backend; none: auto.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<Located<BackendChoice>>,
-    /// How records are put together for the model; none: the plan decides.
+    /// Batches for the model; none: the plan decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batching: Option<Batching>,
-    /// What happens after a panic.
+    /// Reaction to a panic.
     pub on_panic: OnPanic,
     /// Settings by kind.
     #[serde(skip_serializing_if = "is_empty_map")]
@@ -167,7 +168,7 @@ impl Operator {
     }
 }
 
-/// How records are put together for a model.
+/// Batches for a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batching {
@@ -183,18 +184,18 @@ fn one() -> Located<u32> {
     Located::from(1)
 }
 
-/// What happens after an operator panicked.
+/// Reaction to the panic of an operator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnPanic {
     /// The run stops with exit code 70.
     #[default]
     Stop,
-    /// The operator starts anew from its last checkpoint.
+    /// The operator restarts from its last checkpoint.
     Restart,
 }
 
-/// Where results go.
+/// A sink for results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
@@ -203,7 +204,7 @@ pub struct Sink {
     pub id: Located<String>,
     /// Sink kind.
     pub kind: Located<String>,
-    /// Where its records come from.
+    /// Its input.
     pub input: Input,
     /// Settings by kind.
     #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
@@ -213,33 +214,33 @@ pub struct Sink {
     pub ground_truth: Option<GroundTruth>,
 }
 
-/// A file with the right answers: CSV with a header line, or JSONL. With `boxes`, the right tracks of objects instead.
+/// Right answers in a file: CSV with a header line, or JSONL. With `boxes`, the right tracks of objects instead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroundTruth {
-    /// The file, relative to the workflow file; with `boxes` a folder that has, for each camera, a file `CAMERA.txt` in the
-    /// text format of MOTChallenge.
+    /// Path of the file, relative to the workflow file; with `boxes`, a folder with a file `CAMERA.txt` for each
+    /// camera, in the text format of MOTChallenge.
     pub path: Located<String>,
     /// Column that both the stream and the file have; with `boxes` the column of the camera.
     pub key: Located<String>,
-    /// Column of the stream with the answer given; with `boxes` the column that says which object it is.
+    /// Column of the stream with the answer; with `boxes`, the column with the name of the object.
     pub prediction: Located<String>,
     /// Column of the file with the right answer. Needed, except with `boxes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truth: Option<Located<String>>,
-    /// Column of the stream with the boxes of a track, as `track` gives it with `path: true`: then the accuracy is IDF1 over
-    /// all cameras.
+    /// Column of the stream with the boxes of a track, as `track` sends it with `path: true`: then the accuracy is IDF1
+    /// over all cameras.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boxes: Option<Located<String>>,
-    /// What is compared. Default: equal.
+    /// Measure of the accuracy. Default: equal.
     #[serde(default, skip_serializing_if = "Compare::is_default")]
     pub compare: Compare,
-    /// Int64 column of the stream: with `compare: characters`, the texts of a key are put together by it.
+    /// Int64 column of the stream: with `compare: characters`, the texts of a key are joined in its order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Located<String>>,
 }
 
-/// How an answer is compared with the right one.
+/// Comparison of an answer with the right one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compare {
@@ -290,31 +291,31 @@ pub struct LatencySlo {
     pub below: Located<TimeSpan>,
 }
 
-/// How to run a workflow when no plan says otherwise.
+/// Options of a run without a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunOptions {
     /// Length of an epoch. Default: 50ms.
     pub tick: Located<TimeSpan>,
-    /// A checkpoint every so many ticks. Default: 20.
+    /// Ticks between two checkpoints. Default: 20.
     pub checkpoint_every: Located<u64>,
     /// File for records that could not be processed, relative to the workflow file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<Located<String>>,
-    /// Whether a few of the newest records of each sink, with their pictures and sounds, can be looked at on the page of a cluster;
+    /// Whether the page of a cluster can show a few of the newest records of each sink, with their pictures and sounds;
     /// they leave the workers for that. Default: on.
     #[serde(skip_serializing_if = "Samples::is_default")]
     pub samples: Samples,
 }
 
-/// Whether records of a run can be looked at.
+/// Whether the page of a cluster can show records of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Samples {
     /// Some of them.
     #[default]
     On,
-    /// None: records go from stage to stage and to the sinks, and nowhere else.
+    /// None: records go only from stage to stage and to the sinks.
     Off,
 }
 
@@ -335,18 +336,18 @@ impl Default for RunOptions {
     }
 }
 
-/// What is kept of a run for another process to go on from.
+/// State that a run keeps, so that another process can continue it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointOptions {
-    /// Least time between two checkpoints of the state; `--checkpoint-interval` goes before it. Default: 1s.
+    /// Shortest time between two checkpoints of the state; `--checkpoint-interval` overrides it. Default: 1s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Located<TimeSpan>>,
-    /// Where the state is kept: a folder, relative to the workflow file, or `s3://BUCKET/PREFIX`; `--state` goes before it. None:
-    /// nowhere.
+    /// Place of the state: a folder, relative to the workflow file, or `s3://BUCKET/PREFIX`; `--state` overrides it.
+    /// None: no state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Located<String>>,
-    /// So many checkpoints are kept, 1 to 1000, to go back to an older one (`tidemill state reset --to`). Default: 1.
+    /// Number of checkpoints to keep, 1 to 1000, so that a run can return to an older one (`tidemill state reset --to`). Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Located<u32>>,
 }

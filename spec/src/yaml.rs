@@ -70,7 +70,7 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
         return Err(too_large(&name, bytes.len() as u64).into());
     }
     let text = String::from_utf8(bytes).map_err(|_| {
-        Diagnostic::error("E0102", format!("`{name}` is no text: it has bytes that are not UTF-8"))
+        Diagnostic::error("E0102", format!("`{name}` is not text: it has bytes that are not UTF-8"))
             .with_help("is this the right file? If it is, save it with the encoding UTF-8")
     })?;
     Ok(SourceFile::new(name, text))
@@ -147,7 +147,7 @@ fn too_large(name: &str, size: u64) -> Diagnostic {
         "E0108",
         format!("`{name}` is too large: {size} bytes, the limit is {LARGEST_FILE} (4 MiB)"),
     )
-    .with_help("is this the right file? Data belongs into files that the sources read")
+    .with_help("is this the right file? Data belongs in files that the sources read")
 }
 
 /// Parses one document.
@@ -215,13 +215,12 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
                 Some("") | None => return empty_name().at(span),
                 Some(written) => crate::units::shown(written),
             };
-            Diagnostic::error("E0101", format!("`{written}` is no name: it is YAML's word for no value"))
+            Diagnostic::error("E0101", format!("`{written}` is not a name: it means no value in YAML"))
                 .with_help(format!("put quotes around `{written}`: write `\"{written}\"`"))
         }
         serde_saphyr::Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
-            Diagnostic::error("E0109", "there is a second document in the file").with_help(
-                "a file holds one: take out the line `---`, or put what follows it into a file of its own",
-            )
+            Diagnostic::error("E0109", "there is a second document in the file")
+                .with_help("a file holds one: remove the line `---`, or move the rest into another file")
         }
         serde_saphyr::Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
         _ if slip == Some(&Slip::RecursionLimitExceeded) => too_deep(),
@@ -230,16 +229,15 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
             format!("the aliases of this file repeat more than {MOST_REPEATED} values"),
         )
         .with_help(
-            "an alias such as `*a` stands for everything under its anchor `&a`, with the aliases in it: write out what is \
-             needed, or repeat smaller parts",
+            "an alias such as `*a` repeats everything under its anchor `&a`, with the aliases in it: write \
+             out the values, or repeat smaller parts",
         ),
         serde_saphyr::Error::Budget { .. }
         | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
-        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => Diagnostic::error(
-            "E0109",
-            format!("this goes beyond the limits: {}", message()),
-        )
-        .with_help("use fewer levels of nesting and fewer aliases"),
+        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => {
+            Diagnostic::error("E0109", format!("this goes beyond the limits: {}", message()))
+                .with_help("use fewer levels of nesting and fewer aliases")
+        }
         _ => return syntax::explained(slip, &message(), span, source),
     }
     .at(span)
@@ -273,7 +271,7 @@ fn empty_name() -> Diagnostic {
 
 fn too_deep() -> Diagnostic {
     Diagnostic::error("E0109", format!("lists and maps are nested more than {DEEPEST} levels deep"))
-        .with_help("is a bracket left open? Files need some ten levels")
+        .with_help("is a bracket left open? Files need about ten levels")
 }
 
 /// Reports numbers that are none (`.nan`) or that no 64-bit float holds (`.inf`, `1e999`): no value here can be either.
@@ -285,7 +283,7 @@ fn not_finite(value: &Value, key: Option<&str>, found: &mut Diagnostics) {
             let written = crate::units::shown(&written);
             let of = key.map(|key| format!("`{key}`: ")).unwrap_or_default();
             let why = match written.contains(|c: char| c.is_ascii_digit()) {
-                true => format!("{of}`{written}` is larger than any number that can be used (1.8e308)"),
+                true => format!("{of}`{written}` is larger than the largest number (1.8e308)"),
                 false => format!("{of}`{written}` is not a finite number"),
             };
             let help = "write a finite number such as `0.5`; put quotes around it if text is meant";

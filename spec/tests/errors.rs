@@ -57,7 +57,7 @@ fn workflow() {
         (
             &[("input: pair", "input: pаir")],
             &["E0205"],
-            "may look like a to z: `а` (U+0430); did you mean `pair`?",
+            "can look like a to z: `а` (U+0430); did you mean `pair`?",
         ),
         (&[("input: pair", "input: answers")], &["E0209"], "is a sink"),
         (
@@ -81,7 +81,7 @@ fn workflow() {
         (
             &[("input: pair", "input: {from: pair, when_cut: degrade}")],
             &["E0215"],
-            "`degrade` names the variant",
+            "`degrade` needs the variant",
         ),
         (
             &[(
@@ -89,7 +89,7 @@ fn workflow() {
                 "inputs: [{from: image_features, when_cut: {degrade: small}}, recognise",
             )],
             &["E0215"],
-            "has no variants",
+            "has no variant",
         ),
         (
             &[("    input: answer\n", "    input: {from: answer, when_cut: {degrade: small}}\n")],
@@ -111,7 +111,7 @@ fn workflow() {
             &["E0215"],
             "`when_cut: degrade` keeps it",
         ),
-        (&[("input: pair", "input: {from: pair, when_cut: {}}")], &["E0215"], "says one thing"),
+        (&[("input: pair", "input: {from: pair, when_cut: {}}")], &["E0215"], "has one setting"),
         (
             &[("input: pair", "input: {from: pair, when_cut: {buffer: {size: 10KiB}}}")],
             &["E0215"],
@@ -128,7 +128,7 @@ fn workflow() {
         (
             &[("input: pair", "input: {from: pair, freshness: latest, when_cut: buffer}")],
             &["E0215"],
-            "`freshness: latest` drops what waits",
+            "`freshness: latest` drops waiting records",
         ),
         (&[("tick: 50ms", "tick: 0ms")], &["E0211"], "a tick of length 0"),
         (&[("run: {", "resources: {processors: 0}\nrun: {")], &["E0216"], "write 0.01 or more"),
@@ -197,7 +197,7 @@ fn numbers_that_are_not_finite() {
         (".nan", "`vcpu`: `.nan` is not a finite number"),
         (".inf", "`vcpu`: `.inf` is not a finite number"),
         ("-.inf", "`vcpu`: `-.inf` is not a finite number"),
-        ("1e999", "`vcpu`: `1e999` is larger than any number that can be used"),
+        ("1e999", "`vcpu`: `1e999` is larger than the largest number"),
         ("[1, .nan]", "`vcpu`: `.nan` is not a finite number"),
     ] {
         let text = with(INFRASTRUCTURE, &[("vcpu: 2", &format!("vcpu: {written}"))]);
@@ -284,7 +284,7 @@ fn infrastructure() {
         (&[("id: hub", "id: edge")], &["E0302", "E0305", "E0305", "E0305"], "the first one"),
         (&[("[north, south]", "[north, north]")], &["E0308", "E0310"], "given twice"),
         (&[("type: accelerated", "type: large")], &["E0304", "E0309"], "`count`"),
-        (&[("type: medium", "type: small")], &["E0309"], "other facts"),
+        (&[("type: medium", "type: small")], &["E0309"], "other properties"),
         (&[("count: 2", "count: 2, names: [a]")], &["E0313"], "a name for each machine"),
         (&[("to: cloud", "to: clod")], &["E0305"], "did you mean `cloud`?"),
         (&[("from: hub, to: cloud", "from: hub, to: edge")], &["E0306"], "already a link"),
@@ -416,7 +416,7 @@ fn a_plan_of_another_workflow_is_one_error() {
 #[test]
 fn model() {
     let cases: &[Case<'_>] = &[
-        (&[("sha256: e3b0", "sha256: xyz0")], &["E0501"], "64 small hexadecimal digits"),
+        (&[("sha256: e3b0", "sha256: xyz0")], &["E0501"], "64 lower-case hexadecimal digits"),
         (&[("resize:", "resise:")], &["E0114"], "did you mean `resize`?"),
         (&[("{width: 128, height: 96}", "{width: 128, height: 64}")], &["E0502"], "[batch, 3, 64, 128]"),
         (&[("seconds: 4s", "seconds: 2s")], &["E0502"], "[batch, 40, 198]"),
@@ -446,7 +446,7 @@ fn model() {
         (&[("name: sound", "name: image")], &["E0508"], "given twice"),
         (&[("input: token", "input: image")], &["E0508"], "given twice"),
         (&[("column: colour", "column: _colour")], &["E0508"], "belong to the engine"),
-        (&[("[batch, 256]", "[batch, SIZE-OF-n]")], &["E0105"], "`SIZE-OF-n` is still to be filled in"),
+        (&[("[batch, 256]", "[batch, SIZE-OF-n]")], &["E0105"], "`SIZE-OF-n` is a placeholder"),
         (&[("max_steps: 32", "max_steps: 0")], &["E0509"], "0 steps"),
         (&[("end: 2", "end: 4")], &["E0509"], "has no label"),
         (&[("interval: [0.85, 0.89]", "interval: [0.88, 0.89]")], &["E0510"], "not in its interval"),
@@ -492,7 +492,7 @@ fn profile() {
                  p50: 1us, p90: 2us, p99: 3us}}",
             )],
             &["E0804"],
-            "the percentiles of `hand_over` do not grow",
+            "the percentiles of `hand_over` do not rise",
         ),
         (
             &[("backend: rten, worker_type: small", "backend: rten, worker_type: medium")],

@@ -34,7 +34,7 @@ pub(super) fn complete(
     let names: Vec<&str> = unknown.map(|speed| speed.stage.as_str()).collect();
     if !names.is_empty() {
         let names = names.join(", ");
-        listener.note(&format!("measuring {names} on this machine, of which the profile has no figures"));
+        listener.note(&format!("measuring {names}, because the profile has no figures for this machine"));
     }
     // Records of a live source cannot be read again.
     let live = program.sources.values().any(|source| source.live);
@@ -61,9 +61,9 @@ pub(super) fn complete(
                 listener.note(&format!("{} runs cold: {error}", speed.stage));
             }
             Err(error) => {
-                let message = format!("`{}` cannot be measured on this machine: {error}", speed.stage);
+                let message = format!("cannot measure `{}` on this machine: {error}", speed.stage);
                 return Err(Failure::new(Kind::Unavailable, message).with_help(
-                    "give a profile with its times on this machine too (`tidemill profile` makes one)",
+                    "give a profile with its times on this machine too (`tidemill profile` creates one)",
                 ));
             }
         }

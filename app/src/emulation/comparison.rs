@@ -33,11 +33,11 @@ const WIDEST: f64 = 20.0;
 pub const BEHIND: &str = "this machine did not keep up";
 
 /// Reason why a run at another rate does not show the plan's speed.
-const OTHER_RATE: &str = "the run had another rate than the plan was made for";
+const OTHER_RATE: &str = "the rate of the run was not that of the plan";
 
 /// Reason why a median differs although nothing else does.
-const BETWEEN: &str = "the latencies have two peaks and the median lies between them: a few records more in one or the other \
-                       move it from one end of its predicted range to the other";
+const BETWEEN: &str = "the latencies have two peaks and the median is between them: a few more records in \
+                       one peak move it from one end of its predicted range to the other";
 
 /// Verdict on a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -248,7 +248,7 @@ impl Comparing<'_> {
         let is_of_speed =
             matches!(row.quantity, "rate" | "utilization") || row.quantity.starts_with("latency_");
         let reason = match row.quantity {
-            _ if !self.report.complete => Some("the run did not come to its end".to_owned()),
+            _ if !self.report.complete => Some("the run did not complete".to_owned()),
             _ if is_of_speed && self.rate_factor != 1.0 => Some(OTHER_RATE.to_owned()),
             // Lateness of a slow machine proves nothing about the plan.
             "rate" if row.verdict == Verdict::Differs => behind().or_else(short),
@@ -443,9 +443,7 @@ fn doubt_of(sink: &SinkReport, scored_on: u64, differs: bool) -> Option<String> 
     let judged = sink.independent.min(sink.scored);
     let known = scored_on.min(judged);
     if known * 2 >= judged {
-        return Some(format!(
-            "{known} of the {judged} judged samples are those that the profile was scored on"
-        ));
+        return Some(format!("{known} of the {judged} judged samples are those of the profile's accuracy"));
     }
     let (low, high) = interval(sink)?;
     let wide = !differs && high - low > WIDEST;

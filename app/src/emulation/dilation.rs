@@ -32,10 +32,12 @@ impl FromStr for Wanted {
         }
         let factor: f64 = text
             .parse()
-            .map_err(|_| format!("`{text}` is no factor; write a number such as `2`, or `auto`"))?;
+            .map_err(|_| format!("`{text}` is not a factor; write a number such as `2`, or `auto`"))?;
         match factor > 0.0 && factor <= MOST {
             true => Ok(Self::Factor(factor)),
-            false => Err(format!("a factor is above 0 and at most {MOST}; 2 makes a run take twice as long")),
+            false => {
+                Err(format!("a factor must be above 0 and at most {MOST}; with 2 a run takes twice as long"))
+            }
         }
     }
 }
@@ -69,7 +71,7 @@ impl Dilation {
                     self.reason.as_ref().map(|reason| format!(", because {reason}")).unwrap_or_default();
                 format!("{} times slower than real time{reason} ({needs})", self.factor)
             }
-            (false, false) => format!("{} times slower than real time, as asked ({needs})", self.factor),
+            (false, false) => format!("{} times slower than real time, as requested ({needs})", self.factor),
         }
     }
 }
@@ -165,7 +167,7 @@ fn tightest(speeds: &[StageSpeed]) -> Option<String> {
     let here = speed.here.as_ref()?.at(records);
     let of = if records == 1 { "1 record".to_owned() } else { format!("{records} records") };
     Some(format!(
-        "a call of {} with {of} takes {} on this machine and {} on {}, and some time has to be left",
+        "a call of {} with {of} takes {} on this machine and {} on {}, and some time must remain",
         speed.stage,
         milliseconds(here * 1e3),
         milliseconds(here * ratio * 1e3),
@@ -229,10 +231,13 @@ pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
         let factor = by_load.max(by_call).max(by_concurrency);
         reason = match factor > 1.0 {
             true if by_call >= factor => need.tightest.clone(),
-            true if by_concurrency >= factor => {
-                Some("calls of several workers compute at once here, and each has to end in time".to_owned())
+            true if by_concurrency >= factor => Some(
+                "calls of several workers compute at the same time here, and each must end in time"
+                    .to_owned(),
+            ),
+            true => {
+                Some(format!("only {:.0} % of the processors here are reliably available", HEADROOM * 100.0))
             }
-            true => Some(format!("only {:.0} % of the processors here can be counted on", HEADROOM * 100.0)),
             false => None,
         };
         up(factor).clamp(1.0, MOST)

@@ -161,10 +161,12 @@ pub(super) fn of(
                 .with_help("give it a worker of the infrastructure: `tidemill plan` does"));
         };
         if no_profile {
-            let message =
-                format!("nothing is known of `{name}` on `{}`: there is no profile", worker.worker_type);
+            let message = format!(
+                "the speed of `{name}` on `{}` is not known: there is no profile",
+                worker.worker_type
+            );
             return Err(Failure::new(Kind::Configuration, message).with_help(
-                "give `--profiles`, the same that the plan was made from; `tidemill profile` makes one",
+                "give `--profiles` with the profiles of the plan; `tidemill profile` creates one",
             ));
         }
         let backend = stage.backend.as_deref();
@@ -200,9 +202,8 @@ pub(super) fn of(
                 "the profile has no times of `{name}`{with} on `{}`, where stage `{}` runs",
                 worker.worker_type, stage.id
             );
-            return Err(Failure::new(Kind::Configuration, message).with_help(
-                "measure or write them (`tidemill profile`), or plan again with the profile that is given here",
-            ));
+            return Err(Failure::new(Kind::Configuration, message)
+                .with_help("measure or write them (`tidemill profile`), or plan again with this profile"));
         }
         speeds.push(StageSpeed {
             stage: stage.id.clone(),

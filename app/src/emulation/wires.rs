@@ -87,9 +87,9 @@ fn missing(edge: &PlanEdge, (from, to): (&str, &str), infrastructure: Option<&In
     match infrastructure {
         None => Failure::new(
             Kind::Configuration,
-            format!("{way}: bandwidth, delay and price of that way are not in a plan"),
+            format!("{way}: a plan does not contain the bandwidth, delay and price of that link"),
         )
-        .with_help("give the infrastructure that the plan was made for: `--infra FILE`"),
+        .with_help("give the infrastructure of the plan: `--infra FILE`"),
         Some(known) => {
             Failure::new(Kind::Configuration, format!("{way}, but `{}` has no such link", known.name))
                 .with_help(format!(

@@ -182,8 +182,8 @@ impl Keeper {
         self.begins.push_back(begins);
         if self.begins.len().min(self.most) > checkpoints && !std::mem::replace(&mut self.told, true) {
             tracing::warn!(
-                "checkpoints are given up before there are as many as are to be kept: a stream would come to wait for what they need of \
-                 its journal; a larger `size` of the journal keeps more"
+                "keeping fewer checkpoints than requested, because a stream would have to wait for the \
+                 space that they need in its journal; a larger `size` of the journal keeps more"
             );
         }
         while self.begins.len() > checkpoints {

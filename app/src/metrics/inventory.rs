@@ -16,7 +16,7 @@ pub const fn counter(name: &'static str, labels: &'static [&'static str], help: 
 pub(super) const WANTED_RATE: Metric = gauge(
     "tidemill_source_wanted_records_per_second",
     &["workflow", "run", "operator", "stage", "worker", "cluster_worker", "variant"],
-    "Records per second that a source is to give; absent: as many as are taken",
+    "Required records per second of a source; absent: as many as possible",
 );
 pub(super) const SLOT_PROCESSOR: Metric = counter(
     "tidemill_slot_processor_seconds",
@@ -26,12 +26,12 @@ pub(super) const SLOT_PROCESSOR: Metric = counter(
 pub(super) const LEVEL: Metric = gauge(
     "tidemill_slo_wanted",
     &["workflow", "run", "slo", "percentile"],
-    "What a service level asks for: records per second, percent, seconds",
+    "Required value of a service level: records per second, percent, seconds",
 );
 pub(super) const WINDOWS: Metric = counter(
     "tidemill_slo_windows",
     &["workflow", "run", "slo"],
-    "Windows (one second, or ten records of a slow rate) in which a service level was looked at",
+    "Windows (one second, or ten records of a slow rate) in which a service level was checked",
 );
 pub(super) const VIOLATIONS: Metric = counter(
     "tidemill_slo_violations",
@@ -39,9 +39,9 @@ pub(super) const VIOLATIONS: Metric = counter(
     "Windows (one second, or ten records of a slow rate) in which a service level was missed",
 );
 pub(super) const SECONDS: Metric =
-    gauge("tidemill_run_seconds", &["workflow", "run"], "Engine time since the run began");
+    gauge("tidemill_run_seconds", &["workflow", "run"], "Engine time since the start of the run");
 pub(super) const SLOT_RESTARTS: Metric =
-    counter("tidemill_run_restarts", &["workflow", "run"], "Slots that were started again");
+    counter("tidemill_run_restarts", &["workflow", "run"], "Restarts of slots");
 
 /// Metrics of runs: in `tidemill run --metrics` and in a controller.
 pub fn runs() -> &'static [Metric] {
@@ -61,7 +61,7 @@ fn of<M>(served: &[Served<M>]) -> Vec<Metric> {
 }
 
 pub(super) const MEMORY: Metric =
-    gauge("process_resident_memory_bytes", &[], "Memory of this process that is in the machine's");
+    gauge("process_resident_memory_bytes", &[], "Resident memory of this process");
 pub(super) const PROCESSOR_TIME: Metric =
     counter("process_cpu_seconds", &[], "Processor time of this process");
 pub(super) const DESCRIPTORS: Metric =

@@ -54,12 +54,12 @@ impl MetricsPort {
     /// When the text is no address, or the port cannot be had.
     pub fn open(address: &str) -> Result<Self, Failure> {
         let not_one = || {
-            Failure::new(Kind::Usage, format!("`{address}` is no address to serve metrics at"))
+            Failure::new(Kind::Usage, format!("`{address}` is not an address for metrics"))
                 .with_help("write an address and a port, such as `127.0.0.1:9464`")
         };
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(|_| not_one())?.collect();
         let listener = TcpListener::bind(addresses.as_slice()).map_err(|error| {
-            Failure::new(Kind::Unavailable, format!("metrics cannot be served at {address}: {error}"))
+            Failure::new(Kind::Unavailable, format!("cannot serve metrics at {address}: {error}"))
                 .with_help("choose another port, or 0 for any free one")
         })?;
         Ok(Self { listener, pages: Arc::default() })

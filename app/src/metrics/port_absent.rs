@@ -15,7 +15,7 @@ impl MetricsPort {
     /// # Errors
     /// Always.
     pub fn open(address: &str) -> Result<Self, Failure> {
-        let text = format!("metrics cannot be served at {address}: this build lacks the port for them");
+        let text = format!("cannot serve metrics at {address}: this build has no port for them");
         let help = "build the command with `cargo build -p tidemill --features metrics`";
         Err(Failure::new(Kind::Unavailable, text).with_help(help))
     }

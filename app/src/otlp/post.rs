@@ -22,7 +22,7 @@ impl Http {
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         for (name, value) in &options.headers {
             let (Ok(key), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else {
-                let text = format!("header `{name}` of OTEL_EXPORTER_OTLP_HEADERS cannot be sent");
+                let text = format!("header `{name}` of OTEL_EXPORTER_OTLP_HEADERS is invalid");
                 return Err(Failure::new(Kind::Configuration, text));
             };
             value.set_sensitive(true);

@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 1e-9;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanChangeError {
     /// Another workflow.
-    #[error("the plan is for workflow `{new}`, and the run is of `{old}`")]
+    #[error("the plan is for workflow `{new}`, but the run is of `{old}`")]
     Workflow {
         /// Of the run.
         old: String,
@@ -21,7 +21,7 @@ pub enum PlanChangeError {
     },
     /// Epochs would not be those of the records that were read.
     #[error(
-        "the new plan has `{key}: {new}` and the run has {old}: epochs are counted by it, so it stays as it is; write `{key}: {old}`"
+        "the new plan has `{key}: {new}`, but the run has {old}: it decides the number of epochs, so it cannot change; write `{key}: {old}`"
     )]
     Epochs {
         /// Of the plan file.
@@ -33,8 +33,9 @@ pub enum PlanChangeError {
     },
     /// The keys of stages with a state would be divided differently.
     #[error(
-        "operator `{operator}` keeps a state, and the new plan divides its keys among stages in another way: this version moves the \
-         state of a stage as it is; give it as many stages with the same shares as it has"
+        "operator `{operator}` keeps a state, but the new plan divides its keys differently among stages: \
+         this version moves the state of a stage only as a whole; give it the same number of stages with \
+         the same shares"
     )]
     Divided {
         /// The operator, or source.

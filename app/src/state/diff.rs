@@ -45,9 +45,9 @@ impl Verdict {
     /// Returns its name.
     pub fn text(self) -> &'static str {
         match self {
-            Self::GoesOn => "goes on",
+            Self::GoesOn => "continues",
             Self::Changed => "changed",
-            Self::BeginsAnew => "begins anew",
+            Self::BeginsAnew => "restarts",
             Self::New => "new",
             Self::Gone => "gone",
             Self::Refused => "refused",
@@ -200,19 +200,19 @@ impl Case<'_> {
         };
         let (old, new) = (&self.old.plan, &self.new.plan);
         if old.tick != new.tick {
-            let why = format!("epochs are counted by it: write `tick: {}`", old.tick);
+            let why = format!("it decides the number of epochs: write `tick: {}`", old.tick);
             refused("tick", vec![FieldChange::new("tick", old.tick, new.tick)], why);
         }
         if old.checkpoint_every != new.checkpoint_every {
             let (old, new) = (old.checkpoint_every, new.checkpoint_every);
-            let why = format!("epochs are counted by it: write `checkpoint_every: {old}`");
+            let why = format!("it decides the number of epochs: write `checkpoint_every: {old}`");
             refused("checkpoint_every", vec![FieldChange::new("checkpoint_every", old, new)], why);
         }
         let groups = self.new.read_together.iter();
         for group in groups.filter(|group| self.manifest.epoch > 0 && !self.old.read_together.contains(group))
         {
             let why = format!(
-                "sources {} would be read side by side by event time now, and were not: give them a `rate`",
+                "sources {} would now be merged by event time, and were not before: give them a `rate`",
                 group.join(" and ")
             );
             refused("sources", Vec::new(), why);
@@ -220,7 +220,7 @@ impl Case<'_> {
         let (old, new) = (&self.old.dead_letters, &self.new.dead_letters);
         if old != new {
             let change = FieldChange { field: "run.dead_letters".into(), old: old.clone(), new: new.clone() };
-            let why = "dead letters of records from the checkpoint on go there";
+            let why = "dead letters of records after the checkpoint go there";
             parts.push(PartChange::new(Role::Run, "dead_letters", Verdict::Changed, why).with(vec![change]));
         }
         let (old, new) = (&self.old.plan.workflow.name, &self.new.plan.workflow.name);
@@ -243,10 +243,12 @@ pub(crate) fn compare(manifest: &Manifest, old: &Definition, new: &Definition, p
     let mut changes = Changes { checkpoint: manifest.checkpoint, epoch: manifest.epoch, parts };
     if changes.is_of_rows() || changes.is_refused() {
         let ended = match (manifest.complete, manifest.epoch) {
-            (true, _) => Some("the run is complete: nothing would be computed with the change; begin anew"),
-            (false, u64::MAX) => Some(
-                "the run has come to its end, and only its outputs are to be closed: let the workflow as it was do that",
-            ),
+            (true, _) => {
+                Some("the run is complete, so the change would have no effect; start from the beginning")
+            }
+            (false, u64::MAX) => {
+                Some("the run has ended and only needs to close its outputs: run the old workflow for that")
+            }
             (false, _) => None,
         };
         if let Some(why) = ended {

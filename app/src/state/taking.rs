@@ -54,10 +54,7 @@ pub(crate) fn take_over(
         }
         let Some(names) = divided(&old.plan, &new.plan, id) else {
             let shares = shared(state, &manifest, &old.plan, &prepared.program, id).map_err(|text| {
-                Failure::new(
-                    Kind::Unavailable,
-                    format!("the state of operator `{id}` cannot be divided: {text}"),
-                )
+                Failure::new(Kind::Unavailable, format!("cannot divide the state of operator `{id}`: {text}"))
             })?;
             objects.extend(shares.into_iter().map(|(name, snapshot)| keep(&mut next, name, snapshot)));
             continue;
@@ -216,37 +213,39 @@ pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, F
     let before_limit = before_limit(&state).cloned();
     let manifest = before_limit.as_ref().unwrap_or(&last);
     let refused = |text: String, help: String| Err(Failure::new(Kind::Configuration, text).with_help(help));
-    let anew = format!("`tidemill state reset {place}` has the whole run begin anew");
+    let anew = format!("after `tidemill state reset {place}` the whole run starts from the beginning");
     if manifest.complete || manifest.epoch == u64::MAX {
         let text = match &last.stopped_at {
             Some(limits) => format!(
-                "the run of the state in `{place}` has ended at {limits}, and the checkpoint before that is not kept any more: nothing \
-                 goes on from it"
+                "the run of the state in `{place}` has ended at {limits}, and the checkpoint before that is \
+                 gone: no run can continue from it"
             ),
-            None => format!("the run of the state in `{place}` has come to its end: nothing goes on from it"),
+            None => {
+                format!("the run of the state in `{place}` has come to its end: no run can continue from it")
+            }
         };
         return refused(text, anew);
     }
     let Some(definition) = Definition::read(&manifest.definition) else {
         let text = format!(
-            "the state in `{place}` was written by tidemill {}, which did not say what its operators are",
+            "the state in `{place}` was written by tidemill {}, which did not record its operators",
             manifest.written_by
         );
-        return refused(text, format!("run the workflow for a moment with this version, or {anew}"));
+        return refused(text, format!("run the workflow briefly with this version, or {anew}"));
     };
     let keepers = definition.of_role(Role::Operator).filter(|id| definition.parts[*id].keeps);
     let keepers: Vec<&str> = keepers.collect();
     if !keepers.contains(&operator) {
         let text = match definition.parts.get(operator).map(|part| part.role) {
             Some(Role::Source) => {
-                format!("`{operator}` is a source: what was read of it is in what others keep")
+                format!("`{operator}` is a source: its records are in the state of other operators")
             }
-            Some(_) => format!("`{operator}` keeps nothing from one record to the next"),
+            Some(_) => format!("`{operator}` keeps no state"),
             None => format!("the state in `{place}` has no operator `{operator}`"),
         };
         let help = match keepers.is_empty() {
-            true => format!("no operator of this workflow keeps anything; {anew}"),
-            false => format!("those that keep something: {}", keepers.join(", ")),
+            true => format!("no operator of this workflow keeps a state; {anew}"),
+            false => format!("operators with a state: {}", keepers.join(", ")),
         };
         return refused(text, help);
     }
@@ -254,11 +253,11 @@ pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, F
         manifest.sinks.iter().find(|(_, sink)| sink.token.is_some() && sink.committed > manifest.epoch);
     if let Some((sink, _)) = is_ahead {
         let text = format!(
-            "sink `{sink}` has rows of after the checkpoint, which an older version wrote: what the operator gives would be missing there"
+            "sink `{sink}` has rows after the checkpoint, which an older version wrote: the operator's output would be missing there"
         );
         return refused(
             text,
-            "run the workflow for a moment with this version and stop it with Ctrl-C, then try again".into(),
+            "run the workflow briefly with this version, stop it with Ctrl-C, then try again".into(),
         );
     }
     let mut stages = BTreeMap::new();

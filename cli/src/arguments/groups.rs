@@ -1,4 +1,4 @@
-//! Groups of verbs: `tidemill --help` lists what belongs together, because clap has no groups of subcommands.
+//! Groups of verbs in `tidemill --help`, because clap has no groups of subcommands.
 use super::Arguments;
 use crate::features::{self, Feature};
 use clap::{Command, CommandFactory};
@@ -19,13 +19,13 @@ const GROUPS: [(&str, &[Row]); 5] = [
         &[
             (&["controller"], ""),
             (&["worker"], ""),
-            (&["login", "token", "people"], "Set up access for this machine, for workers and for people"),
+            (&["login", "token", "people"], "Set up access for this machine, workers and people"),
             (&["submit"], ""),
             (&["list", "status"], "List the runs of a cluster; show the state of one"),
             (&["change"], ""),
-            (&["logs", "events"], "Print logs of a run; print what happened in the cluster"),
+            (&["logs", "events"], "Print the logs of a run; print the events of the cluster"),
             (&["results"], ""),
-            (&["cancel", "remove"], "End a run; remove one that has ended, with its files"),
+            (&["cancel", "remove"], "End a run; remove an ended run and its files"),
             (
                 &["workers", "drain", "undrain", "revoke"],
                 "List workers; move their work; revoke their certificates",
@@ -49,9 +49,9 @@ const GROUPS: [(&str, &[Row]); 5] = [
 ];
 
 /// Exit codes, for the manual page.
-const EXIT_CODES: &str = "Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 65 a state, a source or an output is not what was
-written; 66 a named file or object is missing; 69 something outside is in the way; 70 a defect or the panic of an operator; 78 a
-file is wrong; 130 interrupted.";
+const EXIT_CODES: &str = "Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 65 a state, a source or an output
+differs from what was written; 66 a named file or object is missing; 69 something outside of Tidemill failed, such as a disk or
+a network; 70 a defect or the panic of an operator; 78 a file is wrong; 130 interrupted.";
 
 /// Returns the command line with its verbs in groups.
 pub(crate) fn command() -> Command {

@@ -17,27 +17,27 @@ pub(crate) enum ModelsVerb {
   tidemill models ls models/vqa
   tidemill models ls --output json")]
     Ls {
-        /// The folder; folders in it count.
+        /// Folder to search, with its subfolders.
         #[arg(default_value = "models")]
         folder: PathBuf,
-        /// Form of the list.
+        /// Format of the list on stdout.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
-    /// Fetch third-party models: download, check, convert, keep in the cache.
+    /// Fetch third-party models: download, check and convert them, and keep them in the cache.
     #[command(after_help = "Examples:
   tidemill models fetch                             all of them
   tidemill models fetch moonshine-tiny
   tidemill models fetch --output json
 
-What is there already is not fetched again; after an interruption it goes on. Needs python3 with venv, 1 GB of
-disk space and the network. The models go to $TIDEMILL_CACHE/models or ~/.cache/tidemill/models, with their licences.
-Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space, or the package is gone.")]
+Fetches only missing models; continues after an interruption. Needs python3 with venv, 1 GB of disk space and the network.
+Writes the models and their licences to $TIDEMILL_CACHE/models or ~/.cache/tidemill/models.
+Exit codes: 0 all models are there; 1 a wrong checksum; 69 no Python, network or space, or the package is gone.")]
     Fetch {
-        /// Names; none means all.
+        /// Models to fetch; default: all.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
-        /// Form of the answer.
+        /// Format of the output on stdout.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
@@ -48,27 +48,26 @@ Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space,
 
 Exit code 1 if a model cannot be used.")]
     Verify {
-        /// Manifests, or folders with manifests.
+        /// Manifests to check, or folders with manifests.
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<PathBuf>,
-        /// Form of the answer.
+        /// Format of the output on stdout.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
-    /// Show what a model file reads and gives, or print a manifest to start from.
+    /// Show the inputs and outputs of a model file, or print a manifest to start from.
     #[command(after_help = "Examples:
   tidemill models inspect model.onnx
   tidemill models inspect model.onnx --manifest > model.yaml
   tidemill models inspect models/vqa/answerer-large.yaml
   tidemill models inspect model.onnx --output json")]
     Inspect {
-        /// An ONNX file or a manifest.
+        /// ONNX file or manifest.
         file: PathBuf,
-        /// Print a manifest to start from instead: what the file knows and its shapes suggest; what is left to fill in is
-        /// in capitals.
+        /// Print a manifest to start from, filled from the file and its shapes; words in capitals are left to fill in.
         #[arg(long, conflicts_with = "output")]
         manifest: bool,
-        /// Form of the answer.
+        /// Format of the output on stdout.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },

@@ -31,69 +31,69 @@ use tidemill_spec::units::{HourlyPrice, Percentile, Rate, TimeSpan, UnitError};
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy,latency --svg front.svg
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --out levels/
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --planner accuracy-scaling
-  tidemill plan diff old.yaml new.yaml         what another plan would change
+  tidemill plan diff old.yaml new.yaml         compare two plans
 
-With `--trace` it plans for few levels of a load that changes, and says what switching between their plans saves against
-one plan for the peak; a trace is a table `time,factor` or `time,rate`, as `tidemill simulate` reads it.
+With `--trace` it plans for a few levels of a changing load, and prints how much switching between their plans saves
+compared with one plan for the peak. A trace is a table `time,factor` or `time,rate`, as for `tidemill simulate`.
 
-Exit codes: 0 there is a plan; 1 no plan keeps the service levels (then it says what has to give way, and how much);
-78 a file is wrong, or too little is known for any plan.")]
+Exit codes: 0 there is a plan; 1 no plan keeps the service levels (then it prints which levels to relax, and how far);
+78 a file is wrong, or the profiles lack figures that every plan needs.")]
 pub(crate) struct PlanArguments {
-    /// Something else to do with plans.
+    /// Verb for existing plans.
     #[command(subcommand)]
     pub(crate) verb: Option<PlanVerb>,
-    /// The workflow.
+    /// Workflow to plan.
     #[arg(value_name = "WORKFLOW", required = true)]
     pub(crate) workflow: Option<PathBuf>,
-    /// What to plan with.
+    /// Files and limits.
     #[command(flatten)]
     pub(crate) planning: PlanningArguments,
-    /// Who plans.
+    /// Planner to use.
     #[arg(long, value_name = "PLANNER", default_value = "exact")]
     pub(crate) planner: PlannerChoice,
-    /// By what the service level on latency is kept: by a bound that adds up what each stage keeps (`guaranteed`), or as a
-    /// simulation of the plan expects (`expected`), which is often much less and so much cheaper, and no guarantee.
+    /// Estimate of latency that must keep the service level: the sum of the bounds of all stages (`guaranteed`), or a
+    /// simulation of the plan (`expected`), which is often much lower, so plans are cheaper, but gives no guarantee.
     #[arg(long, value_name = "BASIS", default_value = "guaranteed", conflicts_with_all = ["pareto", "trace"])]
     pub(crate) latency: LatencyChoice,
-    /// Write the plan to this file, for `tidemill run --plan`; with `--trace`, a plan for each level into this folder.
+    /// Write the plan to this file, for `tidemill run --plan`; with `--trace`, write one plan per level into this folder.
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Form of the answer on stdout; `yaml` is the plan itself, with `--trace` or `--pareto` what `json` says.
+    /// Format of the output on stdout; `yaml` is the plan itself, or with `--trace` or `--pareto` the content of `json`.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: PlanOutput,
-    /// Print the best plans for all accuracies instead, or for all accuracies and latencies: those that no other beats in
-    /// all of these.
+    /// Print the Pareto front instead: the plans that no other plan beats in cost and accuracy, or in cost, accuracy
+    /// and latency.
     #[arg(long, value_name = "LEVELS", conflicts_with = "out")]
     pub(crate) pareto: Option<Front>,
-    /// Draw them into this file.
+    /// Draw the Pareto front into this file.
     #[arg(long, value_name = "FILE", requires = "pareto")]
     pub(crate) svg: Option<PathBuf>,
-    /// Plan for this load, which changes.
+    /// The changing load to plan for.
     #[command(flatten)]
     pub(crate) load: LoadArguments,
 }
 
-/// A load that changes, and how it is followed.
+/// A changing load, and options for following it.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArguments {
-    /// Plan for levels of the load in this table: lines such as `10s,1.5`, headed `time,factor` or `time,rate`.
+    /// Plan for the load in this table: a header `time,factor` or `time,rate`, then lines such as `10s,1.5`.
     #[arg(long, value_name = "FILE", conflicts_with = "pareto")]
     pub(crate) trace: Option<PathBuf>,
-    /// Levels of the load, at most; fewer where more save nothing.
+    /// Largest number of levels of the load; fewer if more save nothing.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=24), requires = "trace")]
     pub(crate) levels: u8,
-    /// Time between two switches at least; the load has to have fitted into a lower level for as long before that is taken.
+    /// Shortest time between two switches, and time that the load must fit into a lower level before a switch to it.
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = parse_span, requires = "trace")]
     pub(crate) dwell: TimeSpan,
-    /// Time from a change of the load until another plan serves: seeing it, starting workers, loading models.
+    /// Time from a change of the load until another plan serves: to notice it, start workers and load models.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span, requires = "trace")]
     pub(crate) reaction: TimeSpan,
-    /// Workers that `accuracy-scaling` has: those of the cheapest plan for the mean of the load (`mean`), for a rate such as
-    /// `60/s`, or for as much load as workers for a price such as `'2 $/h'` carry. Default: mean.
+    /// Workers for `accuracy-scaling`: those of the cheapest plan for the mean load (`mean`), for a rate such as
+    /// `60/s`, or for the highest load that workers at a price such as `'2 $/h'` carry. Default: mean.
     #[arg(long, value_name = "LOAD", value_parser = parse_fleet, requires = "trace")]
     pub(crate) fleet: Option<FleetSetting>,
-    /// What `accuracy-scaling` aims at: as much accuracy as the workers carry (`most`), or no more than the service level asks
-    /// for, and then the least traffic cost (`level`). Default: most.
+    /// Goal of `accuracy-scaling`: the highest accuracy that the workers carry (`most`), or the accuracy of the service
+    /// level at the least traffic cost (`level`). Default: most.
     #[arg(long, value_name = "GOAL", requires = "trace")]
     pub(crate) goal: Option<GoalChoice>,
 }
@@ -101,25 +101,25 @@ pub(crate) struct LoadArguments {
 /// `--latency`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LatencyChoice {
-    /// By the bound.
+    /// The sum of the bounds of all stages.
     Guaranteed,
-    /// By a simulation of each plan, with several seeds.
+    /// A simulation of each plan, with several seeds.
     Expected,
 }
 
 /// `--goal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GoalChoice {
-    /// As much as the workers carry.
+    /// The highest accuracy that the workers carry.
     Most,
-    /// No more than the service level.
+    /// The accuracy of the service level, at the least traffic cost.
     Level,
 }
 
 /// `--fleet`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FleetSetting {
-    /// Workers for the mean of the load.
+    /// Workers for the mean load.
     Mean,
     /// Workers for a rate.
     Rate(Rate),
@@ -152,13 +152,13 @@ pub(crate) enum PlanVerb {
 
 Exit code 1 if they differ.")]
     Diff {
-        /// A plan.
+        /// First plan.
         #[arg(value_name = "PLAN")]
         old: PathBuf,
-        /// Another plan.
+        /// Second plan.
         #[arg(value_name = "PLAN")]
         new: PathBuf,
-        /// Form of the answer on stdout.
+        /// Format of the output on stdout.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
@@ -172,22 +172,22 @@ Exit code 1 if they differ.")]
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill explain workflow.yaml --infra infrastructure.yaml --profiles profile.yaml
-  tidemill explain workflow.yaml plan.yaml --infra i.yaml --profiles p.yaml     a plan that is there already
+  tidemill explain workflow.yaml plan.yaml --infra i.yaml --profiles p.yaml     an existing plan
   tidemill explain workflow.yaml --infra i.yaml --profiles p.yaml --output json
 
-Plans anew with one thing changed at a time, so it takes some ten times as long as `tidemill plan`. Exit code 1 if the given plan does
-not keep the service levels; without one, if none is found that does.")]
+Plans again with one change at a time, so it takes about ten times as long as `tidemill plan`. Exit code 1 if the given plan
+does not keep the service levels; without a given plan, if no plan does.")]
 pub(crate) struct ExplainArguments {
-    /// The workflow.
+    /// Workflow of the plan.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// Explain this plan; without one, the best.
+    /// Plan to explain; default: the best plan.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
-    /// What to plan with.
+    /// Files and limits.
     #[command(flatten)]
     pub(crate) planning: PlanningArguments,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -195,59 +195,59 @@ pub(crate) struct ExplainArguments {
 /// Files and limits of a planning problem.
 #[derive(Debug, Args)]
 pub(crate) struct PlanningArguments {
-    /// Machines, links and prices.
+    /// Infrastructure: machines, links and prices.
     #[arg(long = "infra", value_name = "FILE", required = true)]
     pub(crate) infrastructure: Option<PathBuf>,
-    /// Profiles, or folders with a `profile.yaml`; of two figures of the same thing the later counts.
+    /// Profiles, or folders with a `profile.yaml`; a later profile overrides earlier ones.
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     pub(crate) profiles: Vec<PathBuf>,
-    /// A service level instead of the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops it.
+    /// Replace a service level of the workflow: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops it.
     #[arg(long, value_name = "LEVEL=VALUE", value_parser = parse_level)]
     pub(crate) slo: Vec<LevelSetting>,
-    /// Largest part of its time that a worker may be busy; at 1 the waiting time has no bound.
+    /// Limit on the part of its time that a worker is busy, from 0 to 1; at 1 the waiting time has no bound.
     #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = parse_part)]
     pub(crate) max_utilization: f64,
-    /// Whether records may go to a lower tier: at the price of the link, or never.
+    /// Rule for records that go to a lower tier: at the price of the link, or never.
     #[arg(long, value_name = "RULE", default_value = "priced")]
     pub(crate) return_traffic: ReturnTrafficChoice,
-    /// Let a worker run one operator only.
+    /// Place at most one operator on each worker.
     #[arg(long)]
     pub(crate) one_operator_per_worker: bool,
-    /// Leave idle time of workers to bursts, instead of more accurate models at the same cost.
+    /// Keep idle time of workers for bursts, instead of choosing more accurate models at the same cost.
     #[arg(long)]
     pub(crate) keep_idle: bool,
-    /// Percentile of service times that the plan is guaranteed for.
+    /// Percentile of service times for which the plan guarantees its levels.
     #[arg(long, value_name = "PERCENTILE", default_value = "p75", value_parser = parse_percentile)]
     pub(crate) percentile: Percentile,
-    /// Stop at a plan that is proven to cost at most this part more than any other.
+    /// Stop at a plan that costs at most this part more than the cheapest one, such as `0.01` for 1%.
     #[arg(long, value_name = "PART", default_value_t = 1e-6, value_parser = parse_gap)]
     pub(crate) gap: f64,
-    /// Stop searching after so much time.
+    /// Stop the search for a plan after this time.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     pub(crate) time_limit: TimeSpan,
-    /// What solves the programs of the exact planner.
+    /// Solver for the programs of the exact planner.
     #[arg(long, value_name = "SOLVER", default_value = "auto")]
     pub(crate) solver: SolverChoice,
 }
 
-/// What solves linear and integer programs.
+/// Solver for linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SolverChoice {
-    /// HiGHS too where its library is found, otherwise the built-in one alone.
+    /// HiGHS too if its library is installed, otherwise only the built-in solver.
     Auto,
-    /// The built-in one alone.
+    /// Only the built-in solver.
     Microlp,
-    /// HiGHS for what the built-in one does not settle quickly: proves more where memory or latency binds. Needs its library,
-    /// which `doctor --fix` fetches.
+    /// HiGHS for programs that the built-in solver does not solve quickly: finds more proofs if memory or latency is
+    /// scarce. Needs its library, which `doctor --fix` fetches.
     Highs,
 }
 
-/// Form of a plan on stdout.
+/// Format of a plan on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlanOutput {
-    /// For people.
+    /// Tables for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
     /// The plan file.
     Yaml,
@@ -256,41 +256,40 @@ pub(crate) enum PlanOutput {
 /// A planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlannerChoice {
-    /// The cheapest plan, with a proof or a bound.
+    /// Finds the cheapest plan, with a proof or a bound.
     Exact,
     /// Beam search over variants, greedy assignment of workers (JellyBean).
     Beam,
-    /// Each operator on the worker that it fills best.
+    /// Places each operator on the worker that it fills best.
     BestFit,
-    /// Each operator on the first worker that takes it.
+    /// Places each operator on the first worker with room.
     FirstFit,
-    /// Everything in the highest tier.
+    /// Places everything in the highest tier.
     CloudOnly,
-    /// Everything in the lowest tier.
+    /// Places everything in the lowest tier.
     EdgeOnly,
-    /// All plans of a small problem, one after the other.
+    /// Tries all plans of a small problem.
     Exhaustive,
-    /// The most accurate plan on workers that are there already, for a load that changes (after Loki and IPA): needs
-    /// `--trace`.
+    /// Chooses the most accurate variants on given workers, for a changing load (after Loki and IPA): needs `--trace`.
     AccuracyScaling,
 }
 
-/// Whether records may go to a lower tier.
+/// Rule for records that go to a lower tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReturnTrafficChoice {
     /// Never.
     Forbid,
-    /// Where a link leads, at its price.
+    /// Over links, at their price.
     Priced,
 }
 
-/// What is weighed against what.
+/// Quantities of a Pareto front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Front {
-    /// Cost against accuracy.
+    /// Cost and accuracy.
     #[value(name = "cost,accuracy")]
     CostAccuracy,
-    /// Cost against accuracy and the bound on latency.
+    /// Cost, accuracy and the bound on latency.
     #[value(name = "cost,accuracy,latency")]
     CostAccuracyLatency,
 }
@@ -301,14 +300,14 @@ pub(super) fn parse_level(text: &str) -> Result<LevelSetting, String> {
 
 pub(super) fn parse_part(text: &str) -> Result<f64, String> {
     let part: f64 =
-        text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.85`"))?;
-    if part > 0.0 && part <= 1.0 { Ok(part) } else { Err("a part is above 0 and at most 1".to_owned()) }
+        text.parse().map_err(|_| format!("`{text}` is not a number; write a part such as `0.85`"))?;
+    if part > 0.0 && part <= 1.0 { Ok(part) } else { Err("a part must be above 0 and at most 1".to_owned()) }
 }
 
 fn parse_gap(text: &str) -> Result<f64, String> {
     let part: f64 =
-        text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.01`"))?;
-    if (0.0..1.0).contains(&part) { Ok(part) } else { Err("a gap is at least 0 and below 1".to_owned()) }
+        text.parse().map_err(|_| format!("`{text}` is not a number; write a part such as `0.01`"))?;
+    if (0.0..1.0).contains(&part) { Ok(part) } else { Err("a gap must be at least 0 and below 1".to_owned()) }
 }
 
 fn parse_percentile(text: &str) -> Result<Percentile, String> {
@@ -320,7 +319,7 @@ pub(super) fn parse_span(text: &str) -> Result<TimeSpan, String> {
 }
 
 impl PlanningArguments {
-    /// What the planning problem is made of.
+    /// Returns the files and limits of the planning problem.
     pub(crate) fn options(&self) -> PlanningOptions {
         PlanningOptions {
             infrastructure: self.infrastructure.clone(),
@@ -355,7 +354,7 @@ impl PlanningArguments {
 }
 
 impl PlannerChoice {
-    /// The planner of that name.
+    /// Returns the planner of that name.
     ///
     /// # Errors
     /// The one that needs workers that are there already.
@@ -369,7 +368,7 @@ impl PlannerChoice {
             PlannerChoice::EdgeOnly => Box::new(EdgeOnly),
             PlannerChoice::Exhaustive => Box::new(Exhaustive),
             PlannerChoice::AccuracyScaling => {
-                let message = "accuracy-scaling chooses variants for a load that changes, on workers that are there already";
+                let message = "accuracy-scaling chooses variants for a changing load on given workers";
                 return Err(Failure::new(Kind::Usage, message)
                     .with_help("give the load with `--trace FILE`, and the workers with `--fleet`"));
             }

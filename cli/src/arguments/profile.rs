@@ -19,43 +19,43 @@ use tidemill_inference::backend::registered;
   tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml --out here.yaml
   tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml --out completed.yaml
 
-Ctrl-C ends it; the same command goes on where it was. What is certain already is not measured again.")]
+After Ctrl-C the same command continues. It does not measure again what is certain already.")]
 pub(crate) struct ProfileArguments {
-    /// What else to do.
+    /// Verb for existing profiles.
     #[command(subcommand)]
     pub(crate) verb: Option<ProfileVerb>,
-    /// The workflow.
+    /// Workflow to measure.
     #[arg(value_name = "WORKFLOW", required = true)]
     pub(crate) workflow: Option<PathBuf>,
-    /// The infrastructure, whose types of workers are measured.
+    /// Infrastructure with the types of workers to measure.
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) infra: Option<PathBuf>,
-    /// Folder for `profile.yaml` and what was measured so far, or the name of the profile itself. Default: `profile`
+    /// Folder for `profile.yaml` and intermediate measurements, or the name of the profile itself. Default: `profile`
     /// beside the workflow.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Time for all of it. Even if that takes longer, each operator and model is measured a few times on each type of
-    /// worker; larger batches may be left out.
+    /// Time for all measurements. Measures each operator and model a few times on each type of worker even if that
+    /// takes longer, but can leave out larger batches.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = parse_time)]
     pub(crate) budget: Duration,
-    /// Records of each source to measure with.
+    /// Number of records of each source to measure with.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) samples: u32,
-    /// Only these backends; may be given several times. Default: all that are here.
+    /// Backend to measure; repeat for several. Default: all backends of this machine.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(registered().map(|backend| backend.name)))]
     pub(crate) backend: Vec<String>,
-    /// A type of worker is so many times slower than this machine; may be given several times.
+    /// Slowness of a type of worker compared with this machine, such as `old-box=1.8`; repeat for several.
     #[arg(long, value_name = "TYPE=NUMBER", value_parser = parse_factor)]
     pub(crate) factor: Vec<(String, f64)>,
-    /// Forget what was measured so far.
+    /// Delete earlier measurements first.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Form of the answer on stdout; with `json` also the progress on stderr.
+    /// Format of the output on stdout and, with `json`, of the progress on stderr.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
 
-/// What to do with profiles.
+/// Verbs for existing profiles.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileVerb {
     /// Show a profile as tables.
@@ -63,10 +63,10 @@ pub(crate) enum ProfileVerb {
   tidemill profile show profile/
   tidemill profile show profile/profile.yaml --output json")]
     Show {
-        /// The profile, or a folder with a `profile.yaml`.
+        /// Profile, or folder with a `profile.yaml`.
         #[arg(value_name = "PATH")]
         file: PathBuf,
-        /// Form of the answer.
+        /// Format of the output.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
@@ -76,54 +76,53 @@ pub(crate) enum ProfileVerb {
   tidemill profile diff before.yaml after.yaml --above 10
   tidemill profile diff before/ profile/ --all
 
-Exit code 0, also if they differ.")]
+Exit code 0 even if they differ.")]
     Diff {
-        /// The first, or a folder with a `profile.yaml`.
+        /// First profile, or folder with a `profile.yaml`.
         #[arg(value_name = "BEFORE")]
         before: PathBuf,
-        /// The second.
+        /// Second profile, or folder with a `profile.yaml`.
         #[arg(value_name = "AFTER")]
         after: PathBuf,
-        /// Leave out figures that changed by no more than so many percent.
+        /// Leave out figures that changed by this percentage or less.
         #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
         above: f64,
-        /// List figures that only one of them has, too, instead of counting them.
+        /// List also the figures that only one profile has, instead of counting them.
         #[arg(long)]
         all: bool,
-        /// Form of the answer.
+        /// Format of the output.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
-    /// See whether a profile made elsewhere fits this machine, by measuring some of its times for some seconds; correct
-    /// it where it does not.
+    /// Check in some seconds whether a profile from another machine fits this one, and correct it if not.
     #[command(after_help = "Examples:
   tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml
   tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml --out here.yaml
 
-Exit code 0 whether it fits or not; `fits` in the JSON tells.")]
+Exit code 0 whether it fits or not; see `fits` in the JSON.")]
     Fit(FitArguments),
-    /// Predict times of models or types of workers that were not measured, from those that were, and say how far off
-    /// such predictions are.
+    /// Predict the times of unmeasured models and types of workers from measured ones, with the error of such
+    /// predictions.
     #[command(after_help = "Examples:
   tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml
   tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml --out completed.yaml
 
-Each model and each machine of the profile is also predicted from all others: that error is what to expect. The factor
-that nine in ten of those times are within (of fewer than nine: all) stands at a prediction as `within`.")]
+Also predicts each model and each machine of the profile from all others: expect errors of that size. The field `within` of
+a prediction is the factor that contains nine in ten of those times (all, if there are fewer than nine).")]
     Predict(PredictArguments),
-    /// Put profiles of one workflow together: of two figures about the same the later counts, but a predicted one never
-    /// replaces another.
+    /// Merge profiles of one workflow: later figures override earlier ones, but predicted figures never override
+    /// measured ones.
     #[command(after_help = "Examples:
   tidemill profile merge edge.yaml cloud.yaml > both.yaml
   tidemill profile merge published.yaml measured.yaml --out both.yaml")]
     Merge {
-        /// The profiles, the later ones stronger.
+        /// Profiles to merge; a later profile overrides earlier ones.
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
-        /// Write it to this file instead of stdout.
+        /// Write the merged profile to this file instead of stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Form of the answer on stdout: `table` is YAML, or nothing with `--out`; `json` is that of `profile show`.
+        /// Format of the output on stdout: `table` is YAML, or nothing with `--out`; `json` is that of `profile show`.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
@@ -132,19 +131,19 @@ that nine in ten of those times are within (of fewer than nine: all) stands at a
 /// `tidemill profile fit`.
 #[derive(Debug, Args)]
 pub(crate) struct FitArguments {
-    /// The profile.
+    /// Profile from another machine.
     #[arg(value_name = "PROFILE")]
     pub(crate) profile: PathBuf,
-    /// The workflow that it is about.
+    /// Workflow of the profile.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// The infrastructure, whose types of workers the profile names.
+    /// Infrastructure with the types of workers of the profile.
     #[arg(long, value_name = "FILE")]
     pub(crate) infra: PathBuf,
-    /// Write the profile for this machine to this file: as it is where it fits, else corrected.
+    /// Write the profile for this machine to this file: unchanged if it fits, else corrected.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Form of the answer on stdout; with `json` also the progress on stderr.
+    /// Format of the output on stdout and, with `json`, of the progress on stderr.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -152,19 +151,19 @@ pub(crate) struct FitArguments {
 /// `tidemill profile predict`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
-    /// The profile to learn from.
+    /// Profile to predict from.
     #[arg(value_name = "PROFILE")]
     pub(crate) profile: PathBuf,
-    /// The workflow that it is about.
+    /// Workflow of the profile.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// The infrastructure: types of workers that the profile has no times of are predicted.
+    /// Infrastructure with the types of workers to predict.
     #[arg(long, value_name = "FILE")]
     pub(crate) infra: PathBuf,
     /// Write the profile with the predictions to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }

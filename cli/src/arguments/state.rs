@@ -7,16 +7,16 @@ use tidemill_app::choice::Setting;
 use tidemill_app::levels::RateChoice;
 use tidemill_app::state::place::StatePlace;
 
-/// What to do with a state.
+/// Verbs for the state of a run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateVerb {
-    /// Show whose state it is, how far it has come and how large it is; also while a run has it.
+    /// Show the workflow, progress and size of a state, even while a run uses it.
     Show(StateShowArguments),
-    /// Say what a workflow that has changed would make of it, part by part: what goes on, what begins anew, what cannot be; exit code 1
-    /// if a run would not go on without `--accept-changes`.
+    /// Compare a state with a changed workflow: list the parts that continue, start empty or cannot continue; exit code
+    /// 1 if a run needs `--accept-changes`.
     Diff(StateDiffArguments),
-    /// Forget it: the next run begins anew, and replaces the files of its sinks. Or forget the state of one operator. Or go back to an
-    /// older checkpoint.
+    /// Delete a state, so that the next run starts from the beginning and replaces the files of its sinks; or delete
+    /// the state of one operator, or return to an older checkpoint.
     Reset(StateResetArguments),
 }
 
@@ -26,10 +26,10 @@ pub(crate) enum StateVerb {
   tidemill state show state
   tidemill state show state --output json")]
 pub(crate) struct StateShowArguments {
-    /// The folder, or `s3://BUCKET/PREFIX`.
+    /// Folder of the state, or `s3://BUCKET/PREFIX`.
     #[arg(value_name = "STATE", value_parser = state_place())]
     pub(crate) place: StatePlace,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -41,22 +41,22 @@ pub(crate) struct StateShowArguments {
   tidemill state diff state workflow.yaml --rate 20/s
   tidemill state diff state workflow.yaml --plan plan.yaml --output json")]
 pub(crate) struct StateDiffArguments {
-    /// The folder, or `s3://BUCKET/PREFIX`.
+    /// Folder of the state, or `s3://BUCKET/PREFIX`.
     #[arg(value_name = "STATE", value_parser = state_place())]
     pub(crate) place: StatePlace,
-    /// The workflow.
+    /// Workflow to compare with.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// The plan that it would run.
+    /// Plan of the next run.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Model of an operator, as of `run`.
+    /// Model of an operator, as for `run`.
     #[arg(long, value_name = "OPERATOR=VARIANT", value_parser = parse_setting, conflicts_with = "plan")]
     pub(crate) set: Vec<Setting>,
-    /// Rate of every source, as of `run`.
+    /// Rate of every source, as for `run`.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     pub(crate) rate: Option<RateChoice>,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -65,22 +65,22 @@ pub(crate) struct StateDiffArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill state reset state
-  tidemill state reset state counted                the operator `counted` forgets what it keeps, all others go on
-  tidemill state reset s3://runs/shop --to 1840     the next run goes on from an older checkpoint (`state show`)
+  tidemill state reset state counted                delete only the state of the operator `counted`
+  tidemill state reset s3://runs/shop --to 1840     return to an older checkpoint (see `state show`)
 
-Files that sinks have written stay until the next run replaces them, or cuts them back.")]
+The files of sinks stay until the next run replaces or truncates them.")]
 pub(crate) struct StateResetArguments {
-    /// The folder, or `s3://BUCKET/PREFIX`.
+    /// Folder of the state, or `s3://BUCKET/PREFIX`.
     #[arg(value_name = "STATE", value_parser = state_place())]
     pub(crate) place: StatePlace,
-    /// Forget only what this operator keeps: it begins anew at the last checkpoint. Sources are not read again.
+    /// Operator whose state to delete: it starts empty at the last checkpoint. Sources do not read earlier records again. Default: the whole state.
     #[arg(value_name = "OPERATOR", conflicts_with = "to")]
     pub(crate) operator: Option<String>,
-    /// Go back to the checkpoint of this epoch, or `end`, which is kept where the workflow says `checkpoint: {keep: N}`; later ones
-    /// are forgotten.
+    /// Return to the checkpoint of this epoch, or `end`, and delete later ones. Needs `checkpoint: {keep: N}` in the
+    /// workflow.
     #[arg(long, value_name = "EPOCH", value_parser = parse_epoch)]
     pub(crate) to: Option<u64>,
-    /// Form of the answer on stdout; as a table it is a line on stderr.
+    /// Format of the output: `table` is a line on stderr, `json` is on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -88,8 +88,8 @@ pub(crate) struct StateResetArguments {
 fn parse_epoch(text: &str) -> Result<u64, String> {
     match text {
         "end" => Ok(u64::MAX),
-        text => text
-            .parse()
-            .map_err(|_| "write the number of an epoch as `state show` tells it, or `end`".to_owned()),
+        text => {
+            text.parse().map_err(|_| "write the number of an epoch from `state show`, or `end`".to_owned())
+        }
     }
 }

@@ -4,14 +4,14 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::otlp::{Exporter, OtlpOptions};
 use tidemill_spec::units::Percent;
 
-/// Traces of records, for a collector.
+/// Options for traces of records.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TraceArguments {
-    /// Send traces of some records to this OpenTelemetry collector (OTLP over HTTP, JSON), such as `http://127.0.0.1:4318`. Headers that
-    /// it wants are read from OTEL_EXPORTER_OTLP_HEADERS (`name=value,...`).
+    /// Send traces of some records to this OpenTelemetry collector (OTLP over HTTP, JSON), such as
+    /// `http://127.0.0.1:4318`. Reads headers from OTEL_EXPORTER_OTLP_HEADERS (`name=value,...`).
     #[arg(long, value_name = "URL", help_heading = "Traces")]
     pub(crate) otlp: Option<String>,
-    /// Share of the records of each source that are traced.
+    /// Share of the records of each source to trace.
     #[arg(long, value_name = "P%", value_parser = parse_share, default_value = "1%", requires = "otlp", help_heading = "Traces")]
     pub(crate) trace_share: f64,
 }
@@ -41,7 +41,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
         text.parse().map_err(|error: tidemill_spec::units::UnitError| super::explained(&error))?;
     match share.0 {
         share if share > 0.0 && share <= 100.0 => Ok(share / 100.0),
-        _ => Err("write a share above 0% and up to 100%, such as `1%`".to_owned()),
+        _ => Err("write a share above 0% and at most 100%, such as `1%`".to_owned()),
     }
 }
 

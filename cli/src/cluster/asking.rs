@@ -84,7 +84,7 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Exit> {
         ]);
     }
     match runs.is_empty() {
-        true => writeln!(answer::out(), "no runs yet: `tidemill submit WORKFLOW` begins one")?,
+        true => writeln!(answer::out(), "no runs yet: `tidemill submit WORKFLOW` starts one")?,
         false => table.write(&mut answer::out())?,
     }
     Ok(Exit::Success)
@@ -122,12 +122,16 @@ pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::R
             Some(false) => "MISSED",
             None => "not known",
         };
-        let gives_way = level.gives_way.as_ref().map(|less| format!("; it gives way: the plan keeps {less}"));
+        let gives_way = level.gives_way.as_ref().map(|less| format!("; relaxed: the plan keeps {less}"));
         let gives_way = gives_way.unwrap_or_default();
         writeln!(out, "  {} ({}) {word}: {measured}{gives_way}", level.level, level.wanted)?;
     }
     if let Some(reason) = run.proposal.as_ref().filter(|_| !run.state.is_over()) {
-        writeln!(out, "  another plan is proposed (`tidemill change {}` shows it): {reason}", run.name)?;
+        writeln!(
+            out,
+            "  the controller proposes another plan (`tidemill change {}` shows it): {reason}",
+            run.name
+        )?;
     }
     for cut in run.cuts.iter().filter(|_| !run.state.is_over()) {
         writeln!(out, "  {}", cut.in_words())?;
@@ -189,7 +193,7 @@ fn status_of_cluster(client: &Client, output: OutputForm) -> anyhow::Result<Exit
                 writeln!(out, "  {} stands by", other.place)?;
             }
             if shared.stand_by.is_empty() {
-                writeln!(out, "  nobody stands by")?;
+                writeln!(out, "  no standby controller")?;
             }
         }
     }
@@ -283,7 +287,10 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
         table.row(row);
     }
     match workers.is_empty() {
-        true => writeln!(answer::out(), "no workers yet: `tidemill token` makes a token for one to join")?,
+        true => writeln!(
+            answer::out(),
+            "no workers yet: `tidemill token` creates a token with which one can join"
+        )?,
         false => table.write(&mut answer::out())?,
     }
     Ok(Exit::Success)
@@ -343,7 +350,7 @@ fn set_drained(
     if output == OutputForm::Json {
         json("worker", &worker)?;
     } else {
-        let does = if worker.is_drained { "takes no more work" } else { "takes work again" };
+        let does = if worker.is_drained { "accepts no new work" } else { "accepts work again" };
         terminal.note(&format!("worker {} {does}", worker.name));
     }
     Ok(Exit::Success)

@@ -51,11 +51,11 @@ pub(crate) fn change(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow
     let request = ChangeRequest { plan, reason: arguments.reason.clone().unwrap_or_default() };
     let begun: PlanView = ask(client.post(&path, &request))?;
     let Some(version) = begun.next.or(begun.changes.last().map(|change| change.version)) else {
-        return Err(Failure::new(Kind::Defect, "the controller has begun no change").into());
+        return Err(Failure::new(Kind::Defect, "the controller has started no change").into());
     };
     if !is_json {
         terminal.note(&format!(
-            "plan {version} of {} is made ready; plan {} goes on",
+            "preparing plan {version} of {}; plan {} continues meanwhile",
             arguments.run, view.version
         ));
     }
@@ -63,8 +63,8 @@ pub(crate) fn change(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow
     answer_with(arguments, &view, &changes, Some(&change))?;
     match &change.outcome {
         Some(ChangeOutcome::Failed { why }) => {
-            let text = format!("{} has not been given plan {version}: {why}", arguments.run);
-            terminal.error(&text, Some("the run goes on under the plan that it has"));
+            let text = format!("{} did not change to plan {version}: {why}", arguments.run);
+            terminal.error(&text, Some("the run continues under its present plan"));
             Ok(Exit::No)
         }
         _ => Ok(Exit::Success),
@@ -74,7 +74,7 @@ pub(crate) fn change(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow
 fn show(view: &PlanView, changes: &[Change], is_same: bool) -> anyhow::Result<()> {
     let mut out = answer::out();
     if is_same {
-        writeln!(out, "the plans do the same: there is nothing to change")?;
+        writeln!(out, "the plans are equivalent: nothing to change")?;
         return Ok(out.flush()?);
     }
     diff::write(&mut out, changes)?;
@@ -87,7 +87,7 @@ fn show(view: &PlanView, changes: &[Change], is_same: bool) -> anyhow::Result<()
 /// Asks who is at the terminal.
 fn is_wanted(arguments: &ChangeArguments, terminal: &Terminal) -> anyhow::Result<bool> {
     if arguments.output == OutputForm::Json || !std::io::stdin().is_terminal() {
-        terminal.note("nothing is changed: give `--yes` to do it");
+        terminal.note("nothing changed: add `--yes` to change the plan");
         return Ok(false);
     }
     terminal.note(&format!("change the plan of {} now? [y/N]", arguments.run));
@@ -108,7 +108,7 @@ fn wait(client: &Client, path: &str, version: u64) -> anyhow::Result<(PlanView, 
             }
             Some(_) => std::thread::sleep(LOOK),
             None => {
-                let text = format!("the controller does not know of plan {version} any more");
+                let text = format!("the controller no longer knows plan {version}");
                 return Err(Failure::new(Kind::Unavailable, text).into());
             }
         }

@@ -72,7 +72,7 @@ pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
             Failure::new(Kind::Configuration, format!("the address of the last login: {error}"))
         })?,
         (None, None) => {
-            return Err(Failure::new(Kind::Configuration, "it is not known which controller is meant")
+            return Err(Failure::new(Kind::Configuration, "no controller is given")
                 .with_help("log in with `tidemill login ADDRESS --token-file FILE`, or set TIDEMILL_CONTROLLER and TIDEMILL_TOKEN")
                 .into());
         }
@@ -83,7 +83,7 @@ pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
         (None, Some(token), _) => token,
         (None, None, Some(kept)) if is_kept => kept.token,
         (None, None, _) => {
-            return Err(Failure::new(Kind::Configuration, "there is no access token for this controller")
+            return Err(Failure::new(Kind::Configuration, "no access token for this controller")
                 .with_help("give `--token-file FILE`, set TIDEMILL_TOKEN, or log in with `tidemill login`")
                 .into());
         }
@@ -105,17 +105,14 @@ pub(crate) fn login(arguments: &LoginArguments, terminal: &Terminal) -> anyhow::
     let token = match &arguments.token_file {
         Some(file) => read(file)?,
         None => token_of_environment().ok_or_else(|| {
-            Failure::new(Kind::Configuration, "there is no access token")
+            Failure::new(Kind::Configuration, "no access token")
                 .with_help("give `--token-file FILE`, or set TIDEMILL_TOKEN")
         })?,
     };
     let client = Client::new(&arguments.address, Some(token_of(&token)?)).map_err(|error| failure(&error))?;
     let runs: Vec<RunView> = client.get("/v1/runs").map_err(|error| failure(&error))?;
     let path = path().ok_or_else(|| {
-        Failure::new(
-            Kind::Unavailable,
-            "there is no folder for the configuration: set HOME or XDG_CONFIG_HOME",
-        )
+        Failure::new(Kind::Unavailable, "no folder for the configuration: set HOME or XDG_CONFIG_HOME")
     })?;
     let login = Login { controller: arguments.address.to_string(), token: token.trim().to_owned() };
     let kept = (|| {
@@ -133,6 +130,6 @@ pub(crate) fn login(arguments: &LoginArguments, terminal: &Terminal) -> anyhow::
         Failure::new(Kind::Unavailable, format!("{}: {error}", path.display()))
     })?;
     let runs = if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) };
-    terminal.note(&format!("logged in: {runs}; kept in {}", path.display()));
+    terminal.note(&format!("logged in: {runs}; saved in {}", path.display()));
     Ok(Exit::Success)
 }

@@ -7,7 +7,7 @@ use tidemill_identity::JoinAddress;
 pub(super) fn read(file: &Path) -> Result<(JoinAddress, Option<String>), Failure> {
     parse(&super::connect::read(file)?).map_err(|text| {
         Failure::new(Kind::Configuration, format!("{}: {text}", file.display())).with_help(
-            "write two lines: the address as the controller tells it, `tidemill://HOST:PORT/FINGERPRINT`, and a token of `tidemill token`",
+            "write two lines: the address that the controller prints, `tidemill://HOST:PORT/FINGERPRINT`, and a token from `tidemill token`",
         )
     })
 }
@@ -23,12 +23,12 @@ fn parse(text: &str) -> Result<(JoinAddress, Option<String>), String> {
                 address =
                     Some(line.parse::<JoinAddress>().map_err(|error| format!("line {number}: {error}"))?);
             }
-            _ if is_address => return Err(format!("line {number}: there is an address already")),
+            _ if is_address => return Err(format!("line {number}: a second address")),
             _ if token.is_none() => token = Some(line.to_owned()),
-            _ => return Err(format!("line {number}: there is a token already")),
+            _ => return Err(format!("line {number}: a second token")),
         }
     }
-    address.map(|address| (address, token)).ok_or_else(|| "there is no line with an address".to_owned())
+    address.map(|address| (address, token)).ok_or_else(|| "no line with an address".to_owned())
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(super) fn serve(
                     Ok(()) => has_led = true,
                     // Resources of this process's former lead may not be free yet, or the server may be briefly away.
                     Err(Ended::Start(error)) if error.is_passing() || has_led && !is_lasting(&error) => {
-                        tracing::warn!("{error}; it is tried again");
+                        tracing::warn!("{error}; trying again");
                     }
                     Err(Ended::Start(error)) => return Err(unavailable(&error).into()),
                     Err(Ended::Other(failure)) => return Err(failure.into()),
@@ -97,8 +97,7 @@ pub(super) fn serve(
         }
     }
     stands.end();
-    terminal
-        .note("the controller ends; workers go on, and the next controller that leads takes their runs over");
+    terminal.note("the controller ends; workers continue, and the next leader takes over their runs");
     Ok(Exit::Interrupted)
 }
 
@@ -135,7 +134,7 @@ impl Standby {
             None if self.told.is_none() => {
                 let key = options.folder.join("identities/authority.pem");
                 terminal.note(&format!(
-                    "stands by, and answers nobody: copy `identities/authority.pem` from the folder of the controller that leads to {} (mode 600)",
+                    "stands by, but cannot answer requests: copy `identities/authority.pem` from the folder of the leading controller to {} (mode 600)",
                     key.display()
                 ));
             }
@@ -151,7 +150,7 @@ impl Standby {
         }
         terminal.note(&match &leader {
             Some(leader) => format!("{leader} leads"),
-            None => "nobody leads for the moment".to_owned(),
+            None => "no controller leads at the moment".to_owned(),
         });
         self.told = Some(leader);
     }
@@ -197,7 +196,7 @@ fn lead_until_it_ends(
     }
     while !interrupt.is_wanted() {
         if let Some(reason) = controller.lead_ended() {
-            terminal.note(&format!("leads no more: {reason}"));
+            terminal.note(&format!("no longer leads: {reason}"));
             break;
         }
         std::thread::sleep(LOOK);
@@ -219,7 +218,7 @@ fn end(controller: Controller) -> Result<(), Ended> {
     match is_done {
         true => Ok(()),
         false => {
-            let text = "what it did while it led does not end: its store does not answer; start it again";
+            let text = "its work as leader does not end, because its store does not answer; restart it";
             Err(Ended::Other(Failure::new(Kind::Unavailable, text)))
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
         let text = format!("`{}` is the folder of a deployment, not a run", arguments.run);
         return Err(Failure::new(Kind::Usage, text)
             .with_help(format!(
-                "`tidemill deployment logs {}` prints what its containers write, `tidemill list` lists runs",
+                "`tidemill deployment logs {}` prints the logs of its containers, `tidemill list` lists runs",
                 arguments.run
             ))
             .into());

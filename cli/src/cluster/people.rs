@@ -24,8 +24,8 @@ pub(crate) fn people(arguments: &PeopleArguments, terminal: &Terminal) -> anyhow
     // `--controller` and similar options apply to every verb in any position; these two would be ignored.
     let of_list = arguments.list.all || arguments.list.output != OutputForm::Table;
     if arguments.verb.is_some() && of_list {
-        return Err(Failure::new(Kind::Usage, "`--output` and `--all` before a verb are about the list")
-            .with_help("write them behind it, such as `tidemill people add Ada --role viewer --output json`")
+        return Err(Failure::new(Kind::Usage, "`--output` and `--all` before a verb apply to the list")
+            .with_help("write them after it, such as `tidemill people add Ada --role viewer --output json`")
             .into());
     }
     match &arguments.verb {
@@ -76,7 +76,7 @@ fn reserve(path: &Path) -> anyhow::Result<fs::File> {
         let failure = Failure::new(Kind::Configuration, format!("{}: {error}", path.display()));
         match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                failure.with_help("name a file that is not there yet").into()
+                failure.with_help("name a file that does not exist yet").into()
             }
             _ => failure.into(),
         }
@@ -130,7 +130,7 @@ fn remove(arguments: &RemovePersonArguments, terminal: &Terminal) -> anyhow::Res
         OutputForm::Json => json("removed", &json!({"name": arguments.name, "tokens": tokens}))?,
         OutputForm::Table => {
             let plural = if tokens == 1 { "" } else { "s" };
-            terminal.note(&format!("{} access token{plural} of {} ended", tokens, arguments.name));
+            terminal.note(&format!("revoked {} access token{plural} of {}", tokens, arguments.name));
         }
     }
     Ok(Exit::Success)
@@ -143,7 +143,7 @@ pub(crate) fn revoke(arguments: &RevokeArguments, terminal: &Terminal) -> anyhow
     match arguments.output {
         OutputForm::Json => json("revoked", &json!({"worker": arguments.worker}))?,
         OutputForm::Table => terminal.note(&format!(
-            "worker {} belongs to the cluster no more: it comes back with a new join token only",
+            "worker {} has left the cluster: it can return only with a new join token",
             arguments.worker
         )),
     }

@@ -35,13 +35,16 @@ pub(super) fn planning(arguments: &SubmitArguments) -> anyhow::Result<Option<(Pl
             return Ok(None);
         }
         let workflow = arguments.workflow.display();
-        return Err(Failure::new(Kind::Usage, format!("there is no plan for {workflow}, and nothing to plan with"))
-            .with_help(format!(
-                "measure its operators (`tidemill workers --infra > workers.yaml`, `tidemill profile {workflow} --infra workers.yaml \
-                 --out profile`) and submit with `--profiles profile`; or submit a plan (`--plan FILE`); or run all of it on one worker \
-                 (`--one-worker`)"
-            ))
-            .into());
+        return Err(Failure::new(
+            Kind::Usage,
+            format!("there is no plan for {workflow}, and nothing to plan with"),
+        )
+        .with_help(format!(
+            "measure its operators (`tidemill workers --infra > workers.yaml`, `tidemill profile \
+                 {workflow} --infra workers.yaml --out profile`) and submit with `--profiles profile`; or \
+                 submit a plan (`--plan FILE`); or run the whole workflow on one worker (`--one-worker`)"
+        ))
+        .into());
     }
     let mut files = Files::new();
     let mut sent = |path: &Path, name: String| -> anyhow::Result<BundleFile> {
@@ -56,8 +59,8 @@ pub(super) fn planning(arguments: &SubmitArguments) -> anyhow::Result<Option<(Pl
         if !file.exists() {
             return Err(Failure::new(Kind::Configuration, format!("there is no profile {}", file.display()))
                 .with_help(format!(
-                    "make one: `tidemill profile {} --infra FILE --out {}`; `tidemill workers --infra` prints the workers that have \
-                     joined as FILE",
+                    "create one: `tidemill profile {} --infra FILE --out {}`; `tidemill workers --infra` \
+                     prints the workers that have joined as FILE",
                     arguments.workflow.display(),
                     path.display()
                 ))
@@ -151,7 +154,9 @@ pub(super) fn links(client: &Client, form: OutputForm) -> anyhow::Result<Exit> {
         ]);
     }
     match links.is_empty() {
-        true => writeln!(answer::out(), "nothing is measured yet: workers begin within some seconds")?,
+        true => {
+            writeln!(answer::out(), "nothing measured yet: workers start to measure within some seconds")?
+        }
         false => table.write(&mut answer::out())?,
     }
     Ok(Exit::Success)
@@ -166,15 +171,12 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     let infrastructure = file.transpose()?;
     let may_ask = std::io::stdin().is_terminal() && arguments.output == OutputForm::Table;
     if arguments.apply && !arguments.yes && !may_ask {
-        return Err(Failure::new(
-            Kind::Usage,
-            "there is no terminal to ask whether the run is to change its plan",
-        )
-        .with_help(format!(
-            "show the difference first (`tidemill change {} --dry-run`), then change with `--yes`",
-            arguments.run
-        ))
-        .into());
+        return Err(Failure::new(Kind::Usage, "no terminal to ask whether to change the plan")
+            .with_help(format!(
+                "show the difference first (`tidemill change {} --dry-run`), then change with `--yes`",
+                arguments.run
+            ))
+            .into());
     }
     // Applies the proposal that was shown.
     let shown: ReplanView = match (arguments.show, arguments.apply, &plan) {
@@ -205,7 +207,7 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
         show(&shown, arguments.output)?;
     }
     if !arguments.yes && !is_wanted(&arguments.run)? {
-        terminal.note("nothing was changed");
+        terminal.note("nothing changed");
         return Ok(Exit::No);
     }
     let request = ReplanRequest { plan: Some(proposal.plan.clone()), apply: true, infrastructure: None };
@@ -249,12 +251,12 @@ fn show(view: &ReplanView, form: OutputForm) -> anyhow::Result<()> {
         paragraph(&mut out, decision)?;
     }
     match &view.proposal {
-        None => writeln!(out, "no other plan is proposed (replan: {})", view.replan)?,
+        None => writeln!(out, "the controller proposes no other plan (replan: {})", view.replan)?,
         Some(proposal) => {
             paragraph(&mut out, &format!("proposed {}: {}", proposal.time, proposal.reason))?;
             let changes = diff::changes(&view.current, &proposal.plan);
             match changes.is_empty() {
-                true => writeln!(out, "the plans do the same")?,
+                true => writeln!(out, "the plans are equivalent")?,
                 false => diff::write(&mut out, &changes)?,
             }
         }

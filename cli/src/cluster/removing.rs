@@ -21,10 +21,10 @@ pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Resu
         let what = match run.outputs.is_empty() {
             true => "its last checkpoint stays".to_owned(),
             false => format!(
-                "its last checkpoint stays, and what its sinks wrote: fetch it with `tidemill results {name} --out DIR`"
+                "its last checkpoint and the output of its sinks stay: fetch the output with `tidemill results {name} --out DIR`"
             ),
         };
-        terminal.note(&format!("{what}; `tidemill remove {name}` removes all of it"));
+        terminal.note(&format!("{what}; `tidemill remove {name}` removes all"));
     }
     Ok(Exit::Success)
 }
@@ -38,8 +38,8 @@ pub(crate) fn remove(arguments: &RemoveArguments, terminal: &Terminal) -> anyhow
         return Ok(Exit::Success);
     }
     let workers = match removed.workers.is_empty() {
-        true => "no worker that is there has files of it".to_owned(),
-        false => format!("{} remove their files of it", removed.workers.join(", ")),
+        true => "no reachable worker has files of it".to_owned(),
+        false => format!("{} remove their files", removed.workers.join(", ")),
     };
     terminal.note(&format!(
         "run {} is removed, with {} at the controller; {workers}",

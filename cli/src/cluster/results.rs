@@ -100,7 +100,7 @@ fn copy(
             }
         };
         if let Some(cut) = cut.filter(|_| offset == begun) {
-            let text = format!("the results of sink `{}` do not arrive: {cut}", of.sink);
+            let text = format!("cannot read the results of sink `{}`: {cut}", of.sink);
             return Err(Failure::new(Kind::Unavailable, text).with_help("try again").into());
         }
     }
@@ -136,9 +136,9 @@ fn places(all: &[ResultView], folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         let to = folder.join(name);
         let wrong = match (name.as_os_str().is_empty(), to.exists() || to.is_symlink()) {
             (true, _) => {
-                Some(format!("sink `{}` writes to `{}`, which is no name of a file", of.sink, of.path))
+                Some(format!("sink `{}` writes to `{}`, which is not a file name", of.sink, of.path))
             }
-            (_, true) => Some(format!("{} is there already", to.display())),
+            (_, true) => Some(format!("{} exists already", to.display())),
             _ if !taken.insert(to.clone()) => Some(format!("two sinks would write to {}", to.display())),
             _ => None,
         };
@@ -162,7 +162,7 @@ fn into_folder(
     for (of, to) in all.iter().zip(&places) {
         let written = fetch(client, run, of, to);
         let size = written?;
-        let what = if of.is_final { "" } else { ", as far as it is committed" };
+        let what = if of.is_final { "" } else { ", up to the last commit" };
         terminal.note(&format!("{}: {}{what}", to.display(), bytes(size)));
     }
     if all.is_empty() {
@@ -213,6 +213,6 @@ mod tests {
         assert!(place(&[result("a", "..")]).is_err());
         fs::write(folder.path().join("a.csv"), "").unwrap();
         let told = place(&[result("a", "a.csv")]).unwrap_err().to_string();
-        assert!(told.contains("is there already"), "{told}");
+        assert!(told.contains("exists already"), "{told}");
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
     while !interrupt.is_wanted() {
         std::thread::sleep(LOOK);
     }
-    terminal.note("the controller ends; workers go on, and the next controller takes their runs over");
+    terminal.note("the controller ends; workers continue, and the next controller takes over their runs");
     controller.end();
     Ok(Exit::Interrupted)
 }
@@ -117,7 +117,7 @@ pub(super) fn tell_address(path: &Path, address: &str) -> Result<(), Failure> {
         return Ok(());
     }
     std::fs::write(path, line).map_err(|error| {
-        let text = format!("the controller's address cannot be written to {}: {error}", path.display());
+        let text = format!("cannot write the controller's address to {}: {error}", path.display());
         Failure::new(Kind::Unavailable, text)
     })
 }
@@ -133,7 +133,7 @@ fn keep(path: &Path, text: &str) -> std::io::Result<()> {
 pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let own = std::env::current_exe().map_err(|error| {
-        Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
+        Failure::new(Kind::Unavailable, format!("cannot find the path of this program: {error}"))
     })?;
     let (address, token) = joins_with(arguments)?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
@@ -188,7 +188,7 @@ fn joins_with(arguments: &WorkerArguments) -> Result<(JoinAddress, Option<String
         return super::join_file::read(file);
     }
     let Some(address) = arguments.join.clone() else {
-        return Err(Failure::new(Kind::Usage, "it is not known which controller is meant: give `--join`"));
+        return Err(Failure::new(Kind::Usage, "no controller is given: add `--join`"));
     };
     let token = match &arguments.token_file {
         Some(file) => Some(super::connect::read(file)?),

@@ -65,12 +65,12 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
     let run: RunView = client.post("/v1/runs", &submission).map_err(|error| refused(&error))?;
     match before.map(|before| before.state) {
         None => {}
-        Some(state) if arguments.again => terminal.note(&format!("run {name} was {state} and is removed")),
+        Some(state) if arguments.again => terminal.note(&format!("removed run {name}, which was {state}")),
         Some(RunState::Complete) => terminal.note(&format!(
-            "run {name} is this submission, and complete: nothing is begun. `--again` removes it and begins anew, `--as NAME` begins \
-             another one"
+            "run {name} is this submission, and complete: nothing to start. `--again` removes it and starts \
+             it again, `--as NAME` starts another run"
         )),
-        Some(_) => terminal.note(&format!("run {name} is this submission, and goes on")),
+        Some(_) => terminal.note(&format!("run {name} is this submission, and continues")),
     }
     if is_planned {
         plans::explain(&client, &name, terminal)?;
@@ -82,11 +82,10 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
 fn refused(error: &ClientError) -> Failure {
     let told = failure(error);
     match (error, std::env::current_dir()) {
-        (ClientError::Refused { text, .. }, _) if text.contains("unknown field `again`") => Failure::new(
-            told.kind(),
-            "the controller is of a version that does not know `--again`".to_owned(),
-        )
-        .with_help("`tidemill remove RUN` removes the run that is over, and then submit without it"),
+        (ClientError::Refused { text, .. }, _) if text.contains("unknown field `again`") => {
+            Failure::new(told.kind(), "the version of the controller does not support `--again`".to_owned())
+                .with_help("remove the ended run with `tidemill remove RUN`, then submit without `--again`")
+        }
         (ClientError::Refused { text, .. }, Ok(here)) => Failure::new(told.kind(), from_here(text, &here)),
         _ => told,
     }
@@ -114,8 +113,8 @@ fn is_over(run: &RunView) -> Result<(), Failure> {
     if run.state.is_over() {
         return Ok(());
     }
-    let text = format!("run {} goes on: another one of its name cannot begin", run.name);
-    let help = format!("end it first: `tidemill cancel {}`; or begin another one: `--as NAME`", run.name);
+    let text = format!("run {} has not ended: another run of its name cannot start", run.name);
+    let help = format!("end it first: `tidemill cancel {}`; or use another name: `--as NAME`", run.name);
     Err(Failure::new(Kind::Configuration, text).with_help(help))
 }
 
@@ -144,7 +143,7 @@ pub(super) fn send(client: &Client, files: &Files, terminal: &Terminal) -> anyho
             send_parcel(client, &mut parcel)?;
         }
         if !pack(&mut parcel, digest, &content) {
-            let text = format!("{}: it has become too large while it was read", path.display());
+            let text = format!("{}: it grew too large during the upload", path.display());
             return Err(Failure::new(Kind::Configuration, text).into());
         }
         sent += content.len() as u64;

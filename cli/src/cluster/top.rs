@@ -36,7 +36,7 @@ pub(crate) fn top(arguments: &TopArguments, terminal: &Terminal) -> anyhow::Resu
     let interrupt = Interrupt::listen()?;
     interrupt.is_watched();
     let Some(mut screen) = Screen::open(terminal.paints())? else {
-        return Err(Failure::new(Kind::Usage, "standard input and output are no terminal")
+        return Err(Failure::new(Kind::Usage, "standard input and output are not a terminal")
             .with_help("add `--once` to print once")
             .into());
     };

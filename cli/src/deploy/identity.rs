@@ -28,7 +28,7 @@ pub(super) fn before(folder: &Path) -> Result<Option<Deployment>, Failure> {
 fn wrong(path: &Path, text: &str) -> Failure {
     let folder = path.parent().unwrap_or(path).display();
     Failure::new(Kind::Configuration, format!("{}: {text}", path.display())).with_help(format!(
-        "`tidemill down {folder}` removes what that deployment has on its machines; then remove the file, and deploy again"
+        "remove that deployment from its machines with `tidemill down {folder}`; then remove the file, and deploy again"
     ))
 }
 
@@ -38,7 +38,7 @@ pub(super) fn choose(wanted: Option<&str>, before: Option<&Deployment>) -> Resul
     match (wanted, of_before) {
         (Some(wanted), Some(before)) if wanted != before => Err(Failure::new(
             Kind::Configuration,
-            format!("the deployment in this folder is {before:?}, and `--id` wants {wanted:?}"),
+            format!("the deployment in this folder is {before:?}, but `--id` names {wanted:?}"),
         )
         .with_help(
             "write into another folder, or remove this deployment (`tidemill down`) and its folder first",
@@ -67,7 +67,7 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
     let is_one = text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(follows);
     match is_one && text.len() <= LONGEST {
         true => Ok(text.to_owned()),
-        false => Err(format!("write up to {LONGEST} small letters and digits, a letter first")),
+        false => Err(format!("write up to {LONGEST} lower-case letters and digits, starting with a letter")),
     }
 }
 

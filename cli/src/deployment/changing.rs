@@ -9,7 +9,7 @@ use tidemill_deploy_operate::{self as operating, Cause, Down, Patience};
 
 /// Removes a deployment.
 pub(crate) fn down(arguments: &DownArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let left = format!("`tidemill down {}` goes on", arguments.directory.display());
+    let left = format!("`tidemill down {}` continues", arguments.directory.display());
     let done = change(&arguments.directory, terminal, &left, |site, control| {
         Ok(operating::down(site, arguments.keep_state, control)?)
     })?;
@@ -27,7 +27,7 @@ pub(crate) fn down(arguments: &DownArguments, terminal: &Terminal) -> anyhow::Re
         return Ok(if done.wrong.is_empty() { Exit::Success } else { Exit::Unavailable });
     }
     match done.removed.is_empty() && done.wrong.is_empty() {
-        true if done.left.is_empty() => writeln!(out, "nothing of it was there")?,
+        true if done.left.is_empty() => writeln!(out, "there was nothing to remove")?,
         _ => done.removed.iter().try_for_each(|one| writeln!(out, "removed {one}"))?,
     }
     for one in &done.kept {
@@ -53,7 +53,7 @@ fn ended(done: &Down) -> anyhow::Result<Exit> {
 pub(crate) fn upgrade(arguments: &UpgradeArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let directory = arguments.directory.display();
     let left = format!(
-        "`tidemill ps {directory}` shows which container has which image; the same command goes on, and still knows what there was before"
+        "`tidemill ps {directory}` shows the image of each container; the same command continues, and can still restore the old images"
     );
     let done = change(&arguments.directory, terminal, &left, |site, control| {
         let patience = Patience { container: arguments.wait, ..Patience::default() };
@@ -71,17 +71,17 @@ pub(crate) fn upgrade(arguments: &UpgradeArguments, terminal: &Terminal) -> anyh
         writeln!(out)?;
     } else if let Some(failed) = &done.failed {
         let reason = done.reason.as_deref().unwrap_or_default();
-        writeln!(out, "{failed} does not come up with {}: {reason}", done.image)?;
+        writeln!(out, "{failed} does not start with {}: {reason}", done.image)?;
         match done.broken.is_empty() {
             true => writeln!(out, "all containers have their old images again")?,
             false => {
-                writeln!(out, "with their old images do not come up either: {}", done.broken.join(", "))?
+                writeln!(out, "these do not start with their old images either: {}", done.broken.join(", "))?
             }
         }
     } else {
         writeln!(
             out,
-            "{} containers have {} now, {} had it before",
+            "{} containers changed to {}, {} had it before",
             done.changed.len(),
             done.image,
             done.unchanged.len()

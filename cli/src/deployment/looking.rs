@@ -38,7 +38,7 @@ fn untold(error: ClientError) -> String {
 
 /// Shows the state of a deployment.
 pub(crate) fn ps(arguments: &PsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let looked = operate(&arguments.directory, terminal, "nothing was changed", |site, control| {
+    let looked = operate(&arguments.directory, terminal, "nothing changed", |site, control| {
         let view = operating::ps(site, control)?;
         let cluster = match operating::connect(site, control) {
             Ok(connection) => ask(&connection),
@@ -122,7 +122,7 @@ fn has_all(view: &View, cluster: &Cluster) -> bool {
 pub(crate) fn logs(arguments: &DeploymentLogsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let options =
         LogOptions { services: arguments.services.clone(), tail: arguments.tail, follow: arguments.follow };
-    let done = operate(&arguments.directory, terminal, "the containers go on", |site, control| {
+    let done = operate(&arguments.directory, terminal, "the containers continue", |site, control| {
         let print = |who: &str, line: &str| {
             let mut out = answer::out();
             let _ = writeln!(out, "{who}  {line}"); // the end of the verb tells what could not be written

@@ -20,7 +20,7 @@ use tidemill_deploy_operate::{self as operating, Connection, Control, Patience, 
 pub(crate) fn up(arguments: &UpArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let directory = arguments.directory.display();
     let left =
-        format!("`tidemill up {directory}` goes on, `tidemill down {directory}` removes what is there");
+        format!("`tidemill up {directory}` continues, `tidemill down {directory}` removes the deployment");
     let started = change(&arguments.directory, terminal, &left, |site, control| {
         can_replan(arguments, site)?;
         let patience = Patience { container: arguments.wait, worker: arguments.wait, ..Patience::default() };
@@ -47,13 +47,11 @@ struct Started {
 fn can_replan(arguments: &UpArguments, site: &Site) -> anyhow::Result<()> {
     let Some(choice) = arguments.replan.filter(|choice| *choice != ReplanChoice::Off) else { return Ok(()) };
     if site.deployment().files.profiles.is_empty() {
-        let text = format!(
-            "--replan {choice}: the deployment names no profiles that another plan could be made with"
-        );
+        let text = format!("--replan {choice}: the deployment names no profiles for another plan");
         let plan = site.path(&site.deployment().files.plan);
         return Err(Failure::new(Kind::Usage, text)
             .with_help(format!(
-                "write it with them: `tidemill deploy {} --profiles FILE --infra FILE --out {} --force`",
+                "write it with profiles: `tidemill deploy {} --profiles FILE --infra FILE --out {} --force`",
                 plan.display(),
                 arguments.directory.display()
             ))
@@ -108,9 +106,11 @@ fn submit(
     let submission: SubmitArguments = match Arguments::try_parse_from(words).map(|arguments| arguments.verb) {
         Ok(Verb::Cluster(ClusterVerb::Submit(submission))) => submission,
         Ok(_) | Err(_) => {
-            return Err(
-                Failure::new(Kind::Defect, "the submission of the deployment is not understood").into()
-            );
+            return Err(Failure::new(
+                Kind::Defect,
+                "this version does not understand the submission of the deployment",
+            )
+            .into());
         }
     };
     cluster::begin(&submission, terminal).map(|(_, run)| Some(run))

@@ -106,16 +106,16 @@ fn of_controller(controller: &ControllerView, own: &Own) -> Vec<Finding> {
     let reached = Finding::ok(name, format!("{}, version {}", controller.address, controller.version));
     let port = controller.hosts_port;
     let hosts_port = match &own.hosts_port {
-        Ok(()) => Finding::ok("port of runs", format!("{port} is reached from here")),
-        Err(why) => Finding::note("port of runs", format!("{port} is not reached from here: {why}"))
-            .fix(format!("workers need it: open port {port} of the controller's machine to them")),
+        Ok(()) => Finding::ok("port of runs", format!("{port} is reachable from here")),
+        Err(why) => Finding::note("port of runs", format!("{port} is not reachable from here: {why}"))
+            .fix(format!("workers need it: open port {port} of the controller's machine for them")),
     };
     let mut findings = vec![
         reached,
         version("your version", own.version, controller),
         clock("your clock", own.clock_offset),
         ends("controller: certificate", controller.certificate_ends, own.now).unwrap_or_else(|finding| {
-            finding.fix("it renews it ten days before, and its log says why it has not: start it again, it makes a new one then")
+            finding.fix("the controller renews it ten days before; its log says why it did not. Restart it to get a new one")
         }),
         disk("controller: disk", controller.disk_free_bytes),
         hosts_port,
@@ -130,7 +130,7 @@ fn of_several(shared: &SharedView) -> Finding {
     let places: Vec<&str> = stand_by.iter().map(|other| other.place.as_str()).collect();
     let leads = format!("it leads, in term {term}; shared by {store}");
     match places.len() {
-        0 => Finding::note("controllers", format!("{leads}; nobody stands by"))
+        0 => Finding::note("controllers", format!("{leads}; no standby controller"))
             .fix("start another one on another machine, with the same --store and a copy of identities/authority.pem"),
         1 => Finding::ok("controllers", format!("{leads}; 1 stands by: {}", places[0])),
         count => Finding::ok("controllers", format!("{leads}; {count} stand by: {}", places.join(", "))),
@@ -140,7 +140,7 @@ fn of_several(shared: &SharedView) -> Finding {
 fn of_workers(workers: &[WorkerView], controller: &ControllerView, own: &Own) -> Vec<Finding> {
     if workers.is_empty() {
         return vec![
-            Finding::note("workers", "there are none: nothing can run")
+            Finding::note("workers", "no workers: nothing can run")
                 .fix("tidemill token > join.token, then on a machine: tidemill worker --join ADDRESS --state DIR --token-file join.token"),
         ];
     }
@@ -151,23 +151,23 @@ fn of_workers(workers: &[WorkerView], controller: &ControllerView, own: &Own) ->
             let silent =
                 worker.silent_milliseconds.map(|silent| format!(" for {:.0} s", silent as f64 / 1e3));
             let text =
-                format!("was not heard{}", silent.unwrap_or_else(|| " since the controller began".into()));
+                format!("no heartbeats{}", silent.unwrap_or_else(|| " since the controller started".into()));
             findings.push(Finding::problem(worker.name.clone(), text).fix(format!(
-                "start its agent again; if the machine is gone for good: tidemill revoke {}",
+                "restart its agent; if the machine is gone for good: tidemill revoke {}",
                 worker.name
             )));
             continue;
         }
         let place = worker.address.clone().unwrap_or_default();
         findings.push(match worker.is_drained {
-            true => Finding::note(worker.name.clone(), format!("{place}, drained: it takes no work"))
+            true => Finding::note(worker.name.clone(), format!("{place}, drained: it accepts no work"))
                 .fix(format!("tidemill undrain {}", worker.name)),
-            false => Finding::ok(worker.name.clone(), format!("{place}, heard in time")),
+            false => Finding::ok(worker.name.clone(), format!("{place}, heartbeats in time")),
         });
         findings.push(version(called("version"), &worker.version, controller));
         let Some(health) = &worker.health else {
             findings.push(
-                Finding::note(called("health"), "it does not tell how it is")
+                Finding::note(called("health"), "it does not report its health")
                     .fix("install this version on it"),
             );
             continue;
@@ -175,18 +175,18 @@ fn of_workers(workers: &[WorkerView], controller: &ControllerView, own: &Own) ->
         findings.push(clock(called("clock"), health.clock_offset_milliseconds));
         let renewed = ends(called("certificate"), health.certificate_ends, own.now);
         findings.push(renewed.unwrap_or_else(|finding| {
-            finding.fix("it renews it by itself: see why not in the log of its agent, or let it join again with a new token")
+            finding.fix("the agent renews it itself; its log says why it did not. Or let the worker join again with a new token")
         }));
         findings.push(disk(called("disk"), health.told.disk_free_bytes));
         findings.push(match &health.told.no_control_groups {
-            None => Finding::ok(called("control groups"), "what runs take is limited"),
-            Some(why) => Finding::note(called("control groups"), format!("what runs take is not limited: {why}"))
+            None => Finding::ok(called("control groups"), "limits of runs are enforced"),
+            Some(why) => Finding::note(called("control groups"), format!("limits of runs are not enforced: {why}"))
                 .fix("under systemd: Delegate=cpu memory in the unit of the agent; in a container: a writable /sys/fs/cgroup"),
         });
         for service in &health.told.services {
             if let Some(problem) = &service.problem {
                 let text = format!("service {} does not work: {problem}", service.name);
-                findings.push(Finding::note(called("services"), text).fix("look into the log of its agent"));
+                findings.push(Finding::note(called("services"), text).fix("see the log of its agent"));
             }
         }
         if let Some(limit) = health.told.open_files.filter(|limit| *limit < 256) {
@@ -223,7 +223,7 @@ fn clock(name: impl Into<std::borrow::Cow<'static, str>>, offset: i64) -> Findin
         }
         _ => Finding::problem(
             name,
-            format!("{text}: certificates may be refused as not valid yet, or no more"),
+            format!("{text}: certificates can be rejected as not yet valid or expired"),
         )
         .fix("set it by NTP: timedatectl set-ntp true"),
     }
@@ -246,7 +246,7 @@ fn ends(
 
 fn disk(name: impl Into<std::borrow::Cow<'static, str>>, free: u64) -> Finding {
     let text = format!("{} free", bytes(free));
-    let fix = "free some space; tidemill remove RUN removes runs that have ended, controller --keep-ended 7d does it by itself";
+    let fix = "free some space; tidemill remove RUN removes ended runs, controller --keep-ended 7d does so automatically";
     match free >> 20 {
         0..100 => Finding::problem(name, text).fix(fix),
         100..1024 => Finding::note(name, text).fix(fix),
@@ -288,9 +288,9 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
                         None => good += 1,
                         Some(other) => {
                             let why = other.as_ref().err().cloned().unwrap_or_default();
-                            let text = format!("only {from} reaches {to}; the other way: {why}");
+                            let text = format!("only {from} reaches {to}; in the other direction: {why}");
                             findings.push(Finding::note(name, text).fix(format!(
-                                "records go this way, too; if {from} is behind a router, start its agent with --only-dials"
+                                "records need both directions; if {from} is behind a router, start its agent with --only-dials"
                             )));
                         }
                     }
@@ -298,7 +298,7 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
                 (None, None) => findings.push(
                     Finding::problem(
                         name,
-                        "neither can be dialled (--only-dials): records cannot go between them",
+                        "neither accepts connections (--only-dials): records cannot go between them",
                     )
                     .fix("open ports to one of them and start its agent without --only-dials"),
                 ),
@@ -308,7 +308,7 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
                     let why = why.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
                     findings.push(
                         Finding::problem(name, format!("neither reaches the other: {why}"))
-                            .fix("open the ports of one of them to the other, or tell where it is reached: worker --address IP"),
+                            .fix("open the ports of one of them for the other, or give its address: worker --address IP"),
                     );
                 }
             }
@@ -322,9 +322,9 @@ fn of_links(view: &ProbeView) -> Vec<Finding> {
         findings.insert(0, Finding::ok("links", text));
     }
     for waiting in &view.waiting {
-        let text = "did not say in time whom it reaches";
+        let text = "did not report its connections in time";
         findings.push(
-            Finding::note(format!("{waiting}: links"), text).fix("ask again, or see the log of its agent"),
+            Finding::note(format!("{waiting}: links"), text).fix("try again, or see the log of its agent"),
         );
     }
     findings

@@ -51,7 +51,7 @@ fn metrics_port(port: u16) -> Finding {
         Ok(_) => Finding::ok(name, format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             Finding::note(name, format!("{address} is in use; only `--metrics` needs a port"))
-                .fix(format!("name another one: tidemill run workflow.yaml --metrics 127.0.0.1:{}", port + 1))
+                .fix(format!("use another port: tidemill run workflow.yaml --metrics 127.0.0.1:{}", port + 1))
         }
         Err(error) => Finding::note(name, format!("{address}: {error}; only `--metrics` needs a port")),
     }
@@ -62,12 +62,15 @@ const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current
 fn clock_source(text: &str) -> Finding {
     let name = "clock source";
     match text.trim() {
-        "" => Finding::ok(name, "the system does not name it"),
+        "" => Finding::ok(name, "the system does not name its clock source"),
         // Reading these takes a microsecond or more, and every batch reads the clock.
-        slow @ ("hpet" | "acpi_pm" | "jiffies") => {
-            Finding::note(name, format!("{slow} is slow to read: short latencies are measured too long"))
-                .fix("see what the system offers: cat /sys/devices/system/clocksource/clocksource0/available_clocksource")
-        }
+        slow @ ("hpet" | "acpi_pm" | "jiffies") => Finding::note(
+            name,
+            format!("{slow} is slow to read: measurements of short latencies are too long"),
+        )
+        .fix(
+            "list the available ones: cat /sys/devices/system/clocksource/clocksource0/available_clocksource",
+        ),
         other => Finding::ok(name, other),
     }
 }
@@ -81,7 +84,7 @@ fn wall_clock() -> Finding {
         now.duration_since(std::time::UNIX_EPOCH).map_or(1970, |since| 1970 + since.as_secs() / 31_556_952);
     match year {
         2025.. => Finding::ok(name, format!("the clock says {year}")),
-        _ => Finding::note(name, format!("the clock says {year}: downloads fail with a clock that is wrong"))
+        _ => Finding::note(name, format!("the clock says {year}: downloads fail with a wrong clock"))
             .fix("sudo timedatectl set-ntp true"),
     }
 }

@@ -14,12 +14,12 @@ pub(super) fn look() -> Vec<Finding> {
 fn cores(groups: &[PathBuf]) -> Finding {
     let name = "cores";
     let Ok(cores) = std::thread::available_parallelism() else {
-        return Finding::note(name, "the system does not say how many there are");
+        return Finding::note(name, "the system does not report their number");
     };
     match processor_quota(groups) {
         Some(quota) if quota < cores.get() as f64 => Finding::note(
             name,
-            format!("{cores}, but the container may use {quota:.1} of them together: rates fall beyond that"),
+            format!("{cores}, but the container may use only {quota:.1} of them: rates fall above that"),
         )
         .fix("give the container more, such as `docker run --cpus N`"),
         _ => Finding::ok(name, format!("{cores}, {}", std::env::consts::ARCH)),
@@ -42,7 +42,7 @@ fn instructions() -> Finding {
         if has("avx2") && has("fma") {
             return Finding::ok(name, list.join(", "));
         }
-        Finding::note(name, "no avx2 with fma: models run several times slower than on other machines")
+        Finding::note(name, "no avx2 with fma: models run several times more slowly than on other machines")
     }
     #[cfg(target_arch = "aarch64")]
     {
@@ -50,14 +50,14 @@ fn instructions() -> Finding {
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {
-        Finding::note(name, "models run without vector instructions here, which is slow")
+        Finding::note(name, "models run without vector instructions, which is slow")
     }
 }
 
 fn memory(groups: &[PathBuf]) -> Finding {
     let name = "memory";
     let Some(tidemill_machine::Memory { total, available: free }) = tidemill_machine::memory() else {
-        return Finding::note(name, "the system does not say how much there is");
+        return Finding::note(name, "the system does not report its size");
     };
     let limit = memory_limit(groups).filter(|limit| *limit < total);
     let detail = match limit {

@@ -7,13 +7,12 @@ use tidemill_inference::backend::onnxruntime::OnnxRuntime;
 use tidemill_operators::video;
 
 pub(super) fn look() -> Vec<Finding> {
-    let mut findings =
-        vec![Finding::ok("rten", "built in: models run without any library"), onnxruntime(Path::new("."))];
+    let mut findings = vec![Finding::ok("rten", "built in: needs no library"), onnxruntime(Path::new("."))];
     findings.push(highs(Path::new(".")));
     findings.extend(python());
     findings.push(program(
         "espeak-ng",
-        "only needed to make the training data of the shipped speech models again",
+        "only needed to generate the training data of the shipped speech models again",
         "sudo apt-get install espeak-ng",
     ));
     findings.push(ffmpeg(Path::new(".")));
@@ -48,7 +47,7 @@ fn highs(directory: &Path) -> Finding {
     match tidemill_app::highs::find(directory) {
         Ok(highs) => Finding::ok("HiGHS", format!("{}, {}", highs.version(), highs.path().display())),
         Err(why) => {
-            let without = "Plans are made with `microlp`, which proves less where memory or latency binds";
+            let without = "Planners use `microlp`, which proves less if memory or latency is scarce";
             Finding::note("HiGHS", format!("{why}. {without}")).fix("tidemill doctor --fix")
         }
     }

@@ -26,12 +26,12 @@ fn this_folder(folder: &Path) -> Finding {
     let place = place.display();
     let fix = "free some space, or write results to another disk";
     match room(folder) {
-        None => Finding::problem(name, format!("{place} cannot be read")).fix("go to another folder"),
+        None => Finding::problem(name, format!("cannot read {place}")).fix("change to another folder"),
         Some(free) if free < NO_ROOM => {
             Finding::problem(name, format!("{place}: {} free", bytes(free))).fix(fix)
         }
         Some(free) if !is_writable(folder) => {
-            Finding::note(name, format!("{place}: {} free, but not writable for you", bytes(free)))
+            Finding::note(name, format!("{place}: {} free, but you may not write there", bytes(free)))
                 .fix("write results elsewhere: absolute paths in the workflow's sinks")
         }
         Some(free) if free < LITTLE_ROOM => {
@@ -48,7 +48,7 @@ fn is_writable(folder: &Path) -> bool {
 /// Measurements of backends and fetched models are kept there.
 fn cache(folder: Option<PathBuf>) -> Finding {
     let name = "cache";
-    let purpose = "backends are measured again in every run, and models cannot be fetched";
+    let purpose = "every run measures backends again, and models cannot be fetched";
     let Some(folder) = folder else {
         return Finding::note(name, format!("neither HOME nor XDG_CACHE_HOME is set: {purpose}"))
             .fix("export XDG_CACHE_HOME=/path/to/a/folder");
@@ -57,7 +57,8 @@ fn cache(folder: Option<PathBuf>) -> Finding {
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let place = folder.display();
     if let Some(path) = unheeded_cache_folder() {
-        let detail = format!("{place}; TIDEMILL_CACHE={} is no absolute path and not heeded", path.display());
+        let detail =
+            format!("{place}; ignoring TIDEMILL_CACHE={}, which is not an absolute path", path.display());
         return Finding::note(name, detail).fix("export TIDEMILL_CACHE=/path/to/a/folder");
     }
     match room(there) {
@@ -68,7 +69,7 @@ fn cache(folder: Option<PathBuf>) -> Finding {
             Finding::note(name, format!("{place}: only {} free", bytes(free)))
                 .fix("export XDG_CACHE_HOME=/path/on/a/larger/disk")
         }
-        _ => Finding::note(name, format!("{place} cannot be written: {purpose}"))
+        _ => Finding::note(name, format!("cannot write to {place}: {purpose}"))
             .fix("export XDG_CACHE_HOME=/path/to/a/folder"),
     }
 }
@@ -88,7 +89,7 @@ fn links() -> Finding {
 
 fn shared_memory(folder: &Path) -> Finding {
     let name = "/dev/shm";
-    let purpose = "no part of this version needs it; links between processes will";
+    let purpose = "this version does not need it; links between processes will";
     match room(folder) {
         Some(free) if free >= NO_ROOM => Finding::ok(name, format!("{} free", bytes(free))),
         Some(free) => Finding::note(name, format!("{} free; {purpose}", bytes(free)))

@@ -42,7 +42,7 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
         let label = arguments.label.as_deref().unwrap_or_default();
         return Err(Failure::new(Kind::Unavailable, format!("no running container has the label `{label}`"))
             .with_help(format!(
-                "`docker ps --filter label={label}` lists them; `docker run --label {label} ...` gives one"
+                "`docker ps --filter label={label}` lists containers; `docker run --label {label} ...` starts one"
             ))
             .into());
     }
@@ -56,7 +56,7 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
         match Guard::start(&name) {
             Ok(started) => guard = Some(started),
             Err(error) => terminal.warning(&format!(
-                "no process stands by to restore limits should this one be killed: {error}; `tidemill elastic restore` would"
+                "cannot start the process that restores the limits if this one is killed: {error}; use `tidemill elastic restore` then"
             )),
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
     }
     let count = agent.names().count();
     terminal.note(&format!(
-        "{count} containers of {name}, control groups of {}: limits follow the load; Ctrl-C restores what they had",
+        "{count} containers of {name}, control groups of {}: limits follow the load; Ctrl-C restores the old limits",
         hierarchy.version()
     ));
     let found = finder.map(Finder::start).transpose()?;
@@ -93,13 +93,13 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
     records_end(&records, kept.as_mut(), &left, terminal);
     drop(guard);
     if !left.is_empty() {
-        let message = format!("{} do not have the limits back that they had", left.join(", "));
+        let message = format!("cannot restore the old limits of {}", left.join(", "));
         return Err(Failure::new(Kind::Unavailable, message)
-            .with_help("what they had is kept: try `tidemill elastic restore`")
+            .with_help("the old limits are saved: try `tidemill elastic restore`")
             .into());
     }
     if !arguments.dry_run {
-        terminal.note("all containers have the limits that they had");
+        terminal.note("all containers have their old limits");
     }
     Ok(if interrupt.is_wanted() { Exit::Interrupted } else { Exit::Success })
 }
@@ -122,7 +122,7 @@ fn named(hierarchy: &Hierarchy, paths: &[String]) -> anyhow::Result<Groups> {
     for path in paths {
         let group = hierarchy.open_named(path).map_err(|error| {
             let help = format!(
-                "a path as in /proc/PID/cgroup, which has {} as its folder here",
+                "write a path as in /proc/PID/cgroup; its folder here is {}",
                 hierarchy.folder("memory", path).display()
             );
             unavailable(&error).with_help(help)
@@ -169,8 +169,8 @@ fn sum<T>(
 ) -> Result<Vec<T>, Failure> {
     let one = |(name, limits): &(&str, Limits)| {
         of(limits).ok_or_else(|| {
-            Failure::new(Kind::Usage, format!("{name} has no limit of {what}, so their sum is no cap"))
-                .with_help(format!("say what all together may use: `{option}`"))
+            Failure::new(Kind::Usage, format!("{name} has no limit of {what}, so there is no sum of limits"))
+                .with_help(format!("give the total: `{option}`"))
         })
     };
     limits.iter().map(one).collect()
@@ -187,9 +187,7 @@ fn take_in(
         if let Some(record) = kept {
             record.found.clone_from(found);
             if let Err(error) = records.write(record) {
-                terminal.warning(&format!(
-                    "{error}: should this process be killed, limits stay as they are then"
-                ));
+                terminal.warning(&format!("{error}: if this process is killed, nothing restores the limits"));
             }
         }
     })
@@ -199,7 +197,7 @@ fn refused(error: &AgentError) -> Failure {
     match error {
         AgentError::Cap(_) | AgentError::TooMany(_) => Failure::new(Kind::Usage, error.to_string()),
         AgentError::Group(_) => {
-            unavailable(error).with_help("limits are written by root, as a rule: try `sudo`")
+            unavailable(error).with_help("usually only root can write limits: try `sudo`")
         }
     }
 }
@@ -230,13 +228,13 @@ fn follow(
             match take_in(agent, vec![(name.clone(), group)], (records, kept), terminal) {
                 Ok(()) => {
                     teller.waiting.remove(&name);
-                    terminal.note(&format!("taken in: {name}"));
+                    terminal.note(&format!("included: {name}"));
                 }
                 Err(error) => {
                     refuse(found, &name);
                     // Further attempts are reported only when they succeed.
                     if teller.waiting.insert(name.clone()) {
-                        terminal.warning(&format!("{name} stays as it is until it fits: {error}"));
+                        terminal.warning(&format!("the limits of {name} stay fixed until it fits: {error}"));
                     }
                 }
             }

@@ -41,7 +41,7 @@ pub(super) fn guard(name: &str, terminal: &Terminal) -> anyhow::Result<Exit> {
     if let Some(record) = records.read(name)?.filter(|record| !record.is_alive()) {
         let (done, all) = (records.restore(&record), record.groups());
         terminal.note(&format!(
-            "the agent was killed; {done} of {all} containers of {name} have the limits that they had"
+            "the agent was killed; restored the old limits of {done} of {all} containers of {name}"
         ));
     }
     Ok(Exit::Success)

@@ -37,10 +37,10 @@ pub(super) fn table(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> 
         table.write(out)?;
     }
     let cost = 100.0 * snapshot.cost_seconds / snapshot.seconds.max(f64::MIN_POSITIVE);
-    let dry = if snapshot.is_dry_run { "; dry run: nothing is written" } else { "" };
+    let dry = if snapshot.is_dry_run { "; dry run: no limits change" } else { "" };
     writeln!(
         out,
-        "{} containers; nobody has {:.2} of {:.2} cpus and {} of {}; this takes {cost:.2} % of a processor{dry}",
+        "{} containers; {:.2} of {:.2} cpus and {} of {} are free; the agent uses {cost:.2} % of a processor{dry}",
         snapshot.members.len(),
         snapshot.free_processors,
         snapshot.processors,

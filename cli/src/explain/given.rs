@@ -71,12 +71,7 @@ impl Story<'_> {
         }
         for (name, load) in given.planned.workers.iter().zip(&summary.workers) {
             let most = self.problem().limits.max_utilization;
-            writeln!(
-                out,
-                "  {name}: {:.1} % busy, {:.0} % are allowed",
-                100.0 * load.utilization,
-                100.0 * most
-            )?;
+            writeln!(out, "  {name}: {:.1} % busy, limit {:.0} %", 100.0 * load.utilization, 100.0 * most)?;
         }
         for level in self.levels(given) {
             let wanted = match level.wanted {
@@ -87,7 +82,7 @@ impl Story<'_> {
             };
             writeln!(out, "  {}: {}{wanted}", level.name, level.given)?;
         }
-        writeln!(out, "\nwhat binds the given plan")?;
+        writeln!(out, "\nbinding limits of the given plan")?;
         let binding = self.binding_of(given);
         for binding in &binding {
             writeln!(out, "  {}", self.binding(binding))?;
@@ -96,7 +91,7 @@ impl Story<'_> {
             writeln!(out, "  nothing: every limit has room")?;
         }
         if let (Some(best), Some(total)) = (&self.best.solution, self.best.cost) {
-            writeln!(out, "\nwhat the best plan would change")?;
+            writeln!(out, "\nchanges by the best plan")?;
             let less = cost.total() - total;
             let change = match less.abs() < 5e-5 {
                 true => "as much".to_owned(),
@@ -161,7 +156,7 @@ impl Story<'_> {
     /// The simulated latency at the percentile of the level, else at the 99th.
     fn expected_latency(expected: &Expectation) -> String {
         let figures = match (expected, expected.slowest_level()) {
-            (Expectation::Unknown(why), _) => return format!("not known, {why}"),
+            (Expectation::Unknown(why), _) => return format!("not known: {why}"),
             (_, Some(level)) => (level.percentile, level.seconds),
             (Expectation::Known { latency, .. }, None) => (99.0, latency.p99),
         };
@@ -172,32 +167,29 @@ impl Story<'_> {
     fn told(&self, given: &Given, violation: &Violation) -> String {
         let name = |worker: &usize| given.planned.workers.get(*worker).cloned().unwrap_or_default();
         match violation {
-            Violation::Load { worker, load, allowed } => format!(
-                "{} is {:.1} % busy, {:.1} % are allowed",
-                name(worker),
-                100.0 * load,
-                100.0 * allowed
-            ),
+            Violation::Load { worker, load, allowed } => {
+                format!("{} is {:.1} % busy, limit {:.1} %", name(worker), 100.0 * load, 100.0 * allowed)
+            }
             Violation::Wait { worker, .. } => {
-                format!("nothing bounds how long a record waits for {}", name(worker))
+                format!("the waiting time for {} has no bound", name(worker))
             }
             Violation::Latency { sink, seconds, allowed } => format!(
-                "latency: {} behind {sink}, {} are allowed",
+                "latency: {} at {sink}, limit {}",
                 milliseconds(seconds * 1e3),
                 milliseconds(allowed * 1e3)
             ),
             Violation::Accuracy { found, needed } => match found {
-                Some(found) => format!("accuracy: {found:.2} %, {needed} % are wanted"),
-                None => format!("accuracy: not known, {needed} % are wanted"),
+                Some(found) => format!("accuracy: {found:.2} %, required {needed} %"),
+                None => format!("accuracy: not known, required {needed} %"),
             },
             Violation::Memory { worker, needed, available } => format!(
-                "{} has {} of memory, {} are needed",
+                "{} has {} of memory, but needs {}",
                 name(worker),
                 tidemill_app::figures::bytes(*available as u64),
                 tidemill_app::figures::bytes(*needed as u64)
             ),
             Violation::Shared { worker, count } => {
-                format!("{} runs {count} operators and may run one", name(worker))
+                format!("{} runs {count} operators, but may run only one", name(worker))
             }
             other => other.to_string(),
         }

@@ -27,25 +27,25 @@ const SHIPPED: &str = "the models that ship with Tidemill work without";
 pub(crate) fn fetch(names: &[String], output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
     let wanted = wanted(names)?;
     if let Some(path) = library::unheeded_cache_folder() {
-        let message = format!("TIDEMILL_CACHE={} is no absolute path", path.display());
+        let message = format!("TIDEMILL_CACHE={} is not an absolute path", path.display());
         return Err(Failure::new(Kind::Unavailable, message)
-            .with_help("set it to a path that starts with `/`, or to nothing")
+            .with_help("set it to a path that starts with `/`, or unset it")
             .into());
     }
     let cache = library::cache_folder().ok_or_else(|| {
-        Failure::new(Kind::Unavailable, "there is no home folder to keep models in")
+        Failure::new(Kind::Unavailable, "no home folder for the models")
             .with_help("set TIDEMILL_CACHE to an absolute path")
     })?;
     let folder = cache.join("fetch");
     let scripts = folder.join("scripts");
     let unwritable = |error: io::Error| {
         Failure::new(Kind::Unavailable, format!("cannot write to {}: {error}", folder.display()))
-            .with_help("set TIDEMILL_CACHE to a folder that you may write to and that has space")
+            .with_help("set TIDEMILL_CACHE to a folder with space in which you may write")
     };
     std::fs::create_dir_all(&folder).map_err(unwritable)?;
     let _alone = lock(&folder.join("lock")).map_err(unwritable)?.ok_or_else(|| {
-        Failure::new(Kind::Unavailable, "models are being fetched by another `tidemill models fetch`")
-            .with_help("wait until it has ended")
+        Failure::new(Kind::Unavailable, "another `tidemill models fetch` is fetching models")
+            .with_help("wait until it ends")
     })?;
     catalogue::write_scripts(&scripts).map_err(unwritable)?;
     let job = json!({
@@ -62,7 +62,7 @@ fn wanted(names: &[String]) -> anyhow::Result<Vec<Fetchable>> {
     if let Some(name) = names.iter().find(|name| !all.iter().any(|model| model.manifest.id.value == **name)) {
         let ids = all.iter().map(|model| model.manifest.id.value.as_str());
         return Err(Failure::new(Kind::Usage, format!("there is no third-party model `{name}`"))
-            .with_help(suggestion(name, ids, "models that can be fetched"))
+            .with_help(suggestion(name, ids, "available models"))
             .into());
     }
     let asked = |model: &Fetchable| names.is_empty() || names.contains(&model.manifest.id.value);
@@ -139,7 +139,8 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
         Failure::new(Kind::Unavailable, format!("cannot start python3, which converts the models: {error}"))
             .with_help(format!("sudo apt-get install -y python3 python3-venv\n({SHIPPED})"))
     };
-    let broken = |error: io::Error| Failure::new(Kind::Defect, format!("fetch.py cannot be heard: {error}"));
+    let broken =
+        |error: io::Error| Failure::new(Kind::Defect, format!("cannot read the output of fetch.py: {error}"));
     let mut child = Command::new("python3")
         .arg("-I")
         .arg(scripts.join("fetch.py"))

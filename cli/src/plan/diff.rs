@@ -32,7 +32,7 @@ pub(super) fn diff(old: &Path, new: &Path, form: OutputForm) -> anyhow::Result<E
             )?;
             writeln!(out)?;
         }
-        OutputForm::Table if changes.is_empty() => writeln!(out, "the plans do the same")?,
+        OutputForm::Table if changes.is_empty() => writeln!(out, "the plans are equivalent")?,
         OutputForm::Table => write(&mut out, &changes)?,
     }
     out.flush()?;

@@ -95,7 +95,7 @@ pub(super) fn search(
     let at_end = |sink: &&Sink| kinds().sink(&sink.kind).publication == Publication::AtEnd;
     if let Some(sink) = case.workflow.sinks.iter().find(at_end) {
         let message = format!(
-            "what `{}` writes is visible when the run ends, so no level on latency is kept there",
+            "the output of `{}` becomes visible when the run ends, so no plan keeps a level on latency there",
             sink.id
         );
         let help = "write to a `jsonl` or `csv` sink, or plan without a level (`--slo latency=none`)";
@@ -142,7 +142,7 @@ pub(super) fn search(
     }
     line.finish();
     if let (None, Some(why)) = (&all.best, &judge.unknown) {
-        let message = format!("what latency to expect is not known: {why}");
+        let message = format!("the expected latency is not known: {why}");
         let help = "measure the times with `tidemill profile`, or plan by the bound (`--latency guaranteed`)";
         return Err(Failure::new(Kind::Configuration, message).with_help(help).into());
     }
@@ -183,7 +183,7 @@ fn progress(judge: &Judge<'_>, all: &Limits<'_>, limit: f64) -> String {
     let best = all.best.as_ref().map(|found| super::dollars(found.planned.summary.cost.total()));
     let best = best.map(|cost| format!(", the best {cost}")).unwrap_or_default();
     format!(
-        "{} plans simulated{best}, now those with a bound of {}",
+        "simulated {} plans{best}, now those with a bound of {}",
         judge.tried.len(),
         milliseconds(limit * 1e3)
     )

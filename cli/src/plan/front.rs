@@ -20,9 +20,9 @@ pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly)
     let planner = arguments.planner.planner()?;
     let points = accuracy_front(problem, planner.as_ref(), &case.limits).map_err(failed)?;
     if points.is_empty() {
-        let message = "no plan of known accuracy: there is nothing to weigh against cost";
+        let message = "no plan of known accuracy: nothing to compare with cost";
         return Err(Failure::new(Kind::No, message)
-            .with_help("`tidemill plan` without `--pareto` says what has to give way")
+            .with_help("`tidemill plan` without `--pareto` prints which levels to relax")
             .into());
     }
     if let Some(file) = svg {

@@ -75,11 +75,10 @@ struct Totals {
 pub(super) fn fits_planner(arguments: &PlanArguments) -> Result<(), Failure> {
     let options = [(arguments.load.fleet.is_some(), "--fleet"), (arguments.load.goal.is_some(), "--goal")];
     match options.into_iter().find(|(is_given, _)| *is_given) {
-        Some((_, option)) if arguments.planner != PlannerChoice::AccuracyScaling => Err(Failure::new(
-            Kind::Usage,
-            format!("`{option}` is for the planner `accuracy-scaling`, and another one is asked"),
-        )
-        .with_help("add `--planner accuracy-scaling`, or leave it out")),
+        Some((_, option)) if arguments.planner != PlannerChoice::AccuracyScaling => {
+            Err(Failure::new(Kind::Usage, format!("`{option}` is only for the planner `accuracy-scaling`"))
+                .with_help("add `--planner accuracy-scaling`, or leave out the option"))
+        }
         _ => Ok(()),
     }
 }
@@ -117,7 +116,7 @@ pub(super) fn load(
     let chosen = cheapest_levels(&trace, &candidates.bins, &prices, most, switching, missed);
     let Some(Levels { lasts, schedule, .. }) = chosen else {
         return Err(
-            Failure::new(Kind::Defect, "the peak of the load has a plan, and there are no levels").into()
+            Failure::new(Kind::Defect, "the peak of the load has a plan, but there are no levels").into()
         );
     };
     let mut levels = Vec::new();
@@ -139,7 +138,7 @@ pub(super) fn load(
         fixed,
     };
     for name in folder.write(&plan)? {
-        terminal.note(&format!("{name} was the plan of a level that there is no more, and is removed"));
+        terminal.note(&format!("removed {name}, the plan of an old level"));
     }
     let mut out = crate::answer::out();
     match arguments.output {
@@ -205,7 +204,7 @@ fn without_plan(
             writeln!(out)?;
         }
         PlanOutput::Table | PlanOutput::Yaml => {
-            writeln!(out, "at {}, which one plan has to serve:", plan_table::rate(assembly.rate))?;
+            writeln!(out, "at {}, the rate of a single plan:", plan_table::rate(assembly.rate))?;
             plan_table::write(&answer, &mut out)?;
         }
     }
@@ -231,7 +230,7 @@ impl Folder {
         if path.is_file() {
             let message = format!("`{}` is a file", path.display());
             return Err(Failure::new(Kind::Usage, message)
-                .with_help("with `--trace` there is a plan for each level: name a folder"));
+                .with_help("`--trace` writes one plan per level: name a folder"));
         }
         let files: Result<Vec<OutputFile>, Failure> =
             (0..most).map(|level| OutputFile::create(&path.join(file_name(level)))).collect();

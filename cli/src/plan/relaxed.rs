@@ -61,10 +61,12 @@ impl GiveWay {
     /// Errors of `out`.
     pub(crate) fn write(&self, case: &Case, assembly: &Assembly, out: &mut dyn Write) -> io::Result<()> {
         let (all, head) = match (self.alone.is_empty(), self.together.is_empty()) {
-            (false, _) => (&self.alone, "each of these alone makes a plan possible:"),
-            (true, false) => (&self.together, "no single change makes a plan possible; these together do:"),
+            (false, _) => (&self.alone, "each of these changes alone makes a plan possible:"),
+            (true, false) => {
+                (&self.together, "no single change makes a plan possible, but these together do:")
+            }
             (true, true) => {
-                let text = "no single change, and no change of the service levels together, was found to make a plan possible";
+                let text = "found no single change, and no combined change of the service levels, that makes a plan possible";
                 return paragraph(out, text);
             }
         };
@@ -78,12 +80,12 @@ impl GiveWay {
         writeln!(out)?;
         let text = match expected.is_kept {
             true => format!(
-                "that is by the bound on latency; simulated, a plan that does not keep the bound keeps the level ({what}): \
-                 `--latency expected` plans by that"
+                "this uses the bound on latency; in a simulation, a plan above the bound keeps the level \
+                 ({what}): `--latency expected` plans by simulation"
             ),
             false => format!(
-                "that is by the bound on latency; `--latency expected` plans by what a simulation expects (of plans that do not \
-                 keep the bound the nearest to the level has {what})"
+                "this uses the bound on latency; `--latency expected` plans by simulation (of the plans \
+                 above the bound, the nearest to the level has {what})"
             ),
         };
         paragraph(out, &text)

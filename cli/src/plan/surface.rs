@@ -52,9 +52,9 @@ pub(super) fn surface(
     line.finish();
     let surface = found.map_err(failed)?;
     if surface.points.is_empty() {
-        let message = "no plan of known accuracy: there is nothing to weigh against cost and latency";
+        let message = "no plan of known accuracy: nothing to compare with cost and latency";
         return Err(Failure::new(Kind::No, message)
-            .with_help("`tidemill plan` without `--pareto` says what has to give way")
+            .with_help("`tidemill plan` without `--pareto` prints which levels to relax")
             .into());
     }
     if let Some(file) = svg {

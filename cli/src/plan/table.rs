@@ -14,7 +14,7 @@ use tidemill_spec::plan::LatencyBasis;
 /// Route classes that are listed.
 const CLASSES_SHOWN: usize = 12;
 /// Text for the slack if the simulation contradicts the level.
-const DENIED: &str = "none: denied by the simulation";
+const DENIED: &str = "none: contradicted by the simulation";
 
 /// Number of workers, or places of an operator, with equal lines above which they are merged.
 const ALIKE_SHOWN: usize = 40;
@@ -242,12 +242,11 @@ fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io:
     table.write(out)?;
     if planned.summary.paths.iter().any(|path| path.is_bounded) && !problem.limits.latency.is_empty() {
         let room = match answer.basis() {
-            LatencyBasis::Guaranteed => {
-                "; room is what is left up to the level beside the sum of such bounds"
-            }
+            LatencyBasis::Guaranteed => "; room is the level less the sum of these bounds",
             LatencyBasis::Expected => "",
         };
-        let text = "waiting is a bound that the workers keep at the percentile of the level, and not what is expected";
+        let text =
+            "waiting is a bound that the workers keep at the percentile of the level, not an expectation";
         paragraph(out, &format!("{text}{room}"))?;
     }
     writeln!(out)
@@ -275,7 +274,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
                 .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
             let engine = match with_engine {
                 true => "",
-                false => ", without the engine's own time: the profile does not have it",
+                false => ", without the engine's own time, which the profile lacks",
             };
             let text = format!(
                 "{guarantee}; expectation: mean {}, p50 {}{between}, p90 {}, p99 {} at {sink}{busy} ({} simulated{engine})",
@@ -287,7 +286,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             );
             paragraph(out, &text)?;
             for one in contradictions {
-                paragraph(out, &format!("the simulation denies the guarantee: {}", one.text()))?;
+                paragraph(out, &format!("the simulation contradicts the guarantee: {}", one.text()))?;
             }
         }
         Some(Expectation::Unknown(why)) => {
@@ -379,8 +378,8 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     if !answer.denied().is_empty() {
         paragraph(
             out,
-            "by the planner's bounds, which the simulation denies: plan with more room (`--max-utilization`, `--slo`), \
-             or measure longer (`tidemill profile`)",
+            "by the planner's bounds, which the simulation contradicts: plan with more room \
+             (`--max-utilization`, `--slo`), or measure longer (`tidemill profile`)",
         )?;
     }
     if let Some(simulated) = answer.search {
@@ -402,14 +401,14 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             percent(gap)
         ),
         (Status::TimeLimited, Some(bound), Some(gap)) => format!(
-            "time limit: no plan costs less than {} (gap {}{engine}); `--time-limit` gives it longer",
+            "time limit: no plan costs less than {} (gap {}{engine}); a longer `--time-limit` may help",
             dollars(bound),
             percent(gap)
         ),
         (_, Some(bound), Some(gap)) => {
             format!("best found: no plan costs less than {} (gap {}{engine})", dollars(bound), percent(gap))
         }
-        _ => "best found: it keeps all levels; nothing is proven of its cost (`--planner exact` says more)"
+        _ => "best found: it keeps all levels, with no proof about its cost (`--planner exact` gives one)"
             .to_owned(),
     };
     paragraph(out, &text)
@@ -426,7 +425,7 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     if let Some(simulated) = answer.search.filter(|simulated| simulated.plans > 0) {
         let all = plans(simulated.plans);
         let text = format!(
-            "{workflow} on {infrastructure}: no plan found that a simulation expects to keep all service levels"
+            "{workflow} on {infrastructure}: found no plan that keeps all service levels in a simulation"
         );
         paragraph(out, &text)?;
         let nearest = simulated.nearest.map(|nearest| {
@@ -437,7 +436,7 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     let in_its_way = |out: &mut dyn Write| match answer.obstacle() {
         Some(obstacle) => {
-            paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem)))?;
+            paragraph(out, &format!("obstacle: {}", obstacle.text(&answer.assembly.problem)))?;
             writeln!(out)
         }
         None => Ok(()),
@@ -445,7 +444,7 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(give_way) = answer.give_way else {
         let text = match answer.outcome.status {
             Status::TimeLimited => format!(
-                "{workflow} on {infrastructure}: no plan found within the time limit; `--time-limit` gives it longer"
+                "{workflow} on {infrastructure}: no plan found within the time limit; a longer `--time-limit` may help"
             ),
             _ => format!(
                 "{workflow} on {infrastructure}: {} found no plan; `--planner exact` may find one, or prove that there is none",

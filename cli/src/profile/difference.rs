@@ -152,7 +152,7 @@ pub(super) fn table(changes: &[Change], all: bool, out: &mut dyn Write) -> io::R
     if changes.iter().any(|change| is_shown(&change)) {
         table.write(out)?;
     } else {
-        writeln!(out, "no figure that both have differs")?;
+        writeln!(out, "no common figure differs")?;
     }
     if !all && gone + new > 0 {
         writeln!(out, "{gone} figures are only in the first, {new} only in the second; `--all` lists them")?;
@@ -197,7 +197,7 @@ o on m, mean of 1 records  2.00 ms  3.00 ms  +50.0 %
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut out = Vec::new();
         table(&changes(&profile("3ms", ""), &before, 90.0), false, &mut out).unwrap();
-        assert!(String::from_utf8(out).unwrap().starts_with("no figure that both have differs\n0 figures"));
+        assert!(String::from_utf8(out).unwrap().starts_with("no common figure differs\n0 figures"));
         assert!(
             changes(&before, &profile("2.05ms", "ratios: [{operator: o, output_per_input: 1}]\n"), 5.0)
                 .is_empty()

@@ -34,7 +34,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     }
     terminal.warnings(&found);
     if !found.is_empty() {
-        terminal.note("only times are measured: accuracies, ratios and sizes are taken over from the profile as they are");
+        terminal.note("measured only times: accuracies, ratios and sizes are those of the profile");
     }
     let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     let scratch = tempfile::tempdir()?;
@@ -60,16 +60,18 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     line.finish();
     let found = match result {
         Ok(found) => found,
-        Err(error) => return ended(error, "nothing was written, the same command begins anew", terminal),
+        Err(error) => {
+            return ended(error, "nothing was written; the same command starts from the beginning", terminal);
+        }
     };
     let Some(fit) = found else {
         let message = format!(
-            "{}: no time of it can be measured here: no worker type of {} has times of a model and backend that are here",
+            "{}: this machine cannot measure any of its times: no worker type of {} has times of a model and backend that are available here",
             arguments.profile.display(),
             arguments.infra.display()
         );
         return Err(Failure::new(Kind::Configuration, message)
-            .with_help("`tidemill profile WORKFLOW --infra FILE` measures a profile of this machine")
+            .with_help("measure a profile of this machine with `tidemill profile WORKFLOW --infra FILE`")
             .into());
     };
     if let Some(target) = target {
@@ -145,8 +147,9 @@ fn table(fit: &Fit, arguments: &FitArguments, out: &mut dyn Write) -> io::Result
     for (operator, (least, largest)) in fit.apart() {
         writeln!(
             out,
-            "{operator}: its models take {least:.2} to {largest:.2} times as long as by the profile, a factor of {:.2} apart; one \
-             factor for all leaves some off: `tidemill profile` measures them",
+            "{operator}: its models take {least:.2} to {largest:.2} times as long as in the profile, which \
+             differs by a factor of {:.2}; one factor for all is imprecise: `tidemill profile` measures \
+             them",
             largest / least
         )?;
     }

@@ -81,9 +81,9 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
 fn kept(fresh: bool) -> &'static str {
     match fresh {
         true => {
-            "what was measured is kept: the same command without `--fresh` goes on (with it, it begins anew)"
+            "measurements are saved: the same command without `--fresh` continues (with it, it starts from the beginning)"
         }
-        false => "what was measured is kept, the same command goes on",
+        false => "measurements are saved; the same command continues",
     }
 }
 
@@ -159,15 +159,15 @@ fn profile_file(out: Option<&Path>, workflow: &Path) -> PathBuf {
 /// Discards the measurements in a folder, and reports remaining files.
 fn forget(state: &Path, terminal: &Terminal) -> Result<(), Failure> {
     let others = StateFolder::new(state).forget().map_err(|error| {
-        Failure::new(Kind::Unavailable, format!("what was measured cannot be removed: {error}"))
-            .with_help("choose another folder with `--out`, or allow writing there")
+        Failure::new(Kind::Unavailable, format!("cannot remove earlier measurements: {error}"))
+            .with_help("choose another folder with `--out`, or make it writable")
     })?;
     let more = others.len().saturating_sub(MOST_NAMED);
     let named: Vec<&str> = others.iter().take(MOST_NAMED).map(String::as_str).collect();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     if !named.is_empty() {
         terminal.note(&format!(
-            "`{}` also has {}{more}, which was not measured by Tidemill and stays",
+            "`{}` also contains {}{more}, which Tidemill did not measure and leaves unchanged",
             state.display(),
             named.join(", ")
         ));
@@ -187,7 +187,7 @@ fn factors(
         .collect();
     for (name, _) in &arguments.factor {
         if !types.contains(&name.as_str()) {
-            let message = format!("--factor names `{name}`, which is no type of worker");
+            let message = format!("--factor names `{name}`, which is not a type of worker");
             let help = suggestion(name, types.iter().copied(), "types of workers");
             return Err(Failure::new(Kind::Usage, message).with_help(help));
         }
@@ -244,7 +244,7 @@ fn text(stage: &Stage) -> String {
             format!("computing outputs: {done} of {of} combinations of models")
         }
         Stage::Times { certain, of, left, what, .. } => {
-            format!("measuring: {certain} of {of} times are certain, about {} left ({what})", seconds(*left))
+            format!("measuring: {certain} of {of} times certain, about {} left ({what})", seconds(*left))
         }
     }
 }

@@ -51,14 +51,14 @@ pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyh
             }
         } else {
             notes.push(format!(
-                "`{worker_type}` is not predicted: the infrastructure does not say its `vcpu`"
+                "`{worker_type}` is not predicted: the infrastructure does not give its `vcpu`"
             ));
         }
     }
     for worker_type in &accelerated {
         if !profile.services.iter().any(|service| service.worker_type == *worker_type) {
             notes.push(format!(
-                "`{worker_type}` is not predicted: it has an accelerator, of which numbers of processors say nothing"
+                "`{worker_type}` is not predicted: it has an accelerator, whose speed does not follow from numbers of processors"
             ));
         }
     }
@@ -105,7 +105,7 @@ fn table(
     let speedup = predictor.speedup();
     writeln!(
         out,
-        "twice as many processors take {:.2} times as long ({}); a share of one, what a whole one does until its quota ends\n",
+        "twice as many processors take {:.2} times as long ({}); a part of a processor computes like a whole one until its quota ends\n",
         2f64.powf(speedup.exponent),
         if speedup.is_seen { "measured" } else { "assumed" },
     )?;
@@ -114,7 +114,7 @@ fn table(
         ("machine, predicted from the others", predictor.left_out_machines()),
     ] {
         if all.is_empty() {
-            writeln!(out, "{title}: there are too few in the profile to leave one out\n")?;
+            writeln!(out, "{title}: too few in the profile to leave one out\n")?;
             continue;
         }
         let mut table = Table::new(&[
@@ -139,17 +139,17 @@ fn table(
     }
     match (&arguments.out, predicted.added) {
         (_, 0) if predicted.missing == 0 => {
-            writeln!(out, "nothing to predict: the profile has all times of the types that can be predicted")
+            writeln!(out, "nothing to predict: the profile has all times of the predictable types")
         }
         (_, 0) if predictor.learnt() == 0 => writeln!(
             out,
-            "{} services are missing, and {} has no measured times to learn from: `tidemill profile WORKFLOW --infra FILE` \
-             measures some",
+            "{} services are missing, and {} has no measured times to predict from: `tidemill profile \
+             WORKFLOW --infra FILE` measures some",
             predicted.missing,
             arguments.profile.display()
         ),
         (_, 0) => {
-            writeln!(out, "{} services are missing, and none of them can be predicted", predicted.missing)
+            writeln!(out, "{} services are missing, and none is predictable", predicted.missing)
         }
         (Some(file), added) => {
             writeln!(
@@ -158,6 +158,6 @@ fn table(
                 file.display()
             )
         }
-        (None, added) => writeln!(out, "{added} services can be predicted; `--out FILE` writes them"),
+        (None, added) => writeln!(out, "{added} services are predictable; `--out FILE` writes them"),
     }
 }

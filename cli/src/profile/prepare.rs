@@ -87,7 +87,7 @@ fn models(
                     candidate.manifest.backends.iter().map(ToString::to_string).collect();
                 let named = named.join(", ");
                 skipped.push(format!(
-                    "{id}: {name} is left out: no backend that is wanted runs it here; its manifest names {named}"
+                    "{id}: {name} is left out: no requested backend runs it here; its manifest names {named}"
                 ));
                 continue;
             }
@@ -95,9 +95,9 @@ fn models(
             models.push(Model { written, manifest, backends });
         }
         if models.is_empty() {
-            let message = format!("none of the models of `{id}` can run here:\n  {}", skipped.join("\n  "));
+            let message = format!("no model of `{id}` can run here:\n  {}", skipped.join("\n  "));
             return Err(Failure::new(Kind::Configuration, message)
-                .with_help("a profile of published figures can be written by hand: see docs/profiling.md"));
+                .with_help("you can write a profile of published figures by hand: see docs/profiling.md"));
         }
         all.insert(id.to_owned(), models);
     }

@@ -60,7 +60,7 @@ fn overheads(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         ("p50", Side::Right),
         ("p90", Side::Right),
         ("p99", Side::Right),
-        ("for each MiB", Side::Right),
+        ("per MiB", Side::Right),
     ]);
     let known =
         profile.machines.iter().filter_map(|machine| Some((&machine.worker_type, machine.overheads?)));

@@ -28,8 +28,8 @@ pub(crate) fn latency(
     part.leaf(
         "p",
         &[("class", &"note")],
-        "From when a source record was due (with a rate) or was read, until readers of the sink can see it. A result of \
-         several records counts from the latest of them.",
+        "Time from when a source record was due (with a rate) or was read, until readers of the sink can \
+         see it. A result of several records counts from the latest one.",
     );
     for line in report.sinks.iter().filter_map(|sink| told(sink, plan, report.seconds)) {
         part.leaf("p", &[("class", &"note")], &format!("{line}."));
@@ -44,7 +44,7 @@ pub(crate) fn latency(
     });
     part.element("div", &[("class", &"charts")], |charts| {
         charts.element("div", &[], |one| {
-            one.leaf("h3", &[], "Share of records that took at most so long");
+            one.leaf("h3", &[], "Share of records within this latency");
             let names: Vec<&str> = sinks.iter().take(SINKS).map(|sink| sink.sink.as_str()).collect();
             by_percentile(&sinks, observer, limit.clone(), one);
             legend(&names, one);
@@ -147,12 +147,12 @@ fn trimmed(value: f64, places: usize) -> String {
 pub(crate) fn resources(recorder: &Recorder, factor: f64, has_processes: bool, part: &mut Markup) {
     let note = match has_processes {
         true => {
-            "Results that reached the sinks, and what the coordinating process used: processor and memory of the \
-             workers' processes are not in these curves."
+            "Results at the sinks, and resources of the coordinating process: these curves do not include \
+             processor and memory of the workers' processes."
         }
         false => {
-            "Results that reached the sinks, and what the whole process used: models, sources, sinks and this report's \
-             own sampling."
+            "Results at the sinks, and resources of the whole process: models, sources, sinks and the \
+             sampling of this report."
         }
     };
     part.leaf("p", &[("class", &"note")], note);

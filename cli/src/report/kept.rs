@@ -19,27 +19,27 @@ pub(super) fn write(left: &Left, takes_back: impl Fn(&str) -> bool, out: &mut dy
     table.write(out)?;
     for (source, records) in &left.read_again {
         let text = format!(
-            "{source}: {} more were read behind the checkpoint; the next process reads them again",
+            "{source}: {} more were read after the checkpoint; the next process reads them again",
             grouped(*records)
         );
         paragraph(out, &text)?;
     }
     for (sink, rows) in &left.written_again {
         let text = format!(
-            "{sink}: {} more were written behind the checkpoint; they come again from the next process{}",
+            "{sink}: {} more were written after the checkpoint; the next process writes them again{}",
             grouped(*rows),
-            if takes_back(sink) { ", which takes them back first" } else { "" }
+            if takes_back(sink) { ", and removes these first" } else { "" }
         );
         paragraph(out, &text)?;
     }
     match &left.stopped_at {
         Some(limits) if left.complete => {
             let text =
-                format!("stopped at {limits}: the same command with a larger limit, or with none, goes on");
+                format!("stopped at {limits}: the same command with a larger limit, or with none, continues");
             paragraph(out, &text)
         }
         _ if left.complete => Ok(()),
-        _ => paragraph(out, &format!("goes on from {}", left.described)),
+        _ => paragraph(out, &format!("continues from {}", left.described)),
     }
 }
 

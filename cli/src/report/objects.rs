@@ -274,10 +274,10 @@ impl Objects {
             text.push_str(&format!(" IDF1 over all cameras: {judged}."));
         }
         if self.is_cut {
-            text.push_str(" Only the beginning of the file was read.");
+            text.push_str(" Only the start of the file was read.");
         }
         part.leaf("p", &[], &text);
-        part.leaf("h3", &[], "When which camera saw them");
+        part.leaf("h3", &[], "Times at each camera");
         let names: Vec<&str> = self.cameras.iter().map(String::as_str).collect();
         legend(&names, part);
         self.timeline(part);
@@ -298,7 +298,7 @@ impl Objects {
                 grid.break_line();
             }
         });
-        let note = "Where the box is largest. The pictures of one card are one object only where the workflow recognised it.";
+        let note = "Pictures with the largest box. The pictures of one card show one object only if the workflow recognised it.";
         part.leaf("p", &[("class", &"note")], note);
     }
 
@@ -320,7 +320,7 @@ impl Objects {
             ("class", &"chart timeline"),
             ("viewBox", &view),
             ("role", &"img"),
-            ("aria-label", &"when which camera saw which object"),
+            ("aria-label", &"times of each object at each camera"),
         ];
         part.element("div", &[("class", &"scroll")], |scroll| {
             scroll.element("svg", &attributes, |svg| {
@@ -432,7 +432,7 @@ pub(super) fn links(prepared: &Prepared, page: &Path, part: &mut Markup) -> bool
         return false;
     }
     part.element("p", &[], |line| {
-        line.text("Annotated videos, beside this page and not in it: ");
+        line.text("Annotated videos, in files beside this page: ");
         for (index, file) in files.iter().enumerate() {
             line.text(if index > 0 { ", " } else { "" });
             let name = file.file_name().unwrap_or_default().to_string_lossy();

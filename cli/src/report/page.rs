@@ -210,11 +210,11 @@ impl Page<'_> {
                 "bad",
                 "!",
                 "The run failed".to_owned(),
-                format!("{error}. What follows is what had happened until then."),
+                format!("{error}. This page shows the run until then."),
             ),
             (End::Interrupted, ..) => {
                 let detail = match missed.len() {
-                    0 => "What follows is what had happened until then; what was committed stays.".to_owned(),
+                    0 => "This page shows the run until then; committed rows stay.".to_owned(),
                     _ => missed.iter().map(told).collect::<Vec<_>>().join("; "),
                 };
                 ("warn", "…", "The run was interrupted".to_owned(), detail)
@@ -308,7 +308,7 @@ impl Page<'_> {
             let used = self.document.all_processor_seconds();
             let cores = used / (report.seconds * self.document.factor());
             let of = match self.document.has_processes {
-                true => "in all: the coordinating process, and what workers told of their threads",
+                true => "in all: the coordinating process, and the threads that workers reported",
                 false => "in all",
             };
             tiles.push(("Processor".into(), format!("{cores:.2} cores"), format!("{} {of}", seconds(used))));
@@ -351,7 +351,7 @@ impl Page<'_> {
         let (sink, slowest) = measured.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
         let place = if sinks.len() > 1 { format!("at {}, ", sink.sink) } else { String::new() };
         let more = match level {
-            Some(level) => format!("{place}wanted below {}", level.below.value),
+            Some(level) => format!("{place}required below {}", level.below.value),
             None => format!("{place}largest {}", milliseconds(sink.latency.max_ms)),
         };
         let median = (

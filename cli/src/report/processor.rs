@@ -53,7 +53,7 @@ pub(super) fn threads(
     part: &mut Markup,
 ) {
     let rest = match has_processes {
-        true => "the coordinating process; what those of the workers do beside this is not known",
+        true => "the coordinating process; the time of the workers' processes is not known",
         false => "waiting for the run, progress, samples, this report",
     };
     let (shares, whole) = with_rest(of_threads(report, program), whole, rest);
@@ -65,8 +65,8 @@ pub(super) fn threads(
     part.leaf(
         "p",
         &[("class", &"note")],
-        "A model has a thread of its own, which also prepares its records; a source reads on one. All other \
-         work of a stage is done on the thread of its slot, which its stages share.",
+        "A model has its own thread, which also prepares its records; a source reads on its own thread. All \
+         other work of a stage runs on the thread of its slot, which several stages share.",
     );
     part.element("div", &[("class", &"split threads")], |split| {
         for share in &shares {

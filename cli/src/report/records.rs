@@ -299,18 +299,18 @@ fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
         let is_raw = RawImage::is_one(bytes);
         let smaller = if is_raw || bytes.len() > MEDIUM { smaller(bytes) } else { None };
         if is_raw && smaller.is_none() {
-            return Medium::Other(format!("a picture of {size} that cannot be shown"));
+            return Medium::Other(format!("a picture of {size} in a format that this page cannot show"));
         }
         let (kind, bytes) = smaller.as_deref().map_or((kind, bytes), |smaller| ("image/jpeg", smaller));
         return match spend(bytes, budget) {
             true => Medium::Picture(address(kind, bytes)),
-            false => Medium::Other(format!("a picture of {size}, too large to be shown here")),
+            false => Medium::Other(format!("a picture of {size}, too large for this page")),
         };
     }
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WAVE") {
         return match spend(bytes, budget) {
             true => Medium::Sound(address("audio/wav", bytes)),
-            false => Medium::Other(format!("a sound of {size}, too large to be put here")),
+            false => Medium::Other(format!("a sound of {size}, too large for this page")),
         };
     }
     Medium::Other(format!("{size} of an unknown format"))

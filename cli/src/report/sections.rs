@@ -46,10 +46,10 @@ pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
     }
     let judged = match complete {
         true => "Judged over the whole run.",
-        false => "Judged over what ran until the early end, which says little about a whole run.",
+        false => "Judged over the part until the early end, which says little about a whole run.",
     };
-    let windows = "Windows are seconds of it (longer ones for rates below 10/s); a window of accuracy is all that was \
-                   judged until then.";
+    let windows = "Windows are seconds of the run (longer for rates below 10/s); a window of accuracy \
+                   contains all records judged until then.";
     part.leaf("p", &[("class", &"note")], &format!("{judged} {windows}"));
 }
 
@@ -58,8 +58,8 @@ pub(super) fn workflow(prepared: &Prepared, report: &RunReport, part: &mut Marku
     part.leaf(
         "p",
         &[("class", &"note")],
-        "What ran, with what was measured: records, the median time of a computation, and on the arrows records per \
-         second over the whole run. A filled dot is the model that was chosen.",
+        "The stages with their measured figures: records, the median time of a computation, and on the \
+         arrows records per second over the whole run. A filled dot is the chosen model.",
     );
     let mut drawing = Markup::new();
     let width = svg::write(&measured(prepared, report), &mut drawing);
@@ -145,7 +145,7 @@ pub(super) fn stages(report: &RunReport, part: &mut Markup) {
         let is_there =
             |of: fn(&StageReport) -> &LatencySummary| shown.iter().any(|stage| of(stage).count > 0);
         let kinds = [
-            ("b2", "way from another slot", is_there(|stage| &stage.transfer)),
+            ("b2", "transfer from another slot", is_there(|stage| &stage.transfer)),
             ("b3", "waiting", is_there(|stage| &stage.queue)),
             ("b1", "computing", true),
         ];
@@ -236,7 +236,7 @@ pub(super) fn losses(report: &RunReport, part: &mut Markup) {
     let drops: Vec<_> = drops(report).collect();
     if report.dead_letters == 0 && drops.is_empty() {
         let text = match super::unmatched(report).next() {
-            None => "None: every record that a source gave went its whole way.",
+            None => "None: every record of the sources reached its sinks.",
             Some(_) => "None.",
         };
         part.leaf("p", &[("class", &"empty")], text);
@@ -304,9 +304,9 @@ fn told(value: &serde_json::Value) -> String {
 /// Cards of records.
 pub(super) fn samples(sinks: &[SinkRecords], part: &mut Markup) {
     let judged = sinks.iter().flat_map(|sink| &sink.samples).any(|sample| sample.right.is_some());
-    let mut note = "Drawn evenly from the whole run by the records' ids.".to_owned();
+    let mut note = "A sample of the whole run, drawn evenly by the ids of the records.".to_owned();
     if judged {
-        note.push_str(" Wrong ones come first and are shown more often than they happened.");
+        note.push_str(" Wrong ones come first and are overrepresented.");
     }
     part.leaf("p", &[("class", &"note")], &note);
     for sink in sinks {

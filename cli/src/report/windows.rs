@@ -114,12 +114,12 @@ type Series = BTreeMap<String, BTreeMap<i64, f64>>;
 
 /// Charts of the sinks.
 pub(super) fn section(sinks: &[Windows], part: &mut Markup) {
-    let note = "What windows of event time hold in the end, corrections included, by the time at which each window is over.";
+    let note = "Final values of windows of event time, including corrections, by the end of each window.";
     let early: usize = sinks.iter().map(|sink| sink.early).sum();
     let more = match early {
         0 => String::new(),
         rows => format!(
-            " {} of windows that begin before time 0 are left out: they hold a part of their length only.",
+            " {} of windows that start before time 0 are left out, because they are incomplete.",
             records(rows)
         ),
     };
@@ -193,7 +193,7 @@ fn draw(sink: &Written, column: &str, series: &Series, left_out: usize, markup: 
     let names: Vec<&str> =
         groups.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty()).collect();
     legend(&names, markup);
-    let cut = if sink.is_cut { "Only the beginning of the file was read. " } else { "" };
+    let cut = if sink.is_cut { "Only the start of the file was read. " } else { "" };
     let hidden = if hidden > 0 { format!("{hidden} smaller groups are left out. ") } else { String::new() };
     let twice = match left_out {
         0 => String::new(),

@@ -108,13 +108,13 @@ fn without_effect(interval: Duration, prepared: &Prepared) -> Option<String> {
     let help = match every {
         1 => format!("write a shorter `tick` {place}, or an interval of {least} or more"),
         _ => format!(
-            "write `checkpoint_every: {fewer}` {place} for one each {}, which a state that is there already does not take, or an interval \
-             of {least} or more",
+            "write `checkpoint_every: {fewer}` {place} for one each {}, which an existing state does not \
+             accept, or an interval of {least} or more",
             TimeSpan(tick.0.saturating_mul(fewer))
         ),
     };
     Some(format!(
-        "checkpoints come each {least} at most, by `checkpoint_every: {every}` and `tick: {tick}`: the interval of {} has no effect; {help}",
+        "`checkpoint_every: {every}` and `tick: {tick}` allow a checkpoint each {least} at most: the interval of {} has no effect; {help}",
         TimeSpan(interval)
     ))
 }
@@ -137,7 +137,7 @@ fn place(
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {
             terminal.note(&format!(
-                "leaves the state in `{place}` alone: `{option}` does not go together with it"
+                "does not use the state in `{place}`: `{option}` cannot be combined with a state"
             ));
             Ok(None)
         }
@@ -148,14 +148,14 @@ fn place(
 /// Says where the run continues, and which of its outputs repeat rows.
 fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, terminal: &Terminal) {
     terminal.note(&match &state.from {
-        Some(from) => format!("goes on from the state in `{place}`: {from}"),
-        None => format!("keeps its state in `{place}`: the same command goes on from there"),
+        Some(from) => format!("continues from the state in `{place}`: {from}"),
+        None => format!("keeps its state in `{place}`: the same command continues from there"),
     });
     state.notes.iter().for_each(|note| terminal.note(note));
     for source in &state.ended {
         terminal.note(&format!(
-            "source `{source}` had come to its end before: nothing more is read of its stream; `tidemill state reset {place}` begins \
-             anew"
+            "source `{source}` had ended before: it reads no more of its stream; `tidemill state reset \
+             {place}` starts from the beginning"
         ));
     }
     let looks = journals::look(place).unwrap_or_default();
@@ -163,7 +163,7 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
         let bound = prepared.program.sources.get(&source);
         let is_same = bound.and_then(|bound| journals::is_same_stream(place, bound));
         terminal.note(&format!(
-            "source `{source}` has {} in its journal, and goes on with its stream {}",
+            "source `{source}` has {} in its journal, and continues with its stream {}",
             bytes(look.extent.end - look.extent.first),
             goes_on_behind(&look, is_same)
         ));
@@ -180,14 +180,14 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
 fn goes_on_behind(look: &Look, is_same: Option<bool>) -> String {
     let Look { extent, end_of_lines } = look;
     match (look.half_a_line(), is_same) {
-        (0, _) | (_, Some(true)) => format!("behind byte {}", extent.end),
+        (0, _) | (_, Some(true)) => format!("after byte {}", extent.end),
         (half, Some(false)) => format!(
-            "behind byte {end_of_lines}, where its last whole line ends: the {half} bytes of half a line behind it are left out, since \
-             another stream follows"
+            "after byte {end_of_lines}, the end of its last whole line: it skips the {half} bytes of half a \
+             line after it, because another stream follows"
         ),
         (_, None) => format!(
-            "behind byte {end_of_lines}, where its last whole line ends; the pipe that still has the rest of the line behind it goes on \
-             behind byte {}",
+            "after byte {end_of_lines}, the end of its last whole line; the pipe still has the rest of the \
+             line, and continues after byte {}",
             extent.end
         ),
     }
@@ -203,7 +203,7 @@ pub(super) fn left(
 ) -> Option<Left> {
     let written = report.sinks.iter().map(|sink| (sink.sink.clone(), sink.records)).collect();
     Left::look(place, before, &written, &prepared.program.plan).unwrap_or_else(|error| {
-        terminal.warning(&format!("the totals of the run cannot be told: {error}"));
+        terminal.warning(&format!("cannot report the totals of the run: {error}"));
         None
     })
 }
@@ -237,15 +237,13 @@ impl Verdict {
     fn tell(&self, arguments: &RunArguments, terminal: &Terminal) {
         match self.letters {
             Some(Some(letters)) if letters.is_passed => terminal.error(&letters.text(), None),
-            Some(None) => terminal.error(
-                "`--max-dead-letters`: the state does not say how many of its records are dead letters",
-                None,
-            ),
+            Some(None) => terminal
+                .error("`--max-dead-letters`: the state does not contain the number of dead letters", None),
             _ => {}
         }
         let nothing = "this process measured nothing, since the run was complete before";
         if self.lacks_levels {
-            let help = "the process that ended the run has told whether the levels were kept";
+            let help = "the process that ended the run reported whether it kept the levels";
             terminal.error(&format!("`--require-slo`: {nothing}"), Some(help));
         }
         let reports = [(&arguments.report, "`--report`"), (&arguments.report_json, "`--report-json`")];
@@ -280,11 +278,11 @@ fn tell_complete(
     let described = state::described(manifest);
     terminal.note(&match stopped_at {
         Some(limits) => format!(
-            "the run in `{place}` stopped at {limits} ({described}): nothing is left to do up to there; a larger limit, or none, \
-             goes on"
+            "the run in `{place}` stopped at {limits} ({described}): nothing left to do up to there; a \
+             larger limit, or none, continues it"
         ),
         None => format!(
-            "the run in `{place}` is complete ({described}): nothing is left to do; `tidemill state reset {place}` has it begin anew"
+            "the run in `{place}` is complete ({described}): nothing left to do; after `tidemill state reset {place}` it starts from the beginning"
         ),
     });
     notes.iter().for_each(|note| terminal.note(note));

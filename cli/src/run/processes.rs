@@ -24,7 +24,7 @@ pub(super) fn check(arguments: &RunArguments, prepared: &Prepared) -> Result<(),
         let text =
             format!("source `{}` reads standard input, which processes of workers do not have", source.id);
         return Err(Failure::new(Kind::Configuration, text)
-            .with_help("have it read a named pipe (`mkfifo`), or run without `--processes`"));
+            .with_help("use a named pipe (`mkfifo`), or run without `--processes`"));
     }
     // They would open one pipe and one journal, as if each were the only one.
     streams::check_workers(&prepared.program).map_err(|text| Failure::new(Kind::Configuration, text))
@@ -39,7 +39,7 @@ pub(super) fn hosts(
     terminal: &Terminal,
 ) -> Result<Hosts, Failure> {
     let own = std::env::current_exe().map_err(|error| {
-        Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
+        Failure::new(Kind::Unavailable, format!("cannot find the path of this program: {error}"))
     })?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
     command.extend(own_log_options());

@@ -23,8 +23,8 @@ pub(super) fn warn(
     let spoilt = spoilt(report, &prepared.program);
     for source in &spoilt {
         terminal.alarm(&format!(
-            "source `{}` gave nothing but dead letters, {} of them, most or all for the reason `{}`: are its columns \
-             and their types those of the data?",
+            "all records of source `{}` are dead letters, {} of them, mostly for the reason `{}`: do its \
+             columns and their types match the data?",
             source.id,
             grouped(source.letters),
             source.reasons[0]
@@ -32,7 +32,7 @@ pub(super) fn warn(
     }
     if spoilt.is_empty() && report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
         let letters = grouped(report.dead_letters);
-        terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
+        terminal.alarm(&format!("no record reached a sink: {letters} dead letters and no results"));
     }
     for join in without_matches(report, &prepared.program) {
         terminal.alarm(&join);
@@ -55,12 +55,14 @@ fn without_matches(report: &RunReport, program: &Program) -> Vec<String> {
         let all_came = inputs.len() > 1 && inputs.values().all(|(_, records)| *records > 0);
         let times: Vec<String> = inputs
             .iter()
-            .map(|(source, (newest, _))| format!("of `{source}` {}", newest.map_or_else(|| "none".to_owned(), event_date)))
+            .map(|(source, (newest, _))| {
+                format!("of `{source}` {}", newest.map_or_else(|| "none".to_owned(), event_date))
+            })
             .collect();
         all_came.then(|| {
             format!(
-                "join `{}` matched nothing: the newest event times are {}. Are keys and `event_time` those of the data, and is \
-                 `within` as long as they lie apart?",
+                "join `{}` matched nothing: the newest event times are {}. Do the keys and `event_time` \
+                 match the data, and is `within` longer than the difference of the times?",
                 join.id,
                 times.join(", ")
             )

@@ -100,7 +100,7 @@ pub(super) fn watch(
             }
             0 => {}
             1 if run.is_closing() => {
-                ends.terminal.note("finishing the output files; a second signal leaves at once");
+                ends.terminal.note("finishing the output files; a second signal exits at once");
                 looks_left = 0;
             }
             _ => looks_left -= 1,

@@ -20,7 +20,7 @@ pub(super) fn case(arguments: &SimulateArguments, plan: &Plan, terminal: &Termin
         None => found(folder, names, what, say),
     };
     let workflow =
-        beside(&arguments.workflow, &["workflow.yaml"], "workflow", "name its file behind the plan")?;
+        beside(&arguments.workflow, &["workflow.yaml"], "workflow", "name its file after the plan")?;
     let infrastructure =
         beside(&arguments.infrastructure, &["infrastructure.yaml"], "infrastructure", "give `--infra FILE`")?;
     let profiles = match arguments.profiles.is_empty() {
@@ -56,7 +56,7 @@ fn found(folder: &Path, names: &[&str], what: &str, say: &str) -> Result<PathBuf
     let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     files.into_iter().find(|file| file.exists()).ok_or_else(|| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let message = format!("no {what}: there is no {} in {}", names.join(" or "), shown.display());
+        let message = format!("no {what}: no {} in {}", names.join(" or "), shown.display());
         Failure::new(Kind::Usage, message).with_help(say)
     })
 }

@@ -9,7 +9,7 @@ use tidemill_simulator::{Latency, Spacing, StageOutcome};
 use tidemill_spec::publication::Publication;
 
 /// Text for the rate if no record could arrive before the end.
-const TOO_SHORT: &str = "too short to tell: it ended before a record came";
+const TOO_SHORT: &str = "too short: it ended before the first record arrived";
 /// Excess of a worker's load over the guaranteed one that is explained.
 const BUSIER: f64 = 0.02;
 /// Route classes and stages that are listed.
@@ -224,7 +224,7 @@ impl Story<'_> {
         if busy.any(|(worker, planned)| worker.utilization > planned.utilization + BUSIER) {
             writeln!(
                 out,
-                "guaranteed counts with full batches; where calls had fewer records, a worker is busy for longer"
+                "`guaranteed` assumes full batches; a worker is busier if its calls had fewer records"
             )?;
         }
         writeln!(out)
@@ -294,7 +294,7 @@ impl Story<'_> {
             }
             None => ("open".to_owned(), TOO_SHORT.to_owned()),
         };
-        table.row(["rate".to_owned(), rate, "all that is due".to_owned(), of_it]);
+        table.row(["rate".to_owned(), rate, "all due records".to_owned(), of_it]);
         for sink in &self.simulation.sinks {
             for limit in &sink.limits {
                 table.row([
@@ -326,10 +326,7 @@ impl Story<'_> {
             Some(false) => {}
             Some(true) => return Ok(()),
             None => {
-                return writeln!(
-                    out,
-                    "too short to tell whether the rate is met: simulate for longer (`--for`)"
-                );
+                return writeln!(out, "too short to judge the rate: simulate for longer (`--for`)");
             }
         }
         let busiest = self.simulation.workers.iter().enumerate();
@@ -338,19 +335,19 @@ impl Story<'_> {
         let link = self.simulation.links.iter().find(|link| link.utilization.is_some_and(|part| part > 0.99));
         let missing: u64 = self.simulation.sources.iter().map(|source| source.due - source.records).sum();
         if missing == 0 && self.simulation.late_seconds == 0.0 && full.is_none() && link.is_none() {
-            return writeln!(out, "fewer records came than were due, but none had to wait at the sources");
+            return writeln!(out, "fewer records arrived than were due, but none waited at the sources");
         }
         let waiting = format!("{} records were still waiting at the sources", grouped(missing));
         match (full, link) {
             (Some((worker, _)), _) => {
-                writeln!(out, "beyond its capacity: {} is busy all the time; {waiting}", self.workers[worker])
+                writeln!(out, "above its capacity: {} is busy all the time; {waiting}", self.workers[worker])
             }
             (None, Some(link)) => {
                 let locations = &self.assembly.problem.locations;
                 let (from, to) = (&locations[link.from].name, &locations[link.to].name);
-                writeln!(out, "beyond its capacity: the link {from} -> {to} is busy all the time; {waiting}")
+                writeln!(out, "above its capacity: the link {from} -> {to} is busy all the time; {waiting}")
             }
-            (None, None) => writeln!(out, "beyond its capacity for some of the time; {waiting}"),
+            (None, None) => writeln!(out, "above its capacity for some of the time; {waiting}"),
         }
     }
 }

@@ -52,10 +52,10 @@ pub(crate) fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn verdict(changes: &Changes) -> String {
     let place = place_of(changes.epoch);
     if changes.is_refused() {
-        return "a run cannot go on from this state".to_owned();
+        return "a run cannot continue from this state".to_owned();
     }
     if !changes.wants_acceptance() {
-        return format!("a run goes on from this state, {place}");
+        return format!("a run continues from this state, {place}");
     }
     let lost: u64 = [Verdict::BeginsAnew, Verdict::Gone]
         .into_iter()
@@ -64,11 +64,11 @@ pub(crate) fn verdict(changes: &Changes) -> String {
         .sum();
     let lost = match lost {
         0 => String::new(),
-        lost => format!(", and forgets {} of state", bytes(lost)),
+        lost => format!(", and deletes {} of state", bytes(lost)),
     };
     format!(
-        "a run with `--accept-changes` goes on from this state, {place}{lost}: each record before it was treated as the workflow said \
-         then, each from there on as it says now"
+        "a run with `--accept-changes` continues from this state, {place}{lost}: earlier records followed \
+         the old definition, later ones follow the new one"
     )
 }
 

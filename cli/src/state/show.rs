@@ -25,10 +25,10 @@ pub(super) fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let how = match (&manifest.stopped_at, manifest.complete) {
-        (Some(limits), true) => format!("stopped at {limits}; a larger limit, or none, goes on"),
-        (Some(limits), false) => format!("to be continued; a source has stopped at {limits}"),
+        (Some(limits), true) => format!("stopped at {limits}; a larger limit, or none, continues it"),
+        (Some(limits), false) => format!("not complete; a source has stopped at {limits}"),
         (None, true) => "complete".to_owned(),
-        (None, false) => "to be continued".to_owned(),
+        (None, false) => "not complete".to_owned(),
     };
     writeln!(out, "{}: {how}", manifest.identity.workflow_name)?;
     writeln!(
@@ -128,7 +128,7 @@ fn parts(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Table {
         let how = match (log.end, position(&log, manifest.epoch)) {
             (Some(_), _) => "has ended".to_owned(),
             (None, Some(position)) => format!("reads again from the checkpoint, near {position}"),
-            (None, None) => "reads from its beginning".to_owned(),
+            (None, None) => "reads from its start".to_owned(),
         };
         let records = grouped(log.records_before(manifest.epoch));
         table.row(["source".into(), source.clone(), records, String::new(), how]);
@@ -150,17 +150,17 @@ fn parts(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Table {
     }
     for (stage, state) in &manifest.stages {
         let how = match (snapshot(state), state.objects.len()) {
-            (_, 0) => "begins anew".to_owned(),
+            (_, 0) => "starts empty".to_owned(),
             (Some(epoch), 1) => format!("from its snapshot of epoch {epoch}"),
-            (Some(epoch), _) => format!("from its snapshot of epoch {epoch} and what came since"),
-            (None, _) => "from what came".to_owned(),
+            (Some(epoch), _) => format!("from its snapshot of epoch {epoch} and later records"),
+            (None, _) => "from the records".to_owned(),
         };
         table.row(["stage".into(), stage.clone(), String::new(), bytes(size(state)), how]);
     }
     for (sink, state) in &manifest.sinks {
         let how = match (&state.token, manifest.complete) {
             (_, true) => "is complete",
-            (Some(_), false) => "goes on behind its rows",
+            (Some(_), false) => "continues after its rows",
             (None, false) => "repeats rows since the checkpoint",
         };
         let length = file_bytes(state).map(bytes).unwrap_or_default();

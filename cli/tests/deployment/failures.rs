@@ -72,7 +72,7 @@ fn one_at_a_time_changes_a_deployment() {
         let image = &["--image", "tidemill-test:other"][..];
         let more = if verb.contains(&"upgrade") { image } else { &[] };
         let told = command_told(&[verb, &[&folder], more].concat()).expect(69).stderr;
-        assert!(told.contains("is at work on") && told.contains("tidemill ps"), "{told}");
+        assert!(told.contains("works on") && told.contains("tidemill ps"), "{told}");
     }
     drop(other);
     let told = up_with(&deployed, None);

@@ -236,7 +236,7 @@ fn another_deployment_of_the_same_workflow_is_left_alone() {
     super::engine::command_told(&words).expect(0);
     assert!(super::engine::command_told(&["ps", &out]).expect(1).stdout.contains("not there"));
     let down = super::engine::command_told(&["down", &out]).expect(0).stdout;
-    assert!(down.contains("nothing of it was there"), "{down}");
+    assert!(down.contains("there was nothing to remove"), "{down}");
     assert!(deployed.left().contains("worker-edge") && deployed.left().contains("controller"));
     // A folder that claims to be that deployment.
     let document = deployed.place.read("deployment/deployment.json");

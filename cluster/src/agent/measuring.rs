@@ -52,7 +52,7 @@ struct Shared {
     peers: AtomicUsize,
 }
 
-/// What heartbeats have of the service that probes other workers.
+/// Part of the heartbeats from the service that probes other workers.
 #[derive(Clone, Default)]
 pub(super) struct Meter(Arc<Shared>);
 

@@ -1,58 +1,58 @@
-//! Edges of a run that are cut.
+//! Cut edges of a run.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far it is with a cut.
+/// State of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CutStage {
-    /// The way between its two workers is cut, and the controller hears the one that sends.
+    /// The link between its two workers is cut, and the controller receives heartbeats of the sender.
     Cut,
-    /// The controller does not hear the worker that sends: what it does now is known when it is back.
+    /// The controller receives no heartbeats of the sender, whose state is unknown until it returns.
     Silent,
-    /// It is back, and what was kept is delivered.
+    /// The link is back, and the sender delivers the kept records.
     Delivers,
 }
 
-/// An edge between two workers of a plan, of which the workflow says what happens while it is cut.
+/// An edge between two workers of a plan with `when_cut` in the workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CutView {
-    /// The stage that sends.
+    /// The sending stage.
     pub from: String,
-    /// The stage that receives.
+    /// The receiving stage.
     pub to: String,
-    /// The worker of the cluster that sends.
+    /// The sending worker of the cluster.
     pub worker: Option<String>,
-    /// How far it is.
+    /// State of the cut.
     pub stage: CutStage,
-    /// Since how many seconds the edge is cut, or its worker silent.
+    /// Seconds since the edge was cut, or since the last heartbeat of its worker.
     pub seconds: f64,
-    /// Bytes that are kept for the receiver, where that is known.
+    /// Bytes that are kept for the receiver, if known.
     pub kept_bytes: Option<u64>,
-    /// Bytes that the edge may have kept on its worker; none: the run ends instead (`when_cut: stop`).
+    /// Limit on the bytes that the worker keeps for the edge; none: the run ends instead (`when_cut: stop`).
     pub size_bytes: Option<u64>,
-    /// For how many seconds the worker goes on, or the run has not ended yet.
+    /// Seconds for which the worker continues, or until the run ends.
     pub most_seconds: f64,
 }
 
-/// A stage that answers in place of one on the other side of an edge while that is cut (`when_cut: degrade`).
+/// A stage that stands in for one on the other side of a cut edge (`when_cut: degrade`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StandInView {
-    /// The stage that it stands in for.
+    /// The replaced stage.
     pub of: String,
-    /// The variant of that stage, and the one that answers in its place.
+    /// The variant of the replaced stage.
     pub of_variant: Option<String>,
-    /// See `of_variant`.
+    /// The variant that answers instead.
     pub variant: String,
     /// The worker of the cluster that has it.
     pub worker: Option<String>,
-    /// It answers now.
+    /// Whether it answers now.
     pub answers: bool,
-    /// Records that it has answered, and those that the other one has (those that were answered again after a restart count again).
+    /// Records that it has answered; records answered again after a restart count again.
     pub answered_here: u64,
-    /// See `answered_here`.
+    /// Records that the replaced stage has answered; records answered again after a restart count again.
     pub answered_there: u64,
-    /// The run has a service level on accuracy, which what answers now may miss.
+    /// The run has a service level on accuracy, which the stand-in may miss.
     pub risks_accuracy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Files: what workers have, what is fetched from where, what runs wrote.
+//! Files of workers, their sources, and results of runs.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bundle {
-    /// Path of the workflow's file among them.
+    /// Path of the workflow among the files.
     pub workflow: String,
     /// All files: paths with `/`, without `..`.
     pub files: Vec<BundleFile>,
-    /// Variables that the workflow names and whoever submits it has: neither the controller nor a worker fills in its own.
+    /// Variables of the workflow from the environment of the submitting user; the controller and the workers do not add their own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
 }
@@ -20,7 +20,7 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BundleFile {
-    /// Where it lies.
+    /// Path of the file.
     pub path: String,
     /// SHA-256 of its bytes, hexadecimal.
     pub digest: String,
@@ -34,77 +34,77 @@ pub struct BundleFile {
 pub struct RunFolder {
     /// The run.
     pub run: String,
-    /// Tells runs apart that had the same name one after the other.
+    /// Distinguishes runs that used the same name one after the other.
     pub id: String,
-    /// Bytes of all files in it, as far as they were counted.
+    /// Bytes of all files in it, as far as counted.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// A worker wants a file and asks whom it may have it from.
+/// Request of a worker for a source of a file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRequest {
-    /// Places that did not give it.
+    /// Sources that failed.
     #[serde(default)]
     pub failed: Vec<String>,
 }
 
-/// What is said of the object store, should it not give a file, as the place of one that failed.
+/// Name of the object store among the sources that failed.
 pub const OBJECT_STORE: &str = "object-store";
 
-/// Whom a worker may have a file from.
+/// Source of a file for a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum Source {
     /// The controller.
     Controller,
-    /// Another worker, which answers `GET /v1/blobs/DIGEST` as the controller does.
+    /// Another worker, which answers `GET /v1/blobs/DIGEST` like the controller.
     Worker {
         /// Host and port.
         place: String,
     },
     /// An object store.
     Store {
-        /// Where it can be read for some time. It is signed: a secret.
+        /// Signed address, valid for some time: a secret.
         link: String,
     },
-    /// Everybody who has it is busy: ask again.
+    /// All sources are busy: ask again.
     Wait {
-        /// After so long.
+        /// Time until the next request.
         milliseconds: u64,
     },
 }
 
-/// A file of a run that the controller wants from a worker, or a part of it.
+/// Request of the controller for a file of a run, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilePart {
-    /// Names the request.
+    /// Number of the request.
     pub number: u64,
     /// The run.
     pub run: String,
-    /// Which run of this name: see [`RunFolder::id`].
+    /// Id of the run among those of this name: see [`RunFolder::id`].
     pub id: String,
     /// The worker of the run's plan.
     pub role: String,
-    /// The file within its folder.
+    /// Path of the file in the folder of the run.
     pub path: String,
-    /// The first byte.
+    /// First byte.
     pub offset: u64,
-    /// Limits how many are wanted.
+    /// Largest number of bytes.
     pub bytes: u64,
 }
 
-/// Why a worker does not give a file.
+/// The reason why a worker does not send a file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilePartRefused {
-    /// For people.
+    /// Error message, for people.
     pub error: String,
 }
 
-/// What a sink wrote.
+/// Output of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultView {
     /// The sink.
@@ -113,19 +113,19 @@ pub struct ResultView {
     pub path: String,
     /// The worker of the cluster that has it.
     pub worker: Option<String>,
-    /// Bytes that are committed by the last checkpoint; none: the whole file is, or nothing is before the run is complete.
+    /// Bytes committed by the last checkpoint; none: the whole file is committed, or nothing before the run is complete.
     pub committed_bytes: Option<u64>,
-    /// Nothing is added any more.
+    /// The file is complete.
     pub is_final: bool,
 }
 
-/// A run was removed.
+/// A removed run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemovedView {
     /// The run.
     pub run: String,
-    /// Bytes that were removed at the controller.
+    /// Bytes removed at the controller.
     pub bytes: u64,
-    /// Workers that remove their files of it as soon as they are heard.
+    /// Workers that remove their files of it when they return.
     pub workers: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How the parts of a cluster are: what `tidemill doctor --cluster` looks at.
+//! Health of the parts of a cluster, for `tidemill doctor --cluster`.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,64 +9,64 @@ pub struct ControllerView {
     pub version: String,
     /// Its clock: milliseconds since the beginning of 1970.
     pub time_milliseconds: u64,
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// The port on which it hears the processes of runs.
+    /// Port for the processes of runs.
     pub hosts_port: u16,
-    /// When its certificate ends: seconds since the beginning of 1970.
+    /// End of its certificate: seconds since the start of 1970.
     pub certificate_ends: u64,
-    /// Bytes that are free on the disk of its folder.
+    /// Free bytes on the disk of its folder.
     pub disk_free_bytes: u64,
-    /// Bytes of files of workflows that it keeps.
+    /// Bytes of the files of workflows that it keeps.
     pub files_bytes: u64,
-    /// Bytes of such files that it sent since it began.
+    /// Bytes of such files that it has sent since its start.
     pub files_sent_bytes: u64,
-    /// Seconds that the files of an ended run are kept; none: until they are removed.
+    /// Seconds for which it keeps the files of an ended run; none: until a user removes them.
     pub keep_ended_seconds: Option<u64>,
-    /// Bytes of files that ended runs may have together; none: any number.
+    /// Limit on the bytes of files of all ended runs; none: no limit.
     pub keep_bytes: Option<u64>,
-    /// What several controllers share; none: it is the only one, and has all in its folder.
+    /// Store that several controllers share; none: it is the only controller.
     #[serde(default)]
     pub shared: Option<SharedView>,
 }
 
-/// A controller that leads others.
+/// The store of several controllers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedView {
-    /// Where they keep what they must not forget.
+    /// Address of the store.
     pub store: String,
-    /// Counts the controllers that led.
+    /// Number of the leader, which grows with each change of the leader.
     pub term: i64,
-    /// Those that stand by.
+    /// Standby controllers.
     pub stand_by: Vec<StandByView>,
 }
 
-/// A controller that stands by.
+/// A standby controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StandByView {
-    /// `HOST:PORT` by which it is reached.
+    /// Its address, `HOST:PORT`.
     pub place: String,
-    /// How long ago it was seen, milliseconds.
+    /// Milliseconds since its last sign of life.
     pub silent_milliseconds: u64,
 }
 
-/// What a worker tells of itself that is no capacity.
+/// Health of a worker, as it reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
     /// Its clock: milliseconds since the beginning of 1970.
     pub time_milliseconds: u64,
-    /// Bytes that are free on the disk of its folder.
+    /// Free bytes on the disk of its folder.
     pub disk_free_bytes: u64,
-    /// Why it cannot limit processes by control groups; none: it can.
+    /// Reason why it cannot limit processes by control groups; none: it can.
     #[serde(default)]
     pub no_control_groups: Option<String>,
-    /// Files that a process of it may have open; none: any number.
+    /// Limit on the open files of a process; none: no limit.
     #[serde(default)]
     pub open_files: Option<u64>,
-    /// Where other workers fetch files from it; none: nowhere.
+    /// Address at which other workers fetch files; none: it does not serve files.
     #[serde(default)]
     pub files_at: Option<String>,
-    /// Services that run beside its agent.
+    /// Services beside its agent.
     #[serde(default)]
     pub services: Vec<ServiceHealth>,
 }
@@ -76,63 +76,63 @@ pub struct Health {
 pub struct ServiceHealth {
     /// Its name.
     pub name: String,
-    /// Why it does not work; none: it does.
+    /// Reason why it does not work; none: it works.
     pub problem: Option<String>,
-    /// How often it was restarted after a failure.
+    /// Number of restarts after a failure.
     pub restarts: u64,
 }
 
-/// How a worker is, as the controller sees it.
+/// Health of a worker, as the controller sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerHealth {
-    /// What it tells.
+    /// Report of the worker.
     pub told: Health,
-    /// Its clock less that of the controller, milliseconds, wrong by the time that a heartbeat is under way.
+    /// Its clock less that of the controller, milliseconds, with an error of the transfer time of a heartbeat.
     pub clock_offset_milliseconds: i64,
-    /// When its certificate ends: seconds since the beginning of 1970.
+    /// End of its certificate: seconds since the start of 1970.
     pub certificate_ends: u64,
 }
 
-/// A worker is to try whether it reaches others.
+/// Request to test connections to other workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
-    /// Names the request.
+    /// Number of the request.
     pub number: u64,
-    /// Names of workers and where they hear others.
+    /// Names and addresses of workers.
     pub targets: Vec<(String, String)>,
 }
 
-/// What a worker found.
+/// Results of a worker's tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probed {
     /// The request.
     pub number: u64,
-    /// By worker: see [`LinkView`].
+    /// Result by worker: see [`LinkView`].
     pub found: Vec<(String, Option<u64>, Option<String>)>,
 }
 
-/// Whether one worker reaches another.
+/// A connection from one worker to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkView {
-    /// Who dials.
+    /// Connecting worker.
     pub from: String,
-    /// Who is dialled.
+    /// Other worker.
     pub to: String,
-    /// Microseconds of a connection with both certificates shown.
+    /// Microseconds to connect, including both certificates.
     pub microseconds: Option<u64>,
-    /// Why there is none.
+    /// Reason why it failed.
     pub error: Option<String>,
 }
 
-/// What became of a request to probe.
+/// State of a request to test connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeView {
     /// The request.
     pub number: u64,
-    /// What was found so far.
+    /// Results so far.
     pub links: Vec<LinkView>,
     /// Workers that have not answered yet.
     pub waiting: Vec<String>,
-    /// Workers that others cannot dial, by their own word.
+    /// Workers that report that others cannot connect to them.
     pub only_dial: Vec<String>,
 }

@@ -9,24 +9,24 @@ use tidemill_identity::Role;
 #[schemars(rename = "Role")]
 #[expect(dead_code, reason = "it stands for the type of another crate")]
 pub(super) enum RoleName {
-    /// Looks.
+    /// Sees everything.
     Viewer,
-    /// Runs workflows, and drains workers.
+    /// Also runs workflows and drains workers.
     Operator,
-    /// Says who belongs to the cluster.
+    /// Also adds and removes people and workers.
     Admin,
 }
 
-/// An access token is wanted.
+/// Request for an access token.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PersonRequest {
-    /// Whose it is.
+    /// Name of the person.
     pub name: String,
-    /// What the person may do with it.
+    /// Role of the person.
     #[schemars(with = "RoleName")]
     pub role: Role,
-    /// Days that it counts; none: until it is removed.
+    /// Days until it expires; none: never.
     #[serde(default)]
     pub days: Option<u32>,
 }
@@ -34,16 +34,16 @@ pub struct PersonRequest {
 /// An access token.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PersonAnswer {
-    /// Whose it is.
+    /// Name of the person.
     pub name: String,
-    /// What the person may do with it.
+    /// Role of the person.
     #[schemars(with = "RoleName")]
     pub role: Role,
-    /// Its text, which is told this once.
+    /// Its text, which no later answer contains.
     pub token: String,
-    /// Until when it counts.
+    /// Time at which it expires.
     pub expires: Option<String>,
-    /// What the person logs in to.
+    /// Address of the controller, for the login.
     pub address: String,
 }
 
@@ -60,19 +60,19 @@ impl std::fmt::Debug for PersonAnswer {
 /// An access token, without its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PersonView {
-    /// Whose it is.
+    /// Name of the person.
     pub name: String,
-    /// What the person may do with it.
+    /// Role of the person.
     #[schemars(with = "RoleName")]
     pub role: Role,
-    /// What it is called in logs.
+    /// Its id in logs.
     pub token_id: String,
-    /// When it was made.
+    /// Time of its creation.
     pub made: String,
-    /// Until when it counts.
+    /// Time at which it expires.
     pub expires: Option<String>,
-    /// Whether it counts now.
+    /// Whether it is valid now.
     pub is_valid: bool,
-    /// When and by whom it was removed.
+    /// Time and author of its removal.
     pub removed: Option<String>,
 }

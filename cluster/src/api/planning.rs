@@ -1,4 +1,4 @@
-//! What is said of plans: what to plan with, what was planned and why, what another plan would be.
+//! Planning: files and limits, plans and their reasons, proposals.
 use super::BundleFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,36 +6,36 @@ use tidemill_app::measured::MeasuredLevel;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::ModelMetric;
 
-/// What a workflow is planned with, where no plan is submitted. The names are those of `tidemill plan`.
+/// Files and limits for planning a workflow. The names are those of `tidemill plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Planning {
-    /// Profiles; of two figures of the same thing the later counts. They are sent as files of a bundle are.
+    /// Profiles; a later profile overrides earlier ones. They are sent like the files of a bundle.
     pub profiles: Vec<BundleFile>,
-    /// Prices, links and machines; none: the workers that have joined, as they tell.
+    /// Prices, links and machines; none: the workers that have joined, as they report themselves.
     #[serde(default)]
     pub infrastructure: Option<BundleFile>,
-    /// Service levels instead of the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops one.
+    /// Service levels that replace those of the workflow: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops one.
     #[serde(default)]
     pub slo: Vec<String>,
-    /// Levels that may give way while it runs, each down to what, where no plan keeps all: `accuracy=70`, `latency=p99:2s`, `rate=20/s`;
-    /// the first one first. Others never give way.
+    /// Service levels to relax during the run if no plan keeps all of them, each with its limit, in this order:
+    /// `accuracy=70`, `latency=p99:2s`, `rate=20/s`. Others are never relaxed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degrade: Vec<String>,
-    /// Largest part of its time that a worker may be busy, with what other runs take.
+    /// Limit on the part of its time that a worker is busy, including other runs.
     pub max_utilization: f64,
-    /// Whether idle time of workers is left to bursts instead of more accurate models.
+    /// Whether to keep idle time of workers for bursts, instead of choosing more accurate models.
     #[serde(default)]
     pub keep_idle: bool,
-    /// Seconds after which the search ends.
+    /// Limit on the time of the search, seconds.
     pub time_limit_seconds: f64,
 }
 
-/// What a run may take at most.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// Processors, over all workers: the sum of the parts of their time that the plan takes, times their processors.
+    /// Processors, over all workers: the sum of the busy parts of their time, times their processors.
     #[serde(default)]
     pub processors: Option<f64>,
     /// Bytes of memory for models, over all workers.
@@ -43,16 +43,16 @@ pub struct Quota {
     pub memory_bytes: Option<u64>,
 }
 
-/// What becomes of a better plan for a run that goes on.
+/// Action on a better plan during a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Replan {
-    /// The run changes to it.
+    /// Change to the better plan.
     Auto,
-    /// It is proposed, and somebody decides.
+    /// Propose the better plan, for a user to decide.
     #[default]
     Ask,
-    /// Nobody looks for one.
+    /// Look for no better plan.
     Off,
 }
 
@@ -66,18 +66,18 @@ impl std::fmt::Display for Replan {
     }
 }
 
-/// A service level of a run, as it has been since a short while ago.
+/// A service level of a run, over a recent window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelView {
     /// `rate`, `accuracy` or `latency`.
     pub level: String,
-    /// What was asked for, with its unit.
+    /// Required value, with its unit.
     pub wanted: String,
-    /// What was measured, with its unit; none: nothing could be measured yet.
+    /// Measured value, with its unit; none: not measured yet.
     pub measured: Option<String>,
-    /// Whether it is kept; none: nothing could be measured yet.
+    /// Whether the run keeps it; none: not measured yet.
     pub is_kept: Option<bool>,
-    /// What the plan expects of it, where that is less than what was asked for: it gave way.
+    /// Expected value, if the plan relaxes the level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives_way: Option<String>,
 }
@@ -97,42 +97,42 @@ impl From<MeasuredLevel> for LevelView {
 /// The workers that have joined, as an infrastructure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InfrastructureView {
-    /// The file, as `tidemill plan --infra` takes it.
+    /// Text of the file for `tidemill plan --infra`.
     pub yaml: String,
-    /// What was left out or taken for granted, a line each.
+    /// Omissions and assumptions, one per line.
     pub notes: Vec<String>,
 }
 
-/// What is known of the way from one worker to another.
+/// Measurements of the link from one worker to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WayView {
     /// Sending worker.
     pub from: String,
     /// Receiving worker.
     pub to: String,
-    /// Seconds that a byte takes one way: half of the shortest round trip of a probe.
+    /// One-way delay in seconds: half of the shortest round trip of a probe.
     pub delay_seconds: f64,
-    /// Bits per second that the way carries, what runs send over it included; none: a probe was too short to tell.
+    /// Bits per second that the link carries, including the traffic of runs; none: the probe was too short.
     pub bits_per_second: Option<f64>,
-    /// How that is known.
+    /// Origin of the rate.
     #[serde(default)]
     pub shown_by: Option<RateSource>,
-    /// Bits per second that runs send now between the places of the two workers; between workers of one place: between these.
+    /// Bits per second that runs send now between the locations of the two workers, or between the workers if they share a location.
     #[serde(default)]
     pub sent_bits_per_second: f64,
     /// Seconds since the delay was measured.
     pub age_seconds: f64,
-    /// Part of the time that probes take of the way.
+    /// Part of the time of the link that probes use.
     pub probing: f64,
 }
 
-/// How the rate of a way is known.
+/// Origin of the rate of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RateSource {
-    /// By the bytes of a probe, and what runs sent at that time.
+    /// The bytes of a probe, and the traffic of runs at that time.
     Probe,
-    /// By what runs send: no bytes are sent to measure it.
+    /// The traffic of runs: no bytes are sent to measure it.
     Traffic,
 }
 
@@ -150,52 +150,52 @@ impl std::fmt::Display for RateSource {
 pub struct Proposal {
     /// The plan.
     pub plan: Plan,
-    /// Why, with numbers.
+    /// Reason, with numbers.
     pub reason: String,
-    /// When it was found.
+    /// Time of the proposal.
     pub time: String,
-    /// Whose plan it is; none: it was found. That of a person is not withdrawn when there is no reason for it.
+    /// Author of the plan; none: the controller. The plan of a person is not withdrawn when its reason disappears.
     #[serde(default)]
     pub by: Option<String>,
-    /// The version of the plan as which it is being made ready; none: it is not. It is a proposal until the run has it.
+    /// Version of the plan that is being prepared; none: not accepted. It remains a proposal until the run follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<u64>,
 }
 
-/// What a run goes by, and what it could go by.
+/// The present plan of a run, and its alternatives.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ReplanView {
-    /// The plan of now.
+    /// The present plan.
     pub current: Plan,
-    /// Why it is so, a line each; empty where it was submitted.
+    /// Reasons for the plan, one per line; empty if it was submitted.
     pub explanation: Vec<String>,
-    /// What becomes of a better plan.
+    /// Action on a better plan.
     pub replan: Replan,
-    /// A better plan that waits for somebody to decide.
+    /// A better plan that waits for a decision.
     pub proposal: Option<Proposal>,
-    /// What was decided just now, in words.
+    /// Decision of this request, in words.
     pub decision: Option<String>,
-    /// Whether the run is told to change.
+    /// Whether the run changes to the plan.
     pub is_applied: bool,
-    /// Its candidate models with what the profile says of how good they are; empty where it was submitted with a plan.
+    /// Its candidate models with their quality in the profile; empty if the run was submitted with a plan.
     #[serde(default)]
     pub models: Vec<ModelView>,
 }
 
-/// A model that an operator of a run may use.
+/// A candidate model of an operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelView {
     /// The operator.
     pub operator: String,
     /// The model.
     pub variant: String,
-    /// What was measured of it, such as `word errors`.
+    /// Measure of its quality, such as `word errors`.
     pub metric: String,
-    /// The value of that.
+    /// Value of the measure.
     pub value: f64,
-    /// The same as percent of what is right; none: it has no such form.
+    /// The value as accuracy in percent; none: it has no such form.
     pub accuracy_percent: Option<f64>,
-    /// Samples that it was measured with.
+    /// Number of samples.
     pub samples: Option<u64>,
 }
 
@@ -212,47 +212,47 @@ impl From<&ModelMetric> for ModelView {
     }
 }
 
-/// Somebody wants to know whether another plan is better, or wants one.
+/// Request for a better plan.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplanRequest {
-    /// This plan; none: the one that is proposed, else the best that is found now.
+    /// This plan; none: the proposed one, else the best plan now.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// Change to it.
+    /// Change to the plan.
     #[serde(default)]
     pub apply: bool,
-    /// Machines, prices, links and places of sources from now on, for this and all later plans of the run: a file that was sent. None: as
-    /// they were.
+    /// File with machines, prices, links and places of sources, for this and all later plans of the run. None:
+    /// unchanged.
     #[serde(default)]
     pub infrastructure: Option<BundleFile>,
 }
 
-/// What a worker has measured of the way to another.
+/// Measurements of a worker's link to another worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WayFigure {
     /// The other worker.
     pub to: String,
     /// Seconds of the shortest round trip.
     pub round_trip_seconds: f64,
-    /// Bits per second of what it sent; none: that was too short to tell.
+    /// Bits per second of the probe; none: it was too short.
     #[serde(default)]
     pub bits_per_second: Option<f64>,
     /// Only the delay was measured: traffic of runs shows the rate.
     #[serde(default)]
     pub only_delay: bool,
-    /// Part of the time that measuring takes of this way.
+    /// Part of the time of the link that measurements use.
     pub probing: f64,
 }
 
-/// A worker to measure the way to.
+/// A worker to measure the link to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WayTarget {
     /// Its name.
     pub worker: String,
-    /// Where: `10.0.0.7:40123`.
+    /// Address: `10.0.0.7:40123`.
     pub address: String,
-    /// Only the delay is measured: traffic of runs shows the rate.
+    /// Measure only the delay: traffic of runs shows the rate.
     #[serde(default)]
     pub only_delay: bool,
 }

@@ -39,13 +39,13 @@ struct Operation {
     path: &'static str,
     by: By,
     summary: &'static str,
-    /// Name and meaning of what stands behind the question mark: numbers, unless they end with `?`, which are texts.
+    /// Names and meanings of the parameters after the question mark: numbers, or texts if the name ends with `?`.
     query: &'static [(&'static str, &'static str)],
     sent: Content,
     answered: Content,
 }
 
-/// What a worker sends to come in: as the library of identities has it.
+/// Request of a worker to join, as in `tidemill-identity`.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it describes the type of another crate")]
 struct JoinRequest {
@@ -53,21 +53,21 @@ struct JoinRequest {
     token: String,
     /// The request for a certificate, as PEM.
     request_pem: String,
-    /// The name that it would like to have.
+    /// The requested name.
     name: Option<String>,
-    /// Where it is.
+    /// Its location.
     location: Option<String>,
     /// Its tier.
     tier: Option<String>,
 }
 
-/// A certificate for a worker: as the library of identities has it.
+/// A certificate for a worker, as in `tidemill-identity`.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it describes the type of another crate")]
 struct Issued {
-    /// Who it is of: `tidemill:worker/NAME`.
+    /// Its owner: `tidemill:worker/NAME`.
     identity: String,
-    /// Where the worker is.
+    /// Location of the worker.
     location: Option<String>,
     /// Its tier.
     tier: Option<String>,
@@ -75,11 +75,11 @@ struct Issued {
     chain_pem: String,
     /// The certificate of the authority, as PEM.
     authority_pem: String,
-    /// Until when it is valid: seconds since the beginning of 1970.
+    /// End of its validity: seconds since the start of 1970.
     expires: u64,
 }
 
-const BEHIND: &[(&str, &str)] = &[("after", "The number of the last one that is known.")];
+const BEHIND: &[(&str, &str)] = &[("after", "Number of the last known entry.")];
 
 fn operations() -> Vec<Operation> {
     let of = |method, path, by, summary, sent, answered| Operation {
@@ -99,7 +99,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/join",
             Everybody,
-            "A worker comes in with a join token.",
+            "Lets a worker join with a join token.",
             json_of::<JoinRequest>(),
             json_of::<Issued>(),
         ),
@@ -107,7 +107,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/renew",
             Worker,
-            "A worker asks for a new certificate.",
+            "Renews the certificate of a worker.",
             json_of::<RenewRequest>(),
             json_of::<Issued>(),
         ),
@@ -115,7 +115,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/heartbeat",
             Worker,
-            "A worker says that it lives, and is told what to do.",
+            "Reports the state of a worker, and returns its duties.",
             json_of::<Heartbeat>(),
             json_of::<Duties>(),
         ),
@@ -123,7 +123,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/blobs/{digest}",
             WorkerOrViewer,
-            "Bytes of a file of a workflow; `Range: bytes=N-` asks for those from one on.",
+            "Returns the bytes of a file of a workflow; `Range: bytes=N-` asks for those from N on.",
             Nothing,
             Bytes,
         ),
@@ -131,7 +131,7 @@ fn operations() -> Vec<Operation> {
             "put",
             "/v1/blobs/{digest}",
             Operator,
-            "Sends a file of a workflow; answers with its size.",
+            "Stores a file of a workflow; returns its size.",
             Bytes,
             json_of::<u64>(),
         ),
@@ -139,7 +139,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{name}/replan",
             Viewer,
-            "What a run goes by, and what it could go by.",
+            "Returns the present plan of a run and a better one, if the controller proposes one.",
             Nothing,
             json_of::<ReplanView>(),
         ),
@@ -147,7 +147,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/runs/{name}/replan",
             Operator,
-            "Looks for a better plan, or at one that is sent, and has the run change to it.",
+            "Looks for a better plan, or judges one that is sent, and can change the run to it.",
             json_of::<ReplanRequest>(),
             json_of::<ReplanView>(),
         ),
@@ -155,7 +155,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/infrastructure",
             Viewer,
-            "The workers as an infrastructure file.",
+            "Returns the workers as an infrastructure file.",
             Nothing,
             json_of::<InfrastructureView>(),
         ),
@@ -163,7 +163,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/links",
             Viewer,
-            "Delay and rate between workers, as measured.",
+            "Returns the measured delay and rate between workers.",
             Nothing,
             json_of::<Vec<WayView>>(),
         ),
@@ -171,7 +171,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/blobs/missing",
             Operator,
-            "Which of these files are not there.",
+            "Returns which of these files are missing.",
             json_of::<Vec<String>>(),
             json_of::<Vec<String>>(),
         ),
@@ -179,7 +179,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/blobs",
             Operator,
-            "Many small files: of each the 32 bytes of its SHA-256, its length in 4 bytes, the most significant first, and its bytes.",
+            "Stores many small files: for each, the 32 bytes of its SHA-256, its length in 4 bytes, the most significant first, and its bytes.",
             Bytes,
             json_of::<u64>(),
         ),
@@ -187,7 +187,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/blobs/{digest}/source",
             Worker,
-            "Whom a worker may have a file from.",
+            "Returns a source of a file for a worker.",
             json_of::<SourceRequest>(),
             json_of::<Source>(),
         ),
@@ -195,7 +195,7 @@ fn operations() -> Vec<Operation> {
             "put",
             "/v1/file-parts/{number}",
             Worker,
-            "A worker sends a file that is wanted of it, and gets which are wanted next.",
+            "Stores a part of a file that the controller requested from a worker, and returns the next requests.",
             Bytes,
             json_of::<Vec<FilePart>>(),
         ),
@@ -203,25 +203,25 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/file-parts/{number}",
             Worker,
-            "A worker says why it does not send it.",
+            "Reports why a worker does not send a requested file, and returns the next requests.",
             json_of::<FilePartRefused>(),
             json_of::<Vec<FilePart>>(),
         ),
-        of("get", "/v1/runs", Viewer, "All runs.", Nothing, json_of::<Vec<RunView>>()),
+        of("get", "/v1/runs", Viewer, "Lists all runs.", Nothing, json_of::<Vec<RunView>>()),
         of(
             "post",
             "/v1/runs",
             Operator,
-            "Begins a run, or finds it begun.",
+            "Starts a run, or returns it if it has started already.",
             json_of::<Submission>(),
             json_of::<RunView>(),
         ),
-        of("get", "/v1/runs/{name}", Viewer, "A run.", Nothing, json_of::<RunView>()),
+        of("get", "/v1/runs/{name}", Viewer, "Returns a run.", Nothing, json_of::<RunView>()),
         of(
             "delete",
             "/v1/runs/{name}",
             Operator,
-            "Cancels a run; what it wrote stays.",
+            "Cancels a run; its output stays.",
             Nothing,
             json_of::<RunView>(),
         ),
@@ -229,7 +229,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{name}/plan",
             Viewer,
-            "The plan of a run, and how it changed.",
+            "Returns the plan of a run, and its changes.",
             Nothing,
             json_of::<PlanView>(),
         ),
@@ -237,7 +237,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/runs/{name}/plan",
             Operator,
-            "Begins to change the plan of a run; events tell what comes of it.",
+            "Starts a change of the plan of a run; events report its outcome.",
             json_of::<ChangeRequest>(),
             json_of::<PlanView>(),
         ),
@@ -245,16 +245,16 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{name}/figures",
             Viewer,
-            "What the stages, sources, sinks and links of a run do.",
+            "Returns the figures of the stages, sources, sinks and links of a run.",
             Nothing,
             json_of::<RunFigures>(),
         ),
-        of("get", "/v1/me", Viewer, "Who asks, and what that person may do.", Nothing, json_of::<Myself>()),
+        of("get", "/v1/me", Viewer, "Returns the asking person and its role.", Nothing, json_of::<Myself>()),
         of(
             "post",
             "/v1/runs/{name}/remove",
             Operator,
-            "Removes a run that has ended, with its files.",
+            "Removes an ended run and its files.",
             Nothing,
             json_of::<RemovedView>(),
         ),
@@ -264,7 +264,7 @@ fn operations() -> Vec<Operation> {
                 "get",
                 "/v1/runs/{name}/logs",
                 Viewer,
-                "Lines that the processes of a run wrote, and what the controller tells of the run.",
+                "Lists log lines of the processes of a run, and events of the run.",
                 Nothing,
                 json_of::<Vec<LogLine>>(),
             )
@@ -275,7 +275,7 @@ fn operations() -> Vec<Operation> {
                 "get",
                 "/v1/runs/{name}/samples",
                 Viewer,
-                "The newest records of each sink, with pictures and sounds that they came from.",
+                "Returns the newest records of each sink, with the pictures and sounds of their sources.",
                 Nothing,
                 json_of::<SamplesView>(),
             )
@@ -284,22 +284,22 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{name}/results",
             Viewer,
-            "Files that the sinks of a run write.",
+            "Lists the files of the sinks of a run.",
             Nothing,
             json_of::<Vec<ResultView>>(),
         ),
         Operation {
-            query: &[("path?", "Which file, where a sink has several.")],
+            query: &[("path?", "The file, if the sink has several.")],
             ..of(
                 "get",
                 "/v1/runs/{name}/results/{sink}",
                 Viewer,
-                "Committed bytes of such a file, from one on with `Range: bytes=N-`; none: there are no more now.",
+                "Returns the committed bytes of a file of a sink, from N on with `Range: bytes=N-`; none: there are no more now.",
                 Nothing,
                 Bytes,
             )
         },
-        of("get", "/v1/workers", Viewer, "All workers.", Nothing, json_of::<Vec<WorkerView>>()),
+        of("get", "/v1/workers", Viewer, "Lists all workers.", Nothing, json_of::<Vec<WorkerView>>()),
         of(
             "delete",
             "/v1/workers/{name}",
@@ -312,7 +312,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/workers/{name}/drain",
             Operator,
-            "Takes the work from a worker.",
+            "Moves the work of a worker to others.",
             Nothing,
             json_of::<WorkerView>(),
         ),
@@ -320,22 +320,22 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/workers/{name}/resume",
             Operator,
-            "Gives a worker work again.",
+            "Lets a drained worker accept work again.",
             Nothing,
             json_of::<WorkerView>(),
         ),
         Operation {
             query: &[
-                ("after", "The number of the last one that is known."),
-                ("wait", "Seconds to wait for one, at most 60."),
+                ("after", "Number of the last known entry."),
+                ("wait", "Seconds to wait for the next event, at most 60."),
             ],
-            ..of("get", "/v1/events", Viewer, "What happened.", Nothing, json_of::<Vec<Event>>())
+            ..of("get", "/v1/events", Viewer, "Lists events.", Nothing, json_of::<Vec<Event>>())
         },
         of(
             "post",
             "/v1/join-tokens",
             Admin,
-            "Makes a join token.",
+            "Creates a join token.",
             json_of::<TokenRequest>(),
             json_of::<TokenAnswer>(),
         ),
@@ -343,7 +343,7 @@ fn operations() -> Vec<Operation> {
             "get",
             "/v1/people",
             Admin,
-            "Access tokens, without their texts.",
+            "Lists the access tokens, without their texts.",
             Nothing,
             json_of::<Vec<PersonView>>(),
         ),
@@ -351,7 +351,7 @@ fn operations() -> Vec<Operation> {
             "post",
             "/v1/people",
             Admin,
-            "Makes an access token.",
+            "Creates an access token.",
             json_of::<PersonRequest>(),
             json_of::<PersonAnswer>(),
         ),
@@ -359,20 +359,34 @@ fn operations() -> Vec<Operation> {
             "delete",
             "/v1/people/{name}",
             Admin,
-            "Removes a person: none of their access tokens counts any more. Answers with their number.",
+            "Revokes all access tokens of a person; returns their number.",
             Nothing,
             json_of::<u64>(),
         ),
-        of("get", "/v1/controller", Viewer, "How the controller is.", Nothing, json_of::<ControllerView>()),
+        of(
+            "get",
+            "/v1/controller",
+            Viewer,
+            "Returns the state of the controller.",
+            Nothing,
+            json_of::<ControllerView>(),
+        ),
         of(
             "get",
             "/v1/probes",
             Viewer,
-            "Which workers reach each other, as far as was found.",
+            "Returns which workers reach each other, as far as tested.",
             Nothing,
             json_of::<ProbeView>(),
         ),
-        of("post", "/v1/probes", Viewer, "Has workers dial each other.", Nothing, json_of::<ProbeView>()),
+        of(
+            "post",
+            "/v1/probes",
+            Viewer,
+            "Tests the connections between workers.",
+            Nothing,
+            json_of::<ProbeView>(),
+        ),
     ]
 }
 
@@ -398,8 +412,8 @@ pub fn document() -> Value {
         "info": {
             "title": "Tidemill controller",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What the controller of a cluster is asked. People show an access token, workers their certificates. \
-                Lists, names and numbers may get further fields.",
+            "description": "Requests to the controller of a cluster. People show an access token, workers their certificates. \
+                Later versions can add fields.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -407,7 +421,7 @@ pub fn document() -> Value {
             "schemas": schemas,
             "responses": {
                 "Refused": {
-                    "description": "The request is refused, and why.",
+                    "description": "The controller rejects the request, with the reason.",
                     "content": {"application/json": {"schema": refused}},
                 },
             },

@@ -22,10 +22,12 @@ impl<R: Ord + Clone + Debug + Send + 'static> Row for R {}
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The system provides no thread.
-    #[error("no thread for a view: {0}")]
+    #[error("cannot start the thread of a view: {0}")]
     Thread(#[from] std::io::Error),
     /// It panicked: a bug in this library, or no memory.
-    #[error("the thread of a view has ended: its rows are lost, make another one from the rows of its input")]
+    #[error(
+        "the thread of a view has ended: its rows are lost; create another view from the rows of its input"
+    )]
     Ended,
 }
 

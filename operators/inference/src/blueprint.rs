@@ -340,8 +340,8 @@ impl<'a> Comparison<'a> {
                 None => "it has no dimension that counts records".to_owned(),
             };
             let message = format!(
-                "{found}: that is `batch`, or 1 where the file takes one record at a time; a model with its batch \
-                 elsewhere has to be exported anew"
+                "{found}: it must be `batch`, or 1 if the file accepts one record at a time; export a model \
+                 with its batch elsewhere again"
             );
             self.errors.push(ModelError::Steps {
                 role,
@@ -424,7 +424,7 @@ impl<'a> Comparison<'a> {
             if fixed_row(input).is_none() || matches!(input.element, PortElement::Other(_)) {
                 self.wrong_loop(
                     format!(
-                        "state `{}` is {}; a state needs a type of those that a manifest can name and fixed dimensions besides the batch",
+                        "state `{}` is {}; a state needs a type that a manifest can name, and fixed dimensions besides the batch",
                         input.name,
                         input.type_text()
                     ),
@@ -458,7 +458,7 @@ impl<'a> Comparison<'a> {
         {
             self.wrong_loop(
                 format!(
-                    "the token input `{}` must be one int64 a record, it is {}",
+                    "the token input `{}` must be one int64 per record, but is {}",
                     input.name,
                     input.type_text()
                 ),
@@ -473,8 +473,8 @@ impl<'a> Comparison<'a> {
             {
                 self.wrong_loop(
                     format!(
-                        "the token scores `{}` must be float32 with one value for each of the {labels} labels last, \
-                         they are {}",
+                        "the token scores `{}` must be float32 with one value for each of the {labels} \
+                         labels in the last dimension, but are {}",
                         output.name,
                         output.type_text()
                     ),

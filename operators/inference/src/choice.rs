@@ -277,7 +277,7 @@ fn remember(path: &Path, key: String, probes: &[Probe]) {
         std::fs::rename(&temporary, path)
     };
     if let Err(error) = write() {
-        tracing::debug!(%error, path = %path.display(), "the backend choice could not be remembered");
+        tracing::debug!(%error, path = %path.display(), "cannot save the choice of the backend");
     }
 }
 

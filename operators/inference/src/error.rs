@@ -66,7 +66,7 @@ pub enum ModelError {
         span: Span,
     },
     /// The file has an input that the manifest does not feed.
-    #[error("the model file reads `{name}` ({found}), which the manifest does not give it")]
+    #[error("the model file reads `{name}` ({found}), which the manifest does not have")]
     NotFed {
         /// Name in the file.
         name: String,
@@ -130,7 +130,7 @@ pub enum ModelError {
         span: Span,
     },
     /// Only published figures of the model are known.
-    #[error("the model `{id}` is not here: its manifest has published figures only")]
+    #[error("the model `{id}` is not available: its manifest has only published figures")]
     NotHere {
         /// Id of the model.
         id: String,
@@ -138,7 +138,7 @@ pub enum ModelError {
         span: Span,
     },
     /// The manifest does not allow the requested backend.
-    #[error("the backend {asked} is not among those that the manifest allows: {}", list(allowed))]
+    #[error("the backend {asked} is not one of the manifest's backends: {}", list(allowed))]
     NotAllowed {
         /// The backend.
         asked: String,
@@ -160,8 +160,8 @@ pub enum ModelError {
     },
     /// Two backends give different outputs for the same inputs.
     #[error(
-        "the backends {backend} and {other} give different values for output `{output}`: the largest difference is \
-         {difference}, {tolerance} is allowed ({inputs})"
+        "the backends {backend} and {other} return different values for output `{output}`: the largest \
+         difference is {difference}, the limit is {tolerance} ({inputs})"
     )]
     Differs {
         /// Name of one backend.
@@ -225,16 +225,16 @@ impl ModelError {
     fn fix(&self) -> Option<&'static str> {
         match self {
             ModelError::File { damaged: true, .. } => Some(
-                "its sha256 is not the one in the manifest: the file is damaged or another one, fetch or train it again",
+                "its sha256 is not the one in the manifest: the file is damaged or not the right one; fetch or train it again",
             ),
             ModelError::File { .. } => Some(
-                "the path is relative to the folder of the manifest: put the file there, or write where it is",
+                "the path is relative to the folder of the manifest: put the file there, or correct the path",
             ),
             ModelError::Checksum { .. } => Some(
-                "fetch or train the file again, or, if it is the one you mean, write its sha256 into the manifest",
+                "fetch or train the file again, or, if it is the right one, write its sha256 into the manifest",
             ),
             ModelError::NoPort { .. } | ModelError::PortType { .. } => {
-                Some("`tidemill models inspect FILE` shows what the file has")
+                Some("`tidemill models inspect FILE` shows the inputs and outputs of the file")
             }
             ModelError::NotFed { .. } => Some(
                 "add it to `inputs` or to `loop` in the manifest; `tidemill models inspect FILE --manifest` writes the lines",
@@ -243,23 +243,24 @@ impl ModelError {
                 Some("choose one of those, or add it to `backends` in the manifest")
             }
             ModelError::NotHere { .. } => Some(
-                "it can be planned with; to run it, put the model beside its manifest and name `file`, `sha256` and \
-                 `backends` there",
+                "plans can use it; to run it, put the model beside its manifest and name `file`, `sha256` \
+                 and `backends` there",
             ),
             ModelError::Trial { cause: BackendError::Shape { changes: true, .. }, .. } => Some(
-                "outputs whose length changes with what the model finds, none included, are not taken: an output has one row \
-                 for each record; export the model without its non-maximum suppression, or with a fixed number of boxes",
+                "outputs with a variable length are not supported: an output has one row for each record; \
+                 export the model without its non-maximum suppression, or with a fixed number of boxes",
             ),
             ModelError::Trial { cause: BackendError::Shape { .. }, .. } => {
                 Some("the manifest's shapes or the model file are wrong")
             }
             ModelError::Trial { .. } => Some(
-                "the backend cannot compute this model: name another one under `backends`, or export the model anew; if it \
-                 complains of shapes, compare the manifest with `tidemill models inspect FILE`",
+                "the backend cannot compute this model: name another one under `backends`, or export the \
+                 model again; if the message is about shapes, compare the manifest with `tidemill models \
+                 inspect FILE`",
             ),
             ModelError::Differs { .. } => Some(
-                "one of them computes an operator otherwise than the ONNX standard says: compare both with what the model gave \
-                 where it was trained, and leave the wrong one out of `backends`",
+                "one of them does not compute an operator as in the ONNX standard: compare both with the \
+                 outputs of the model after its training, and remove the wrong one from `backends`",
             ),
             _ => None,
         }

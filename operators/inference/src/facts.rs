@@ -130,7 +130,7 @@ pub enum FactsError {
         source: std::io::Error,
     },
     /// The file is not in the format of its backend.
-    #[error("{} cannot be read as a model: {reason}", path.display())]
+    #[error("cannot read {} as a model: {reason}", path.display())]
     Other {
         /// The file.
         path: PathBuf,

@@ -110,12 +110,12 @@ impl MlKind {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// Columns that the model reads and that stay in what it gives, such as the picture in which it found something.
-    /// Default: none; text always stays.
+    /// Columns that the model reads and that stay in its output, such as the picture of a detection. Default: none;
+    /// text always stays.
     #[serde(default)]
     keep: Vec<Located<String>>,
-    /// A text column with the id of the variant that gave the answer, for where several may: while an edge is cut (`when_cut:
-    /// degrade`), or a plan changes. Default: none.
+    /// Name of a text column with the id of the variant that answered, because it can change while an edge is cut
+    /// (`when_cut: degrade`) and when a plan changes. Default: none.
     #[serde(default)]
     variant_column: Option<Located<String>>,
 }
@@ -126,7 +126,7 @@ impl OperatorKind for MlKind {
     }
 
     fn summary(&self) -> &'static str {
-        "Runs a model on every record; the manifest says what it reads and gives."
+        "Runs a model on every record; the manifest describes its inputs and outputs."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -281,7 +281,7 @@ fn output_type(
                 Diagnostic::error(
                     "E0559",
                     format!(
-                        "the model `{}` gives the column `{}`, which `{}` receives from `{}` already",
+                        "the model `{}` writes the column `{}`, which `{}` already receives from `{}`",
                         blueprint.manifest.id, column.name, context.id, port.from
                     ),
                 )
@@ -356,8 +356,8 @@ fn add_variant_column(
         return Err(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help).into());
     }
     if name.is_empty() || name.starts_with('_') {
-        let text = format!("`{name}` is no name for a column of a workflow");
-        let help = "write one that does not begin with `_`, such as `answered_by`";
+        let text = format!("`{name}` cannot be the name of a column of a workflow");
+        let help = "write one that does not start with `_`, such as `answered_by`";
         return Err(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help).into());
     }
     output.columns.push(Column::new(name.value.clone(), ColumnType::Text));
@@ -445,8 +445,8 @@ impl MlInstance {
         let plan = Arc::clone(&self.plan);
         let readers: Option<Vec<_>> =
             plan.layout.consumed.iter().map(|i| CellReader::new(batch.column(*i))).collect();
-        let readers =
-            readers.ok_or_else(|| OperatorError::new("a batch has other column types than were bound"))?;
+        let readers = readers
+            .ok_or_else(|| OperatorError::new("the column types of a batch differ from the bound ones"))?;
         let mut rows = Vec::with_capacity(batch.num_rows());
         let mut cells = Vec::with_capacity(readers.len());
         for row in 0..batch.num_rows() {

@@ -165,7 +165,7 @@ impl Model {
         let (plan, most) = (self.blueprint.sequence.as_ref()?, longest_sound(&self.blueprint)?);
         let seconds = plan.seconds(values)?;
         (seconds > most).then(|| {
-            let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
+            let detail = format!("it lasts {seconds:.1} s, the model accepts at most {most:.1} s");
             Rejected::new("audio_too_long", detail)
         })
     }

@@ -66,9 +66,7 @@ impl OutputSteps {
         let (mut scores, mut text, mut boxes) = (Vec::new(), None, None);
         for step in &output.postprocess {
             if text.is_some() || boxes.is_some() {
-                return wrong(
-                    "argmax, ctc_decode, decode_boxes and text_boxes end the steps: none can follow",
-                );
+                return wrong("no step can follow argmax, ctc_decode, decode_boxes or text_boxes");
             }
             match &step.value {
                 Postprocess::Softmax {} => scores.push(ScoreStep::Softmax),
@@ -76,25 +74,25 @@ impl OutputSteps {
                 Postprocess::DecodeBoxes(decoding) if scores.is_empty() => {
                     let Some(decoder) = BoxDecoder::new(decoding, shape) else {
                         return wrong(format!(
-                            "decode_boxes reads [places, numbers], the shape says {shape:?}"
+                            "decode_boxes reads [places, numbers], but the shape is {shape:?}"
                         ));
                     };
                     boxes = Some(BoxStep::Head(decoder));
                 }
-                Postprocess::DecodeBoxes(_) => return wrong("decode_boxes is the only step where it is one"),
+                Postprocess::DecodeBoxes(_) => return wrong("decode_boxes must be the only step"),
                 Postprocess::TextBoxes(decoding) if scores.is_empty() => {
                     let Some(decoder) = TextBoxDecoder::new(decoding, shape) else {
                         return wrong(format!(
-                            "text_boxes reads [height, width] or [1, height, width], the shape says {shape:?}"
+                            "text_boxes reads [height, width] or [1, height, width], but the shape is {shape:?}"
                         ));
                     };
                     boxes = Some(BoxStep::Text(decoder));
                 }
-                Postprocess::TextBoxes(_) => return wrong("text_boxes is the only step where it is one"),
+                Postprocess::TextBoxes(_) => return wrong("text_boxes must be the only step"),
                 Postprocess::Argmax { labels } => {
                     if shape != [labels.len()] {
                         return wrong(format!(
-                            "argmax has {} labels, the shape says {shape:?}",
+                            "argmax has {} labels, but the shape is {shape:?}",
                             labels.len()
                         ));
                     }
@@ -104,8 +102,8 @@ impl OutputSteps {
                     let decoder = CtcDecoder::new(alphabet, *blank as usize, width);
                     let Some(decoder) = decoder.filter(|_| shape.len() == 2) else {
                         return wrong(format!(
-                            "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] values, \
-                             the shape says {shape:?}",
+                            "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] \
+                             values, but the shape is {shape:?}",
                             alphabet.chars().count()
                         ));
                     };
@@ -119,7 +117,9 @@ impl OutputSteps {
         }
         match (output.output_type, text.is_some()) {
             (OutputType::Text, false) => wrong("a text column needs argmax or ctc_decode as its last step"),
-            (OutputType::Tensor, true) => wrong("argmax and ctc_decode give text, the column is a tensor"),
+            (OutputType::Tensor, true) => {
+                wrong("argmax and ctc_decode return text, but the column is a tensor")
+            }
             _ => Ok(Self { width, row: shape.iter().product(), scores, text, boxes }),
         }
     }

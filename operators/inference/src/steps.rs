@@ -146,7 +146,7 @@ impl InputSteps {
                     return Err(Rejected::new(
                         "image_wrong_size",
                         format!(
-                            "it is {width}x{height}, the model wants {}x{}",
+                            "it is {width}x{height}, the model expects {}x{}",
                             self.shape[2], self.shape[1]
                         ),
                     ));
@@ -219,7 +219,7 @@ impl AudioSteps {
         if values.len() != shape.iter().product::<usize>() {
             return Err(Rejected::new(
                 "audio_wrong_length",
-                format!("{} samples give {} values, the model wants {shape:?}", sound.len(), values.len()),
+                format!("{} samples make {} values, the model expects {shape:?}", sound.len(), values.len()),
             ));
         }
         let mut columns = mel.settings().mels;
@@ -246,7 +246,7 @@ impl AudioSteps {
             let resampler = Resampler::new(rate, self.sample_rate).ok_or_else(|| {
                 Rejected::new(
                     "audio_sample_rate",
-                    format!("it has {rate} samples a second, which no sound has"),
+                    format!("it has {rate} samples per second, which is impossible"),
                 )
             })?;
             self.resampler = Some((rate, resampler));
@@ -267,11 +267,11 @@ pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, Ste
     let mut shape = row.to_vec();
     for step in &input.preprocess {
         if !matches!(step.value, Preprocess::Transpose {}) {
-            return wrong(format!("a tensor takes only transpose, found {}", step_name(step)));
+            return wrong(format!("the only step of a tensor is transpose, found {}", step_name(step)));
         }
         let last = shape.len();
         if last < 2 {
-            return wrong(format!("transpose needs two dimensions, the shape says {row:?}"));
+            return wrong(format!("transpose needs two dimensions, but the shape is {row:?}"));
         }
         shape.swap(last - 2, last - 1);
     }
@@ -297,16 +297,18 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
         ElementType::Uint8 => {
             if input.preprocess.iter().any(|step| matches!(step.value, Preprocess::Normalize { .. })) {
                 return wrong(
-                    "normalize gives no uint8 values; a model that takes those normalizes them itself",
+                    "the result of normalize is not uint8; a model that reads uint8 normalizes it itself",
                 );
             }
         }
         other => {
-            return wrong(format!("an image becomes float32, float16 or uint8 values, the input is {other}"));
+            return wrong(format!(
+                "an image becomes float32, float16 or uint8 values, but the input is {other}"
+            ));
         }
     }
     let &[3, height, width] = shape else {
-        return wrong(format!("an image becomes [3, height, width] values, the shape says {shape:?}"));
+        return wrong(format!("an image becomes [3, height, width] values, but the shape is {shape:?}"));
     };
     if let Some(steps) = FitSteps::of(input, shape)? {
         return Ok(InputKind::Fitted(steps));
@@ -318,11 +320,13 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
                 let most = image::MAX_SIDE;
                 if *w > most || *h > most {
                     return wrong(format!(
-                        "resize gives {w}x{h}; width and height are at most {most} pixels"
+                        "the result of resize is {w}x{h}; width and height can be at most {most} pixels"
                     ));
                 }
                 if (*w as usize, *h as usize) != (width, height) {
-                    return wrong(format!("resize gives {w}x{h}, the shape says {width}x{height}"));
+                    return wrong(format!(
+                        "the result of resize is {w}x{h}, but the shape is {width}x{height}"
+                    ));
                 }
                 resize = Some((*w, *h));
             }
@@ -333,7 +337,10 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
                 }
             }
             other => {
-                return wrong(format!("an image takes resize, then normalize; found {}", step_name(other)));
+                return wrong(format!(
+                    "the steps of an image are resize, then normalize; found {}",
+                    step_name(other)
+                ));
             }
         }
     }
@@ -350,7 +357,7 @@ fn channels(name: &str, values: &[f64]) -> Result<[f32; 3], StepsError> {
 
 fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
     if !matches!(input.dtype, ElementType::Float32 | ElementType::Float16) {
-        return wrong(format!("a sound becomes float32 or float16 values, the input is {}", input.dtype));
+        return wrong(format!("a sound becomes float32 or float16 values, but the input is {}", input.dtype));
     }
     let (mut rate, mut length, mut mel, mut after) = (None, None, None, Vec::new());
     for step in &input.preprocess {
@@ -379,7 +386,7 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
             Preprocess::Transpose {} if mel.is_some() => after.push(AfterMel::Transpose),
             other => {
                 return wrong(format!(
-                    "a sound takes resample, pad_or_trim, log_mel, then standardize and transpose; found {}",
+                    "the steps of a sound are resample, pad_or_trim, log_mel, then standardize and transpose; found {}",
                     step_name(other)
                 ));
             }
@@ -387,18 +394,18 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     }
     let wanted = mel.as_ref().map(|mel: &LogMel| mel.settings().sample_rate);
     let Some(sample_rate) = wanted.or(rate) else {
-        return wrong("a sound needs the step log_mel or resample, which also says the sample rate");
+        return wrong("a sound needs the step log_mel or resample, which also sets the sample rate");
     };
     if rate.is_some_and(|rate| rate != sample_rate) {
-        return wrong("resample and log_mel say different sample rates");
+        return wrong("resample and log_mel have different sample rates");
     }
     if rate.is_some_and(|rate| Resampler::new(rate, rate).is_none()) {
-        return wrong(format!("resample gives {sample_rate} samples a second, which no sound has"));
+        return wrong(format!("resample has {sample_rate} samples per second, which is impossible"));
     }
     let samples = length
         .map(|nanoseconds| (u128::from(nanoseconds) * u128::from(sample_rate) + 500_000_000) / 1_000_000_000);
     if samples.is_some_and(|samples| samples > u128::from(wav::MAX_SAMPLES)) {
-        return wrong(format!("pad_or_trim gives more than {} samples", wav::MAX_SAMPLES));
+        return wrong(format!("the result of pad_or_trim has more than {} samples", wav::MAX_SAMPLES));
     }
     let samples = samples.map(|samples| samples as usize);
     match &mel {
@@ -410,7 +417,9 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
             let any = input.shape.get(1) == Some(&Dimension::Any);
             if shape.len() != 1 || samples.map_or(!any, |samples| any || shape != [samples]) {
                 let given = samples.map_or_else(|| "any".to_owned(), |samples| samples.to_string());
-                return wrong(format!("the steps give [batch, {given}] samples, the shape says another"));
+                return wrong(format!(
+                    "the result of the steps is [batch, {given}] samples, but the shape differs"
+                ));
             }
         }
     }
@@ -428,13 +437,13 @@ fn check_frames(
 ) -> Result<(), StepsError> {
     let mels = mel.settings().mels;
     let (&[first, second] | &[1, first, second]) = shape else {
-        return wrong(format!("a sound becomes a matrix of frames and mels, the shape says {shape:?}"));
+        return wrong(format!("a sound becomes a matrix of frames and mels, but the shape is {shape:?}"));
     };
     let (frames, bands) = if transposed { (second, first) } else { (first, second) };
     let wanted_frames = samples.map_or(frames, |samples| mel.frames(samples));
     if (wanted_frames, mels) != (frames, bands) {
         return wrong(format!(
-            "the steps give {wanted_frames} frames of {mels} mels, the shape says {frames} frames of {bands}"
+            "the result of the steps is {wanted_frames} frames of {mels} mels, but the shape is {frames} frames of {bands}"
         ));
     }
     Ok(())
@@ -442,19 +451,19 @@ fn check_frames(
 
 fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
     if input.dtype != ElementType::Int64 {
-        return wrong(format!("characters become int64 values, the input is {}", input.dtype));
+        return wrong(format!("characters become int64 values, but the input is {}", input.dtype));
     }
     let [step] = input.preprocess.as_slice() else {
         return wrong(format!(
-            "a text takes the one step characters, found {} steps",
+            "the only step of a text is characters, found {} steps",
             input.preprocess.len()
         ));
     };
     let Preprocess::Characters { alphabet, length } = &step.value else {
-        return wrong(format!("a text takes the step characters, found {}", step_name(step)));
+        return wrong(format!("the only step of a text is characters, found {}", step_name(step)));
     };
     if shape != [*length as usize] {
-        return wrong(format!("characters give [{length}] values, the shape says {shape:?}"));
+        return wrong(format!("characters become [{length}] values, but the shape is {shape:?}"));
     }
     Ok(InputKind::Text(Characters::new(alphabet, *length as usize)))
 }

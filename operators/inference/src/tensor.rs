@@ -143,7 +143,7 @@ impl Tensor {
             shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size)).unwrap_or(usize::MAX);
         if wanted != data.len() {
             return Err(ShapeError {
-                message: format!("shape {shape:?} needs {wanted} values, there are {}", data.len()),
+                message: format!("shape {shape:?} needs {wanted} values, found {}", data.len()),
             });
         }
         Ok(Self { shape, data })

@@ -93,7 +93,7 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
     };
     for &(seed, least, most, integers) in INPUTS {
         let inputs =
-            format!("made-up inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1);
+            format!("random inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1);
         let rows = [made_up(&first.zeros(), seed, least, most, integers)];
         let (a, b) = (first.run(&rows), second.run(&rows));
         let (a, b) = match (a, b) {

@@ -153,7 +153,7 @@ fn bytes_are_not_normalized() {
     let folder = folder(&means_of_bytes(), &ports("uint8", steps, "float32"));
     let errors = Blueprint::read(&folder.path().join("m.yaml")).unwrap_err();
     let text = ModelError::collect(errors).render(false);
-    assert!(text.contains("`normalize` gives no uint8 values") && text.contains("m.yaml:9:"), "{text}");
+    assert!(text.contains("the output of `normalize` is not uint8") && text.contains("m.yaml:9:"), "{text}");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn half_floats_run_where_the_backend_has_them() {
     let blueprint = Blueprint::read(&folder.path().join("m.yaml")).unwrap();
     let rten = tidemill_inference::backend::backend("rten", folder.path()).unwrap();
     let error = Model::load(blueprint, rten.as_ref()).err().unwrap().to_string();
-    assert!(error.contains("image is float16, which it does not compute with"), "{error}");
+    assert!(error.contains("image is float16, which it does not support"), "{error}");
 }
 
 /// A model that returns its input.

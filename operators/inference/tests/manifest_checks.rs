@@ -105,7 +105,10 @@ fn pictures_that_are_too_large_and_batches_that_do_not_come_first_are_named() {
     let large = [("width: 8, height: 8", "width: 20000, height: 20000"), ("3, 8, 8", "3, 20000, 20000")];
     let text =
         changed("image_means", &large).unwrap_err().iter().map(ToString::to_string).collect::<String>();
-    assert!(text.contains("resize gives 20000x20000; width and height are at most 16384 pixels"), "{text}");
+    assert!(
+        text.contains("the result of resize is 20000x20000; width and height can be at most 16384 pixels"),
+        "{text}"
+    );
     let (code, text) = only_error("fixed_batch", &[("[batch, 4]}\noutputs", "[2, 4]}\noutputs")]);
     assert_eq!(code, "E0555");
     assert!(text.contains("its first dimension is 2, which does not count records"), "{text}");
@@ -154,5 +157,8 @@ fn the_manifest_alone_gives_the_types_of_the_model() {
     let path = folder.path().join("m.yaml");
     std::fs::write(&path, text.replace("width: 8, height: 8", "width: 20000, height: 20000")).unwrap();
     let errors = Blueprint::read_manifest(&path).unwrap_err();
-    assert!(format!("{errors:?}").contains("the steps give [batch, 3, 20000, 20000]"), "{errors:?}");
+    assert!(
+        format!("{errors:?}").contains("the output of the steps is [batch, 3, 20000, 20000]"),
+        "{errors:?}"
+    );
 }

@@ -38,7 +38,7 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
         other => {
             return Err(Rejected::new(
                 "image_invalid",
-                format!("{other:?} images are not read; JPEG, PNG and binary PPM are"),
+                format!("{other:?} images are not supported; JPEG, PNG and binary PPM are"),
             ));
         }
     };
@@ -85,7 +85,7 @@ fn check_size(width: u32, height: u32) -> Result<(), Rejected> {
         return Err(Rejected::new(
             "image_too_large",
             format!(
-                "it is {width}x{height}; at most {MAX_SIDE} pixels a side and {MAX_PIXELS} in all are decoded"
+                "it is {width}x{height}; at most {MAX_SIDE} pixels per side and {MAX_PIXELS} in all are supported"
             ),
         ));
     }

@@ -32,10 +32,10 @@ pub struct RawImage<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RawImageError {
     /// Another format.
-    #[error("the bytes are no binary PPM")]
+    #[error("the bytes are not binary PPM")]
     Format,
     /// The header has unsupported sizes or depth.
-    #[error("the header says {0}; a size of at least 1 x 1 and the largest value 255 are read")]
+    #[error("the header says {0}; a size of at least 1 x 1 and the largest value 255 are supported")]
     Header(String),
     /// There are fewer bytes than the header states.
     #[error("the picture ends after {found} of {expected} bytes of pixels")]

@@ -24,7 +24,7 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
         return Err(Rejected::new(
             "audio_sample_rate",
             format!(
-                "it has {} samples a second, the model wants {sample_rate}; convert it first, for instance \
+                "it has {} samples per second, the model expects {sample_rate}; convert it first, for instance \
                  `ffmpeg -i IN.wav -ar {sample_rate} OUT.wav`",
                 header.sample_rate
             ),
@@ -66,13 +66,13 @@ impl Longest {
         if let Some(most) = self.seconds
             && seconds > most
         {
-            let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
+            let detail = format!("it lasts {seconds:.1} s, the model accepts at most {most:.1} s");
             return Err(Rejected::new("audio_too_long", detail));
         }
         let wanted = seconds * f64::from(self.sample_rate);
         if wanted > f64::from(MAX_SAMPLES) {
             let detail = format!(
-                "its {frames} samples would become {wanted:.0} at {} a second, at most {MAX_SAMPLES} are possible",
+                "its {frames} samples would become {wanted:.0} at {} per second, at most {MAX_SAMPLES} are possible",
                 self.sample_rate
             );
             return Err(Rejected::new("audio_too_long", detail));
@@ -105,7 +105,7 @@ fn samples(header: &Header<'_>, length: usize) -> Result<Vec<f32>, Rejected> {
     if samples > u64::from(MAX_SAMPLES) {
         return Err(Rejected::new(
             "audio_too_long",
-            format!("it has {samples} samples, at most {MAX_SAMPLES} are decoded"),
+            format!("it has {samples} samples, at most {MAX_SAMPLES} are supported"),
         ));
     }
     if header.length > header.data.len() as u64 {

@@ -45,7 +45,7 @@ pub(super) fn bind_source(
     bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
     bound.journal.clone_from(&source.journal);
     if step == Step::Check {
-        let text = format!("source `{}` was checked, and not opened here", source.id);
+        let text = format!("source `{}` was checked, but not opened here", source.id);
         bound.make = Arc::new(move || Err(OperatorError::new(text.clone())));
         bound.input = None;
     }
@@ -66,7 +66,7 @@ fn check_key(source: &str, key: &Located<String>, output: &StreamType) -> Result
             format!("the key `{key}` of `{source}` is {other}, expected text, int64 or bool"),
         )
         .at(key.span.clone())
-        .with_help("leave `key` out, then the records are spread by their number")),
+        .with_help("leave out `key`, then the records are spread by their number")),
         None => Err(Diagnostic::error("E0605", format!("source `{source}` has no column `{key}`"))
             .at(key.span.clone())
             .with_help(suggestion(key, names, "columns of the source"))),

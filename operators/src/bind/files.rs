@@ -103,10 +103,10 @@ impl Files {
         }
         let message = |why: &str| format!("{who} cannot write `{}`: {why}", path.display());
         let clash = if let Some(reader) = self.read.hit_by(&new) {
-            Some((message(reader), "that would delete what is read: write another file"))
+            Some((message(reader), "that would delete an input: write another file"))
         } else {
             let other = self.written.hit_by(&new);
-            other.map(|who| (message(&format!("{who} writes it too")), "give each a file of its own"))
+            other.map(|who| (message(&format!("{who} writes it too")), "give each its own file"))
         };
         if let Some((message, help)) = clash {
             errors.push(Diagnostic::error("E0611", message).at(span.clone()).with_help(help));

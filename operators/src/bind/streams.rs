@@ -12,18 +12,18 @@ pub(super) fn check(workflow: &Workflow, bound: &BTreeMap<String, BoundSource>, 
         Some((source, stream))
     });
     let streams: Vec<(&Source, &str)> = streams.collect();
-    let as_file = "save it as a file, and write the path of that";
+    let as_file = "save it as a file, and write its path";
     let mut refuse = |message: String, place: Span, help: &str| {
         errors.push(Diagnostic::error("E0614", message).at(place).with_help(help));
     };
     for (index, (source, stream)) in streams.iter().enumerate() {
         if source.repeat {
             let message = format!("source `{}` cannot repeat {stream}: it can be read only once", source.id);
-            refuse(message, place(source), &format!("take `repeat` out, or {as_file}"));
+            refuse(message, place(source), &format!("remove `repeat`, or {as_file}"));
         }
         if let Some((first, _)) = streams[..index].iter().find(|(_, other)| other == stream) {
             let message = format!(
-                "sources `{}` and `{}` both read {stream}: each would take records from the other",
+                "sources `{}` and `{}` both read {stream}: each would get only a part of the records",
                 first.id, source.id
             );
             refuse(message, place(source), "let operators share one source, or save it as a file");

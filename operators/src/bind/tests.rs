@@ -120,7 +120,7 @@ fn texts_are_compared_as_a_whole() {
     let truth = bound.sinks["out"].ground_truth.as_ref().unwrap();
     assert!(truth.texts.is_some() && truth.tracks.is_none() && truth.answers.is_empty());
     for (truth, columns, message) in [
-        ("order: place", columns, "`order` puts texts together"),
+        ("order: place", columns, "`order` joins texts"),
         ("compare: characters, boxes: text", columns, "tracks have no characters"),
         ("compare: characters, order: text", columns, "text"),
         ("compare: characters", "site: site, text: n", "text"),
@@ -339,7 +339,7 @@ fn what_can_be_read_only_once_is_read_once() {
     let (writer, reader) =
         (std::thread::spawn(move || std::fs::write(pipe, "{\"n\": 1}\n")), make().unwrap());
     assert!(!reader.replayable());
-    assert!(make().err().unwrap().message.contains("can be read only once, and is wanted a second time"));
+    assert!(make().err().unwrap().message.contains("can be read only once, but is needed a second time"));
     drop(reader);
     drop(writer.join().unwrap());
     let real = folder.path().canonicalize().unwrap();
@@ -353,7 +353,7 @@ fn what_can_be_read_only_once_is_read_once() {
         (
             format!("{}, {}", source("a", "pipe", ""), source("b", "./pipe", "")),
             "stop",
-            format!("sources `a` and `b` both read {pipe}: each would take records from the other"),
+            format!("sources `a` and `b` both read {pipe}: each would get only a part of the records"),
         ),
         (
             source("a", "pipe", ""),
@@ -455,7 +455,7 @@ fn opening_that_finds_something_else_than_was_checked_is_told() {
     let error = errors.iter().next().unwrap();
     assert_eq!((errors.len(), error.code, error.line()), (1, "E0616", Some(4)), "{errors}");
     assert!(
-        error.message.contains("was taken for a file") && error.message.contains("reads the pipe"),
+        error.message.contains("was checked as a file") && error.message.contains("reads the pipe"),
         "{error}"
     );
     assert!(error.help.as_ref().unwrap().contains("`stream: until_end`"), "{error}");

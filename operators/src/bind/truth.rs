@@ -63,7 +63,7 @@ fn columns(sink: &Sink, truth: &workflow::GroundTruth, port: &InputPort, errors:
             errors.push(error);
         }
     } else if port.stream.revised && !by_characters {
-        let message = format!("`{}` may take rows back: an answer that is judged must stay", port.from);
+        let message = format!("`{}` can retract rows: a judged answer must stay", port.from);
         let help = "judge tracks with `boxes: COLUMN`, texts with `compare: characters`, or another sink";
         errors.push(Diagnostic::error("E0620", message).at(truth.path.span.clone()).with_help(help));
     }
@@ -90,7 +90,7 @@ fn check_options(truth: &workflow::GroundTruth) -> Result<(), (String, &'static 
         return Err(("tracks have no characters".into(), "leave out `boxes` or `compare: characters`"));
     }
     if truth.order.is_some() && !is_by_characters {
-        return Err(("`order` puts texts together".into(), "leave it out, or add `compare: characters`"));
+        return Err(("`order` joins texts".into(), "leave it out, or add `compare: characters`"));
     }
     if truth.boxes.is_none() && truth.truth.is_none() {
         return Err((

@@ -51,7 +51,7 @@ impl<'a> Findings<'a> {
         let Some(path) = source.options.get("path").filter(|_| bound.stream.is_none()) else { return };
         let shown = self.registry.source(&source.kind).map_or("is there", |kind| kind.shown_by_opening());
         let text = format!(
-            "source `{}`: `{}` was not looked at; whether it {shown} is judged on the machine that reads it",
+            "source `{}`: `{}` was not checked; the machine that reads it checks whether it {shown}",
             source.id,
             path.as_str().unwrap_or_default()
         );
@@ -83,16 +83,19 @@ impl<'a> Findings<'a> {
         let hides_types = here.is_empty();
         for written in missing {
             let what = match hides_types {
-                true => "what it sends is not known",
-                false => "whether it sends the same as the others is judged where a stage runs it",
+                true => "its output is not known",
+                false => "the machine that runs it checks whether its output equals that of the others",
             };
-            let text = format!("operator `{}`: the manifest `{written}` is not here; {what}", operator.id);
+            let text = format!(
+                "operator `{}`: the manifest `{written}` is not on this machine; {what}",
+                operator.id
+            );
             self.add(&operator.id, &written.span, hides_types, text);
         }
         for written in &here {
             let text = format!(
-                "operator `{}`: the model of `{written}` was not looked at; whether it is there and is what the manifest says is \
-                 judged on the machine that runs it",
+                "operator `{}`: the model of `{written}` was not checked; the machine that runs it checks \
+                 whether it matches the manifest",
                 operator.id
             );
             self.add(&operator.id, &written.span, false, text);
@@ -111,7 +114,7 @@ impl<'a> Findings<'a> {
         let from = inputs.into_iter().find(|input| self.hidden.contains(&input.from.value));
         // Others are downstream of an error, which is reported.
         let Some(from) = from else { return };
-        let text = format!("`{id}` was not judged: what `{}` sends is not known", from.from);
+        let text = format!("`{id}` was not checked: the output of `{}` is not known", from.from);
         self.add(id, &from.from.span, true, text);
         self.hidden.insert(id.value.clone());
     }
@@ -120,7 +123,7 @@ impl<'a> Findings<'a> {
     pub(super) fn sink(&mut self, sink: &Sink, (step, step_of_truth): (Step, Step)) {
         if let (Step::Check, Some(over)) = (step, sink.options.get("over")) {
             let text = format!(
-                "sink `{}`: `{}` was not looked at; whether there are videos is judged on the machine that writes",
+                "sink `{}`: `{}` was not checked; the machine that writes checks whether it has videos",
                 sink.id,
                 over.as_str().unwrap_or_default()
             );
@@ -128,8 +131,8 @@ impl<'a> Findings<'a> {
         }
         if let (Step::Check, Some(truth)) = (step_of_truth, &sink.ground_truth) {
             let text = format!(
-                "ground truth of `{}`: `{}` was not looked at; whether it is there and has the columns that it is compared by is \
-                 judged on the machine that has the sink",
+                "ground truth of `{}`: `{}` was not checked; the machine of the sink checks whether it has \
+                 the compared columns",
                 sink.id, truth.path
             );
             self.add(&sink.id, &truth.path.span, false, text);

@@ -47,7 +47,7 @@ pub(super) fn other_type(
 ) -> Diagnostic {
     Diagnostic::error(
         "E0602",
-        format!("variant `{variant}` of `{}` sends {found}, another one sends {expected}", operator.id),
+        format!("variant `{variant}` of `{}` sends {found}, but another one sends {expected}", operator.id),
     )
     .at(operator.id.span.clone())
     .with_help(
@@ -107,7 +107,7 @@ pub(super) fn bind_one(
     // Planners judge by the facts, so what runs has them too.
     (bound.computation, bound.spread) = (computation, kind.spread(&operator.options));
     if step == Step::Check && runs_models {
-        let text = format!("`{}` was checked, and its model is not opened here", operator.id);
+        let text = format!("`{}` was checked, but its model is not opened here", operator.id);
         bound.make = Arc::new(move || Err(OperatorError::new(text.clone())));
     }
     Ok(bound)
@@ -129,7 +129,7 @@ fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
         errors.push(
             Diagnostic::error("E0613", message)
                 .at(place.clone())
-                .with_help(format!("take `{key}` out, or write `kind: ml`")),
+                .with_help(format!("remove `{key}`, or write `kind: ml`")),
         );
     }
     errors.into_result(())

@@ -53,16 +53,16 @@ pub struct Options {
     /// From the start of one window to the start of the next; whole milliseconds, at most `size`. Default: as `size`.
     #[serde(default)]
     slide: Option<Located<TimeSpan>>,
-    /// Columns whose values make the groups. Default: none, all rows of a window together.
+    /// Columns that form the groups. Default: none; all rows of a window are one group.
     #[serde(default)]
     group_by: Vec<Located<String>>,
-    /// The column of the time from which on a row counts, int64, milliseconds. Default: start.
+    /// Column with the first time at which a row counts, int64, milliseconds. Default: start.
     #[serde(default = "start")]
     start: Located<String>,
-    /// The column of the last time that a row counts at, int64, milliseconds. Default: end.
+    /// Column with the last time at which a row counts, int64, milliseconds. Default: end.
     #[serde(default = "end")]
     end: Located<String>,
-    /// How long after its end a window is still corrected. Default: 1h.
+    /// Time after its end during which a window can still be corrected. Default: 1h.
     #[serde(default = "hour")]
     keep: TimeSpan,
     /// Name of the column with the count. Default: as in `distinct_vehicle`.
@@ -89,7 +89,7 @@ impl TypedOperatorKind for Distinct {
     type Options = Options;
     const KIND: &'static str = "distinct";
     const SUMMARY: &'static str =
-        "How many different values a column has in windows of event time, with corrections.";
+        "Counts the different values of a column in windows of event time, with corrections.";
     const ACCEPTS_REVISIONS: bool = true;
     const FACTS: OperatorFacts =
         OperatorFacts { computation: Computation::Stateful, has_windows: true, ..OperatorFacts::DEFAULT };
@@ -176,7 +176,7 @@ fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
         }
         Err(Diagnostic::error("E0606", format!("a window or slide of {} is not possible", span.value))
             .at(span.span.clone())
-            .with_help("write whole milliseconds, more than none, such as `1min` or `250ms`"))
+            .with_help("write whole milliseconds above 0, such as `1min` or `250ms`"))
     };
     let size = whole(&options.size)?;
     let Some(written) = &options.slide else { return Ok((size, size)) };
@@ -188,7 +188,7 @@ fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
     if slide > size {
         return wrong(
             format!(
-                "between windows of {} every {}, rows would be in none",
+                "rows between windows of {} every {} would be in none",
                 options.size.value, written.value
             ),
             format!("write a slide of at most {}", options.size.value),

@@ -52,7 +52,7 @@ impl Setup {
     /// Returns the starts of the windows that a row overlaps; an error says why there are none.
     fn windows(&self, from: i64, to: i64) -> Result<(i64, i64), String> {
         if to < from {
-            return Err(format!("the row ends at {to} ms, before it begins at {from} ms"));
+            return Err(format!("the row ends at {to} ms, before it starts at {from} ms"));
         }
         let out_of_range = || format!("{from} to {to} ms is out of range");
         if to.checked_sub(from).ok_or_else(out_of_range)? > self.slide.saturating_mul(MOST_WINDOWS) {
@@ -314,7 +314,7 @@ impl Stateful for Running {
         let values = Keys::of(batch, &[setup.of]);
         let times = setup.times.map(|index| int64(batch.column(METADATA_COLUMNS + index)));
         let [Some(starts), Some(ends)] = times else {
-            return Err(OperatorError::new("distinct: the columns of the times are no numbers"));
+            return Err(OperatorError::new("distinct: the columns of the times are not numbers"));
         };
         let mut late = 0;
         for row in 0..batch.num_rows() {
@@ -399,7 +399,7 @@ impl Stateful for Running {
             let key: Key = saved.key.into_iter().map(KeyPart::from).collect();
             if key.len() != self.setup.group_by.len() {
                 return Err(OperatorError::new(
-                    "distinct: the snapshot is of other groups: start the run from the beginning",
+                    "distinct: the snapshot has other groups: start the run from the beginning",
                 ));
             }
             let group = Group {

@@ -183,7 +183,7 @@ fn empty_values_can_be_asked_for() {
 fn wrong_expressions_are_refused_with_advice() {
     for (text, message, help) in [
         ("tt > 1", "there is no column `tt`", "did you mean `t`?"),
-        ("site.matches('[a-')", "`[a-` is no regular expression: unclosed character class", "backslash"),
+        ("site.matches('[a-')", "`[a-` is not a regular expression: unclosed character class", "backslash"),
         ("site > 1", "`>` needs two numbers or two texts, found text and int64", ""),
         ("site + 1", "`+` needs two numbers or two texts, found text and int64", "string("),
         ("picture == null", "column `picture` is of type image", "text, int64, float64 and bool"),

@@ -47,7 +47,7 @@ pub struct Filter;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// An expression of type bool over the columns of the input: rows for which it is true are kept.
+    /// Expression of type bool over the columns of the input: keeps the rows for which it is true.
     r#where: Located<String>,
 }
 
@@ -55,7 +55,7 @@ impl TypedOperatorKind for Filter {
     type Options = Options;
     const KIND: &'static str = "filter";
     const ACCEPTS_REVISIONS: bool = true;
-    const SUMMARY: &'static str = "Keeps the rows for which an expression holds.";
+    const SUMMARY: &'static str = "Keeps the rows for which an expression is true.";
 
     fn bind_typed(
         &self,

@@ -58,16 +58,16 @@ pub struct Options {
     /// Key column of both inputs, or a list of columns.
     #[serde(default)]
     key: Option<OneOrMany>,
-    /// Key column of the first input, where it has another name there.
+    /// Key column of the first input, if the names differ.
     #[serde(default)]
     left_key: Option<OneOrMany>,
     /// Key column of the second input.
     #[serde(default)]
     right_key: Option<OneOrMany>,
-    /// What to do when both inputs send a column of the same name that is not a key of both.
+    /// Treatment of a column that both inputs have and that is not a key of both.
     #[serde(default)]
     same_names: SameNames,
-    /// How far apart the event times of two partners may be, for instance `2s`.
+    /// Largest difference between the event times of two partners, for instance `2s`.
     within: TimeSpan,
 }
 
@@ -86,10 +86,10 @@ impl Options {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum SameNames {
-    /// They are refused: one of them would be lost.
+    /// An error, because one of them would be lost.
     #[default]
     Refuse,
-    /// The first input's column is sent; right where both come from the same record.
+    /// Sends the column of the first input, which is right if both come from the same record.
     KeepFirst,
 }
 
@@ -195,7 +195,7 @@ fn key_names(
         let place = if place.source().is_some() { place } else { &context.id.span };
         Diagnostic::error("E0606", message)
             .at(place.clone())
-            .with_help("write `key: id`, or `left_key: id` and `right_key: number` where the names differ")
+            .with_help("write `key: id`, or `left_key: id` and `right_key: number` if the names differ")
     };
     let Some((left, right)) = options.columns() else {
         let message = match options.key {

@@ -217,8 +217,8 @@ impl Stateful for Running {
             self.watermark = watermark;
         } else if self.watermark != watermark {
             return Err(OperatorError::new(
-                "join: the stages that kept the state have not come equally far, so it cannot be divided among others now: let the \
-                 run go on as it was for a moment",
+                "join: the stages with the state are at different epochs, so other stages cannot take it \
+                 over now: run the old plan briefly, then try again",
             ));
         }
         for (port, batches) in sections.into_iter().enumerate() {

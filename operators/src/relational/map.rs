@@ -233,7 +233,7 @@ fn new_column(
         (None, None) => {
             return Err(wrong(
                 format!("the type of column `{name}` does not follow from `{text}`"),
-                "say it: `{expression: \"...\", type: float64}`",
+                "write it: `{expression: \"...\", type: float64}`",
             ));
         }
         (Some(declared), found) => {

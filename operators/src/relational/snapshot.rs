@@ -18,8 +18,7 @@ pub(crate) fn write<H: Serialize>(
     header: &H,
     sections: &[(SchemaRef, Vec<RecordBatch>)],
 ) -> Result<Vec<u8>, OperatorError> {
-    let broken =
-        |e: &dyn std::fmt::Display| OperatorError::new(format!("the snapshot cannot be written: {e}"));
+    let broken = |e: &dyn std::fmt::Display| OperatorError::new(format!("cannot write the snapshot: {e}"));
     let header = serde_json::to_vec(header).map_err(|e| broken(&e))?;
     let batches = || sections.iter().flat_map(|(_, batches)| batches);
     let mut bytes = Vec::with_capacity(
@@ -50,14 +49,14 @@ pub(crate) fn read<H: DeserializeOwned>(
     bytes: &[u8],
 ) -> Result<(H, Vec<Vec<RecordBatch>>), OperatorError> {
     let broken = |e: &dyn std::fmt::Display| {
-        OperatorError::new(format!("the snapshot cannot be read ({e}): start the run from the beginning"))
+        OperatorError::new(format!("cannot read the snapshot ({e}): start the run from the beginning"))
     };
     let Some((found, mut rest)) = bytes.split_at_checked(8) else {
         return Err(broken(&"it is too short"));
     };
     if found != tag {
         return Err(OperatorError::new(format!(
-            "the snapshot has format `{}`, this version reads `{}`: start the run from the beginning, \
+            "the snapshot has format `{}`, but this version reads `{}`: start the run from the beginning, \
              or continue it with the version that wrote it",
             String::from_utf8_lossy(found),
             String::from_utf8_lossy(&tag)
@@ -77,7 +76,7 @@ pub(crate) fn read<H: DeserializeOwned>(
         let content = section().ok_or_else(|| broken(&"it is too short"))?;
         let reader = StreamReader::try_new(content, None).map_err(|e| broken(&e))?;
         if reader.schema() != *schema {
-            return Err(broken(&"its columns are those of another operator or another workflow"));
+            return Err(broken(&"its columns belong to another operator or another workflow"));
         }
         sections.push(reader.collect::<Result<Vec<_>, _>>().map_err(|e| broken(&e))?);
     }

@@ -11,7 +11,7 @@ const MOST: usize = 8 << 20;
 /// are limited to 2 GiB. Few in the tests of this crate.
 pub(super) const MOST_OF_A_BATCH: usize = if cfg!(test) { 40 << 20 } else { 512 << 20 };
 /// Message for a row whose text does not fit beside those before it.
-pub(super) const TOO_MANY: &str = "the texts of its batch would come to more than 512 MiB";
+pub(super) const TOO_MANY: &str = "the texts of its batch would have more than 512 MiB";
 /// Message for a row whose text is too long.
 pub(crate) const TOO_LONG: &str = "a text of it would be longer than 8 MiB";
 /// `replace` with a limit. The name cannot be written in an expression.

@@ -146,8 +146,8 @@ impl<'a> Typing<'a> {
         let text = error.to_string();
         let why = text.lines().last().unwrap_or_default().trim();
         let why = why.strip_prefix("error: ").unwrap_or(why);
-        self.wrong(here, format!("`{pattern}` is no regular expression: {why}"))
-            .with_help("a character that means itself has a backslash before it, as in `\\\\(` within quotes")
+        self.wrong(here, format!("`{pattern}` is not a regular expression: {why}"))
+            .with_help("put a backslash before a character that means itself, as in `\\\\(` within quotes")
     }
 
     /// Returns the type of a node; inserts conversions below it.
@@ -205,7 +205,7 @@ impl<'a> Typing<'a> {
             if let Some(constant) = slips::constant(name) {
                 help = format!("did you mean `{constant}`?");
             } else if !help.starts_with("did you mean") {
-                help.push_str(&format!("; a text is written in quotes: `'{name}'`"));
+                help.push_str(&format!("; write a text in quotes: `'{name}'`"));
             }
             let error = self.wrong(here, format!("there is no column `{name}`")).with_help(help);
             return Err(ExpressionError { mistake: Mistake::UnknownColumn, ..error });
@@ -345,7 +345,7 @@ impl<'a> Typing<'a> {
         };
         Err(match one_text {
             true if name == op::ADD => error.with_help("turn the other side into text with `string(x)`"),
-            true if number(a) || number(b) => error.with_help("a number is written without quotes"),
+            true if number(a) || number(b) => error.with_help("write a number without quotes"),
             true => error.with_help(
                 "compare a text with a text, `'20'`, or turn the text into a number with `double(x)`",
             ),
@@ -429,7 +429,7 @@ impl<'a> Typing<'a> {
                 (format!("{name}(x)"), format!("x.{name}()"))
             };
             return Err(self
-                .wrong(here, format!("`{name}` is not called as `{wrong}`"))
+                .wrong(here, format!("`{name}` cannot be called as `{wrong}`"))
                 .with_help(format!("write `{right}`")));
         }
         let mut as_pattern = false;

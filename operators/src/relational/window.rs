@@ -96,12 +96,12 @@ pub struct Options {
     /// Default: as `size`, windows do not overlap.
     #[serde(default)]
     slide: Option<Located<TimeSpan>>,
-    /// Columns whose values make the groups. Default: none, all rows of a window together.
+    /// Columns that form the groups. Default: none; all rows of a window are one group.
     #[serde(default)]
     group_by: Vec<Located<String>>,
-    /// What to compute for each group.
+    /// Aggregates to compute for each group.
     aggregates: Vec<Listed>,
-    /// How long after its end a window still takes rows, by the watermark. Default: 0s.
+    /// Time after its end, by the watermark, during which a window still accepts rows. Default: 0s.
     #[serde(default)]
     allowed_lateness: TimeSpan,
 }
@@ -228,8 +228,10 @@ fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
     let (size_text, slide_text) = (options.size.value, written.value);
     if slide > size {
         return wrong(
-            format!("between windows of {size_text} every {slide_text}, rows would be in none"),
-            format!("write a slide of at most {size_text}, or put a `filter` in front that drops those rows"),
+            format!("rows between windows of {size_text} every {slide_text} would be in none"),
+            format!(
+                "write a slide of at most {size_text}, or put a `filter` before it that drops those rows"
+            ),
         );
     }
     let over = size.div_euclid(slide) + i64::from(size % slide != 0);
@@ -252,7 +254,7 @@ fn microseconds(span: &Located<TimeSpan>, what: &str) -> Result<i64, Diagnostic>
         Ok(microseconds) if nanoseconds > 0 && nanoseconds.is_multiple_of(1_000_000) => Ok(microseconds),
         _ => Err(Diagnostic::error("E0606", format!("{what} {} is not possible", span.value))
             .at(span.span.clone())
-            .with_help("write whole milliseconds, more than none, such as `10s` or `250ms`")),
+            .with_help("write whole milliseconds above 0, such as `10s` or `250ms`")),
     }
 }
 

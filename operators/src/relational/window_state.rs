@@ -366,8 +366,8 @@ impl Stateful for Running {
             (self.watermark, self.waiting) = place;
         } else if (self.watermark, self.waiting) != place {
             return Err(OperatorError::new(
-                "window: the stages that kept the state have not closed the same windows, so it cannot be divided among others \
-                 now: let the run go on as it was for a moment",
+                "window: the stages with the state have not closed the same windows, so other stages cannot \
+                 take it over now: run the old plan briefly, then try again",
             ));
         }
         for batch in sections.iter().flatten() {

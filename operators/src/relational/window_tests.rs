@@ -120,7 +120,7 @@ fn wrong_options() {
         ("size: 1ms\naggregates: []", "E0606", "computes nothing"),
         ("size: 10us\naggregates: [{function: count}]", "E0606", "not possible"),
         ("size: 1s\nslide: 0s\naggregates: [{function: count}]", "E0606", "a slide of 0s is not possible"),
-        ("size: 1s\nslide: 2s\naggregates: [{function: count}]", "E0606", "rows would be in none"),
+        ("size: 1s\nslide: 2s\naggregates: [{function: count}]", "E0606", "would be in none"),
         (
             "size: 1h\nslide: 999ms\naggregates: [{function: count}]",
             "E0606",

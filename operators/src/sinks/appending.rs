@@ -110,7 +110,7 @@ fn read_mark(path: &Path) -> Result<Option<Begun>, OperatorError> {
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         OperatorError::new(format!(
-            "`{}` does not say how long `{}` was before the last run ({error}): delete it if all of that file is to stay",
+            "`{}` does not contain the length of `{}` before the last run ({error}): delete it if the whole file should stay",
             mark.display(),
             path.display()
         ))
@@ -142,8 +142,8 @@ fn check_header(path: &Path, target: &File, header: &[u8], length: u64) -> Resul
         return Ok(());
     }
     Err(OperatorError::new(format!(
-        "`{}` cannot be continued: its first line is `{}`, and this run writes `{}`: choose another path, or the columns of \
-         the file with `columns`",
+        "cannot continue `{}`: its first line is `{}`, but this run writes `{}`: choose another path, or \
+         the columns of the file with `columns`",
         path.display(),
         first_line(&found),
         first_line(header)
@@ -167,8 +167,8 @@ fn torn(path: &Path, target: &File, length: u64) -> OperatorError {
     let line = end.strip_suffix(b"\n").unwrap_or(&end).rsplit(|byte| *byte == b'\n').next();
     let shown = read.map_or(String::new(), |()| first_line(line.unwrap_or_default()));
     OperatorError::new(format!(
-        "`{path}` cannot be continued: its last row is not whole: `{shown}`: remove it, for instance with `sed -i '$d' \
-         {path}`, or end it with a line break if it is, with `echo >> {path}`",
+        "cannot continue `{path}`: its last row is incomplete: `{shown}`: remove it, for instance with `sed \
+         -i '$d' {path}`, or, if it is complete, add a line break with `echo >> {path}`",
         path = path.display()
     ))
 }
@@ -372,8 +372,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = only(bind(&Parquet, folder.path(), "path: a.parquet\nmode: append").err().unwrap());
         assert_eq!(error.code, "E0606");
-        assert!(error.message.contains("nothing can be written behind it"), "{error}");
-        assert!(error.help.as_deref().is_some_and(|help| help.contains("file of its own")), "{error}");
+        assert!(error.message.contains("nothing can be appended"), "{error}");
+        assert!(error.help.as_deref().is_some_and(|help| help.contains("its own file")), "{error}");
         let error = bind(&Csv, folder.path(), "path: a.csv\nmode: append\noverwrite: false").err().unwrap();
         assert!(only(error).help.unwrap().contains("overwrite"));
         assert!(bind(&Csv, folder.path(), "path: a.csv\nmode: add").is_err());

@@ -51,9 +51,9 @@ pub fn check_ended(kind: &str, path: &Path, token: &[u8], rows: u64) -> Result<(
     match end.map_err(|error| write_error(path, &error))? {
         None => Ok(()),
         Some(end) => Err(OperatorError::new(format!(
-            "`{path}` cannot be continued: the run had ended with the first {end} bytes of it, and another one has written behind them \
-             since, which going on would cut off: move what is there to another file and `truncate -s {end} {path}`, or begin anew with \
-             `tidemill state reset`",
+            "cannot continue `{path}`: the run had ended at byte {end}, and another run has written more \
+             since then, which this run would remove: move that part to another file and `truncate -s {end} \
+             {path}`, or start from the beginning with `tidemill state reset`",
             path = path.display()
         ))),
     }

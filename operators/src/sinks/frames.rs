@@ -57,7 +57,7 @@ impl<R: Read> Frames<R> {
 
     /// Describes the damage after [`Next::Damaged`], for people.
     pub(super) fn damage(&self) -> String {
-        format!("what is behind byte {} is not what was written", self.at)
+        format!("the bytes after byte {} are not those that were written", self.at)
     }
 
     /// Reads the next frame.

@@ -60,8 +60,8 @@ pub(super) fn is_same_journal(one: &Schema, other: &Schema) -> bool {
 /// The error for a workflow that writes other columns than before.
 pub(super) fn other_columns(path: &Path) -> OperatorError {
     OperatorError::new(format!(
-        "`{}` has other columns than what is to be written now: go on with the workflow as it was, or begin anew with \
-         `tidemill state reset`",
+        "the columns of `{}` are not those of this run: continue with the old workflow, or start from the \
+         beginning with `tidemill state reset`",
         path.display()
     ))
 }

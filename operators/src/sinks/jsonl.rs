@@ -61,7 +61,7 @@ impl TypedSinkKind for Jsonl {
     const ACCEPTS_REVISIONS: bool = true;
     const FACTS: SinkFacts =
         SinkFacts { publication: Publication::EachEpoch, form: Form::JsonLines, ..SinkFacts::DEFAULT };
-    const SUMMARY: &'static str = "A file with one JSON object a line.";
+    const SUMMARY: &'static str = "A file with one JSON object per line.";
 
     fn bind_typed(
         &self,

@@ -75,16 +75,17 @@ impl TypedSinkKind for Parquet {
         if options.path == "-" {
             return Err(Diagnostic::error("E0606", "a Parquet file cannot be written to standard output")
                 .at(options.path.span.clone())
-                .with_help("write the path of a file, or take a `jsonl` or `csv` sink")
+                .with_help("write the path of a file, or use a `jsonl` or `csv` sink")
                 .into());
         }
         if options.mode.value == Mode::Append {
-            let message = "a Parquet file ends with what describes it: nothing can be written behind it";
+            let message = "a Parquet file ends with its metadata: nothing can be appended";
             return Err(Diagnostic::error("E0606", message)
                 .at(options.mode.span.clone())
                 .with_help(
-                    "give each run a file of its own in one folder, which readers of Parquet take as one table, for \
-                     instance with `path: out/${PART}.parquet` and `PART=2 tidemill run ...`, or take a `csv` or `jsonl` sink",
+                    "give each run its own file in one folder, which readers of Parquet read as one table, \
+                     for instance with `path: out/${PART}.parquet` and `PART=2 tidemill run ...`, or use a \
+                     `csv` or `jsonl` sink",
                 )
                 .into());
         }

@@ -102,8 +102,8 @@ fn finished(
 ) -> Result<ParquetRecordBatchReaderBuilder<File>, OperatorError> {
     let lost = || {
         OperatorError::new(format!(
-            "`{}` cannot be continued: {rows} rows of it are committed, and `{}`, where they were kept, has {found} of \
-             them: {LOST_HELP}",
+            "cannot continue `{}`: {rows} rows of it are committed, but `{}`, which stores them, has \
+             {found} of them: {LOST_HELP}",
             path.display(),
             journal.display()
         ))
@@ -179,7 +179,7 @@ impl Sink for DurableWriter {
             Ok(()) => journal.remove(),
             Err(error) if has_lost_rows(&error.message) => Err(error),
             Err(error) => {
-                let kept = "the rows are kept beside it, and a run that continues writes it again";
+                let kept = "the rows are stored beside it, and a run that continues writes it again";
                 Err(OperatorError::new(format!("{}; {kept}", error.message)))
             }
         }

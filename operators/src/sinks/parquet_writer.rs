@@ -131,7 +131,7 @@ pub(super) fn failure(path: &Path, error: &ParquetError) -> OperatorError {
 /// The error for a file that gets no end.
 fn without_end(path: &Path, error: &OperatorError) -> OperatorError {
     let left = match path.exists() {
-        true => "the file of the run before stays",
+        true => "the file of the last run stays",
         false => "there is no file",
     };
     OperatorError::new(format!("{}; Parquet cannot be read without its end, so {left}", error.message))

@@ -83,11 +83,9 @@ impl Token {
     /// Refuses a file with other bytes before its committed end.
     fn compare(&self, path: &Path, found: &Ending) -> Result<(), OperatorError> {
         match &self.ending {
-            Some(ending) if *ending != found.digest() => Err(lost(
-                path,
-                self.length,
-                "what the file has there is not what this run wrote: another one has written it meanwhile",
-            )),
+            Some(ending) if *ending != found.digest() => {
+                Err(lost(path, self.length, "another program has changed the part that this run wrote"))
+            }
             _ => Ok(()),
         }
     }
@@ -361,7 +359,7 @@ fn has_no_more_than(file: &File, header: &[u8]) -> io::Result<bool> {
 
 fn lost(path: &Path, committed: u64, what: &str) -> OperatorError {
     OperatorError::new(format!(
-        "`{}` cannot be continued: {committed} bytes of it are committed, and {what}: {LOST_HELP}",
+        "cannot continue `{}`: {committed} bytes of it are committed, but {what}: {LOST_HELP}",
         path.display()
     ))
 }
@@ -374,7 +372,7 @@ fn too_short(path: &Path, committed: u64, found: u64) -> OperatorError {
 fn length_of_continued(path: &Path, committed: u64) -> Result<u64, OperatorError> {
     let lost = |what: &str| Err(lost(path, committed, what));
     match path.metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => lost("the file is not there any more"),
+        Err(error) if error.kind() == ErrorKind::NotFound => lost("the file is gone"),
         Err(error) => Err(write_error(path, &error)),
         Ok(found) if found.is_dir() => lost("there is a folder in its place"),
         Ok(found) if !found.is_file() => lost("there is a pipe or a device in its place"),
@@ -383,7 +381,8 @@ fn length_of_continued(path: &Path, committed: u64) -> Result<u64, OperatorError
 }
 
 /// Advice if committed data is missing.
-pub(crate) const LOST_HELP: &str = "restore the file, or begin anew with `tidemill state reset`";
+pub(crate) const LOST_HELP: &str =
+    "restore the file, or start from the beginning with `tidemill state reset`";
 
 /// Encodes a token.
 pub(super) fn write_token(token: &impl Serialize) -> Result<Vec<u8>, OperatorError> {
@@ -394,8 +393,8 @@ pub(super) fn write_token(token: &impl Serialize) -> Result<Vec<u8>, OperatorErr
 pub(super) fn read_token<'a, T: Deserialize<'a>>(path: &Path, token: &'a [u8]) -> Result<T, OperatorError> {
     serde_json::from_slice(token).map_err(|error| {
         OperatorError::new(format!(
-            "`{}` cannot be continued: what is known of it is of another kind of file or of another version ({error}): \
-             begin anew with `tidemill state reset`",
+            "cannot continue `{}`: its state is of another kind of file or of another version ({error}): \
+             start from the beginning with `tidemill state reset`",
             path.display()
         ))
     })
@@ -412,7 +411,7 @@ pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
                     && !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
             {
                 return Err(OperatorError::new(format!(
-                    "the name of `{}` cannot be made durable: {error}: allow reading its folder, and check the disk",
+                    "cannot sync the name of `{}`: {error}: make its folder readable, and check the disk",
                     path.display()
                 )));
             }
@@ -433,7 +432,7 @@ pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
 pub(crate) fn write_error(path: &Path, error: &io::Error) -> OperatorError {
     let help = match error.kind() {
         _ if matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE)) => {
-            "this process has as many files open as it may: allow more, such as `ulimit -n 4096`"
+            "this process has reached its limit of open files: allow more, such as `ulimit -n 4096`"
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space or write to another disk",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {

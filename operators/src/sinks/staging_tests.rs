@@ -166,7 +166,7 @@ fn a_file_with_other_rows_is_refused_and_left_alone() {
         let others = b"ROW\n".repeat(rows + 1);
         std::fs::write(&path, &others).unwrap();
         let told = Staging::check(&path, &token).unwrap_err().message;
-        assert!(told.contains("another one has written it meanwhile") && told.ends_with(LOST_HELP), "{told}");
+        assert!(told.contains("another program has changed") && told.ends_with(LOST_HELP), "{told}");
         assert_eq!(Staging::resume(&path, &token).err().unwrap().message, told);
         assert!(std::fs::read(&path).unwrap() == others, "it is left alone");
 

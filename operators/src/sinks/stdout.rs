@@ -48,19 +48,19 @@ pub struct Options {
     /// Columns to write, in this order. Default: all.
     #[serde(default)]
     columns: Option<Vec<Located<String>>>,
-    /// Whether `_id` and `_time` (event time, microseconds) are written too. Default: false.
+    /// Whether to write `_id` and `_time` (event time, microseconds) too. Default: false.
     #[serde(default)]
     metadata: bool,
 }
 
-/// How rows look.
+/// Format of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[default]
     Jsonl,
-    /// A header, then columns between tabs.
+    /// A header, then columns separated by tabs.
     Table,
 }
 

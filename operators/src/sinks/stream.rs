@@ -56,7 +56,7 @@ impl Stream {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NXIO) => {
-                tracing::warn!("`{}` is a pipe that nobody reads: waiting for a reader", path.display());
+                tracing::warn!("`{}` is a pipe without a reader: waiting for one", path.display());
                 OpenOptions::new().write(true).open(path)
             }
             opened => opened.map(File::from).map_err(io::Error::from),

@@ -291,7 +291,7 @@ fn what_is_lost_is_told_with_what_to_do() {
         };
         lost(&cut, if is_text { "only 3" } else { "has 0 of them" });
         let removed = |path: &Path| std::fs::remove_file(path).expect("there");
-        lost(&removed, if is_text { "not there any more" } else { "has 0 of them" });
+        lost(&removed, if is_text { "the file is gone" } else { "has 0 of them" });
         if is_text {
             let folder = |path: &Path| {
                 std::fs::remove_file(path).expect("there");
@@ -427,10 +427,10 @@ fn a_suspended_parquet_file_shows_nothing_and_another_workflow_does_not_continue
         let bound = bind(&Parquet, trial.folder.path(), &options).unwrap();
         bound.durable.unwrap()(Some(&trial.token)).map_err(|error| error.message)
     };
-    assert!(continued("n").err().unwrap().contains("other columns"));
+    assert!(continued("n").err().unwrap().contains("the columns of"));
     // From the finished file too.
     continued("key, n").unwrap().close().unwrap();
-    assert!(continued("n").err().unwrap().contains("other columns"));
+    assert!(continued("n").err().unwrap().contains("the columns of"));
     // Not from the file of another run.
     let mut other = (trial.bound.make)().unwrap();
     other.close().unwrap();

@@ -25,25 +25,25 @@ pub struct FileOptions {
     /// Columns to write, in this order. Default: all.
     #[serde(default)]
     pub(super) columns: Option<Vec<Located<String>>>,
-    /// Whether `_id` and `_time` (event time, microseconds) are written too. Default: false.
+    /// Whether to write `_id` and `_time` (event time, microseconds) too. Default: false.
     #[serde(default)]
     pub(super) metadata: bool,
-    /// Whether the file of an earlier run is replaced; else it is an error. Default: true.
+    /// Whether to replace the file of an earlier run; if not, an existing file is an error. Default: true.
     #[serde(default = "yes")]
     pub(super) overwrite: bool,
-    /// What becomes of the file of an earlier run. Default: replace.
+    /// Treatment of the file of an earlier run. Default: replace.
     #[serde(default)]
     pub(super) mode: Located<Mode>,
 }
 
-/// What becomes of the file of an earlier run.
+/// Treatment of the file of an earlier run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    /// It is replaced.
+    /// Replaces it.
     #[default]
     Replace,
-    /// It is continued, behind what runs wrote that came to their end. Text files only.
+    /// Continues it, after the rows of runs that are complete. Text files only.
     Append,
 }
 
@@ -101,9 +101,9 @@ pub(super) fn bind(
     let (path, overwrite) = (context.path(&options.path), options.overwrite);
     let appends = options.mode.value == Mode::Append;
     if appends && !overwrite {
-        let message = "`overwrite: false` says that there must be no file, `mode: append` continues it";
+        let message = "`overwrite: false` requires that there is no file, but `mode: append` continues it";
         let error = Diagnostic::error("E0606", message).at(options.mode.span.clone());
-        return Err(error.with_help("take `overwrite` out, or write `mode: replace`").into());
+        return Err(error.with_help("remove `overwrite`, or write `mode: replace`").into());
     }
     let files = vec![path.clone()];
     let is_continued = !is_stream(&path);

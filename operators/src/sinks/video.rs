@@ -63,31 +63,31 @@ pub struct Video;
 pub struct Options {
     /// The file, relative to the workflow file, ending in .mp4, .mkv or .avi; `{camera}` stands for the name of a camera.
     path: Located<String>,
-    /// The video that is drawn on, or a folder of them, relative to the workflow file.
+    /// Video to draw on, or a folder of them, relative to the workflow file.
     over: Located<String>,
-    /// Column with the name of the camera, where `over` is a folder. Default: camera.
+    /// Column with the name of the camera, if `over` is a folder. Default: camera.
     #[serde(default)]
     camera: Option<Located<String>>,
-    /// Column with the number of the frame, from 0, where `box` does not say it. Default: frame.
+    /// Column with the number of the frame, from 0, if `box` does not contain it. Default: frame.
     #[serde(default)]
     frame: Option<Located<String>>,
     /// Columns with left, top, width and height of the box in pixels; or one with a tensor of such rows in shares of
     /// the picture, or with the path of a track. Default: left, top, width, height.
     #[serde(default, rename = "box")]
     boxes: Option<Vec<Located<String>>>,
-    /// Column that decides the colour and is written at the box. Default: none.
+    /// Column that decides the colour and appears at the box. Default: none.
     #[serde(default)]
     id: Option<Located<String>>,
-    /// Columns that are written at the box. Default: none.
+    /// Columns that appear at the box. Default: none.
     #[serde(default)]
     text: Vec<Located<String>>,
-    /// Size of the pictures that the boxes were found in, such as `320x192`; the video has it too. Default: that of the video.
+    /// Size of the pictures to which the boxes refer, such as `320x192`, and of the written video. Default: that of the video.
     #[serde(default)]
     scale: Option<Located<String>>,
-    /// Each how many-th frame is written. Default: 1, all.
+    /// Writes every n-th frame. Default: 1, all.
     #[serde(default)]
     every: Option<Located<u32>>,
-    /// Whether files of an earlier run are replaced; else that is an error. Default: true.
+    /// Whether to replace files of an earlier run; if not, an existing file is an error. Default: true.
     #[serde(default = "yes")]
     overwrite: bool,
 }
@@ -107,7 +107,7 @@ impl TypedSinkKind for Video {
         ..SinkFacts::DEFAULT
     };
     const SUMMARY: &'static str =
-        "Videos with boxes, identities and texts drawn on, which appear when the run ends.";
+        "Videos with drawn boxes, identities and texts, which appear when the run ends.";
 
     fn bind_typed(
         &self,
@@ -125,7 +125,7 @@ impl TypedSinkKind for Video {
         };
         let container = Container::of(Path::new(options.path.as_str()));
         if container.is_none() {
-            let text = format!("`{}` does not say how the video is stored", options.path);
+            let text = format!("`{}` has no extension of a video format", options.path);
             errors.push(wrong(&options.path, text, "end it in .mp4, .mkv or .avi"));
         }
         if is_of_many != options.path.contains(CAMERA) {
@@ -138,7 +138,7 @@ impl TypedSinkKind for Video {
                     "write `{camera}` in the path, such as `out/{camera}.mp4`, or name one video",
                 ),
                 false => (
-                    format!("`{{camera}}` stands for videos of a folder, and `{}` is none", options.over),
+                    format!("`{{camera}}` is for videos of a folder, but `{}` is not a folder", options.over),
                     "write a path without it, or the folder of the videos",
                 ),
             };
@@ -150,7 +150,7 @@ impl TypedSinkKind for Video {
         };
         let size = options.scale.as_ref().map(|scale| (scale, parse_size(scale)));
         if let Some((scale, None)) = &size {
-            let text = format!("`{scale}` is no size of a picture");
+            let text = format!("`{scale}` is not the size of a picture");
             errors.push(wrong(scale, text, "write width and height, such as `320x192`"));
         }
         if let Some(every) = options.every.as_ref().filter(|every| every.value == 0) {

@@ -36,7 +36,7 @@ impl WholeFile {
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if target.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Err(OperatorError::new(format!(
-                "`{}` is a device or a pipe, and this format needs a file: choose another path",
+                "`{}` is a device or a pipe, but this format needs a file: choose another path",
                 path.display()
             )));
         }

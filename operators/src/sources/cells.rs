@@ -16,7 +16,7 @@ pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, 
         _ => text.trim(),
     };
     let wrong = || {
-        ("bad_value", format!("column `{}`: `{}` is no {}", column.name, shorten(text), column.column_type))
+        ("bad_value", format!("column `{}`: `{}` is not {}", column.name, shorten(text), column.column_type))
     };
     match &column.column_type {
         _ if trimmed.is_empty() => Ok(Cell::Null),
@@ -38,7 +38,7 @@ pub(super) fn float(text: &str) -> Result<f64, &'static str> {
             Err("does not fit into float64")
         }
         Ok(value) => Ok(value),
-        Err(_) => Err("is no float64"),
+        Err(_) => Err("is not float64"),
     }
 }
 

@@ -137,12 +137,14 @@ impl Lines {
                     };
                     if let Err(error) = spawn("tm-tcp", read) {
                         *lock(&self.open) -= 1;
-                        tracing::warn!("a connection of {peer} is refused: no thread for it: {error}");
+                        tracing::warn!(
+                            "a connection of {peer} is rejected: cannot start a thread for it: {error}"
+                        );
                     }
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("no connection can be taken at {address}: {error}");
+                    tracing::warn!("cannot accept connections at {address}: {error}");
                     std::thread::sleep(PAUSES[1]);
                 }
             }
@@ -173,7 +175,7 @@ impl Lines {
                     tell_end(address, self.take(&stream));
                 }
                 Err(error) if !is_told => {
-                    tracing::warn!("{address} cannot be reached, and is tried again: {error}");
+                    tracing::warn!("cannot reach {address}; trying again: {error}");
                     is_told = true;
                 }
                 Err(_) => {}
@@ -192,7 +194,7 @@ impl Lines {
             .and_then(|()| sockopt::set_tcp_keepidle(stream, SILENCE))
             .and_then(|()| sockopt::set_tcp_keepintvl(stream, SILENCE / 3));
         if let Err(error) = kept {
-            tracing::debug!("a connection that is silent is not asked whether it is there: {error}");
+            tracing::debug!("cannot probe silent connections: {error}");
         }
         self.take_all(stream)
     }
@@ -247,9 +249,9 @@ fn tell_end(of: &str, ended: io::Result<()>) {
     match ended {
         Ok(()) => tracing::info!("the connection of {of} has ended"),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        Err(error) => tracing::warn!(
-            "the connection of {of} is lost: {error}; if it was in the middle of a line, that is left out"
-        ),
+        Err(error) => {
+            tracing::warn!("the connection of {of} is lost: {error}; an incomplete last line is left out")
+        }
     }
 }
 

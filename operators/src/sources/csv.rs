@@ -33,7 +33,7 @@
 //! let mut reader = (readings.make)().unwrap();
 //! let Ok(SourceRead::Rows { payload, times, dead_letters, .. }) = reader.read(8, 1 << 20) else { panic!() };
 //! assert_eq!((payload.num_rows(), times), (1, Some(vec![1_000_000])));
-//! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is no int64");
+//! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is not int64");
 //! ```
 use super::cells::{Refusal, from_text};
 use super::lines::{Found, Lines};
@@ -66,7 +66,7 @@ impl SourceKind for Csv {
     }
 
     fn shown_by_opening(&self) -> &'static str {
-        "is there, and its first line names the columns,"
+        "is there, and its first line names the columns"
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
@@ -151,7 +151,7 @@ impl Format for CsvFormat {
                 let help = "close the quote, or write a quote within a name twice";
                 return Err(("a quote in the first line is not closed".into(), help.into()));
             }
-            Err(e) => return Err((format!("it cannot be read: {e}"), "check the file and the disk".into())),
+            Err(e) => return Err((format!("cannot read it: {e}"), "check the file and the disk".into())),
         }
         self.width = self.split(lines.record()).ok_or_else(|| {
             let help = "end lines with a line feed, for instance with `dos2unix` or `mac2unix`";
@@ -210,7 +210,7 @@ impl Format for CsvFormat {
             return Err(("bad_value", "a lone carriage return outside quotes".into()));
         };
         if found != self.width {
-            let mut detail = format!("{found} fields, the first line has {}", self.width);
+            let mut detail = format!("{found} fields, but the first line has {}", self.width);
             let breaks = record.iter().filter(|byte| **byte == b'\n').count();
             if breaks > 0 {
                 detail.push_str(&format!("; the record has {} lines: is a quote left open?", breaks + 1));
@@ -305,7 +305,7 @@ mod tests {
                 (5, "line_too_long")
             ]
         );
-        assert_eq!(dead[2].1.detail, "t.csv, line 5: column `n`: `x` is no int64");
+        assert_eq!(dead[2].1.detail, "t.csv, line 5: column `n`: `x` is not int64");
     }
 
     #[test]

@@ -122,18 +122,18 @@ impl Folder {
                 "write the path of the folder that holds the files".to_owned(),
             ),
             ErrorKind::PermissionDenied => (
-                format!("the folder `{shown}` cannot be read: permission denied"),
+                format!("cannot read the folder `{shown}`: permission denied"),
                 format!("allow reading, for instance with `chmod u+rx {shown}`"),
             ),
             _ => (
-                format!("the folder `{shown}` cannot be read: {error}"),
+                format!("cannot read the folder `{shown}`: {error}"),
                 "check the path and the disk".to_owned(),
             ),
         })?;
         let mut files = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|e| {
-                (format!("the folder `{shown}` cannot be read: {e}"), "check the disk".to_owned())
+                (format!("cannot read the folder `{shown}`: {e}"), "check the disk".to_owned())
             })?;
             let name = entry.file_name();
             let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
@@ -147,7 +147,7 @@ impl Folder {
         if files.is_empty() {
             let endings: Vec<String> = self.endings.iter().map(|e| format!(".{e}")).collect();
             return Err((
-                format!("there is no file in `{shown}` that ends in {}", endings.join(" or ")),
+                format!("there is no file in `{shown}` that ends with {}", endings.join(" or ")),
                 "put files there, or write the path of another folder".to_owned(),
             ));
         }
@@ -164,7 +164,7 @@ impl Folder {
             .ok_or_else(|| ("file_name_invalid", format!("`{}`: the name is not UTF-8", name.display())))?;
         let start = contents.len();
         append_file(&path, self.file_limit as usize, contents)
-            .map_err(|e| ("file_unreadable", format!("`{name}` cannot be read: {e}")))?;
+            .map_err(|e| ("file_unreadable", format!("cannot read `{name}`: {e}")))?;
         let bytes = &contents[start..];
         if bytes.is_empty() {
             return Err(("file_empty", format!("`{name}` is empty")));
@@ -291,7 +291,7 @@ impl Source for Reader {
         let parsed =
             position.0.split_once(':').and_then(|(index, name)| Some((index.parse::<usize>().ok()?, name)));
         let Some((index, name)) = parsed else {
-            return Err(OperatorError::new(format!("`{}` is no position in a folder", position.0)));
+            return Err(OperatorError::new(format!("`{}` is not a position in a folder", position.0)));
         };
         if index > self.files.len() || self.name_at(index) != name {
             return Err(OperatorError::new(format!(

@@ -30,7 +30,7 @@ pub(super) enum TimeUnit {
     Ms,
     /// Microseconds.
     Us,
-    /// Nanoseconds; what is finer than a microsecond is cut off.
+    /// Nanoseconds, rounded down to microseconds.
     Ns,
 }
 
@@ -105,7 +105,7 @@ impl EventTimes {
         };
         let useless = |option: &str, span, help: &str| {
             let kind = &columns[column].column_type;
-            let message = format!("`{option}` does nothing for an event time that is {kind}");
+            let message = format!("`{option}` has no effect on an event time that is {kind}");
             Diagnostics::from(Diagnostic::error("E0606", message).at(span).with_help(help))
         };
         let form = match &columns[column].column_type {
@@ -125,7 +125,7 @@ impl EventTimes {
                 if let Some(written) = &options.time_zone {
                     zone = zone_of(written);
                     if zone.is_none() {
-                        let message = format!("`{written}` is no zone");
+                        let message = format!("`{written}` is not a zone");
                         return Err(Diagnostic::error("E0606", message)
                             .at(written.span.clone())
                             .with_help("write the offset from UTC, such as `\"+01:00\"`, or `Z` for UTC")
@@ -137,7 +137,7 @@ impl EventTimes {
             other => {
                 let message = format!("event time `{name}` is {other}, expected int64, float64 or text");
                 let help = format!(
-                    "declare it `{name}: int64` and say its unit with `time_unit`, or `{name}: text` for times such as \
+                    "declare it `{name}: int64` and set its unit with `time_unit`, or `{name}: text` for times such as \
                      `2026-03-29T01:59:59Z`"
                 );
                 return Err(Diagnostic::error("E0606", message).at(name.span.clone()).with_help(help).into());
@@ -178,9 +178,9 @@ impl EventTimes {
         if year < *USUAL.start() && other.is_none() {
             return None;
         }
-        let other = other.unwrap_or_else(|| "no other unit makes it a usual one".to_owned());
+        let other = other.unwrap_or_else(|| "no other unit makes it plausible".to_owned());
         Some(format!(
-            "event time `{name}` = {} is of the year {year} with `time_unit: {}`; {other}",
+            "event time `{name}` = {} is in the year {year} with `time_unit: {}`; {other}",
             number(cell),
             unit.name()
         ))
@@ -202,17 +202,17 @@ fn likely(than: TimeUnit, cell: Cell<'_>) -> Option<String> {
         .filter_map(|unit| Some((unit, year(unit.of(cell)?))))
         .filter(|(_, year)| LIKELY.contains(year));
     let (unit, year) = likely.next()?;
-    Some(format!("`time_unit: {}` would make it of {year}", unit.name()))
+    Some(format!("`time_unit: {}` would put it in {year}", unit.name()))
 }
 
 /// Returns the microseconds since 1970 of a date and time, or an error message. `zone`: that of times without one.
 fn parse(text: &str, zone: Option<i64>) -> Result<EventTime, &'static str> {
     let (local, rest) =
-        date_and_time(text.as_bytes()).ok_or("is no time such as `2026-03-29T01:59:59.25Z`")?;
+        date_and_time(text.as_bytes()).ok_or("is not a time such as `2026-03-29T01:59:59.25Z`")?;
     let offset = match rest.strip_prefix(b" ").unwrap_or(rest) {
         [] => zone.ok_or(
-            "has no zone: end times with `Z` or an offset such as `+01:00`, or say beside `event_time` which all of them are of, such as \
-             `time_zone: Z`",
+            "has no zone: end times with `Z` or an offset such as `+01:00`, or set one zone for all beside \
+             `event_time`, such as `time_zone: Z`",
         )?,
         written => offset(written).ok_or("ends with no zone such as `Z` or `+01:00`")?,
     };

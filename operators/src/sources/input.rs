@@ -69,7 +69,7 @@ impl Compression {
     fn explain(self, error: &io::Error) -> io::Error {
         let name = self.name();
         let text = match error.kind() {
-            ErrorKind::UnexpectedEof => format!("the {name} data end too early: the file was cut off"),
+            ErrorKind::UnexpectedEof => format!("the {name} data end too early: the file was truncated"),
             _ => format!("the {name} data are damaged ({error})"),
         };
         io::Error::new(error.kind(), text)
@@ -117,7 +117,7 @@ enum Way {
 pub(super) enum Lasts {
     /// Its end is the end of the source.
     UntilEnd,
-    /// Whoever writes into a named pipe may go, and another one come.
+    /// A named pipe, whose writer can leave and be replaced by another.
     Forever,
 }
 
@@ -209,8 +209,8 @@ impl Origin {
                 if let Some(CutLine { bytes, at }) = cut {
                     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
                     tracing::warn!(
-                        "{}: a line that was not whole when the process before ended is left out, because another stream \
-                         follows, which goes on behind byte {at}: {text}",
+                        "{}: skipping an incomplete line of the earlier process, because another stream \
+                         follows, which continues after byte {at}: {text}",
                         self.stream.as_deref().unwrap_or_default(),
                     );
                 }
@@ -246,14 +246,14 @@ impl Origin {
             }
             looks += 1;
             if looks == TELL {
-                tracing::warn!("the stream `{shown}` is not there yet, and is waited for");
+                tracing::warn!("waiting for the stream `{shown}`, which does not exist yet");
             }
             std::thread::sleep(LOOK);
         };
         let wrong = |text: String| Err(io::Error::new(ErrorKind::InvalidInput, text));
         let Some(kind) = kind_of_stream(&found) else {
             return wrong(format!(
-                "`{shown}` is no pipe, device or socket: leave `stream` out to read a file"
+                "`{shown}` is not a pipe, device or socket: leave out `stream` to read a file"
             ));
         };
         let access = match (lasts, kind) {
@@ -262,7 +262,7 @@ impl Origin {
             (Lasts::Forever, "pipe") => OFlags::RDWR,
             (Lasts::Forever, kind) => {
                 return wrong(format!(
-                    "`{shown}` is a {kind}, and only a named pipe lasts for ever: write `stream: until_end`"
+                    "`{shown}` is a {kind}, but only a named pipe lasts forever: write `stream: until_end`"
                 ));
             }
         };
@@ -374,8 +374,8 @@ impl Input {
                 return Err(io::Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "{} data cannot be read through a journal, which has to begin again in the middle: decompress them \
-                         in front of it, for instance with `{} -dc`",
+                        "a journal cannot store {} data, because it must restart in the middle: decompress \
+                         them first, for instance with `{} -dc`",
                         packed.name(),
                         packed.name()
                     ),
@@ -458,7 +458,7 @@ impl Input {
                 return Ok(());
             }
             Bytes::Stream { .. } if offset != self.offset => {
-                return Err(io::Error::new(ErrorKind::NotSeekable, "what was read cannot be read again"));
+                return Err(io::Error::new(ErrorKind::NotSeekable, "the input cannot be read again"));
             }
             _ => {}
         }

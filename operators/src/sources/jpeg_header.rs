@@ -25,7 +25,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u16, u16), &'static str> {
                 };
             }
             0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
-                return Err("it is lossless, hierarchical or arithmetically coded, which is not read");
+                return Err("it is lossless, hierarchical or arithmetically coded, which is not supported");
             }
             0xd9 | 0xda => return Err("it has no frame header"),
             // Markers without a length: stuffing, restarts, another start.

@@ -5,7 +5,7 @@
 //! ```
 //! Declared columns are read from the fields of that name, others are skipped; `null` is an empty value. Options
 //! `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead
-//! letters, each with its line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object,
+//! letters, each with its line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (not a JSON object,
 //! or a value of another type or beyond its range), `line_too_long`, `time_jump`.
 //!
 //! ```
@@ -22,7 +22,7 @@
 //! let mut reader = (readings.make)().unwrap();
 //! let Ok(SourceRead::Rows { payload, dead_letters, .. }) = reader.read(8, 1 << 20) else { panic!() };
 //! assert_eq!(payload.num_rows(), 1);
-//! assert_eq!(dead_letters[0].detail, "r.jsonl, line 2: field `t`: \"cold\" is no float64");
+//! assert_eq!(dead_letters[0].detail, "r.jsonl, line 2: field `t`: \"cold\" is not float64");
 //! ```
 use super::cells::{Refusal, float, shorten};
 use super::lines::Lines;
@@ -49,7 +49,7 @@ impl SourceKind for Jsonl {
     }
 
     fn summary(&self) -> &'static str {
-        "A file with one JSON object a line."
+        "A file with one JSON object per line."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -131,16 +131,17 @@ fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result
         _ if value == "null" => Cell::Null,
         ColumnType::Int64 if is_number => Cell::Int(value.parse().map_err(|_| {
             let is_whole = !value.contains(['.', 'e', 'E']);
-            if is_whole { "does not fit into int64" } else { "is no int64" }
+            if is_whole { "does not fit into int64" } else { "is not int64" }
         })?),
         ColumnType::Float64 if is_number => Cell::Float(float(value)?),
         ColumnType::Bool if value == "true" => Cell::Bool(true),
         ColumnType::Bool if value == "false" => Cell::Bool(false),
         ColumnType::Text if value.starts_with('"') => {
-            text = serde_json::from_str(value).map_err(|error| format!("is no text: {}", reason(&error)))?;
+            text =
+                serde_json::from_str(value).map_err(|error| format!("is not a text: {}", reason(&error)))?;
             Cell::Text(&text)
         }
-        other => return Err(format!("is no {other}")),
+        other => return Err(format!("is not {other}")),
     });
     Ok(())
 }
@@ -210,15 +211,15 @@ impl Visitor<'_> for Name<'_> {
 fn no_object(text: &str, error: &serde_json::Error, field: &str) -> String {
     let text = text.trim();
     if text.starts_with('[') || text == "]" || text.ends_with("},") {
-        return "no JSON object but a part of an array: write one object a line, for instance with \
+        return "not a JSON object but a part of an array: write one object per line, for instance with \
                 `jq -c '.[]' array.json > lines.jsonl`"
             .into();
     }
     let place = match field {
         "" => String::new(),
-        field => format!(", in or behind field `{}`", shorten(field)),
+        field => format!(", in or after field `{}`", shorten(field)),
     };
-    format!("no JSON object: {} (column {}{place})", reason(error), error.column())
+    format!("not a JSON object: {} (column {}{place})", reason(error), error.column())
 }
 
 /// The message of an error without its position, which counts lines within the record.
@@ -263,7 +264,7 @@ mod tests {
                 (6, "line_too_long")
             ]
         );
-        assert!(dead[0].1.detail.contains("line 4: field `n`: 1.5 is no int64"), "{}", dead[0].1.detail);
+        assert!(dead[0].1.detail.contains("line 4: field `n`: 1.5 is not int64"), "{}", dead[0].1.detail);
     }
 
     /// The details of the dead letters of lines with these columns.
@@ -283,16 +284,16 @@ mod tests {
             [
                 "t.jsonl, line 2: field `f`: 1e999 does not fit into float64",
                 "t.jsonl, line 3: field `n`: 9223372036854775808 does not fit into int64",
-                "t.jsonl, line 4: field `n`: 2.0 is no int64",
-                "t.jsonl, line 5: no JSON object: expected value (column 15, in or behind field `n`)",
-                "t.jsonl, line 6: no JSON object: EOF while parsing an object (column 7, in or behind field `f`)",
-                "t.jsonl, line 7: no JSON object: invalid type: integer `7`, expected an object (column 1)",
-                "t.jsonl, line 8: no JSON object: trailing characters (column 18)",
+                "t.jsonl, line 4: field `n`: 2.0 is not int64",
+                "t.jsonl, line 5: not a JSON object: expected value (column 15, in or after field `n`)",
+                "t.jsonl, line 6: not a JSON object: EOF while parsing an object (column 7, in or after field `f`)",
+                "t.jsonl, line 7: not a JSON object: invalid type: integer `7`, expected an object (column 1)",
+                "t.jsonl, line 8: not a JSON object: trailing characters (column 18)",
             ]
         );
         let text = details("{\"s\": \"\\ud800\"}\n{\"s\": 1}\n", "{s: text}");
-        assert!(text[0].starts_with("t.jsonl, line 1: field `s`: \"\\ud800\" is no text: "), "{text:?}");
-        assert_eq!(text[1], "t.jsonl, line 2: field `s`: 1 is no text");
+        assert!(text[0].starts_with("t.jsonl, line 1: field `s`: \"\\ud800\" is not a text: "), "{text:?}");
+        assert_eq!(text[1], "t.jsonl, line 2: field `s`: 1 is not a text");
     }
 
     #[test]

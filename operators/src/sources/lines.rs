@@ -390,7 +390,7 @@ impl Lines {
             }
             if skipped > self.unbroken {
                 return Err(io::Error::other(format!(
-                    "line {line} has no end within {}: this is no text with a record a line",
+                    "line {line} has no end within {}: this is not text with one record per line",
                     Bytes(self.unbroken)
                 )));
             }

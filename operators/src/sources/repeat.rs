@@ -57,7 +57,10 @@ impl Source for Repeat {
     fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
         let parts = position.0.split_once('/').and_then(|(lap, inner)| Some((lap.parse().ok()?, inner)));
         let Some((lap, inner)) = parts else {
-            return Err(OperatorError::new(format!("`{}` is no position of a repeated source", position.0)));
+            return Err(OperatorError::new(format!(
+                "`{}` is not a position of a repeated source",
+                position.0
+            )));
         };
         self.inner.seek(&SourcePosition(inner.to_owned()))?;
         self.lap = lap;

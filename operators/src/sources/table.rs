@@ -220,8 +220,8 @@ pub(super) fn bind_origin<F: Format + 'static>(
             && taken.swap(true, Ordering::AcqRel)
         {
             return Err(OperatorError::new(format!(
-                "{stream} can be read only once, and is wanted a second time (after a restart, or by a plan with \
-                     several stages of the source): save it as a file"
+                "{stream} can be read only once, but is needed a second time (after a restart, or by a plan \
+                     with several stages of the source): save it as a file"
             )));
         }
         match make() {
@@ -304,7 +304,7 @@ impl<F: Format> Reader<F> {
                     super::missing_help(written, path, "write a path relative to the workflow file"),
                 ),
                 ErrorKind::PermissionDenied => (
-                    format!("the file {shown} cannot be read: permission denied"),
+                    format!("cannot read the file {shown}: permission denied"),
                     format!("allow reading, for instance with `chmod u+r {}`", path.display()),
                 ),
                 ErrorKind::IsADirectory => {
@@ -314,7 +314,7 @@ impl<F: Format> Reader<F> {
                 _ if tidemill_journal::is_of_loss(&error.to_string()) => {
                     (format!("{shown} cannot be read"), error.to_string())
                 }
-                _ => (format!("{shown} cannot be read: {error}"), "check the path and the disk".to_owned()),
+                _ => (format!("cannot read {shown}: {error}"), "check the path and the disk".to_owned()),
             })?;
         format
             .start(&mut lines, &table.columns)
@@ -335,7 +335,7 @@ impl<F: Format> Reader<F> {
     }
 
     fn broken(&self, error: &dyn std::fmt::Display) -> OperatorError {
-        OperatorError::new(format!("{} cannot be read: {error}", self.table.shown()))
+        OperatorError::new(format!("cannot read {}: {error}", self.table.shown()))
     }
 
     /// Refuses a time that is too far ahead unless the next good record confirms it. An error: that record is not there
@@ -399,8 +399,8 @@ impl<F: Format> Reader<F> {
             Found::OpenQuote { line, quote } => {
                 let place = if quote == line { "here".to_owned() } else { format!("in line {quote}") };
                 let detail = format!(
-                    "a quoted field opens {place} and is not closed: the line is left out, the next one is read as if \
-                     it were not there; write a quote within a field twice, and quotes around the field"
+                    "a quoted field opens {place} and is not closed: the line is skipped; write a quote \
+                     within a field twice, and quotes around the field"
                 );
                 Some((line, Err(("open_quote", detail))))
             }
@@ -500,7 +500,7 @@ impl<F: Format> Source for Reader<F> {
 
     fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
         let Some((place, newest)) = parse_position(&position.0) else {
-            return Err(OperatorError::new(format!("`{}` is no position in a file", position.0)));
+            return Err(OperatorError::new(format!("`{}` is not a position in a file", position.0)));
         };
         self.lines.seek(place).map_err(|e| self.broken(&e))?;
         (self.newest, self.failed) = (newest, None);

@@ -47,14 +47,14 @@ pub struct Tcp;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TcpOptions {
-    /// Address and port at which others connect, of the machine that reads the source: `127.0.0.1:4100`, `0.0.0.0:4100`.
+    /// Address and port for connections, on the machine that reads the source: `127.0.0.1:4100`, `0.0.0.0:4100`.
     #[serde(default)]
     listen: Option<Located<String>>,
-    /// Host and port that the source connects to, again and again: `gateway.local:4100`.
+    /// Host and port to connect to, repeatedly: `gateway.local:4100`.
     #[serde(default)]
     connect: Option<Located<String>>,
-    /// The source ends when so many connections have. Each process counts them anew: one that goes on from a state waits for so many
-    /// more. Default: it has no end.
+    /// Number of connections after whose end the source ends. Each process counts from 0: a run that continues from a
+    /// state waits for this number again. Default: the source has no end.
     #[serde(default)]
     connections: Option<Located<u64>>,
     /// Columns to read, each with its type: int64, float64, text or bool.
@@ -67,11 +67,11 @@ struct TcpOptions {
     /// Unit of event times that are numbers, counted from 1970: s, ms, us or ns. Default: ms.
     #[serde(default)]
     time_unit: Option<Located<TimeUnit>>,
-    /// Zone of event times that are text and name none: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
+    /// Zone of event times in text without a zone: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
     /// without a zone is a dead letter.
     #[serde(default)]
     time_zone: Option<Located<String>>,
-    /// How much earlier than the newest event time a record may still come. Default: 0s.
+    /// Longest time by which a record may be older than the newest event time. Default: 0s.
     #[serde(default)]
     out_of_order: TimeSpan,
     /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a
@@ -93,7 +93,7 @@ impl SourceKind for Tcp {
     }
 
     fn summary(&self) -> &'static str {
-        "JSON objects that come over TCP connections, one a line."
+        "JSON objects from TCP connections, one per line."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -123,8 +123,7 @@ impl SourceKind for Tcp {
             (Some(address), None) => (address.clone(), Side::Listen(address.value)),
             (None, Some(address)) => (address.clone(), Side::Connect(address.value)),
             _ => {
-                let message =
-                    format!("source `{}` has not exactly one of `listen` and `connect`", context.id);
+                let message = format!("source `{}` needs either `listen` or `connect`", context.id);
                 let help = "write `listen: 127.0.0.1:4100` where others connect to it, `connect: HOST:PORT` where it connects itself";
                 return Err(wrong(message, help).at(context.id.span.clone()).into());
             }
@@ -132,7 +131,7 @@ impl SourceKind for Tcp {
         check_address(&address, &side)?;
         if let Some(none) = connections.as_ref().filter(|count| count.value == 0) {
             return Err(wrong(
-                "`connections: 0` would end before it begins".into(),
+                "`connections: 0` would end before it starts".into(),
                 "write 1 or more, or leave it out",
             )
             .at(none.span.clone())
@@ -177,7 +176,7 @@ fn check_address(address: &Located<String>, side: &Side) -> Result<(), Diagnosti
         }
         Side::Connect(_) => "gateway.local:4100`",
     };
-    Err(Diagnostic::error("E0606", format!("`{address}` is no address with a port"))
+    Err(Diagnostic::error("E0606", format!("`{address}` is not an address with a port"))
         .at(address.span.clone())
         .with_help(format!("write `{example}"))
         .into())
@@ -264,7 +263,7 @@ mod tests {
         for (yaml, message) in [
             ("columns: {n: int64}", "exactly one of `listen` and `connect`"),
             ("listen: a:1\nconnect: b:1\ncolumns: {n: int64}", "exactly one of `listen` and `connect`"),
-            ("listen: 127.0.0.1\ncolumns: {n: int64}", "`127.0.0.1` is no address with a port"),
+            ("listen: 127.0.0.1\ncolumns: {n: int64}", "`127.0.0.1` is not an address with a port"),
             ("listen: 127.0.0.1:0\ncolumns: {n: int64}", "no address with a port"),
             ("connect: ':4100'\ncolumns: {n: int64}", "no address with a port"),
             ("listen: a:1\nconnections: 0\ncolumns: {n: int64}", "`connections: 0`"),

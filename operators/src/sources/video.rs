@@ -61,7 +61,7 @@ pub struct Video;
 struct Options {
     /// A video file, or a folder of them, relative to the workflow file.
     path: Located<String>,
-    /// Each how many-th frame is read. Default: 1, all.
+    /// Reads every n-th frame. Default: 1, all.
     #[serde(default = "one")]
     every: Located<u32>,
     /// Size of the pictures, such as `320x192`. Default: that of the video.
@@ -81,11 +81,11 @@ struct Options {
     max_pixels: u64,
 }
 
-/// How frames travel.
+/// Format of frames in records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Frames {
-    /// Pixels that are not compressed.
+    /// Uncompressed pixels.
     #[default]
     Raw,
     /// JPEG.
@@ -118,7 +118,7 @@ impl SourceKind for Video {
     }
 
     fn shown_by_opening(&self) -> &'static str {
-        "has videos, and a program that decodes them is there,"
+        "has videos, and a program that decodes them is there"
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
@@ -132,11 +132,12 @@ impl SourceKind for Video {
         }
         let size = options.scale.as_ref().map(|scale| (scale, parse_size(scale)));
         if let Some((scale, None)) = &size {
-            let text = format!("`{scale}` is no size of a picture");
+            let text = format!("`{scale}` is not the size of a picture");
             errors.push(wrong(text, "write width and height, such as `320x192`").at(scale.span.clone()));
         }
         if !(options.start.is_finite() && options.start.abs() < 9e12) {
-            errors.push(wrong(format!("`start: {}` is no time", options.start), "write seconds since 1970"));
+            errors
+                .push(wrong(format!("`start: {}` is not a time", options.start), "write seconds since 1970"));
         }
         let path = context.path(&options.path);
         let (program, videos) = match context.opens() {
@@ -226,7 +227,7 @@ pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String,
             super::missing_help(written, path, "write a path relative to the workflow file"),
         )),
         Err(error) => Err((
-            format!("the file `{}` cannot be read: {error}", path.display()),
+            format!("cannot read the file `{}`: {error}", path.display()),
             "check the path and its permissions".to_owned(),
         )),
     }

@@ -162,7 +162,7 @@ impl Decoder {
                 Err(RecvTimeoutError::Timeout) => {
                     // The pending lines are read, then the end.
                     let _ = self.child.kill();
-                    self.complain(format!("nothing came from ffmpeg for {:?}", self.patience));
+                    self.complain(format!("ffmpeg sent nothing for {:?}", self.patience));
                 }
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
@@ -236,7 +236,7 @@ impl Read for Awaited<'_> {
                 Ok(0) if goes_on(self.child, self.worked) => {}
                 Ok(0) => {
                     let _ = self.child.kill();
-                    return Err(std::io::Error::new(ErrorKind::TimedOut, "nothing came from ffmpeg"));
+                    return Err(std::io::Error::new(ErrorKind::TimedOut, "ffmpeg sent nothing"));
                 }
                 Ok(_) => return self.pipe.read(buffer),
                 Err(error) => return Err(error.into()),

@@ -68,7 +68,7 @@ pub struct FrameTime {
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// ffmpeg cannot be started.
-    #[error("{program} cannot be started: {error}")]
+    #[error("cannot start {program}: {error}")]
     Start {
         /// The program.
         program: String,
@@ -105,9 +105,8 @@ impl Index {
             index.fill_gaps();
         }
         // A time that goes back is raised to the one before, so such frames cannot be distinguished.
-        let lost = (index.lost > 0).then(|| {
-            format!("its times go back: {} frames have no time of their own and are left out", index.lost)
-        });
+        let lost = (index.lost > 0)
+            .then(|| format!("its times go back: {} frames without their own time are left out", index.lost));
         let all: Vec<String> = [words, index.complaint.take(), lost].into_iter().flatten().collect();
         let complaint = (!all.is_empty()).then(|| all.join("; "));
         Ok(Self { matrix: matrix(&told, index.size), complaint, ..index })
@@ -262,7 +261,7 @@ pub(super) fn command(program: &Path) -> Command {
 /// streams that ffmpeg itself wrote.
 fn died(status: ExitStatus) -> Option<String> {
     status.signal().map(|signal| {
-        format!("ffmpeg died of it (signal {signal}); another one may read it: `TIDEMILL_FFMPEG=/usr/bin/ffmpeg`, for instance")
+        format!("ffmpeg crashed on it (signal {signal}); another version may read it: `TIDEMILL_FFMPEG=/usr/bin/ffmpeg`, for instance")
     })
 }
 

@@ -15,10 +15,10 @@ pub const HELP: &str = "run `scripts/fetch-library.sh ffmpeg` (needs network and
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// The variable does not name a program.
-    #[error("{VARIABLE} names `{0}`, which is no program")]
+    #[error("{VARIABLE} names `{0}`, which is not a program")]
     Named(PathBuf),
     /// It was not found.
-    #[error("ffmpeg was not found, neither in PATH nor in {first} and {others} other folders", first = .first.display())]
+    #[error("cannot find ffmpeg in PATH, {first} and {others} other folders", first = .first.display())]
     NotFound {
         /// The first folder searched.
         first: PathBuf,

@@ -75,26 +75,26 @@ pub struct Associate;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Cosine of the angle between the embeddings of two tracks, at least, -1 to 1.
+    /// Least cosine of the angle between the embeddings of two linked tracks, -1 to 1.
     likeness: Located<f64>,
-    /// From the end of a track to the start of the one that follows it, at most. Whole milliseconds.
+    /// Longest time from the end of a track to the start of the next one. Whole milliseconds.
     within: Located<TimeSpan>,
-    /// From the end of a track to the start of the one that follows it, at least. Default: 0s.
+    /// Shortest time from the end of a track to the start of the next one. Default: 0s.
     #[serde(default)]
     after: TimeSpan,
-    /// How long two cameras may see the same object at once, instead of `after`. Default: 0s.
+    /// Longest time during which two cameras see the same object, instead of `after`. Default: 0s.
     #[serde(default)]
     overlap: TimeSpan,
-    /// Cameras that follow each other, where not all do.
+    /// Pairs of cameras that follow each other. Default: all.
     #[serde(default)]
     transitions: Vec<Located<Pair>>,
-    /// The column of the boxes of the track, text, as `track` gives it with `path: true`; only for areas in `transitions`.
+    /// Column of the boxes of the track, text, as `track` sends it with `path: true`; only for areas in `transitions`.
     #[serde(default)]
     boxes: Option<Located<String>>,
-    /// How long before the watermark a track may begin that still comes or is corrected. Default: 1h.
+    /// Longest time before the watermark at which a new or corrected track can start. Default: 1h.
     #[serde(default = "hour")]
     keep: TimeSpan,
-    /// Name of the column that says which object it is. Default: vehicle.
+    /// Name of the column with the object. Default: vehicle.
     #[serde(default = "vehicle", rename = "as")]
     name: Located<String>,
     /// The column with the name of the track, text. Default: track.
@@ -109,7 +109,7 @@ pub struct Options {
     /// The column of the event time of the last box, int64, milliseconds. Default: end.
     #[serde(default = "end")]
     end: Located<String>,
-    /// The column of what the track looks like, a tensor of float32 values. Default: embedding.
+    /// Column of the look of the track, a tensor of float32 values. Default: embedding.
     #[serde(default = "embedding")]
     embedding: Located<String>,
 }
@@ -118,20 +118,20 @@ pub struct Options {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Pair {
-    /// The camera before.
+    /// The earlier camera.
     from: String,
-    /// The camera behind.
+    /// The later camera.
     to: String,
-    /// As the option of this name; default: that.
+    /// Overrides the option of this name.
     #[serde(default)]
     after: Option<TimeSpan>,
-    /// As the option of this name; default: that.
+    /// Overrides the option of this name.
     #[serde(default)]
     within: Option<TimeSpan>,
-    /// Where the middle of the last box of the track before lies: left, top, width, height in pixels. Default: anywhere.
+    /// Area for the centre of the last box of the earlier track: left, top, width, height in pixels. Default: anywhere.
     #[serde(default)]
     leaves: Option<Located<Vec<f64>>>,
-    /// Where the middle of the first box of the track behind lies. Default: anywhere.
+    /// Area for the centre of the first box of the later track. Default: anywhere.
     #[serde(default)]
     enters: Option<Located<Vec<f64>>>,
 }
@@ -183,8 +183,8 @@ fn area(given: Option<&Located<Vec<f64>>>, name: &str, errors: &mut Diagnostics)
     let area = area.filter(|area| area.left < area.right && area.top < area.bottom);
     if area.is_none() {
         let message = match given.value.len() {
-            4 => format!("`{name}` is {:?}, in which nothing lies", given.value),
-            count => format!("`{name}` has {count} numbers, 4 are needed"),
+            4 => format!("`{name}` is {:?}, which is empty", given.value),
+            count => format!("`{name}` has {count} numbers, but needs 4"),
         };
         let help = "write left, top, width and height in pixels: [320, 0, 160, 288]";
         errors.push(Diagnostic::error("E0606", message).at(given.span.clone()).with_help(help));
@@ -201,7 +201,7 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
     let mut check = |shortest: i64, longest: i64, at: &Span| {
         if shortest > longest {
             let message = format!("`after` less `overlap` is {shortest} ms, `within` is {longest} ms");
-            let help = "nothing would follow anything: let `within` be at least as long";
+            let help = "no track could follow another: `within` must be at least as long";
             errors.push(Diagnostic::error("E0606", message).at(at.clone()).with_help(help));
         }
     };
@@ -213,13 +213,13 @@ fn rules(options: &Options, errors: &mut Diagnostics) -> Rules {
         check(shortest(pair.after), longest(pair.within), &pair.span);
     }
     for pair in options.transitions.iter().filter(|pair| pair.from == pair.to) {
-        let message = format!("a way from `{}` to `{}`", pair.from, pair.to);
+        let message = format!("a transition from `{}` to `{}`", pair.from, pair.to);
         let help = "only tracks of different cameras are linked: name two of them";
         errors.push(Diagnostic::error("E0606", message).at(pair.span.clone()).with_help(help));
     }
     let mut areas = options.transitions.iter().flat_map(|pair| [&pair.leaves, &pair.enters]).flatten();
     if let (Some(area), None) = (areas.next(), &options.boxes) {
-        let message = "ways have areas, and `boxes` does not say which column has the boxes";
+        let message = "transitions have areas, but `boxes` does not name the column with the boxes";
         let help = "name the column that `track` gives with `path: true`: `boxes: path`";
         errors.push(Diagnostic::error("E0606", message).at(area.span.clone()).with_help(help));
     }
@@ -243,7 +243,7 @@ impl TypedOperatorKind for Associate {
     type Options = Options;
     const KIND: &'static str = "associate";
     const SUMMARY: &'static str =
-        "Says which tracks of several cameras are of one object, and corrects itself.";
+        "Links the tracks of several cameras that show one object, and corrects itself.";
     const ACCEPTS_REVISIONS: bool = true;
     const FACTS: OperatorFacts =
         OperatorFacts { computation: Computation::Stateful, ..OperatorFacts::DEFAULT };
@@ -273,7 +273,7 @@ impl TypedOperatorKind for Associate {
             errors.push(error);
         } else if port.stream.column(&options.name).is_some() {
             let message =
-                format!("`{}` receives a column `{}`, which it gives itself", context.id, options.name);
+                format!("`{}` receives a column `{}`, which it adds itself", context.id, options.name);
             let help = "choose another name: `as: object`";
             errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
         }

@@ -123,7 +123,7 @@ impl Running {
         };
         let (start, end) = (time(start)?, time(end)?);
         if end < start {
-            return Err(("bad_time", format!("the track ends at {end} ms, before it begins at {start} ms")));
+            return Err(("bad_time", format!("the track ends at {end} ms, before it starts at {start} ms")));
         }
         // A track without a picture has no successor, but it is an object.
         let looks = batch.column(METADATA_COLUMNS + embedding);

@@ -46,10 +46,10 @@ pub struct Options {
     /// Names of the classes, in the order of their numbers. Default: the numbers.
     #[serde(default)]
     classes: Vec<Located<String>>,
-    /// Boxes whose width or height has fewer pixels are left out. Default: 1.
+    /// Least width and height of a box in pixels; smaller boxes are left out. Default: 1.
     #[serde(default = "one")]
     least: u32,
-    /// Whether the part of the picture goes on. Default: true.
+    /// Whether to send the part of the picture. Default: true.
     #[serde(default = "yes")]
     pictures: bool,
 }
@@ -118,8 +118,8 @@ impl TypedOperatorKind for Crop {
         for column in added {
             if columns.iter().any(|known| known.name == column.name) {
                 let message =
-                    format!("`{}` receives a column `{}`, which it gives itself", context.id, column.name);
-                let help = "put a `map` before it that leaves the column out";
+                    format!("`{}` receives a column `{}`, which it adds itself", context.id, column.name);
+                let help = "put a `map` before it that removes the column";
                 errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
             }
             columns.push(column);
@@ -230,7 +230,7 @@ impl Setup {
 impl Stateless for Running {
     fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let setup = &self.setup;
-        let other = || OperatorError::new("crop: a batch has other column types than were bound");
+        let other = || OperatorError::new("crop: the column types of a batch differ from the bound ones");
         let (boxes, length) = tensor_f32(batch.column(setup.boxes)).ok_or_else(other)?;
         let pictures = binary(batch.column(setup.image)).ok_or_else(other)?;
         let mut found = Found::default();

@@ -46,14 +46,14 @@ use tidemill_tracking::tracker::TrackerSettings;
 #[derive(Debug, Clone, Copy)]
 pub struct Track;
 
-/// What `track` gives.
+/// Output of `track`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Form {
     /// Each box with its track.
     #[default]
     Boxes,
-    /// Each track when it is over.
+    /// Each track when it has ended.
     Tracks,
 }
 
@@ -61,7 +61,7 @@ enum Form {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Each box with its track (`boxes`), or each track when it is over (`tracks`). Default: boxes.
+    /// Each box with its track (`boxes`), or each track when it has ended (`tracks`). Default: boxes.
     #[serde(default)]
     gives: Form,
     /// With `gives: tracks`, whether each has a column `path` with all its boxes. Default: false.
@@ -82,25 +82,25 @@ pub struct Options {
     /// The column of the class, text or int64. Default: `class`, if there is one.
     #[serde(default)]
     class: Option<Located<String>>,
-    /// The column of what the box looks like, a tensor of float32 values. Default: `embedding`, if there is one.
+    /// Column of the look of the box, a tensor of float32 values. Default: `embedding`, if there is one.
     #[serde(default)]
     embedding: Option<Located<String>>,
-    /// Boxes with at least this score are looked at first, 0 to 1. Default: 0.6.
+    /// Least score of boxes to match first, 0 to 1. Default: 0.6.
     #[serde(default)]
     high_score: Option<Located<f64>>,
-    /// Boxes with a lower score are not looked at. Default: 0.1.
+    /// Least score of boxes to match at all. Default: 0.1.
     #[serde(default)]
     low_score: Option<Located<f64>>,
-    /// A track begins with at least this score. Default: 0.7.
+    /// Least score of the first box of a track. Default: 0.7.
     #[serde(default)]
     first_score: Option<Located<f64>>,
-    /// Half of the cosine distance of embeddings is at most this, 0 to 1. Default: 0.25.
+    /// Largest half of the cosine distance of embeddings, 0 to 1. Default: 0.25.
     #[serde(default)]
     appearance_distance: Option<Located<f64>>,
-    /// A track is over after this many frames in which it was not seen. Default: 30.
+    /// Number of frames without a detection after which a track ends. Default: 30.
     #[serde(default)]
     patience: Option<u32>,
-    /// Whether a track takes boxes of its own class only. Default: false.
+    /// Whether a track accepts only boxes of its own class. Default: false.
     #[serde(default)]
     keeps_class: bool,
 }
@@ -158,8 +158,7 @@ fn is_class(found: &ColumnType) -> bool {
 impl TypedOperatorKind for Track {
     type Options = Options;
     const KIND: &'static str = "track";
-    const SUMMARY: &'static str =
-        "Follows what was found in the pictures of each camera from frame to frame.";
+    const SUMMARY: &'static str = "Follows detections from frame to frame in each camera.";
     const FACTS: OperatorFacts = OperatorFacts {
         computation: Computation::Stateful,
         follows_event_time: true,
@@ -215,9 +214,8 @@ impl TypedOperatorKind for Track {
         let (output, gives) = match options.gives {
             Form::Boxes => {
                 if input.column("track").is_some() {
-                    let message =
-                        format!("`{}` receives a column `track`, which it gives itself", context.id);
-                    let help = "put a `map` before it that leaves the column out";
+                    let message = format!("`{}` receives a column `track`, which it adds itself", context.id);
+                    let help = "put a `map` before it that removes the column";
                     errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
                 }
                 let track = Column::new("track", ColumnType::Text);

@@ -68,7 +68,7 @@ impl Columns {
         let camera = text(column(there(self.camera)?)).ok_or_else(|| missing(self.camera))?.value(row);
         let frame = int64(column(there(self.frame)?)).ok_or_else(|| missing(self.frame))?.value(row);
         let frame = u64::try_from(frame)
-            .map_err(|_| ("bad_frame", format!("the frame is {frame}, they count from 0")))?;
+            .map_err(|_| ("bad_frame", format!("the frame is {frame}, but frames count from 0")))?;
         let [left, top, width, height] = self.area;
         let area = BoundingBox {
             left: number(left)?,
@@ -209,7 +209,7 @@ pub(super) fn track_rows(
 /// Returns the tracks' embeddings; empty if none of the boxes had one.
 fn embeddings(data_type: &DataType, ended: &[Ended]) -> Result<ArrayRef, OperatorError> {
     let DataType::FixedSizeList(item, length) = data_type else {
-        return Err(OperatorError::new(format!("track: a column of the type {data_type} was not asked for")));
+        return Err(OperatorError::new(format!("track: unexpected column of the type {data_type}")));
     };
     let mut values = Vec::with_capacity(ended.len() * *length as usize);
     let mut is_there = Vec::with_capacity(ended.len());

@@ -368,8 +368,8 @@ impl Stateful for Running {
             self.watermark = watermark;
         } else if self.watermark != watermark {
             return Err(OperatorError::new(
-                "track: the stages that kept the state have not come as far as each other, so it cannot be divided among \
-                 others now: let the run go on as it was for a moment",
+                "track: the stages with the state are at different epochs, so other stages cannot take it \
+                 over now: run the old plan briefly, then try again",
             ));
         }
         let classes = UInt32Array::from_iter_values(cameras.values().map(|camera| camera.class));

@@ -74,11 +74,11 @@ pub fn read_truth(text: &str) -> Result<Vec<(usize, Line)>, MotTextError> {
     for (number, line) in lines.iter().filter(|(_, line)| line.counts()) {
         let wrong = |message| Err(MotTextError { line: *number, column: 1, message });
         let Some(identity) = line.identity else {
-            return wrong("the identity is -1, as in detections, expected the object's".to_owned());
+            return wrong("the identity is -1, as in detections, expected that of an object".to_owned());
         };
         if let Some(first) = known.insert((line.frame, identity), *number) {
             return wrong(format!(
-                "the object {identity} is in frame {} a second time, after line {first}; only boxes with the score 0 do not count",
+                "the object {identity} is in frame {} a second time, after line {first}; boxes with the score 0 do not count",
                 line.frame
             ));
         }
@@ -110,7 +110,7 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
         let (column, field) = fields[index];
         match field.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(value),
-            _ => Err((column, format!("`{field}` is no number, expected the {}", FIELDS[index]))),
+            _ => Err((column, format!("`{field}` is not a number, expected the {}", FIELDS[index]))),
         }
     };
     let whole = |index: usize, least: f64| -> Result<u64, (usize, String)> {
@@ -119,7 +119,10 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
             return Ok(value as u64);
         }
         let (column, field) = fields[index];
-        Err((column, format!("`{field}` is no {}, expected a whole number from {least} on", FIELDS[index])))
+        Err((
+            column,
+            format!("`{field}` is not a {}, expected a whole number of {least} or more", FIELDS[index]),
+        ))
     };
     let optional = |index: usize| -> Result<Option<f64>, (usize, String)> {
         if index >= fields.len() { Ok(None) } else { Ok(Some(number(index)?).filter(|value| *value >= 0.0)) }
@@ -136,7 +139,7 @@ fn read_line(line: &str) -> Result<Line, (usize, String)> {
     let class = match optional(7)?.filter(|_| !is_result) {
         Some(_) => Some(
             u32::try_from(whole(7, 0.0)?)
-                .map_err(|_| (fields[7].0, format!("`{}` is no class", fields[7].1)))?,
+                .map_err(|_| (fields[7].0, format!("`{}` is not a class", fields[7].1)))?,
         ),
         None => None,
     };
@@ -218,17 +221,17 @@ mod tests {
     #[test]
     fn mistakes_have_a_place() {
         for (text, place, part) in [
-            ("1,1,1,1,1,1\n1,x,1,1,1,1", (2, 3), "`x` is no number, expected the identity"),
+            ("1,1,1,1,1,1\n1,x,1,1,1,1", (2, 3), "`x` is not a number, expected the identity"),
             ("0,1,1,1,1,1", (1, 1), "`0` is no frame"),
             ("1,1,1,1, -3,1", (1, 9), "`-3` is negative, expected the width"),
             ("1,1,1", (1, 1), "found 3 fields"),
-            ("1,1,1,1,1,inf", (1, 11), "`inf` is no number"),
+            ("1,1,1,1,1,inf", (1, 11), "`inf` is not a number"),
             ("1,1.5,1,1,1,1", (1, 3), "whole number"),
             ("1 1 1 1 1 1", (1, 1), "found 1 fields, expected 6 to 10, with commas between them"),
-            ("1,1,1,1,1,1,,2", (1, 13), "`` is no number, expected the score"),
-            ("1,1,1,1,1,1,nan", (1, 13), "`nan` is no number, expected the score"),
+            ("1,1,1,1,1,1,,2", (1, 13), "`` is not a number, expected the score"),
+            ("1,1,1,1,1,1,nan", (1, 13), "`nan` is not a number, expected the score"),
             ("1,1,1,1,1,1,1,1,1,1,1", (1, 1), "found 11 fields"),
-            ("frame,id,x,y,w,h", (1, 7), "`id` is no number, expected the identity"),
+            ("frame,id,x,y,w,h", (1, 7), "`id` is not a number, expected the identity"),
         ] {
             let error = read(text).unwrap_err();
             assert_eq!((error.line, error.column), place, "{error}");

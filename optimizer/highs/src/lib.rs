@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HighsError {
     /// The file is no library, or not one of HiGHS.
-    #[error("`{}` cannot be loaded: {reason}", path.display())]
+    #[error("cannot load `{}`: {reason}", path.display())]
     Load {
         /// The file.
         path: PathBuf,
@@ -82,7 +82,7 @@ impl Highs {
     pub fn solve(self, program: &Program, settings: &Settings<'_>) -> Result<Solved, HighsError> {
         if !program.is_sound() {
             return Err(HighsError::Refused(
-                "a cost or coefficient that is not finite, or a bound that is no number",
+                "a cost or coefficient that is not finite, or a bound that is not a number",
             ));
         }
         self.0.solve(program, settings)

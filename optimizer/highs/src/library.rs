@@ -106,7 +106,7 @@ impl Library {
         drop(model);
         match bytes {
             4 => Ok(library),
-            _ => Err(format!("it was built with indices of {} bits, and 32 are wanted", 8 * bytes)),
+            _ => Err(format!("it was built with indices of {} bits, but 32 are required", 8 * bytes)),
         }
     }
 

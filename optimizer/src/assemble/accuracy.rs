@@ -27,7 +27,7 @@ pub(super) fn model(
     });
     if let (AccuracyModel::None, Some(wanted)) = (&model, wanted) {
         let message =
-            format!("an accuracy of at least {wanted}% is wanted, but the profile has no accuracies");
+            format!("an accuracy of at least {wanted}% is required, but the profile has no accuracies");
         let slo = inputs.workflow.slo.accuracy.as_ref();
         found.push(
             Diagnostic::error("E0903", message)
@@ -86,13 +86,13 @@ fn table(
     }
     if incomplete > 0 {
         notes.push(format!(
-            "{incomplete} rows of accuracy do not name a variant of every operator before the sink: they do not count"
+            "{incomplete} rows of accuracy do not name a variant of every operator before the sink: ignoring them"
         ));
     }
     if too_many > 0 {
         notes.push(format!(
-            "{too_many} rows of accuracy stand for more than {MOST_COMBINATIONS} combinations of variants: they do not count; name \
-             the variants of more operators in them"
+            "{too_many} rows of accuracy match more than {MOST_COMBINATIONS} combinations of variants: \
+             ignoring them; name the variants of more operators in them"
         ));
     }
     rows
@@ -123,7 +123,7 @@ fn responses(
     let named = accuracy.response.iter().map(|row| row.operator.clone());
     let named = named.chain(accuracy.models.iter().map(|metric| metric.operator.clone()));
     if let Some(unknown) = unknown_operators(streams, named) {
-        notes.push(format!("rows of accuracy name {unknown}, which is not planned: they do not count"));
+        notes.push(format!("rows of accuracy name {unknown}, which is not planned: ignoring them"));
     }
     let mut any = false;
     let mut unknown = Vec::new();
@@ -164,7 +164,7 @@ fn responses(
     }
     if !unknown.is_empty() {
         notes.push(format!(
-            "no accuracy is known of {}: not chosen where one is wanted",
+            "the accuracy of {} is not known: not chosen if an accuracy is required",
             listed(unknown.iter().map(String::as_str))
         ));
     }

@@ -35,8 +35,9 @@ pub(super) fn checkpoint_every(
     };
     for sink in inputs.workflow.sinks.iter().filter(|sink| publication(inputs, sink) == Publication::AtEnd) {
         notes.push(format!(
-            "{}: what `{}` sinks write is visible when the run ends, so no plan can keep the latency level there; what the \
-             plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at the end of each tick",
+            "{}: the output of `{}` sinks becomes visible when the run ends, so no plan can keep the \
+             latency level there; the plan bounds the time until records reach the sink. The output of a \
+             `jsonl` or `csv` sink becomes visible at the end of each tick",
             sink.id, sink.kind
         ));
     }
@@ -52,8 +53,8 @@ pub(super) fn checkpoint_every(
     };
     if let Some(sink) = waiting.filter(|_| every < asked) {
         notes.push(format!(
-            "checkpoints come every {} of {tick} instead of {asked}: what comes to `{}` is visible with the next \
-             checkpoint, and {asked} ticks are {} of the {} that the latency level allows",
+            "checkpoints come every {} of {tick} instead of {asked}: the output of `{}` becomes visible \
+             with the next checkpoint, and {asked} ticks are {} of the {} that the latency level allows",
             if every == 1 { "tick".to_owned() } else { format!("{every} ticks") },
             sink.id,
             TimeSpan(tick.0.saturating_mul(asked)),

@@ -94,7 +94,7 @@ impl<'a> Flow<'a> {
         if !fixed.is_empty() || told > MOST_CASES {
             let ids = matter.iter().chain(fixed.keys()).map(|head| heads[*head].id.as_str());
             notes.push(format!(
-                "{}: their models give different numbers of records in too many ways; some are counted with those of models that give more",
+                "{}: their models emit too many different numbers of records; some are counted with the numbers of models that emit more",
                 listed(ids)
             ));
         }

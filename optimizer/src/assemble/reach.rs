@@ -30,7 +30,7 @@ pub(super) fn check(inputs: &Inputs<'_>, problem: &Problem, found: &mut Diagnost
                     listed(places.iter().map(|&place| problem.locations[place].name.as_str()))
                 };
                 let message = format!(
-                    "`{}` can run in {} only, but no link leads there from {}, where its records are",
+                    "`{}` can run only in {}, but no link leads there from {}, where its records are",
                     operator.id,
                     names(&able),
                     names(&from)

@@ -33,7 +33,7 @@ pub(super) fn services(
                 all.insert(id.to_owned(), vec![variant]);
             } else if meeting.contains(id) {
                 // Fused with another operator, it would restrict that one to one worker too.
-                notes.push(format!("{id} has no figures: it is planned on one worker, where its records meet, as if it took no time"));
+                notes.push(format!("{id} has no figures: the plan assumes that it takes no time, on one worker where its records meet"));
                 all.insert(id.to_owned(), vec![Variant { id: id.to_owned(), modes: nothing(machines) }]);
             }
             continue;
@@ -41,7 +41,7 @@ pub(super) fn services(
         let usable: Vec<&Model> = models.iter().filter(|model| model.obstacle.is_none()).collect();
         let usable = match usable.is_empty() {
             true => {
-                notes.push(format!("{id}: no model is on this machine; the plan is made from figures only"));
+                notes.push(format!("{id}: no model is on this machine; the plan uses only figures"));
                 models.iter().collect()
             }
             false => {
@@ -112,11 +112,11 @@ impl Reader<'_> {
         let name = self.name();
         // An operator without any figure is weightless or refused.
         if missing.len() < by_type.len() && !missing.is_empty() {
-            notes.push(format!("{name} has no figures on {}: it is not planned there", listed(missing)));
+            notes.push(format!("{name} has no figures on {}: not planned there", listed(missing)));
         }
         if !no_percentile.is_empty() {
             notes.push(format!(
-                "{name} has no {} of a batch of allowed size on {}: it is not planned there",
+                "{name} has no {} of a batch of allowed size on {}: not planned there",
                 self.options.percentile,
                 listed(no_percentile)
             ));

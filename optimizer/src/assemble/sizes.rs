@@ -43,7 +43,7 @@ impl Senders<'_> {
             operators.iter().fold(1usize, |product, operator| product.saturating_mul(counts[*operator]));
         if asked > MOST_ASKED {
             let message = format!(
-                "the size of the messages from `{}` to `{}` depends on {asked} combinations of models, of which {MOST_ASKED} are asked for at most",
+                "the size of the messages from `{}` to `{}` depends on {asked} combinations of models, but at most {MOST_ASKED} are possible",
                 edge.0, edge.1
             );
             let help = "name fewer operators in the `variants` of its sizes in the profile";
@@ -63,7 +63,7 @@ impl Senders<'_> {
         let sizes = Sizes::of(position, operators.clone(), &counts, bytes_of);
         if unknown > 0 && !self.is_free {
             notes.push(format!(
-                "the size of the messages from `{}` to `{}` is not known for {unknown} of {asked} combinations of models: the size for the most similar one counts there",
+                "the size of the messages from `{}` to `{}` is not known for {unknown} of {asked} combinations of models: using the size for the most similar one there",
                 edge.0, edge.1
             ));
         }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "the size of the messages from `speech` to `pair` is not known for 1 of 2 combinations of models: the size for the most similar one counts there"
+                "the size of the messages from `speech` to `pair` is not known for 1 of 2 combinations of models: using the size for the most similar one there"
             ]
         );
     }

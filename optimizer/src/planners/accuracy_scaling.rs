@@ -128,7 +128,7 @@ impl Planner for AccuracyScaling {
         }
         let mut levels = problem.accuracy_levels();
         if levels.is_empty() {
-            return unsupported("nothing is known of accuracy");
+            return unsupported("no accuracy is known");
         }
         if let (Goal::Level, Some(enough)) = (self.goal, problem.limits.accuracy) {
             levels.retain(|level| *level < enough);

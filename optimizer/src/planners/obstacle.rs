@@ -199,7 +199,7 @@ impl Obstacle {
         match self {
             Self::NoWorker { operator } => {
                 format!(
-                    "no variant of `{}` runs on the workers that it takes",
+                    "no variant of `{}` runs on the workers that the planner uses",
                     problem.operators[*operator].id
                 )
             }
@@ -209,27 +209,29 @@ impl Obstacle {
                     Producer::Operator(operator) => &problem.operators[*operator].id,
                 };
                 format!(
-                    "no link leads from {}, where the records of `{producer}` are, to {}, where it may run `{}`; what is sent \
-                     over a tier between is not passed on",
+                    "no link leads from {}, where the records of `{producer}` are, to {}, where `{}` can \
+                     run; a tier between them does not forward records",
                     places(from),
                     places(to),
                     problem.operators[*operator].id
                 )
             }
             Self::Meeting { operator, from } => format!(
-                "all records of `{}` meet on one worker, and no links lead to one from all of {}; link them, or, where it groups or \
-                 joins, give its sources that column as their `key`",
+                "all records of `{}` meet on one worker, but no worker has links from all of {}; link them, \
+                 or, if it groups or joins, give its sources that column as their `key`",
                 problem.operators[*operator].id,
                 places(from)
             ),
             Self::Accuracy { wanted } => {
-                format!("what runs on the workers that it takes is not {wanted} % accurate")
+                format!(
+                    "the variants that run on the workers that the planner uses are not {wanted} % accurate"
+                )
             }
             Self::Workers { load } => {
-                format!("the most accurate variants take {load:.1} times the workers that are there")
+                format!("the most accurate variants need {load:.1} times the available workers")
             }
             Self::Bandwidth { needed, carried } => format!(
-                "the sources send {:.1} Mbps, and the links to the workers that it takes carry {:.1}",
+                "the sources send {:.1} Mbps, but the links to the workers that the planner uses carry {:.1}",
                 needed * 8.0 / 1e6,
                 carried * 8.0 / 1e6
             ),

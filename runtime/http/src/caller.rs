@@ -20,9 +20,9 @@ use crate::channel::{Channel, Sender};
 use crate::line::Place;
 use crate::reply::Reply;
 
-/// A connection that was idle for so long is not used again: routers forget it without a word.
+/// Idle time after which a connection is not used again, because routers forget it silently.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
-/// A new connection is made after so long, so that a name that means another machine by then is looked up again.
+/// Age after which a new connection replaces one, so that a name that changed its machine is resolved again.
 const LONGEST_LIFE: Duration = Duration::from_secs(600);
 /// Bytes of the head of an answer, and of what is read at once.
 const BUFFER: usize = 32 << 10;

@@ -54,7 +54,7 @@ pub struct Host {
 
 /// A service. It is started again after it was stopped, and dropped after its last stop.
 pub trait HostService: Send {
-    /// Starts it. It returns as soon as the service works: what goes on runs on threads of its own.
+    /// Starts it. It returns as soon as the service works, and continues on its own threads.
     ///
     /// # Errors
     /// Says why it cannot start, for people. It is tried again after a while.
@@ -88,7 +88,7 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// What a service needs of a deployment besides its folder.
+/// Requirements of a service on a deployment, besides its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// TCP ports of the host at which others reach it.

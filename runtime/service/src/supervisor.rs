@@ -11,10 +11,10 @@ use crate::{Figure, Host, HostService};
 /// How often services are looked after.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A service that failed is started again after so long, twice as long after each further failure in a row.
+/// Pause before a failed service restarts; it doubles with each further failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A service that worked for so long starts with the shortest pause again.
+/// Time of work after which a service restarts with the shortest pause again.
 const SETTLED: Duration = Duration::from_secs(120);
 
 /// The state of a service.
@@ -42,7 +42,7 @@ struct Service {
     due: Instant,
 }
 
-/// What is known of all services.
+/// Facts about all services.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     states: Vec<Watched>,

@@ -79,8 +79,8 @@ impl Failure {
     /// Removes the value from the message: a value from the environment may be a credential.
     pub(super) fn without_value(mut self, written: &str) -> Self {
         self.message = match &self.expected {
-            Some(expected) => format!("expected {expected}, `{written}` gives something else"),
-            None => format!("what `{written}` gives does not fit here"),
+            Some(expected) => format!("expected {expected}, but `{written}` has another value"),
+            None => format!("the value of `{written}` does not fit here"),
         };
         self.help = Some("check the value of the variable".to_string());
         self

@@ -51,7 +51,7 @@ impl Infrastructure {
                 found.push(
                     Diagnostic::error(
                         "E0309",
-                        format!("worker type `{}` has other facts here than before", worker.worker_type),
+                        format!("worker type `{}` has other properties here than before", worker.worker_type),
                     )
                     .at(worker.worker_type.span.clone())
                     .with_related(first.worker_type.span.clone(), "before")
@@ -216,7 +216,7 @@ impl Tier {
             {
                 found.push(
                     twice("E0304", "worker type", &worker.worker_type, first)
-                        .with_help("put them together with `count`"),
+                        .with_help("merge them with `count`"),
                 );
             }
             worker.check(found);
@@ -250,7 +250,7 @@ impl WorkerType {
             found.push(
                 Diagnostic::error("E0307", "a machine without memory runs nothing")
                     .at(memory.span.clone())
-                    .with_help("write its memory, such as `4GiB`, or leave it out if it is not known"),
+                    .with_help("write its memory, such as `4GiB`, or leave it out if it is unknown"),
             );
         }
     }

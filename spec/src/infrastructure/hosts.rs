@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// The machine that a site is: how it is reached to deploy there, and by the others while a workflow runs.
+/// The machine of a site: its address for deployment, and for the other machines during runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -16,14 +16,14 @@ pub struct Host {
     /// Its location in the tier; none: the tier has one site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Located<String>>,
-    /// How to get there with ssh, `ssh://USER@HOST` or `ssh://USER@HOST:PORT`; none: it is the machine that deploys.
+    /// Address for ssh, `ssh://USER@HOST` or `ssh://USER@HOST:PORT`; none: the machine that deploys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^ssh://"))]
     pub host: Option<Located<String>>,
     /// Name or address by which the other machines reach it. Default: the one in `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Located<String>>,
-    /// Other machines cannot reach it (it is behind a router): it dials them. Default: false.
+    /// Other machines cannot reach it (it is behind a router); it connects to them. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_dials: bool,
     /// Its processors; none: not known.
@@ -31,7 +31,7 @@ pub struct Host {
     pub architecture: Option<Architecture>,
 }
 
-/// What programs a machine runs.
+/// Architecture of a machine's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
@@ -143,7 +143,7 @@ impl Infrastructure {
             if let Some(first) = firsts.insert((host.tier.as_str(), location), &host.tier) {
                 found.push(
                     twice("E0314", "the host of", &host.tier, first)
-                        .with_help("a site is one machine: give other machines locations of their own"),
+                        .with_help("a site is one machine: give other machines their own locations"),
                 );
             }
             self.check_site(host, found);
@@ -169,7 +169,7 @@ impl Infrastructure {
                     .with_help(suggestion(location, locations(), "locations")),
             ),
             None if !tier.locations.is_empty() => found.push(
-                Diagnostic::error("E0310", format!("it is not said which location of `{}` this is", tier.id))
+                Diagnostic::error("E0310", format!("the location of `{}` is missing", tier.id))
                     .at(host.tier.span.clone())
                     .with_help(format!("add `location: {}`", locations().next().unwrap_or_default())),
             ),
@@ -182,16 +182,16 @@ impl Host {
     fn check(&self, found: &mut Diagnostics) {
         if let Some(host) = self.host.as_ref().filter(|host| SshAddress::parse(&host.value).is_none()) {
             found.push(
-                Diagnostic::error("E0315", format!("`{}` is no address for ssh", short(&host.value)))
+                Diagnostic::error("E0315", format!("`{}` is not an address for ssh", short(&host.value)))
                     .at(host.span.clone())
-                    .with_help("write `ssh://USER@MACHINE`, with `:PORT` behind it if it is not 22"),
+                    .with_help("write `ssh://USER@MACHINE`, with `:PORT` after it if it is not 22"),
             );
         }
         if let Some(address) = self.address.as_ref().filter(|address| !is_machine(&address.value)) {
             found.push(
-                Diagnostic::error("E0315", format!("`{}` is no machine", short(&address.value)))
+                Diagnostic::error("E0315", format!("`{}` is not a machine", short(&address.value)))
                     .at(address.span.clone())
-                    .with_help("write its name or its address alone, such as `hub.example` or `10.0.0.7`"),
+                    .with_help("write only its name or its address, such as `hub.example` or `10.0.0.7`"),
             );
         }
     }

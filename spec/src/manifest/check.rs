@@ -76,13 +76,14 @@ impl Manifest {
         for (backend, artifact) in &self.artifacts {
             digest(&artifact.sha256, found);
             if self.backends.iter().all(|other| other.0 != *backend) {
-                let text = format!("`artifacts` has a file for `{backend}`, which is none of the backends");
-                let help = format!("add it to `backends`, or take `{backend}` out of `artifacts`");
+                let text =
+                    format!("`artifacts` has a file for `{backend}`, which is not one of the backends");
+                let help = format!("add it to `backends`, or remove `{backend}` from `artifacts`");
                 found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
             }
             if self.decoder.is_some() {
                 let text = "a model with a decoder has the same files for all backends";
-                let help = "take `artifacts` out";
+                let help = "remove `artifacts`";
                 found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
             }
         }
@@ -93,7 +94,7 @@ impl Manifest {
         let mut found = Diagnostics::new();
         let mut blank = |text: &str, span: &Span, key: &str, what: &str| {
             found.push(
-                Diagnostic::error("E0105", format!("`{text}` is still to be filled in"))
+                Diagnostic::error("E0105", format!("`{text}` is a placeholder"))
                     .at(span.clone())
                     .with_help(format!("write {what} as `{key}`")),
             );
@@ -104,7 +105,7 @@ impl Manifest {
             |key: &str| tree.as_ref().map_or_else(|| self.id.span.clone(), |tree| tree.span_at(&[Key(key)]));
         if self.description == BLANK_DESCRIPTION {
             let span = place("description");
-            blank(BLANK_DESCRIPTION, &span, "description", "what the model does, in one sentence,");
+            blank(BLANK_DESCRIPTION, &span, "description", "the purpose of the model, in one sentence,");
         }
         if self.licence == BLANK_LICENCE {
             blank(
@@ -115,13 +116,12 @@ impl Manifest {
             );
         }
         if self.origin.note.as_deref() == Some(BLANK_ORIGIN) {
-            blank(BLANK_ORIGIN, &self.origin.span, "note", "where the model comes from");
+            blank(BLANK_ORIGIN, &self.origin.span, "note", "the origin of the model");
         }
         let columns =
             self.inputs.iter().map(|input| (&input.column, "the column of your records that it reads"));
-        let columns = columns.chain(
-            self.outputs.iter().map(|output| (&output.column, "the name of the column that it gives")),
-        );
+        let columns = columns
+            .chain(self.outputs.iter().map(|output| (&output.column, "the name of its output column")));
         for (column, what) in columns.filter(|(column, _)| is_blank(column)) {
             blank(column, &column.span, "column", what);
         }
@@ -208,7 +208,7 @@ pub(super) fn digest(text: &Located<String>, found: &mut Diagnostics) {
         found.push(
             Diagnostic::error("E0501", "this is not a sha256")
                 .at(text.span.clone())
-                .with_help("write the 64 small hexadecimal digits that `sha256sum` prints for the file"),
+                .with_help("write the 64 lower-case hexadecimal digits that `sha256sum` prints for the file"),
         );
     }
 }

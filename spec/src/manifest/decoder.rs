@@ -42,7 +42,7 @@ use crate::span::Located;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A decoder; the manifest's `file` is then the encoder. It takes the most likely token, again and again.
+/// A decoder; `file` of the manifest is then the encoder. It repeatedly takes the most likely token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decoder {
@@ -53,32 +53,32 @@ pub struct Decoder {
     pub sha256: Located<String>,
     /// The texts of the tokens.
     pub tokenizer: Tokenizer,
-    /// What goes from the encoder to the decoder.
+    /// Tensor from the encoder to the decoder.
     pub encoded: Encoded,
-    /// Inputs that want a 1 for each value of the encoder's input.
+    /// Inputs that need a 1 for each value of the encoder's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask: Option<Mask>,
     /// The token that is fed back.
     pub feed: LoopFeed,
     /// The token that ends the text.
     pub end: u32,
-    /// Tensors that the decoder gives and reads again with the next token.
+    /// Outputs of the decoder that it reads again with the next token.
     pub cache: Cache,
     /// Largest number of tokens of one text.
     pub max_tokens: Located<u32>,
-    /// Largest number of tokens for each second of sound: what a recogniser makes of noise is bounded by it.
+    /// Largest number of tokens for each second of sound, which bounds the text of a recogniser for noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<Located<f64>>,
     /// Column of the operator's output stream that gets the text.
     pub column: Located<String>,
-    /// If given, the text becomes lower case, characters that are not among these are left out, and blanks in a row
-    /// become one. Default: the text as the model writes it.
+    /// Characters of the text: it becomes lower case, other characters are left out, and several blanks become one.
+    /// Default: the text of the model, unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alphabet: Option<String>,
 }
 
-/// A file with the text of each token: a length byte (or two: the low 7 bits with the highest bit set, then the
-/// rest) and so many bytes, token after token. U+2581 stands for a blank.
+/// A file with the text of each token: a length in one byte (or two: the low 7 bits with the highest bit set, then the
+/// rest), then the bytes, token after token. U+2581 stands for a blank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tokenizer {
@@ -99,7 +99,7 @@ pub struct Encoded {
     pub input: Located<String>,
 }
 
-/// Inputs that say which values of the encoder's input count; all do.
+/// Inputs that mark the valid values of the encoder's input; all are valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mask {
@@ -109,18 +109,18 @@ pub struct Mask {
     pub decoder: Located<String>,
 }
 
-/// Tensors that the decoder gives and reads again: output `outputs`X becomes input `inputs`X.
+/// Outputs of the decoder that it reads again: output `outputs`X becomes input `inputs`X.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// How the names of the inputs begin.
+    /// Prefix of the names of the inputs.
     pub inputs: Located<String>,
-    /// How the names of the outputs begin.
+    /// Prefix of the names of the outputs.
     pub outputs: Located<String>,
-    /// What the names of those have in them that stay as the first token made them.
+    /// Part of the names of tensors that do not change after the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<String>,
-    /// Input that says whether there is a cache already: false with the first token.
+    /// Input that is true if there is a cache: false with the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flag: Option<Located<String>>,
 }

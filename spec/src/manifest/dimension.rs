@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for Dimension {
                     // Placeholder of `tidemill models inspect --manifest` for a size that the file leaves open.
                     blank if blank.starts_with("SIZE") => Err(E::custom(coded(
                         "E0105",
-                        format!("`{blank}` is still to be filled in"),
+                        format!("`{blank}` is a placeholder"),
                         "the model file leaves this size open: write the size that your records have, 1 or more",
                     ))),
                     other => Err(E::invalid_value(Unexpected::Str(other), &self)),

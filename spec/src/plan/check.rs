@@ -82,7 +82,7 @@ impl<'a> Check<'a> {
             self.report(
                 &[Key("plan_version")],
                 "E0413",
-                "the first plan is 1".to_string(),
+                "versions of plans start at 1".to_string(),
                 "write 1 or more",
             );
         }
@@ -90,7 +90,7 @@ impl<'a> Check<'a> {
             let at = |key| [Key("stages"), Index(index), Key(key)];
             if !(stage.share > 0.0 && stage.share <= 1.0 + LOOSE) {
                 let message = format!("the share {} of stage `{}`", stage.share, stage.id);
-                self.report(&at("share"), "E0413", message, "a share is above 0 and at most 1");
+                self.report(&at("share"), "E0413", message, "a share must be above 0 and at most 1");
             }
             for (key, number) in [("partitions", stage.partitions), ("max_batch", stage.max_batch)] {
                 if number == 0 {
@@ -99,7 +99,7 @@ impl<'a> Check<'a> {
                 }
             }
             if stage.byte_budget.0 == 0 {
-                let message = format!("stage `{}` may hold no bytes", stage.id);
+                let message = format!("stage `{}` has a budget of 0 bytes", stage.id);
                 self.report(&at("byte_budget"), "E0413", message, "write a budget such as `64MiB`");
             }
         }
@@ -107,7 +107,7 @@ impl<'a> Check<'a> {
             if !(class.share > 0.0 && class.share <= 1.0 + LOOSE) {
                 let path = [Key("classes"), Index(index), Key("share")];
                 let message = format!("the share {} of class {}", class.share, class.id);
-                self.report(&path, "E0413", message, "a share is above 0 and at most 1");
+                self.report(&path, "E0413", message, "a share must be above 0 and at most 1");
             }
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Check<'a> {
                 path,
                 "E0413",
                 "this is not a sha256".to_string(),
-                "write 64 small hexadecimal digits",
+                "write 64 lower-case hexadecimal digits",
             );
         }
     }
@@ -194,7 +194,7 @@ impl<'a> Check<'a> {
         }
         for (index, class) in plan.classes.iter().enumerate() {
             if usize::from(class.id) != index {
-                let message = format!("class {} stands where class {index} is expected", class.id);
+                let message = format!("class {} is where class {index} is expected", class.id);
                 let help = "number the classes 0, 1, 2, ... in order";
                 self.report(&[Key("classes"), Index(index), Key("id")], "E0404", message, help);
             }
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
                 Some(sum) if (sum - stage.share).abs() > LOOSE => {
                     let sum = rounded(*sum);
                     let message = format!(
-                        "stage `{}` takes the share {}, the classes send it {sum}",
+                        "stage `{}` has the share {}, but the classes send it {sum}",
                         stage.id, stage.share
                     );
                     self.report(
@@ -308,15 +308,18 @@ impl<'a> Check<'a> {
         let help = match (&parts, renamed) {
             (Some(parts), true) => {
                 message.push_str(&format!("; {parts}"));
-                format!("give the workflow that the plan was made for, or make a new plan: {again}")
+                format!("give the workflow of the plan, or create a new plan: {again}")
             }
             (Some(parts), false) => {
                 message.push_str(&format!(": {parts}"));
-                format!("make a new plan: {again}")
+                format!("create a new plan: {again}")
             }
-            (None, true) => "use the workflow that the plan was made for, or make a new plan".to_string(),
+            (None, true) => "use the workflow of the plan, or create a new plan".to_string(),
             (None, false) => {
-                format!("make a new plan; or, if the plan still fits, write `digest: {}`", workflow.digest())
+                format!(
+                    "create a new plan; or, if the plan still fits, write `digest: {}`",
+                    workflow.digest()
+                )
             }
         };
         self.report(&path, "E0411", message, help);

@@ -67,11 +67,11 @@ impl Plan {
             return Err(StandInError {
                 operator: operator.clone(),
                 message: format!(
-                    "`when_cut: degrade` of `{operator}`: stage `{}` on `{worker}` gets its records from the workers {}, of which each may be cut off alone",
+                    "`when_cut: degrade` of `{operator}`: stage `{}` on `{worker}` gets its records from the workers {}, and each of these links can be cut alone",
                     stage.id,
                     places.join(", ")
                 ),
-                help: help("have one worker send them in the plan"),
+                help: help("let one worker send them in the plan"),
             });
         };
         let readers = self.edges.iter().filter(|edge| edge.from == stage.id);
@@ -80,10 +80,10 @@ impl Plan {
             return Err(StandInError {
                 operator: operator.clone(),
                 message: format!(
-                    "`when_cut: degrade` of `{operator}`: `{}` reads its answers on worker `{}`, but while the edge is cut `{}` answers on `{sender}`, and nobody there would see it",
+                    "`when_cut: degrade` of `{operator}`: `{}` reads its answers on worker `{}`, but while the edge is cut `{}` answers on `{sender}`, where no stage reads them",
                     far.operator, far.worker, degrade.variant
                 ),
-                help: help(&format!("have `{}` on `{sender}` in the plan", far.operator)),
+                help: help(&format!("place `{}` on `{sender}` in the plan", far.operator)),
             });
         }
         let group =

@@ -96,7 +96,7 @@ impl<'a> Check<'a> {
     fn digest(&mut self, path: &[Step<'_>], digest: &str) {
         if digest.len() != 64 || !digest.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
             let message = "this is not a sha256".to_string();
-            self.report(path, "E0803", message, "write 64 small hexadecimal digits");
+            self.report(path, "E0803", message, "write 64 lower-case hexadecimal digits");
         }
     }
 
@@ -124,8 +124,8 @@ impl<'a> Check<'a> {
             let times = machine.overheads.iter().flat_map(Overheads::times);
             for (key, _) in times.filter(|(_, time)| !time.is_in_order()) {
                 let at = [Key("machines"), Index(index), Key("overheads"), Key(key)];
-                let message = format!("the percentiles of `{key}` do not grow");
-                self.report(&at, "E0804", message, "percentiles grow: check the figures");
+                let message = format!("the percentiles of `{key}` do not rise");
+                self.report(&at, "E0804", message, "percentiles must rise: check the figures");
             }
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Check<'a> {
             let here = [Key("services"), Index(index)];
             if !known.contains(&service.worker_type.as_str()) {
                 let message = format!(
-                    "`{}` is measured on `{}`, which is no machine",
+                    "`{}` is measured on `{}`, which is not a machine",
                     service.operator, service.worker_type
                 );
                 let help = suggestion(&service.worker_type, known.iter().copied(), "machines");
@@ -170,8 +170,7 @@ impl<'a> Check<'a> {
                 self.times(&at, &after.times);
                 if after.times.batch > 1 {
                     let message = format!("calls of {} records after a pause", after.times.batch);
-                    let help =
-                        "write the times of one record, with `batch: 1`: larger batches take as much longer";
+                    let help = "write the times of one record, with `batch: 1`: larger batches take proportionally longer";
                     self.report(&[at[0], at[1], at[2], at[3], Key("batch")], "E0803", message, help);
                 }
             }
@@ -201,7 +200,7 @@ impl<'a> Check<'a> {
                     &[at[0], at[1], at[2], at[3], Key(&place)],
                     "E0804",
                     message,
-                    "percentiles grow: check the two figures",
+                    "percentiles must rise: check the two figures",
                 );
             }
         }
@@ -211,7 +210,12 @@ impl<'a> Check<'a> {
         }
         if !times.points.is_sorted() {
             let message = "the points are not in order".to_string();
-            self.report(&key("points"), "E0804", message, "quantiles grow: from the least to the largest");
+            self.report(
+                &key("points"),
+                "E0804",
+                message,
+                "quantiles must rise from the least to the largest",
+            );
         }
     }
 
@@ -294,12 +298,12 @@ impl<'a> Check<'a> {
             profile.workflow.name, workflow.name
         );
         if has_others {
-            let help = "use the profile of this workflow, or make one: `tidemill profile`";
+            let help = "use the profile of this workflow, or create one: `tidemill profile`";
             self.report(&at, "E0805", message, help);
             return true;
         }
         let renamed = Diagnostic::warning("E0807", format!("{message}, with the same operators"))
-            .with_help("if it was only renamed all is well; else profile it: `tidemill profile`");
+            .with_help("ignore this if you only renamed it; else profile it: `tidemill profile`");
         self.add(&at, renamed);
         false
     }
@@ -309,7 +313,7 @@ impl<'a> Check<'a> {
             && *digest != workflow.digest()
         {
             let changed = Diagnostic::warning("E0807", "the workflow has changed since the profile was made")
-                .with_help("profile again if operators or data changed; figures that still hold are kept");
+                .with_help("profile again if operators or data changed; still valid figures are kept");
             self.add(&[Key("workflow"), Key("digest")], changed);
         }
     }
@@ -330,9 +334,10 @@ impl<'a> Check<'a> {
             let has_models = with_models.contains(service.operator.as_str());
             if ids.contains(&service.operator.as_str()) && service.variant.is_some() != has_models {
                 let (message, help) = match has_models {
-                    true => {
-                        (format!("`{}` has models, no variant is named", service.operator), "add `variant:`")
-                    }
+                    true => (
+                        format!("`{}` has models, but no variant is named", service.operator),
+                        "add `variant:`",
+                    ),
                     false => (format!("`{}` has no models", service.operator), "remove `variant`"),
                 };
                 self.report(&[Key("services"), Index(index)], "E0805", message, help);

@@ -129,7 +129,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a s
         // In full where that is readable.
         let full = number.parse::<f64>().ok().map(|value| value.to_string()).filter(|full| full.len() <= 20);
         return error(
-            format!("`{}` has an exponent, which numbers with a unit do not take", shown(text)),
+            format!("`{}` has an exponent, which numbers with a unit cannot have", shown(text)),
             match full {
                 Some(full) => format!("write `{full}` for `{number}`"),
                 None => format!("write all digits, as in `{example}`"),

@@ -197,7 +197,7 @@ impl Workflow {
         for rate in rates.filter(|rate| rate.0 == 0.0).take(ENOUGH) {
             refuse(
                 &rate.span,
-                format!("a rate of `{rate}` never gives a record"),
+                format!("a rate of `{rate}` never emits a record"),
                 "write a rate above 0, or leave it out",
             );
         }
@@ -207,7 +207,7 @@ impl Workflow {
                 refuse(&size.span, format!("a journal of {}", size.value), &format!("write {least} or more"));
             }
             if let Some(keep) = journal.keep.as_ref().filter(|keep| keep.0 == 0) {
-                let message = "a journal that is kept for no time".to_string();
+                let message = "a journal with a time of 0".to_string();
                 refuse(&keep.span, message, "write a time such as `10min`, or leave it out");
             }
         }
@@ -249,7 +249,7 @@ impl Workflow {
             _ => return,
         };
         found.push(
-            Diagnostic::error("E0214", format!("`{}` is no place for a state: {wrong}", state.value))
+            Diagnostic::error("E0214", format!("`{}` is not a place for a state: {wrong}", state.value))
                 .at(state.span.clone())
                 .with_help("write a folder such as `state`, or `s3://BUCKET/PREFIX`"),
         );
@@ -263,11 +263,11 @@ impl Workflow {
             found.push(
                 Diagnostic::warning(
                     "E0213",
-                    format!("an accuracy of {} is wanted, but no sink has `ground_truth`", accuracy.value),
+                    format!("an accuracy of {} is required, but no sink has `ground_truth`", accuracy.value),
                 )
                 .at(accuracy.span.clone())
                 .with_help(
-                    "a run cannot measure it then; add to a sink `ground_truth: {path: truth.csv, key: COLUMN, \
+                    "a run cannot measure it; add to a sink `ground_truth: {path: truth.csv, key: COLUMN, \
                      prediction: COLUMN, truth: COLUMN}`",
                 ),
             );
@@ -301,6 +301,6 @@ fn foreign_letters(id: &str) -> Option<String> {
     letters.dedup();
     let shown: Vec<String> = letters.iter().map(|c| format!("`{c}` (U+{:04X})", u32::from(*c))).collect();
     (!shown.is_empty()).then(|| {
-        format!("`{id}` has letters of another alphabet, which may look like a to z: {}", shown.join(", "))
+        format!("`{id}` has letters of another alphabet, which can look like a to z: {}", shown.join(", "))
     })
 }

@@ -35,11 +35,11 @@ impl Input {
 struct LongInput {
     /// Id of a source or operator.
     from: Located<String>,
-    /// What may be lost on this edge; none: by the kind of the source.
+    /// Losses that this edge permits; none: by the kind of the source.
     #[serde(default)]
     freshness: Option<Freshness>,
-    /// What the sending side does while the link between its machine and that of the receiving one is cut; none: the sources in
-    /// front of the edge wait.
+    /// Behaviour of the sending side while the link to the receiving machine is cut; none: the sources before the edge
+    /// wait.
     #[serde(default)]
     when_cut: Option<Located<WhenCut>>,
 }
@@ -98,13 +98,13 @@ impl JsonSchema for Input {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let long = generator.subschema_for::<LongInput>();
         json_schema!({
-            "description": "One input: an id, or a map with what may be lost on the edge and what happens while it is cut.",
+            "description": "One input: an id, or a map with permitted losses and the behaviour while the edge is cut.",
             "anyOf": [{"type": "string"}, long]
         })
     }
 }
 
-/// An operator as it is written: `input` for one, `inputs` for several.
+/// An operator in a workflow file: `input` for one input, `inputs` for several.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Operator")]
@@ -114,10 +114,10 @@ pub(super) struct OperatorForm {
     id: Located<String>,
     /// Operator kind.
     kind: Located<String>,
-    /// Where its records come from, if from one place.
+    /// Its only input.
     #[serde(default)]
     input: Option<Input>,
-    /// Where its records come from, in order of its ports.
+    /// Inputs, in order of its ports.
     #[serde(default)]
     inputs: Option<Vec<Input>>,
     /// Candidate model manifests, relative to the workflow file; only for kind `ml`.
@@ -126,10 +126,10 @@ pub(super) struct OperatorForm {
     /// Inference backend. Default: auto.
     #[serde(default)]
     backend: Option<Located<BackendChoice>>,
-    /// How records are put together for the model.
+    /// Batches for the model.
     #[serde(default)]
     batching: Option<Batching>,
-    /// What happens after a panic. Default: stop.
+    /// Reaction to a panic. Default: stop.
     #[serde(default)]
     on_panic: OnPanic,
     /// Settings by kind.

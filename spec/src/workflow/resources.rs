@@ -6,7 +6,7 @@ use crate::units::{Bytes, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the processes of a run may take of each worker of a cluster, together; enforced by the agents that may make control groups.
+/// Limits on all processes of a run together, for each worker of a cluster; enforced by agents that can create control groups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
@@ -19,7 +19,7 @@ pub struct Resources {
     /// Memory, at least 64MiB; needed for `elastic`. None: not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Located<Bytes>>,
-    /// How often limits are moved in mode `elastic`, 10ms to 1s. Default: 100ms.
+    /// Time between two moves of limits in mode `elastic`, 10ms to 1s. Default: 100ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Located<TimeSpan>>,
 }
@@ -28,10 +28,10 @@ pub struct Resources {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceMode {
-    /// All processes of the run on a worker share what it may take.
+    /// All processes of the run on a worker share the limit.
     #[default]
     Static,
-    /// Each process has a limit of its own just above what it uses, which follows its load; their sum stays what the run may take.
+    /// Each process has its own limit just above its use, which follows its load; the sum of these limits is constant.
     Elastic,
 }
 
@@ -52,7 +52,7 @@ impl Workflow {
             found.push(Diagnostic::error("E0216", message).at(span.clone()).with_help(help));
         };
         let of_elastic =
-            |what: &str| format!("`mode: elastic` moves limits within a cap, and there is none of {what}");
+            |what: &str| format!("`mode: elastic` moves limits within a total, but {what} has none");
         let is_elastic = resources.mode.value == ResourceMode::Elastic;
         match &resources.processors {
             Some(count) if !(count.value.is_finite() && count.value >= 0.01) => {
@@ -76,7 +76,7 @@ impl Workflow {
                 let least = Resources::LEAST_MEMORY;
                 refuse(
                     &memory.span,
-                    format!("no run gets by with {}", memory.value),
+                    format!("no run works with only {}", memory.value),
                     &format!("write {least} or more"),
                 );
             }
@@ -87,11 +87,7 @@ impl Workflow {
         }
         let period = resources.period.as_ref();
         if let Some(period) = period.filter(|period| !(10_000_000..=1_000_000_000).contains(&period.0)) {
-            refuse(
-                &period.span,
-                format!("limits cannot be moved every {}", period.value),
-                "write 10ms to 1s",
-            );
+            refuse(&period.span, format!("limits cannot move every {}", period.value), "write 10ms to 1s");
         }
     }
 }

@@ -39,20 +39,20 @@ impl WhenCut {
     }
 }
 
-/// What answers on the sending side while an edge is cut.
+/// Stand-in on the sending side while an edge is cut.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CutDegrade {
-    /// The variant that answers: the id in its manifest, or its path as `variants` has it. It is loaded on the sending side from the
-    /// beginning.
+    /// The variant that answers: the id in its manifest, or its path in `variants`. The sending side loads it at the
+    /// start of the run.
     pub variant: Located<String>,
-    /// An edge that is cut for less is waited for. Default: 2s.
+    /// Time that the edge is cut before the variant answers. Default: 2s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Located<TimeSpan>>,
-    /// Bytes that the machine in front of the edge keeps meanwhile, as with `buffer`. Default: 512MiB.
+    /// Bytes that the sending machine keeps meanwhile, as with `buffer`. Default: 512MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Located<Bytes>>,
-    /// How long it goes on, as with `buffer`. Default: 10min.
+    /// Time for which the sending side continues, as with `buffer`. Default: 10min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Located<TimeSpan>>,
 }
@@ -121,15 +121,15 @@ impl<'de> Deserialize<'de> for CutDegrade {
     }
 }
 
-/// What is kept while an edge is cut.
+/// Limits on the records to keep while an edge is cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CutBuffer {
-    /// Bytes that the machine in front of the edge keeps in memory and on its disk, at least 1MiB; when they are used up its
-    /// sources wait. Default: 512MiB.
+    /// Bytes that the sending machine keeps in memory and on its disk, at least 1MiB; when they are full, its sources
+    /// wait. Default: 512MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Located<Bytes>>,
-    /// How long it goes on, and how long the cluster waits for it before another machine gets its work. Default: 10min.
+    /// Time for which the sending side continues, and for which the cluster waits before another machine gets its work. Default: 10min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Located<TimeSpan>>,
 }
@@ -149,11 +149,11 @@ impl CutBuffer {
     }
 }
 
-/// When a run ends because an edge is cut.
+/// Condition for the end of a run because an edge is cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CutStop {
-    /// An edge that is cut for less is no reason. Default: 10s.
+    /// Time that the edge is cut before the run ends. Default: 10s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Located<TimeSpan>>,
 }
@@ -169,13 +169,13 @@ impl CutStop {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WhenCutSettings")]
 struct LongWhenCut {
-    /// The sending side goes on and keeps what the other side has not got; it arrives once, in order, when the link is back.
+    /// The sending side continues and keeps the undelivered records; they arrive once, in order, when the link is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buffer: Option<CutBuffer>,
     /// The run ends as failed, with the edge as its reason. Its last checkpoint and what its sinks committed stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<CutStop>,
-    /// Another variant of the operator behind the edge answers on the sending side: its id, or a map with settings.
+    /// Another variant of the operator after the edge answers on the sending side: its id, or a map with settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DegradeSchema>")]
     degrade: Option<CutDegrade>,
@@ -197,13 +197,13 @@ impl<'de> Deserialize<'de> for WhenCut {
                     "stop" => Ok(WhenCut::Stop(CutStop::default())),
                     "degrade" => Err(E::custom(coded(
                         CODE,
-                        "`degrade` names the variant that answers",
+                        "`degrade` needs the variant that answers",
                         "write `when_cut: {degrade: small}`, with one of the operator's variants",
                     ))),
                     other => Err(E::custom(coded(
                         CODE,
-                        format!("`{other}` is nothing that can be done while an edge is cut"),
-                        "write `buffer` or `stop`, or `{degrade: small}` with a variant; without `when_cut` the sources in front of the edge wait",
+                        format!("`{other}` is not a behaviour while an edge is cut"),
+                        "write `buffer` or `stop`, or `{degrade: small}` with a variant; without `when_cut` the sources before the edge wait",
                     ))),
                 }
             }
@@ -215,7 +215,7 @@ impl<'de> Deserialize<'de> for WhenCut {
                     (None, None, Some(degrade)) => Ok(WhenCut::Degrade(degrade)),
                     _ => Err(serde::de::Error::custom(coded(
                         CODE,
-                        "`when_cut` says one thing",
+                        "`when_cut` has one setting",
                         "write `when_cut: buffer`, `when_cut: {buffer: {size: 512MiB, time: 10min}}`, `when_cut: {degrade: small}` or `when_cut: stop`",
                     ))),
                 }
@@ -253,7 +253,7 @@ impl JsonSchema for WhenCut {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let long = generator.subschema_for::<LongWhenCut>();
         json_schema!({
-            "description": "What the sending side of an edge does while it cannot reach the receiving one: `buffer`, `stop`, or a map with settings.",
+            "description": "Behaviour of the sending side of an edge while it cannot reach the receiving one: `buffer`, `stop`, or a map with settings.",
             "anyOf": [{"enum": ["buffer", "stop"]}, long]
         })
     }
@@ -314,7 +314,7 @@ impl Receiver<'_> {
         let operator = match self {
             Self::Sink(id) => {
                 return Some((
-                    format!("`{id}` is a sink: it has no variants, of which one could answer in its place"),
+                    format!("`{id}` is a sink: it has no variant that could answer in its place"),
                     "write `buffer` or `stop`".to_owned(),
                 ));
             }
@@ -323,16 +323,14 @@ impl Receiver<'_> {
         let id = &operator.id;
         if operator.variants.is_empty() {
             return Some((
-                format!("`{id}` has no variants, of which one could answer in its place"),
+                format!("`{id}` has no variant that could answer in its place"),
                 "write `buffer` or `stop`".to_owned(),
             ));
         }
         if operator.inputs.len() > 1 {
             return Some((
-                format!(
-                    "`{id}` has several inputs: one that is cut is not enough for another variant to answer"
-                ),
-                format!("join them in front of `{id}` and say `degrade` there, or write `buffer` or `stop`"),
+                format!("`{id}` has several inputs: a variant needs all of them to answer"),
+                format!("join them before `{id}` and write `degrade` there, or write `buffer` or `stop`"),
             ));
         }
         None
@@ -368,7 +366,7 @@ fn check_input(input: &Input, receiver: Receiver<'_>, found: &mut Diagnostics) {
         refuse(&size.span, format!("a buffer of {}", size.value), &format!("write {least} or more"));
     }
     if let Some(time) = kept.time.as_ref().filter(|time| time.value.0 == 0) {
-        let message = "a buffer for no time".to_owned();
+        let message = "a buffer with a time of 0".to_owned();
         refuse(&time.span, message, "write a time such as `10min`, or leave it out");
     }
     if let Some(freshness) = input.freshness.filter(|freshness| *freshness != Freshness::Block) {
@@ -379,7 +377,7 @@ fn check_input(input: &Input, receiver: Receiver<'_>, found: &mut Diagnostics) {
         let what = if matches!(when_cut.value, WhenCut::Degrade(_)) { "degrade" } else { "buffer" };
         refuse(
             &when_cut.span,
-            format!("`freshness: {word}` drops what waits, `when_cut: {what}` keeps it"),
+            format!("`freshness: {word}` drops waiting records, but `when_cut: {what}` keeps them"),
             "leave out one of the two",
         );
     }

@@ -107,7 +107,7 @@ impl<'a> Look<'a> {
         Some(
             Diagnostic::error("E0101", "this line is indented with a tab; YAML allows only spaces")
                 .at(self.span(&line, from, line.indent()))
-                .with_help("put spaces in its place; most editors have a setting to insert them for Tab"),
+                .with_help("use spaces instead; most editors have a setting to insert them for Tab"),
         )
     }
 
@@ -409,7 +409,7 @@ mod tests {
                 "column 5 (as `id` in line 2), or",
             ),
             ("    kind", "      kind", (3, 7), "indented further than `id`", "column 5, as `id` in line 2"),
-            ("    kind", "\tkind", (3, 1), "indented with a tab", "spaces in its place"),
+            ("    kind", "\tkind", (3, 1), "indented with a tab", "use spaces instead"),
             ("id: good", "id:good", (2, 5), "no space after the colon of `id`", "write `id: good`"),
             ("kind: filter", "kind filter", (3, 5), "no colon after `kind`", "write `kind: filter`"),
             ("filter", "a ? b : c", (3, 11), "`: ` in it needs quotes", "write `kind: \"a ? b : c\"`"),
@@ -448,7 +448,7 @@ mod tests {
             let (line, column, message, help) =
                 said(&format!("kind: csv\ncolumns: {{n: a, {name}: text}}\n"));
             assert_eq!((line, column), (2, 17), "{message}");
-            assert_eq!(message, format!("`{name}` is no name: it is YAML's word for no value"));
+            assert_eq!(message, format!("`{name}` is not a name: it means no value in YAML"));
             assert_eq!(help, format!("put quotes around `{name}`: write `\"{name}\"`"));
         }
         let (_, _, message, _) = said("columns:\n  : text\n");

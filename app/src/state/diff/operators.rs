@@ -31,8 +31,8 @@ impl Case<'_> {
         let is_gone = |id: &&str| self.new.parts.get(*id).is_none_or(|part| part.role != Role::Operator);
         let gone = self.old.of_role(Role::Operator).filter(is_gone).map(|id| {
             let (why, bytes) = match self.old.parts[id].keeps {
-                true => ("what it keeps is forgotten", Some(self.bytes(id))),
-                false => ("what it gave before the checkpoint stays", None),
+                true => ("loses its state", Some(self.bytes(id))),
+                false => ("its output before the checkpoint stays", None),
             };
             PartChange { state_bytes: bytes, ..PartChange::new(Role::Operator, id, Verdict::Gone, why) }
         });
@@ -42,9 +42,9 @@ impl Case<'_> {
     fn new_operator(&self, id: &str) -> PartChange {
         let why = match self.renamed_from(Role::Operator, id) {
             Some(other) if self.new.parts[id].keeps => format!(
-                "gets the records from the checkpoint on. `{other}` is gone and says the same: with that id it keeps its state"
+                "gets the records after the checkpoint. The missing `{other}` has the same definition: with that id it keeps its state"
             ),
-            _ => "gets the records from the checkpoint on".to_owned(),
+            _ => "gets the records after the checkpoint".to_owned(),
         };
         PartChange::new(Role::Operator, id, Verdict::New, why)
     }
@@ -67,25 +67,23 @@ impl Case<'_> {
                     let why = "keeps its state, which is divided among its stages by its keys";
                     part(if is_same { Verdict::GoesOn } else { Verdict::Changed }, why)
                 } else if is_divided {
-                    let why = "it keeps a state, and the new plan divides its keys among stages in another way; give it as many \
-                               stages with the same shares";
+                    let why = "it keeps a state, but the new plan divides its keys differently among \
+                               stages; give it the same number of stages with the same shares";
                     part(Verdict::Refused, why)
                 } else if is_same {
                     part(Verdict::GoesOn, "keeps its state")
                 } else {
                     part(
                         Verdict::Changed,
-                        "keeps its state; records from the checkpoint on come from the new input",
+                        "keeps its state; records after the checkpoint come from the new input",
                     )
                 }
             }
             _ if old.keeps || new.keeps => {
-                let why = "what it keeps is forgotten: windows and pairs that were open get only records from the checkpoint on";
+                let why = "loses its state: open windows and pairs get only records after the checkpoint";
                 part(Verdict::BeginsAnew, why)
             }
-            _ => {
-                part(Verdict::Changed, "treats records from the checkpoint on so; what it gave before stays")
-            }
+            _ => part(Verdict::Changed, "applies to records after the checkpoint; its earlier output stays"),
         };
         PartChange { changes, state_bytes: old.keeps.then(|| self.bytes(id)), ..told }
     }

@@ -66,7 +66,7 @@ impl Case<'_> {
     fn unfinished(&self, id: &str, old: &Part) -> Option<&'static str> {
         let has_token = self.manifest.sinks.get(id).is_some_and(|sink| sink.token.is_some());
         (has_token && !is_text(old)).then_some(
-            "its rows wait in a journal beside its file, which only the sink itself makes of them at the end of the run; keep it",
+            "its rows wait in a journal, from which only the sink itself can write its file at the end of the run; keep it",
         )
     }
 
@@ -81,7 +81,7 @@ impl Case<'_> {
                     path.unwrap_or("")
                 ),
             ),
-            None => part(Verdict::New, "gets rows from the checkpoint on".to_owned()),
+            None => part(Verdict::New, "gets rows after the checkpoint".to_owned()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Case<'_> {
         if let Some(why) = self.unfinished(id, &self.old.parts[id]) {
             return PartChange::new(Role::Sink, id, Verdict::Refused, why);
         }
-        let why = format!("its {} rows of before the checkpoint stay", grouped(self.rows(id)));
+        let why = format!("its {} rows before the checkpoint stay", grouped(self.rows(id)));
         PartChange::new(Role::Sink, id, Verdict::Gone, why)
     }
 
@@ -106,7 +106,7 @@ impl Case<'_> {
             changes.extend(columns_changed(old, new));
         }
         changes.extend(self.plan_changes(id));
-        let goes_on = || format!("goes on behind {} rows", grouped(self.rows(id)));
+        let goes_on = || format!("continues after {} rows", grouped(self.rows(id)));
         let is_file = path(old).is_some();
         let has_other_path = path(old) != path(new);
         let other_file = path(new).and_then(|path| self.owner(id, path));
@@ -121,13 +121,13 @@ impl Case<'_> {
                 None => part(
                     Verdict::BeginsAnew,
                     format!(
-                        "rows from the checkpoint on go to the new file; the {} of before stay in the old one",
+                        "rows after the checkpoint go to the new file; the {} earlier ones stay in the old file",
                         grouped(self.rows(id))
                     ),
                 ),
             }
         } else if is_file && has_other_form {
-            part(Verdict::Refused, "its file has rows in another form; name another file".to_owned())
+            part(Verdict::Refused, "its file has rows in another format; name another file".to_owned())
         } else if is_file && has_other_columns && facts(new).form != Form::JsonLines {
             part(Verdict::Refused, "its file has rows with other columns; name another file".to_owned())
         } else if changes.iter().all(is_harmless) {
@@ -145,8 +145,8 @@ impl Case<'_> {
             sink.token.is_some() && sink.committed > self.manifest.epoch
         };
         let ahead = self.manifest.sinks.keys().filter(is_ahead);
-        let why = "has rows of after the checkpoint, which an older version wrote: run the workflow as it was for a moment, and stop it \
-                   with Ctrl-C";
+        let why = "has rows after the checkpoint, which an older version wrote: run the old workflow \
+                   briefly, and stop it with Ctrl-C";
         ahead.map(|id| PartChange::new(Role::Sink, id, Verdict::Refused, why)).collect()
     }
 }

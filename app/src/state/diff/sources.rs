@@ -26,30 +26,30 @@ impl Case<'_> {
         let part = |verdict, why: String| PartChange::new(Role::Source, id, verdict, why);
         if let Some(other) = self.renumbered(id) {
             let why = format!(
-                "ids of records (`_id`) have the number of their source in the order of the ids of sources: it would take that of \
-                 `{other}`; give it an id that comes after those of the others"
+                "ids of records (`_id`) contain the number of their source in the order of the ids of \
+                 sources: it would get that of `{other}`; give it an id that sorts after the others"
             );
             return part(Verdict::Refused, why);
         }
         let before = self.old.of_role(Role::Source).count();
         if self.new.of_role(Role::Source).position(|other| other == id).is_some_and(|at| at < before) {
-            let why = "ids of records (`_id`) have the number of their source, and it would take that of one that is gone: keep \
-                       that one, or begin anew";
+            let why = "ids of records (`_id`) contain the number of their source, and it would get that of \
+                       a removed source: keep that source, or start from the beginning";
             return part(Verdict::Refused, why.to_owned());
         }
-        part(Verdict::New, "is read from its beginning, from the checkpoint on".to_owned())
+        part(Verdict::New, "is read from its start, after the checkpoint".to_owned())
     }
 
     fn gone_source(&self, id: &str) -> PartChange {
         if let Some(other) = self.renumbered(id) {
             let why = format!(
-                "ids of records (`_id`) have the number of their source in the order of the ids of sources: without it `{other}` \
-                 would get another one; keep it"
+                "ids of records (`_id`) contain the number of their source in the order of the ids of \
+                 sources: without it `{other}` would get another number; keep it"
             );
             return PartChange::new(Role::Source, id, Verdict::Refused, why);
         }
         let read = self.log(id).map_or(0, |log| log.records_before(self.manifest.epoch));
-        let why = format!("is not read any more; {} records of it were", grouped(read));
+        let why = format!("is no longer read; {} of its records were", grouped(read));
         PartChange::new(Role::Source, id, Verdict::Gone, why)
     }
 
@@ -62,8 +62,8 @@ impl Case<'_> {
         let is_one_class = self.old.plan.classes.len() == 1 && self.new.plan.classes.len() == 1;
         let (key, others): (Vec<_>, Vec<_>) = written.into_iter().partition(|change| change.is_in("key"));
         if !others.is_empty() {
-            let why = "its place in what it read would mean something else; give it another id to read it from its beginning, or \
-                       begin anew";
+            let why = "its position would mean another place in its input; give it another id to read it \
+                       from its start, or start from the beginning";
             return part(Verdict::Refused, why.to_owned()).with(others);
         }
         if !key.is_empty() && !is_one_class {
@@ -77,18 +77,18 @@ impl Case<'_> {
             .is_some_and(|source| source.journal.is_some() && source.stream.is_some());
         let of_workflow = |part: &Part| part.written.get("rate").cloned();
         if is_journalled && (of_workflow(old) != of_workflow(new) || !key.is_empty()) {
-            let why = "its journal is of the source as it was; give the rate with `--rate`, or begin anew";
+            let why = "its journal belongs to the old source; give the rate with `--rate`, or start from the beginning";
             let changes = differences(&old.written, &new.written);
             return part(Verdict::Refused, why.to_owned()).with(changes);
         }
         if self.is_divided(id) {
-            let why = "the new plan divides its records among stages in another way; give it as many stages with the same shares";
+            let why = "the new plan divides its records differently among stages; give it the same number of stages with the same shares";
             return part(Verdict::Refused, why.to_owned()).with(self.plan_changes(id));
         }
         let mut changes = key;
         changes.extend(self.plan_changes(id));
         let read = self.log(id).map_or(0, |log| log.records_before(self.manifest.epoch));
-        let goes_on = format!("goes on behind record {}", grouped(read));
+        let goes_on = format!("continues after record {}", grouped(read));
         if old.rate == new.rate {
             return part(Verdict::GoesOn, goes_on).with(changes);
         }
@@ -97,8 +97,7 @@ impl Case<'_> {
         match new.has_event_times {
             true => part(Verdict::GoesOn, format!("{goes_on} at this rate")).with(changes),
             false => {
-                let why =
-                    format!("{goes_on} at this rate, and so do the event times that its records get by it");
+                let why = format!("{goes_on} at this rate, which also sets the event times of its records");
                 part(Verdict::Changed, why).with(changes)
             }
         }

@@ -78,7 +78,7 @@ fn nothing_changed() {
     let changes = changed(&[]);
     assert!(!changes.is_refused() && !changes.wants_acceptance() && changes.parts.len() == 8);
     assert!(changes.parts.iter().all(|part| part.changes.is_empty()), "{changes:#?}");
-    assert_eq!(changes.parts[0].why, "goes on behind record 200");
+    assert_eq!(changes.parts[0].why, "continues after record 200");
 }
 
 /// A change that gives the same rows needs no confirmation.
@@ -148,7 +148,7 @@ fn what_is_renamed_is_gone_and_new() {
 fn sinks_keep_their_files_or_take_other_ones() {
     let changes = changed(&[("lines.jsonl", "more.jsonl")]);
     assert_eq!(others(&changes), [("lines", Verdict::BeginsAnew)]);
-    refused(&[("some.parquet", "more.parquet")], "columns", "in a journal beside its file");
+    refused(&[("some.parquet", "more.parquet")], "columns", "wait in a journal");
     refused(
         &[("  - {id: columns, kind: parquet, input: some, options: {path: some.parquet}}\n", "")],
         "columns",
@@ -174,7 +174,7 @@ fn sources_keep_what_they_read_and_their_numbers() {
         "a_rows",
         "give it another id",
     );
-    refused(&[("a_rows", "z_rows")], "z_rows", "one that is gone");
+    refused(&[("a_rows", "z_rows")], "z_rows", "a removed source");
     let source = "  - {id: b_rows,";
     let more = |id: &str| {
         format!(

@@ -3,16 +3,16 @@ use super::{processors, size};
 use clap::Args;
 use tidemill_cluster::agent::GivenCapacity;
 
-/// What a machine gives to runs.
+/// Resources that a machine gives to runs.
 #[derive(Debug, Args)]
 pub(crate) struct CapacityArguments {
-    /// Processors that it gives to runs, such as `1.5`; default: what affinity and control groups let it use.
+    /// Processors for runs, such as `1.5`; default: the limit of affinity and control groups.
     #[arg(long, value_name = "N", value_parser = processors)]
     processors: Option<f64>,
-    /// Memory that it gives to runs; default: what control groups let it use.
+    /// Memory for runs, such as `8GiB`; default: the limit of control groups.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Accelerators that it has, by type: `h100`, `h100=2,npu`, or `none`; default: what the drivers of NVIDIA and AMD tell.
+    /// Accelerators by type: `h100`, `h100=2,npu`, or `none`; default: those that the drivers of NVIDIA and AMD report.
     #[arg(long, value_name = "TYPE[=COUNT],...", value_delimiter = ',', value_parser = accelerators)]
     accelerators: Vec<GivenAccelerators>,
 }
@@ -40,7 +40,7 @@ fn accelerators(text: &str) -> Result<GivenAccelerators, String> {
     match count.filter(|_| is_name) {
         Some(count) => Ok(GivenAccelerators { name: name.to_owned(), count }),
         None => Err(format!(
-            "write a type that begins with a small letter, and how many there are, 1 to {MOST_ACCELERATORS}: `h100=2`"
+            "write a type that starts with a lower-case letter, and a count from 1 to {MOST_ACCELERATORS}, such as `h100=2`"
         )),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// `tidemill change`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill change vqa                        find a better plan, show the difference, ask whether to change
+  tidemill change vqa                        find a better plan, show the difference, ask before changing
   tidemill change vqa --dry-run              only show the difference
   tidemill change vqa --plan plan.yaml       change to this plan
   tidemill change vqa --plan plan.yaml --yes --reason hot-edge
@@ -14,28 +14,28 @@ use std::path::{Path, PathBuf};
 
 Without --plan the controller plans with the service times, links and workers that it measures now. The processes of the new plan load their
 models while those of the old one run; then the run continues under the new plan where the old one ended. Workers, models,
-batches and shares may change; ticks, the shares of operators with a state, and the place of sinks that write files may not.
+batches and shares can change; ticks, the shares of operators with a state, and the workers of sinks that write files cannot.
 
-Exit code 1 if the plan is not changed: the run continues under the one that it has.")]
+Exit code 1 if the plan does not change: the run continues under its present plan.")]
 pub(crate) struct ChangeArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
-    /// The run.
+    /// Run to change.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     /// Change to this plan instead of the best one.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Machines, prices, links and places of sources from now on, for this and all later plans of the run.
+    /// Machines, prices, links and places of sources, for this and all later plans of the run.
     #[arg(long = "infra", value_name = "FILE")]
     pub(crate) infrastructure: Option<PathBuf>,
     /// Show the difference and change nothing.
     #[arg(long, conflicts_with_all = ["yes", "reason"])]
     pub(crate) dry_run: bool,
-    /// Show the plan that the controller proposed last; look for no other.
+    /// Show the last plan that the controller proposed, instead of planning.
     #[arg(long, conflicts_with_all = ["plan", "infrastructure", "yes", "reason"])]
     pub(crate) proposal: bool,
-    /// Write the plan that is proposed to this file.
+    /// Write the proposed plan to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Reason for the change, for readers of the events.
@@ -44,7 +44,7 @@ pub(crate) struct ChangeArguments {
     /// Change without asking.
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -58,7 +58,7 @@ pub(crate) enum NextPlan<'a> {
 }
 
 impl ChangeArguments {
-    /// Returns the plan that is wanted.
+    /// Returns the plan to change to.
     pub(crate) fn next(&self) -> NextPlan<'_> {
         match &self.plan {
             Some(file) if self.infrastructure.is_none() && !self.dry_run => NextPlan::Given(file),

@@ -13,15 +13,15 @@ use std::time::Duration;
   tidemill deployment upgrade deployment --image tidemill:0.2.0
   tidemill deployment down deployment")]
 pub(crate) enum DeploymentVerb {
-    /// Start it, and submit its plan.
+    /// Start a deployment, and submit its plan.
     Up(UpArguments),
-    /// Remove it: containers, networks, volumes, secrets.
+    /// Remove a deployment: containers, networks, volumes, secrets.
     Down(DownArguments),
-    /// Show how its containers and its runs are.
+    /// Show the state of its containers and runs.
     Ps(PsArguments),
-    /// Print what its containers write.
+    /// Print the logs of its containers.
     Logs(DeploymentLogsArguments),
-    /// Give its containers another image, one after the other; go back where one does not come up with it.
+    /// Change the image of its containers, one after the other; restore the old image if a container does not start.
     Upgrade(UpgradeArguments),
 }
 
@@ -30,37 +30,37 @@ pub(crate) enum DeploymentVerb {
 #[command(after_help = "Examples:
   tidemill up deployment
   tidemill up deployment --as night-shift
-  tidemill up deployment --replan auto         the plan follows load, links and machines by itself
-  tidemill up deployment --again               the run has failed or was cancelled: anew
+  tidemill up deployment --replan auto         the plan follows load, links and machines
+  tidemill up deployment --again               start a failed or cancelled run again
   tidemill up deployment --no-submit           only the containers
   tidemill up deployment --output json
 
-Needs a container engine and a Compose program (`docker compose` or `docker-compose`) on each machine; machines whose location has a
-`host: ssh://USER@HOST` are reached by ssh, without questions. The controller comes first, each worker joins with a token of its own,
-and the plan is submitted when all are there. What is in the way is told with what to do; calling it again goes on.")]
+Needs a container engine and a Compose program (`docker compose` or `docker-compose`) on each machine; reaches machines whose
+location has a `host: ssh://USER@HOST` by ssh, without questions. Starts the controller, then the workers, each with its own
+join token, and submits the plan when all have joined. An error says how to fix it; the same command then continues.")]
 pub(crate) struct UpArguments {
-    /// The folder that `tidemill deploy` wrote.
+    /// Folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// What the run is called; default: the workflow's name.
+    /// Name of the run; default: the name of the workflow.
     #[arg(long = "as", value_name = "NAME", conflicts_with = "no_submit")]
     pub(crate) name: Option<String>,
-    /// Sources end after so many records.
+    /// End each source after this number of records.
     #[arg(long, value_name = "N", conflicts_with = "no_submit")]
     pub(crate) records: Option<u64>,
     /// Action on a better plan during the run, if the deployment was written with `--profiles`; default: ask.
     #[arg(long, value_name = "WHAT", conflicts_with = "no_submit")]
     pub(crate) replan: Option<ReplanChoice>,
-    /// Remove the run of this name that has ended, with what its sinks wrote, and begin this one in its place.
+    /// Replace the ended run of this name: remove it and the output of its sinks, then start this one.
     #[arg(long, conflicts_with = "no_submit")]
     pub(crate) again: bool,
     /// Start the containers and submit nothing.
     #[arg(long)]
     pub(crate) no_submit: bool,
-    /// How long a container may take to be healthy, and a worker to join.
+    /// Limit on the time until a container is healthy and until a worker has joined.
     #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::parse_time)]
     pub(crate) wait: Duration,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -69,18 +69,18 @@ pub(crate) struct UpArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill down deployment
-  tidemill down deployment --keep-state        volumes and identities stay: `up` goes on where it was
+  tidemill down deployment --keep-state        keep volumes and identities: `up` continues later
 
-Without --keep-state what sinks wrote into volumes is gone too: fetch it before (`tidemill results RUN --out DIR`). What earlier plans of
-this deployment left on its machines is removed as well; what is of another deployment is not touched.")]
+Without --keep-state it also removes what sinks wrote into volumes: fetch it first (`tidemill results RUN --out DIR`). It
+removes containers of earlier plans of this deployment too, and nothing of other deployments.")]
 pub(crate) struct DownArguments {
-    /// The folder that `tidemill deploy` wrote.
+    /// Folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// Keep volumes, secrets and the files on other machines.
     #[arg(long)]
     pub(crate) keep_state: bool,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -91,12 +91,12 @@ pub(crate) struct DownArguments {
   tidemill ps deployment
   tidemill ps deployment --output json
 
-Exit code 1 if a container is not well, the controller does not answer, or a worker is not part of the cluster.")]
+Exit code 1 if a container is not healthy, the controller does not answer, or a worker is not part of the cluster.")]
 pub(crate) struct PsArguments {
-    /// The folder that `tidemill deploy` wrote.
+    /// Folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -108,18 +108,18 @@ pub(crate) struct PsArguments {
   tidemill deployment logs deployment controller edge-1 --tail 100
   tidemill deployment logs deployment --follow
 
-Of a run's processes `tidemill logs RUN` tells more.")]
+`tidemill logs RUN` shows more about the processes of a run.")]
 pub(crate) struct DeploymentLogsArguments {
-    /// The folder that `tidemill deploy` wrote.
+    /// Folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Services or workers; default: all.
+    /// Services or workers to print; default: all.
     #[arg(value_name = "SERVICE")]
     pub(crate) services: Vec<String>,
-    /// The last lines of each.
+    /// Number of last lines to print of each.
     #[arg(long, value_name = "N", default_value = "30")]
     pub(crate) tail: u32,
-    /// Stay, and print what comes.
+    /// Print new lines until Ctrl-C.
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
@@ -130,21 +130,21 @@ pub(crate) struct DeploymentLogsArguments {
   tidemill deployment upgrade deployment --image tidemill:0.2.0
   tidemill deployment upgrade deployment --image tidemill:0.2.0 --output json
 
-Workers first, one after the other, the controller last. Each must be healthy, be heard, and do again what runs did there before the
-next one follows. Runs go on from their last checkpoints: no record is lost or doubled. Where a container does not come up with
-the image, or a run fails meanwhile, all get their old one back, and the exit code is 1. After Ctrl-C the same command goes on, and still
-knows what there was before.")]
+Upgrades the workers one after the other, then the controller. The next container follows when the last one is healthy, sends
+heartbeats and runs its stages again. Runs continue from their last checkpoints: no record is lost or doubled. If a container
+does not start with the image, or a run fails, it restores the old image of all containers and exits with code 1. After
+Ctrl-C the same command continues, and can still restore the old image.")]
 pub(crate) struct UpgradeArguments {
-    /// The folder that `tidemill deploy` wrote.
+    /// Folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// The image; it is sent to other machines where they lack it.
+    /// Image to use; copied to machines that lack it.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: String,
-    /// How long a container may take to do again what it did.
+    /// Limit on the time until a container runs its stages again.
     #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::parse_time)]
     pub(crate) wait: Duration,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }

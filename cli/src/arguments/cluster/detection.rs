@@ -1,40 +1,42 @@
-//! Settings of the detection of lost workers by their silence.
+//! Options for the detection of lost workers.
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 use tidemill_cluster::api::HEARTBEAT_MILLISECONDS;
 use tidemill_cluster::controller::Detection;
 
-/// How silence is judged.
+/// Rule that decides when a silent worker is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DetectorChoice {
-    /// After the time of `--detection`.
+    /// After the time of `--detection` without a heartbeat.
     Fixed,
-    /// By how unlikely it is, as heartbeats of that worker came until now (phi accrual): for links whose delays vary.
+    /// When the silence is unlikely, given the past heartbeats of the worker (phi accrual): for links whose delays vary.
     Phi,
 }
 
-/// When a worker that says nothing is lost.
+/// Options that decide when a silent worker is lost.
 #[derive(Debug, Args)]
 pub(crate) struct DetectionArguments {
-    /// A worker that was not heard for so long is lost, and its stages go elsewhere; at least 1s. By phi: until ten heartbeats of it are
-    /// known, and ten times as long at most.
+    /// Time without a heartbeat after which a worker is lost and its stages move to others; at least 1s. With
+    /// `--detector phi` it applies to the first ten heartbeats, and ten times this time is the limit.
     #[arg(long = "detection", value_name = "TIME", default_value = "2s", value_parser = detection)]
     time: Duration,
-    /// How silence is judged.
+    /// Rule that decides when a silent worker is lost.
     #[arg(long, value_enum, default_value_t = DetectorChoice::Fixed)]
     detector: DetectorChoice,
-    /// By phi: a worker is lost when a heartbeat would come so late once in 10^N times.
+    /// With `--detector phi`: a worker is lost when only one in 10^N heartbeats is as late.
     #[arg(long, value_name = "N", default_value = "8", value_parser = phi)]
     phi: f64,
 }
 
-/// Shorter than two heartbeats would only give false alarms.
+/// Parses the time; less than two heartbeats would only cause false alarms.
 fn detection(text: &str) -> Result<Duration, String> {
     let least = Duration::from_millis(2 * HEARTBEAT_MILLISECONDS);
     let time = super::parse_time(text)?;
     match time >= least {
         true => Ok(time),
-        false => Err(format!("workers are heard twice a second: write {} s or more", least.as_secs_f64())),
+        false => {
+            Err(format!("workers send two heartbeats per second: write {} s or more", least.as_secs_f64()))
+        }
     }
 }
 

@@ -20,6 +20,6 @@ pub(crate) fn note_plan_apply(terminal: &Terminal) {
 
 fn note(old: &str, new: &str, terminal: &Terminal) {
     terminal.note(&format!(
-        "`tidemill {old}` is now `tidemill {new}`; the old spelling goes with the next release"
+        "`tidemill {old}` is now `tidemill {new}`; the next release removes the old spelling"
     ));
 }

@@ -11,9 +11,9 @@ use tidemill_identity::Role;
   tidemill people add Ada --role operator --days 90
   tidemill people remove Ada
 
-A viewer looks, an operator submits, cancels and drains, an admin says who belongs to the cluster.")]
+Viewers see everything; operators also submit, cancel and drain; admins also add and remove people and workers.")]
 pub(crate) struct PeopleArguments {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub(crate) verb: Option<PeopleVerb>,
     #[command(flatten)]
@@ -25,9 +25,9 @@ pub(crate) struct PeopleArguments {
 pub(crate) enum PeopleVerb {
     /// List the people and their access tokens.
     List(ListPeopleArguments),
-    /// Make an access token for a person.
+    /// Create an access token for a person.
     Add(AddPersonArguments),
-    /// End all access tokens of a person.
+    /// Revoke all access tokens of a person.
     Remove(RemovePersonArguments),
 }
 
@@ -39,10 +39,10 @@ pub(crate) enum PeopleVerb {
 pub(crate) struct ListPeopleArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
-    /// Tokens that count no more, too.
+    /// List expired and revoked tokens too.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -53,23 +53,23 @@ pub(crate) struct ListPeopleArguments {
   tidemill people add Ada --role viewer
   tidemill people add Ada --role operator --days 90 --write-token ada.token
 
-The access token is told this once: on stdout, or in a file that nobody else can read.")]
+Shows the access token only once: on stdout, or in a file that only you can read.")]
 pub(crate) struct AddPersonArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
-    /// What the person is called.
+    /// Name of the person.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// What the person may do: viewer, operator, admin.
+    /// Role of the person: viewer, operator, admin.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Role,
-    /// Days that the token counts; default: until the person is removed.
+    /// Days until the token expires; default: never.
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
-    /// Write the token into this file, which must not be there yet, instead of telling it.
+    /// Write the token to this new file instead of stdout.
     #[arg(long, value_name = "FILE")]
     pub(crate) write_token: Option<PathBuf>,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -81,10 +81,10 @@ pub(crate) struct AddPersonArguments {
 pub(crate) struct RemovePersonArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
-    /// What the person is called.
+    /// Name of the person.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -94,14 +94,15 @@ pub(crate) struct RemovePersonArguments {
 #[command(after_help = "Examples:
   tidemill revoke edge-1
 
-Its certificates count no more, and what ran there goes on elsewhere. It can come back with a new join token, in a new folder.")]
+Its certificates become invalid, and its work continues on other workers. The machine can join again with a new join token and
+a new folder.")]
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// The worker.
     #[arg(value_name = "WORKER")]
     pub(crate) worker: String,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -111,16 +112,15 @@ pub(crate) struct RevokeArguments {
 #[command(after_help = "Examples:
   tidemill remove night-shift
 
-What it wrote goes with it: `tidemill results RUN --out DIR` fetches it before.
-
-Only a run that has ended: its files on workers go, too, on those that are away as soon as they are back. The name is free then.")]
+Removes an ended run and its output: fetch the output first with `tidemill results RUN --out DIR`. Removes its files on workers
+too; on workers that are away, when they return. Then the name is free.")]
 pub(crate) struct RemoveArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
@@ -128,28 +128,28 @@ pub(crate) struct RemoveArguments {
 /// `tidemill results`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill results night-shift                       which files there are, and where
+  tidemill results night-shift                       list the files and their places
   tidemill results night-shift --sink answers > answers.jsonl
   tidemill results night-shift --sink answers --follow
-  tidemill results night-shift --out results         all files, into a folder
+  tidemill results night-shift --out results         copy all files into a folder
 
-Gives what the last checkpoint of the run has, which nothing takes back; all of it once the run is complete.")]
+Fetches the rows up to the last checkpoint of the run, which are final; all rows when the run is complete.")]
 pub(crate) struct ResultsArguments {
     #[command(flatten)]
     pub(crate) of: ControllerChoice,
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Only what this sink wrote; without `--out` to stdout.
+    /// Fetch only the output of this sink; to stdout without `--out`.
     #[arg(long, value_name = "NAME")]
     pub(crate) sink: Option<String>,
     /// Write the files into this folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Stay until the run is over, and write rows as they are committed (`jsonl`, `csv`).
+    /// Print committed rows until the run ends (for `jsonl` and `csv`).
     #[arg(long, short, requires = "sink", conflicts_with = "out")]
     pub(crate) follow: bool,
-    /// Form of the list on stdout.
+    /// Format of the list on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }

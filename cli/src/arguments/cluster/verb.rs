@@ -11,13 +11,13 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Run the controller of a cluster: it takes workflows and runs them on its workers.
+    /// Run the controller of a cluster: it accepts workflows and runs them on its workers.
     Controller(Box<ControllerArguments>),
     /// Join a cluster and run stages of its workflows on this machine.
     Worker(WorkerArguments),
-    /// Keep the address of a controller and an access token for the verbs that ask it.
+    /// Save the address of a controller and an access token for later commands.
     Login(LoginArguments),
-    /// Make a token with which a worker joins.
+    /// Create a join token for a worker.
     Token(TokenArguments),
     /// Send a workflow to a cluster and start a run.
     Submit(SubmitArguments),
@@ -33,23 +33,23 @@ pub(crate) enum ClusterVerb {
     /// End a run of a cluster.
     #[command(alias = "stop")]
     Cancel(RunChoice),
-    /// Change the plan of a run: to the best plan now, or to one that you name.
+    /// Change the plan of a run: to the best plan now, or to a plan in a file.
     Change(ChangeArguments),
-    /// Fetch what the sinks of a run of a cluster wrote.
+    /// Fetch the output of the sinks of a run of a cluster.
     Results(ResultsArguments),
-    /// Remove a run of a cluster that has ended, with its files.
+    /// Remove an ended run of a cluster and its files.
     Remove(RemoveArguments),
     /// List the workers of a cluster.
     Workers(WorkersArguments),
-    /// Move the work of a worker to others; it takes no new work.
+    /// Move the work of a worker to other workers; it accepts no new work.
     Drain(DrainArguments),
-    /// Let a drained worker take work again.
+    /// Let a drained worker accept work again.
     Undrain(UndrainArguments),
-    /// Revoke a worker's certificates: it leaves the cluster.
+    /// Revoke the certificates of a worker: it leaves the cluster.
     Revoke(RevokeArguments),
     /// List, add and remove the people of a cluster and their access tokens.
     People(PeopleArguments),
-    /// Print what happened in a cluster.
+    /// Print the events of a cluster.
     Events(EventsArguments),
     /// Adapt the limits of containers on this machine to their load.
     Elastic {
@@ -61,7 +61,7 @@ pub(crate) enum ClusterVerb {
     Top(TopArguments),
     /// Write the files that deploy a plan, for Compose, Kubernetes or systemd.
     Deploy(DeployArguments),
-    /// Check that a controller or an agent works, for health checks.
+    /// Check that a controller or an agent works, for health checks of containers.
     Health(HealthArguments),
     /// Start a deployment that `tidemill deploy` wrote, and submit its plan.
     Up(UpArguments),

@@ -21,9 +21,8 @@ impl Scrapes {
     /// It is no such address.
     pub(super) fn of(address: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| {
-            Failure::new(Kind::Usage, format!("`{address}` {why}")).with_help(
-                "write the address that `tidemill run --metrics` tells, such as `http://127.0.0.1:9464`",
-            )
+            Failure::new(Kind::Usage, format!("`{address}` {why}"))
+                .with_help("write the address of `tidemill run --metrics`, such as `http://127.0.0.1:9464`")
         };
         if address.starts_with("https://") {
             return Err(wrong("is served with TLS: `tidemill top RUN` asks a controller"));
@@ -36,7 +35,7 @@ impl Scrapes {
                 let caller = Arc::new(Caller::new(Place::Tcp(place.to_owned())));
                 Ok(Self { place: place.to_owned(), caller })
             }
-            _ => Err(wrong("is no address of metrics")),
+            _ => Err(wrong("is not an address of metrics")),
         }
     }
 
@@ -46,8 +45,8 @@ impl Scrapes {
     /// There is no answer, or no such run.
     pub(super) fn look(&self, run: Option<&str>) -> Result<RunFigures, Failure> {
         let all = self.get().map_err(|error| {
-            let text = format!("http://{}/figures cannot be read: {error}", self.place);
-            Failure::new(Kind::Unavailable, text).with_help("look whether the run still goes on")
+            let text = format!("cannot read http://{}/figures: {error}", self.place);
+            Failure::new(Kind::Unavailable, text).with_help("check whether the run is still active")
         })?;
         self.chosen(all, run)
     }
@@ -55,7 +54,7 @@ impl Scrapes {
     fn chosen(&self, all: Vec<RunFigures>, run: Option<&str>) -> Result<RunFigures, Failure> {
         if run.is_none() && all.len() > 1 {
             let names: Vec<&str> = all.iter().map(|figures| figures.run.as_str()).collect();
-            let text = format!("several runs are served there: {}", names.join(", "));
+            let text = format!("that address serves several runs: {}", names.join(", "));
             return Err(Failure::new(Kind::Usage, text)
                 .with_help("name one of them: `tidemill top RUN --metrics ...`"));
         }

@@ -68,7 +68,7 @@ pub(super) fn lines(seen: Option<&Seen>, look: &mut Look, width: usize, height: 
     let mut lines = match seen {
         None => vec![Line::new("looking …", Style::Weak)],
         Some(Seen::Trouble(failure)) => {
-            vec![Line::new(failure.to_string(), Style::Alarm), Line::new("it is tried again", Style::Weak)]
+            vec![Line::new(failure.to_string(), Style::Alarm), Line::new("trying again", Style::Weak)]
         }
         Some(Seen::Runs(runs)) => of_runs(runs, look, width, is_screen),
         Some(Seen::Run(figures)) => of_run(figures, look, width, height),
@@ -84,7 +84,7 @@ pub(super) fn lines(seen: Option<&Seen>, look: &mut Look, width: usize, height: 
             Some(Seen::Runs(_)) => "up down choose  Enter opens  q ends".to_owned(),
             _ => {
                 let runs = if look.has_runs { "  Esc runs" } else { "" };
-                format!("s S sort ({sort}{order})  r turn  p {times}  up down{runs}  q ends")
+                format!("s S sort ({sort}{order})  r reverse  p {times}  up down{runs}  q ends")
             }
         };
         lines.push(Line::new(keys, Style::Turned));
@@ -106,7 +106,7 @@ fn right(text: &str, width: usize) -> String {
 
 fn of_runs(runs: &[RunView], look: &mut Look, width: usize, is_screen: bool) -> Vec<Line> {
     if runs.is_empty() {
-        return vec![Line::new("no runs yet: `tidemill submit WORKFLOW` begins one", Style::Plain)];
+        return vec![Line::new("no runs yet: `tidemill submit WORKFLOW` starts one", Style::Plain)];
     }
     look.at = look.at.min(runs.len() - 1);
     let name = 19 + width.saturating_sub(NARROW);

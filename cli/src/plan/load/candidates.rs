@@ -128,7 +128,7 @@ pub(super) fn on_a_fleet(
         FleetSetting::Budget(budget) => {
             let found = within_budget(&Exact, budget.0, largest, &case.limits, problem_at)?;
             let Some((rate, workers)) = found else {
-                let message = format!("no workers that keep the levels cost {} $/h or less", budget.0);
+                let message = format!("no workers for {} $/h or less keep the levels", budget.0);
                 return Err(Failure::new(Kind::No, message).with_help("raise `--fleet`").into());
             };
             (rate, format!("{} $/h", budget.0), workers)
@@ -153,9 +153,9 @@ pub(super) fn on_a_fleet(
     let planner = AccuracyScaling::of_plan(&peak.assembly.problem, &workers).with_goal(goal);
     let price = planner.price(&peak.assembly.problem);
     let fleet = Fleet { bought_for, rate, price, workers: workers_of(&peak.assembly, &workers) };
-    line.show(|_| "looking for the most that the workers carry".to_owned());
+    line.show(|_| "looking for the highest load that the workers carry".to_owned());
     let Some((carried, most)) = planner.largest_load(largest, &case.limits, problem_at)? else {
-        let message = "the workers of the fleet carry none of this load with any variants";
+        let message = "the workers of the fleet carry no part of this load, with any variants";
         return Err(Failure::new(Kind::No, message).with_help("give more of them: `--fleet`").into());
     };
     // Loads beyond that are one level, planned for the load that the workers can carry.

@@ -55,7 +55,7 @@ impl LoadPlan<'_> {
         if let Some(fleet) = &self.candidates.fleet {
             writeln!(
                 out,
-                "workers for {}, all the time: {} for {}; with the levels kept they carry {}\n",
+                "workers for {}, all the time: {} for {}; they carry {} and keep the levels\n",
                 fleet.bought_for,
                 fleet.workers,
                 dollars(fleet.price),
@@ -152,12 +152,12 @@ impl LoadPlan<'_> {
         let optimal = plans.iter().filter(|status| **status == Status::Optimal).count();
         let what = match self.candidates.fleet {
             None => "of least cost",
-            Some(_) => "that give up least accuracy",
+            Some(_) => "that lose least accuracy",
         };
         writeln!(
             out,
-            "levels {what} by dynamic programming over {} plans ({optimal} optimal); {} between switches and before a \
-             lower level, {} to react",
+            "levels {what} by dynamic programming over {} plans ({optimal} optimal); at least {} between \
+             switches and before a lower level, {} to react",
             plans.len(),
             span(self.switching.dwell),
             span(self.switching.reaction)
@@ -170,11 +170,11 @@ impl LoadPlan<'_> {
             .map(|(index, level)| format!("level {} {}", index + 1, status_word(level.candidate.status)))
             .collect();
         if !weak.is_empty() {
-            writeln!(out, "not proven to be the best: {}", weak.join(", "))?;
+            writeln!(out, "not proven optimal: {}", weak.join(", "))?;
         }
         if self.candidates.all.iter().any(Option::is_none) {
             let missing = self.candidates.all.iter().filter(|candidate| candidate.is_none()).count();
-            writeln!(out, "for {missing} more loads no plan was found; a higher level serves them")?;
+            writeln!(out, "no plan found for {missing} more loads; a higher level serves them")?;
         }
         Ok(())
     }

@@ -34,11 +34,7 @@ pub(super) fn refused(backend: &str, graph: &Graph, inputs: &HashMap<String, (i6
         let mut here =
             known.filter(|fault| node.is_standard && fault.operators.contains(&node.operator.as_str()));
         let why = here.find_map(|fault| (fault.why)(node, graph))?;
-        Some(format!(
-            "it computes {} of opset {} not as the standard says: {why}",
-            node.called(),
-            graph.opset
-        ))
+        Some(format!("it computes {} of opset {} not as in the standard: {why}", node.called(), graph.opset))
     };
     graph.nodes.iter().find_map(of).or_else(|| match backend {
         rten::NAME => ranges::refused(graph, inputs),
@@ -66,7 +62,7 @@ impl Doubtful {
             self.axis + 1 == shape.len() || self.is_explicit && together.iter().all(|size| *size == 1);
         (!is_same).then(|| {
             format!(
-                "it computes {} of opset {} not as the standard says: before opset 13 all dimensions from {} on count \
+                "it computes {} of opset {} not as in the standard: before opset 13 all dimensions from {} on count \
                  together, it takes one of them alone (the shape is {shape:?})",
                 self.called, self.opset, self.axis
             )
@@ -112,7 +108,7 @@ fn cubic(node: &Node, _graph: &Graph) -> Option<String> {
 
 fn suppression(_node: &Node, _graph: &Graph) -> Option<String> {
     Some(
-        "it counts the boxes of all classes and pictures together, and takes corners in one order only"
+        "it counts the boxes of all classes and pictures together, and accepts corners in only one order"
             .to_owned(),
     )
 }
@@ -140,5 +136,5 @@ fn truth_of_floats(node: &Node, graph: &Graph) -> Option<String> {
     let maker = graph.nodes.iter().find(|other| other.outputs.contains(from))?;
     let is_float = OF_FLOATS.contains(&maker.operator.as_str());
     (node.integer("to") == Some(BOOL) && is_float)
-        .then(|| "as a truth value it takes the whole part of a number, so that 0.5 is false".to_owned())
+        .then(|| "it converts numbers to truth values by their integer part, so that 0.5 is false".to_owned())
 }

@@ -68,9 +68,7 @@ pub enum BackendError {
         known: String,
     },
     /// The backend refuses the model.
-    #[error(
-        "the backend {backend} cannot load {path}: {reason}; try another backend that the manifest allows"
-    )]
+    #[error("the backend {backend} cannot load {path}: {reason}; try another backend of the manifest")]
     Load {
         /// Name of the backend.
         backend: &'static str,

@@ -56,7 +56,7 @@ fn accepted(path: &Path) -> Result<(PathBuf, u32), String> {
     }
     let minor = ort::util::probe(&path).ok_or("it is not an ONNX Runtime 1.x library for this machine")?;
     if minor < OLDEST {
-        return Err(format!("it is version 1.{minor}, 1.{OLDEST} or newer is needed"));
+        return Err(format!("it is version 1.{minor}, but 1.{OLDEST} or newer is needed"));
     }
     Ok((path, minor))
 }
@@ -253,7 +253,8 @@ impl Session for OnnxRuntimeSession {
             .map(|i| {
                 let port =
                     self.outputs.get(*i).ok_or_else(|| failed(name, format!("it has no output {i}")))?;
-                let value = results.get(port).ok_or_else(|| failed(name, format!("it gave no {port}")))?;
+                let value =
+                    results.get(port).ok_or_else(|| failed(name, format!("it returned no {port}")))?;
                 tensor(value).map_err(|reason| failed(name, reason))
             })
             .collect()

@@ -37,7 +37,7 @@ fn quiet() {
 
 fn text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gives no message")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it has no message")
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) fn refused(graph: &Graph, inputs: &HashMap<String, (i64, i64)>) -> Op
     if let Some((name, held)) = beyond {
         let (least, most) = held.range.unwrap_or_default();
         return Some(format!(
-            "it computes int64 in 32 bits, and the constant `{name}` (opset {}) is beyond them: {least} to {most}",
+            "it computes int64 in 32 bits, but the constant `{name}` (opset {}) is out of range: {least} to {most}",
             graph.opset
         ));
     }
@@ -98,7 +98,7 @@ fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Op
     };
     let within = |least: f64, most: f64| match least >= LEAST && most <= MOST {
         true => Ok(Some(Between(least, most))),
-        false => Err("may give integers beyond them".to_owned()),
+        false => Err("can return integers out of range".to_owned()),
     };
     match node.operator.as_str() {
         "Constant" => return Ok(node.outputs.first().and_then(|name| known.get(name.as_str())).copied()),
@@ -108,7 +108,7 @@ fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Op
             let stopped =
                 (0..node.inputs.len()).any(|place| ends(place).is_some_and(|(least, _)| least.is_infinite()));
             return match stopped {
-                true => Err("compares integers that may be beyond them".to_owned()),
+                true => Err("compares integers that can be out of range".to_owned()),
                 false => Ok(Some(Between(0.0, 1.0))),
             };
         }
@@ -119,7 +119,7 @@ fn follow(node: &Node, known: &HashMap<&str, Known>, graph: &Graph) -> Result<Op
                 (Some(INT64), None) => Some(Between(f64::NEG_INFINITY, f64::INFINITY)),
                 (Some(INT64), from) => from,
                 (_, Some(Between(least, _))) if least.is_infinite() => {
-                    return Err("reads integers that may be beyond them".to_owned());
+                    return Err("reads integers that can be out of range".to_owned());
                 }
                 (Some(BOOL), Some(_)) => Some(Between(0.0, 1.0)),
                 // The types from uint8 to int32.

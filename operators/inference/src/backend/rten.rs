@@ -47,7 +47,7 @@ impl Backend for Rten {
         };
         let halves = |port: &&Port| port.element == PortElement::Known(ElementType::Float16);
         if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(halves) {
-            return Err(refused(format!("{} is float16, which it does not compute with", port.name)));
+            return Err(refused(format!("{} is float16, which it does not support", port.name)));
         }
         let bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
         let graph = graph::read(&bytes).map_err(|error| refused(error.to_string()))?;
@@ -81,7 +81,7 @@ impl Backend for Rten {
             .into_iter()
             .map(|doubtful| match model.find_node(&doubtful.output) {
                 Some(id) => Ok((id, doubtful)),
-                None => Err(refused(format!("the shape of `{}` cannot be seen", doubtful.output))),
+                None => Err(refused(format!("the shape of `{}` is not known", doubtful.output))),
             })
             .collect::<Result<_, _>>()?;
         Ok(Box::new(RtenSession {
@@ -128,12 +128,15 @@ impl RtenSession {
             TensorData::Uint8(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
                 .map(ValueOrView::from)
                 .map_err(|error| self.failed(error.to_string())),
-            TensorData::Float16(_) => Err(self.failed("an input is float16, which rten cannot take")),
+            TensorData::Float16(_) => Err(self.failed("an input is float16, which rten does not support")),
             TensorData::Int64(values) => {
-                let narrow =
-                    values.iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<i32>, _>>().map_err(
-                        |_| self.failed("an integer input is beyond 32 bits, which rten cannot take"),
-                    )?;
+                let narrow = values
+                    .iter()
+                    .map(|v| i32::try_from(*v))
+                    .collect::<Result<Vec<i32>, _>>()
+                    .map_err(|_| {
+                        self.failed("an integer input needs more than 32 bits, which rten does not support")
+                    })?;
                 RtenTensor::try_from_data(tensor.shape(), narrow)
                     .map(ValueOrView::from)
                     .map_err(|error| self.failed(error.to_string()))
@@ -148,7 +151,7 @@ impl RtenSession {
                 let shape = t.shape().to_vec();
                 if t.iter().any(|value| matches!(*value, i32::MIN | i32::MAX)) {
                     return Err(self.failed(
-                        "an output of int64 is at the limit of 32 bits, in which it computes: the right value may be beyond",
+                        "an int64 output is at the limit of the 32 bits in which it computes: the right value can be larger",
                     ));
                 }
                 (shape, TensorData::Int64(t.into_data().into_iter().map(i64::from).collect()))

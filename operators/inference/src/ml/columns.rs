@@ -22,7 +22,7 @@ pub(super) fn array(
         OutputColumn::Tensor(TensorData::Uint8(values)) => Arc::new(UInt8Array::from(values)),
     };
     let DataType::FixedSizeList(field, size) = data_type else {
-        return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is no tensor column")));
+        return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is not a tensor column")));
     };
     Ok(Arc::new(FixedSizeListArray::try_new(field.clone(), *size, values, None)?))
 }

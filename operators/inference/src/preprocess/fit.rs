@@ -60,7 +60,7 @@ impl FitSteps {
             };
             if this <= place {
                 return wrong(
-                    "an image takes resize or fit_height, then bgr, then normalize, each once".into(),
+                    "the steps of an image are resize or fit_height, then bgr, then normalize, each at most once".into(),
                 );
             }
             place = this;
@@ -70,12 +70,14 @@ impl FitSteps {
                 if width > image::MAX_SIDE || height > image::MAX_SIDE {
                     let most = image::MAX_SIDE;
                     return wrong(format!(
-                        "the step gives {width}x{height}; width and height are at most {most} pixels"
+                        "the result of the step is {width}x{height}; width and height can be at most {most} pixels"
                     ));
                 }
                 if (width, height) != (steps.width, steps.height) {
                     let (w, h) = (steps.width, steps.height);
-                    return wrong(format!("the step gives {width}x{height}, the shape says {w}x{h}"));
+                    return wrong(format!(
+                        "the result of the step is {width}x{height}, but the shape is {w}x{h}"
+                    ));
                 }
             }
             if let Preprocess::Normalize { mean, std } = &step.value {
@@ -124,7 +126,7 @@ impl FitSteps {
             Scaling::None if pixels.dimensions() == (self.width, self.height) => pixels,
             Scaling::None => {
                 let (w, h) = pixels.dimensions();
-                let message = format!("it is {w}x{h}, the model wants {}x{}", self.width, self.height);
+                let message = format!("it is {w}x{h}, the model expects {}x{}", self.width, self.height);
                 return Err(Rejected::new("image_wrong_size", message));
             }
         })

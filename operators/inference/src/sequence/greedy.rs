@@ -53,7 +53,7 @@ impl Greedy {
         };
         let inputs: Vec<Tensor> = plan.encoder_feeds.iter().map(feed).collect();
         let encoded = encoder.run(&inputs, &[plan.encoded])?.pop();
-        let encoded = encoded.ok_or_else(|| self.failed("the encoder gave nothing".to_owned()))?;
+        let encoded = encoded.ok_or_else(|| self.failed("the encoder returned nothing".to_owned()))?;
         drop(inputs);
 
         let mut inputs = self.first_inputs(plan, decoder, &ones, encoded)?;
@@ -118,7 +118,7 @@ impl Greedy {
         let width = scores.as_ref().and_then(|scores| scores.shape().last().copied()).unwrap_or(0);
         let values = scores.as_ref().and_then(Tensor::as_f32).unwrap_or_default();
         if width == 0 || values.len() < width {
-            return Err(self.failed("the token scores are no float32 values for each token".to_owned()));
+            return Err(self.failed("the token scores are not float32 values for each token".to_owned()));
         }
         let last = &values[values.len() - width..];
         Ok((argmax(last), last.iter().any(|score| score.is_nan())))

@@ -135,7 +135,7 @@ impl Comparison {
             && !elements.contains(&ports[at].element.to_string().as_str())
         {
             let message =
-                format!("`{name}` is fed with {}, it is {}", elements.join(" or "), ports[at].type_text());
+                format!("`{name}` gets {}, but is {}", elements.join(" or "), ports[at].type_text());
             self.wrong(message, &name.span);
         }
     }
@@ -244,7 +244,7 @@ impl Comparison {
             }
         }
         if tensors.is_empty() {
-            let message = format!("no input of the decoder begins with `{}`", cache.inputs);
+            let message = format!("no input of the decoder starts with `{}`", cache.inputs);
             self.wrong(message, &cache.inputs.span);
         }
         (feeds, tensors)

@@ -128,7 +128,7 @@ impl<'a> Header<'a> {
                 return Err(Rejected::new(
                     "audio_invalid",
                     format!(
-                        "its samples are {kind} of {bits} bits, which are not read; convert it first, for instance \
+                        "its samples are {kind} of {bits} bits, which are not supported; convert it first, for instance \
                          `ffmpeg -i IN.wav -c:a pcm_s16le OUT.wav`"
                     ),
                 ));

@@ -230,7 +230,7 @@ impl Render {
             match self.drawn(video, file, &index, labels, tries > TRIES)? {
                 None => return Ok(()),
                 Some(words) => {
-                    tracing::warn!(video = %video.display(), "ffmpeg ended early and is started again: {words}");
+                    tracing::warn!(video = %video.display(), "ffmpeg ended early; restarting it: {words}");
                 }
             }
         }
@@ -248,7 +248,7 @@ impl Render {
         takes_part: bool,
     ) -> Result<Option<String>, OperatorError> {
         let failed = |error: &dyn std::fmt::Display| {
-            OperatorError::new(format!("`{}` cannot be made: {error}", file.display()))
+            OperatorError::new(format!("cannot create `{}`: {error}", file.display()))
         };
         let whole = WholeFile::create(file, true)?;
         let content = whole.content().map_err(|error| failed(&error))?;
@@ -315,7 +315,7 @@ impl Render {
             false => decoder.finish(),
         };
         if !is_well {
-            let words = broken.or(words).unwrap_or_else(|| "it said nothing".to_owned());
+            let words = broken.or(words).unwrap_or_else(|| "without a message".to_owned());
             if !takes_part {
                 return Ok(Some(words));
             }

@@ -232,8 +232,8 @@ fn slips_stand_at_their_place() {
     make(&folder.path().join("road.mp4"), 1);
     for (yaml, code, message) in [
         ("path: out.mp4\nover: nowhere.mp4", "E0609", "does not exist"),
-        ("path: out.gif\nover: road.mp4", "E0606", "does not say how"),
-        ("path: '{camera}.mp4'\nover: road.mp4", "E0606", "is none"),
+        ("path: out.gif\nover: road.mp4", "E0606", "no extension of a video format"),
+        ("path: '{camera}.mp4'\nover: road.mp4", "E0606", "is not a folder"),
         ("path: out.mp4\nover: .", "E0606", "into one file"),
         ("path: out.mp4\nover: road.mp4\nid: trac", "E0605", "no column `trac`"),
         ("path: out.mp4\nover: road.mp4\nbox: [left, top]", "E0606", "names 2 columns"),

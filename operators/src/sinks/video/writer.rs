@@ -51,8 +51,8 @@ impl Writer {
                 Found::Whole(journal) => *journal,
                 Found::Rows(found) => {
                     return Err(OperatorError::new(format!(
-                        "the video cannot be continued: {} records of it are committed, and `{}`, where they were kept, has \
-                         {found} of them: {LOST_HELP}",
+                        "cannot continue the video: {} records of it are committed, but `{}`, which stores \
+                         them, has {found} of them: {LOST_HELP}",
                         token.rows,
                         PathBuf::from(rows).display()
                     )));
@@ -88,7 +88,7 @@ impl Sink for Writer {
             Ok(()) if self.durable => journal.close(),
             Ok(()) => journal.remove(),
             Err(error) => {
-                let kept = "the records are kept beside it, and a run that continues makes it again";
+                let kept = "the records are stored beside it, and a run that continues creates it again";
                 Err(OperatorError::new(format!("{}; {kept}", error.message)))
             }
         }

@@ -65,7 +65,7 @@ fn what_is_no_time_is_a_dead_letter() {
     assert!(found.is_empty());
     let ends: Vec<&str> = dead.iter().map(|detail| detail.rsplit("` ").next().unwrap()).collect();
     for (at, end) in
-        [(0, "is no time such as"), (4, "ends with no zone such as"), (5, "is empty"), (6, "is empty")]
+        [(0, "is not a time such as"), (4, "ends with no zone such as"), (5, "is empty"), (6, "is empty")]
     {
         assert!(dead[at].contains(end), "{at}: {dead:?}");
     }
@@ -106,7 +106,7 @@ fn options_that_do_nothing_are_refused() {
             "columns: {at: int64}\nevent_time: at\ntime_zone: Z",
             "`time_zone` does nothing for an event time that is int64",
         ),
-        ("columns: {at: text}\nevent_time: at\ntime_zone: Europe/Berlin", "`Europe/Berlin` is no zone"),
+        ("columns: {at: text}\nevent_time: at\ntime_zone: Europe/Berlin", "`Europe/Berlin` is not a zone"),
         ("columns: {at: bool}\nevent_time: at", "expected int64, float64 or text"),
         ("columns: {at: int64}\ntime_zone: Z", "`time_zone` does nothing without `event_time`"),
     ] {
@@ -131,7 +131,7 @@ fn a_wrong_unit_is_doubted() {
     ] {
         let said = doubt(unit, cell).unwrap();
         assert!(
-            said.contains(&format!("of the year {year} "))
+            said.contains(&format!("in the year {year} "))
                 && said.contains(&format!("`time_unit: {other}` would")),
             "{said}"
         );

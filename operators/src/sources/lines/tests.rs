@@ -173,7 +173,7 @@ fn a_line_without_end_is_refused() {
     let mut lines = open(Path::new("/dev/zero"), 1 << 10, true, CHUNK);
     lines.unbroken = 1 << 20;
     let error = lines.next().unwrap_err().to_string();
-    assert_eq!(error, "line 1 has no end within 1MiB: this is no text with a record a line");
+    assert_eq!(error, "line 1 has no end within 1MiB: this is not text with one record per line");
     assert!(lines.place().offset < 2 << 20);
 }
 
@@ -191,7 +191,7 @@ fn damaged_compressed_data_fail_behind_the_rows_before() {
                 Err(error) => failure = Some(error.to_string()),
             }
         }
-        assert_eq!(failure.unwrap(), format!("the {name} data end too early: the file was cut off"));
+        assert_eq!(failure.unwrap(), format!("the {name} data end too early: the file was truncated"));
         assert!(rows > 0, "{name}");
         assert!(lines.next().is_err(), "it stays so");
 

@@ -18,8 +18,9 @@ pub(in crate::sources) struct Options {
     /// The file, relative to the workflow file, plain or compressed with gzip or zstd; `-` is standard input. A pipe, a
     /// device and standard input can be read only once.
     pub(in crate::sources) path: Located<String>,
-    /// The path is a pipe, a device or a socket of the machine that reads it, and is looked at by nobody before: `until_end`: its
-    /// end is the end of the source; `forever`: a named pipe, which has none, whoever comes and goes. Default: what is found there.
+    /// The path is a pipe, a device or a socket of the machine that reads it, and need not exist before: with
+    /// `until_end`, its end is the end of the source; with `forever`, a named pipe has no end, even if writers come and
+    /// go. Default: decided by the file.
     #[serde(default)]
     pub(in crate::sources) stream: Option<Lasts>,
     /// Columns to read, each with its type: int64, float64, text or bool.
@@ -32,11 +33,11 @@ pub(in crate::sources) struct Options {
     /// Unit of event times that are numbers, counted from 1970: s, ms, us or ns. Default: ms.
     #[serde(default)]
     pub(in crate::sources) time_unit: Option<Located<TimeUnit>>,
-    /// Zone of event times that are text and name none: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
+    /// Zone of event times in text without a zone: an offset such as `+01:00`, or `Z` for UTC. Default: none; a time
     /// without a zone is a dead letter.
     #[serde(default)]
     pub(in crate::sources) time_zone: Option<Located<String>>,
-    /// How much earlier than the newest event time a record may still come. Default: 0s.
+    /// Longest time by which a record may be older than the newest event time. Default: 0s.
     #[serde(default)]
     pub(in crate::sources) out_of_order: TimeSpan,
     /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a
@@ -58,7 +59,7 @@ pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnos
     }
     let mut errors = Diagnostics::new();
     for entry in OF_EVENT_TIMES.iter().filter_map(|name| options.entry(name)) {
-        let message = format!("`{}` does nothing without `event_time`", entry.key);
+        let message = format!("`{}` has no effect without `event_time`", entry.key);
         errors.push(
             Diagnostic::error("E0606", message).at(entry.key.span.clone()).with_help(
                 "name the column with the event time, as in `event_time: at`, or leave this out: records without an \

@@ -51,7 +51,7 @@ impl Clips {
         let mut clips = Vec::with_capacity(files.len());
         for file in files {
             let stem = file.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
-                OperatorError::new(format!("`{}`: the name of a video has to be UTF-8", file.display()))
+                OperatorError::new(format!("`{}`: the name of a video must be UTF-8", file.display()))
             })?;
             let name = file.file_name().unwrap_or_default().display().to_string();
             let (index, letter) = match Index::read(program, file) {
@@ -61,7 +61,8 @@ impl Clips {
                         DAMAGED.iter().any(|damage| words.contains(damage))
                     };
                     let letter = index.complaint.as_ref().filter(is_damage).map(|words| {
-                        let text = format!("`{name}` is read up to frame {}: {words}", index.frames.len());
+                        let text =
+                            format!("reading `{name}` only up to frame {}: {words}", index.frames.len());
                         ("video_incomplete", text)
                     });
                     (Some(index), letter)

@@ -179,7 +179,7 @@ impl Reader {
         let first = index.entry(first);
         let format = Format { planes, ..self.format.clone() };
         let decoder = Decoder::start(&self.program, &clip.file, index, first, &format).map_err(|error| {
-            OperatorError::new(format!("{} cannot be started: {error}", self.program.display()))
+            OperatorError::new(format!("cannot start {}: {error}", self.program.display()))
         })?;
         Ok(Running { decoder, pending: None, at: first, sought: Some(first), has_given: false })
     }
@@ -261,7 +261,7 @@ impl Source for Reader {
         let parsed =
             position.0.split_once(':').and_then(|(next, name)| Some((next.parse::<usize>().ok()?, name)));
         let Some((next, name)) = parsed else {
-            return Err(OperatorError::new(format!("`{}` is no position in a video", position.0)));
+            return Err(OperatorError::new(format!("`{}` is not a position in a video", position.0)));
         };
         if next > self.clips.order.len() || self.clips.name(next) != name {
             return Err(OperatorError::new(format!(

@@ -315,7 +315,7 @@ fn slips_stand_at_their_place() {
     make(&folder.path().join("a.mp4"), 1, H264);
     for (yaml, code, message, line, column) in [
         ("path: b.mp4", "E0609", "does not exist", 1, 7),
-        ("path: a.mp4\nscale: 320*192", "E0606", "no size of a picture", 2, 8),
+        ("path: a.mp4\nscale: 320*192", "E0606", "not the size of a picture", 2, 8),
         ("path: a.mp4\nevery: 0", "E0606", "`every` is 0", 2, 8),
     ] {
         let error = only(bind(&Video, folder.path(), yaml).err().unwrap());

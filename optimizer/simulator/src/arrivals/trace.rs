@@ -49,7 +49,7 @@ pub enum TraceError {
         example: &'static str,
     },
     /// A time that is not later than the previous one.
-    #[error("line {line}: {text} is not after the time before it: times rise, and the first is 0s")]
+    #[error("line {line}: {text} is not after the time before it: times must rise, and the first is 0s")]
     Order {
         /// Its number, from 1.
         line: usize,

@@ -134,7 +134,7 @@ impl<'a> Prepared<'a> {
         let unsupported = |reason: String| PlannerError::Unsupported { planner: NAME.to_owned(), reason };
         if !problem.operators.is_empty() && problem.operators.iter().all(|operator| operator.weightless) {
             return Err(unsupported(
-                "no operator needs a worker, so there is nothing to place the others by".to_owned(),
+                "no operator needs a worker, so nothing decides the places of the others".to_owned(),
             ));
         }
         let classes = search_classes(problem, rules, waits);

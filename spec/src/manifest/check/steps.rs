@@ -32,7 +32,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         }
         if normalizes_bytes(input, &step.value) {
             let help = "leave `normalize` out, or write the float type that the model takes";
-            unfit(found, step, "`normalize` gives no uint8 values".to_owned(), help);
+            unfit(found, step, "the output of `normalize` is not uint8".to_owned(), help);
         }
         check_step(step, found);
     }
@@ -47,7 +47,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         InputType::Tensor => &[Float32, Float16, Int64, Uint8],
     };
     if !given.contains(&input.dtype) {
-        let message = format!("the steps of input `{}` do not give this element type", input.name);
+        let message = format!("the steps of input `{}` have another element type", input.name);
         let help = "image: float32, float16 or uint8; audio: float32 or float16; text: int64";
         found.push(Diagnostic::error("E0504", message).at(input.name.span.clone()).with_help(help));
     }
@@ -58,7 +58,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             Diagnostic::error(
                 "E0502",
                 format!(
-                    "the steps give {}, the model is said to read {}",
+                    "the output of the steps is {}, but the model reads {}",
                     shown(&expected),
                     declared(&input.shape)
                 ),
@@ -113,14 +113,19 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
             let whole = [*sample_rate, *window, *hop, *fft, *mels].iter().all(|n| *n > 0);
             if !whole || window > fft {
                 let help = "all of them are at least 1, and `window` is at most `fft`";
-                unfit(found, step, "these settings give no spectrogram".to_string(), help);
+                unfit(found, step, "these settings do not make a spectrogram".to_string(), help);
             }
             if !(0.0 <= *low && low < high && *high <= f64::from(*sample_rate) / 2.0) {
                 let help = "0 <= low < high <= sample_rate / 2";
-                unfit(found, step, "these frequencies give no mel bands".to_string(), help);
+                unfit(found, step, "these frequencies contain no mel bands".to_string(), help);
             }
             if *floor <= 0.0 {
-                unfit(found, step, "`floor` is taken the logarithm of".to_string(), "write a number above 0");
+                unfit(
+                    found,
+                    step,
+                    "`floor` must be above 0, because its logarithm is used".to_string(),
+                    "write a number above 0",
+                );
             }
         }
         Preprocess::Characters { alphabet, length } if alphabet.is_empty() || *length == 0 => {
@@ -228,7 +233,7 @@ fn check_boxes(
         found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
     }
     if output.postprocess.len() > 1 {
-        unfit(found, step, "`decode_boxes` stands beside other steps".to_string(), "leave only this one");
+        unfit(found, step, "`decode_boxes` has other steps beside it".to_string(), "leave only this one");
     }
     let share = |value: f32| (0.0..=1.0).contains(&value);
     if !share(decoding.threshold) || !share(decoding.iou) {
@@ -238,7 +243,12 @@ fn check_boxes(
         unfit(found, step, format!("`most` is {}", decoding.most), "write a number from 1 to 4096");
     }
     if decoding.picture.is_some_and(|size| size.iter().any(|side| !(*side > 0.0 && side.is_finite()))) {
-        unfit(found, step, "`picture` is no size".to_string(), "write width and height, such as [416, 416]");
+        unfit(
+            found,
+            step,
+            "`picture` is not a size".to_string(),
+            "write width and height, such as [416, 416]",
+        );
     }
 }
 
@@ -255,7 +265,7 @@ fn check_text(
         found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
     }
     if output.postprocess.len() > 1 {
-        unfit(found, step, "`text_boxes` stands beside other steps".to_string(), "leave only this one");
+        unfit(found, step, "`text_boxes` has other steps beside it".to_string(), "leave only this one");
     }
     let share = |value: f32| (0.0..=1.0).contains(&value);
     if !share(decoding.threshold) || !share(decoding.score) {
@@ -291,7 +301,12 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             check_text(output, step, decoding, found);
         }
         if text(step) && index != last {
-            unfit(found, step, "nothing can follow a step that gives text".to_string(), "move it to the end");
+            unfit(
+                found,
+                step,
+                "no step can follow one whose output is text".to_string(),
+                "move it to the end",
+            );
         }
         let classes = match output.shape.last() {
             Some(Dimension::Fixed(size)) => *size,
@@ -334,7 +349,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     }
     let gives_text = output.postprocess.last().is_some_and(|step| text(step));
     if gives_text != (output.output_type == OutputType::Text) {
-        let message = format!("the steps of output `{}` do not give what its type says", output.name);
+        let message = format!("the steps of output `{}` do not match its type", output.name);
         let help = "`text` needs `argmax` or `ctc_decode` as the last step; `tensor` must have neither";
         found.push(Diagnostic::error("E0504", message).at(output.name.span.clone()).with_help(help));
     }
