@@ -85,13 +85,13 @@ pub(crate) struct PlanApplyArguments {
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// This plan instead of the one that is proposed.
+    /// Change to this plan instead of the proposed one.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Ask nothing before.
+    /// Change without asking.
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// Form of the answer on stdout.
+    /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }
