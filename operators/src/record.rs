@@ -207,7 +207,8 @@ pub fn first_records(payload: &RecordBatch) -> Result<RecordBatch, arrow_schema:
         Arc::new(Int8Array::from(vec![1; rows])),
     ];
     columns.extend(payload.columns().iter().cloned());
-    let fields = metadata_fields().into_iter().map(Arc::new).chain(payload.schema().fields().iter().cloned());
+    let fields =
+        metadata_fields().into_iter().map(Arc::new).chain(payload.schema_ref().fields().iter().cloned());
     RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)
 }
 
