@@ -1,6 +1,7 @@
 //! The built program runs a workflow of the parts.
+use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// The built program.
@@ -19,14 +20,19 @@ pub(crate) fn demo() -> TempDir {
     folder
 }
 
-/// Runs the program in a folder, isolated from the user's settings.
-fn run(folder: &TempDir, arguments: &[&str]) -> Output {
+/// The program in a folder, isolated from the user's settings.
+fn program(folder: &TempDir, arguments: &[&str]) -> Command {
     let mut program = Command::new(PROGRAM);
     program.args(arguments).current_dir(folder.path()).env("XDG_CACHE_HOME", folder.path().join("cache"));
     for variable in ["TIDEMILL_LOG_LEVEL", "TIDEMILL_LOG_FORMAT", "TIDEMILL_CACHE", "COLUMNS"] {
         program.env_remove(variable);
     }
-    program.output().unwrap()
+    program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    program
+}
+
+fn run(folder: &TempDir, arguments: &[&str]) -> Output {
+    program(folder, arguments).output().unwrap()
 }
 
 #[track_caller]
@@ -55,11 +61,30 @@ fn a_workflow_of_all_parts_runs() {
 
 /// The counter continues at its position, the tally with its counts.
 #[test]
-fn a_stopped_run_continues_in_another_process() {
+fn a_killed_run_continues_in_another_process() {
     let folder = demo();
-    let part = ["run", "workflow.yaml", "--state", "state", "--quiet"];
-    text(&run(&folder, &[&part[..], &["--records", "600"]].concat()));
-    text(&run(&folder, &part));
+    let path = folder.path().join("workflow.yaml");
+    let text_of_file = std::fs::read_to_string(&path).unwrap();
+    let often = text_of_file.replace("\nsinks:", "\nrun: {tick: 10ms, checkpoint_every: 2}\nsinks:");
+    std::fs::write(&path, often).unwrap();
+    let part =
+        ["run", "workflow.yaml", "--state", "state", "--output", "json", "--checkpoint-interval", "10ms"];
+    let mut first = program(&folder, &[&part[..], &["--rate", "50/s"]].concat()).spawn().unwrap();
+    let has_rows = || {
+        let shown = run(&folder, &["state", "show", "state", "--output", "json"]);
+        let state: Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+        state["state"]["sinks"]["sizes"]["rows"].as_u64().is_some_and(|rows| rows > 0)
+    };
+    while !has_rows() {
+        assert!(first.try_wait().unwrap().is_none(), "it takes 20 s");
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(!folder.path().join("out/sizes.json").exists());
+
+    let second = run(&folder, &[&part[..], &["--rate", "max", "--accept-changes"]].concat());
+    let report: Value = serde_json::from_str(&text(&second)).unwrap();
+    assert!(report["sinks"][0]["records"].as_u64().is_some_and(|rows| rows < 1000), "{report}");
     assert_eq!(std::fs::read_to_string(folder.path().join("out/sizes.json")).unwrap(), SIZES);
 }
 
