@@ -285,10 +285,14 @@ fn a_controller_that_stood_still_does_not_lead_any_more() {
     all.until_arrived(1800);
     // It wakes up, assumes that it leads, and notices that it does not.
     all.a.signal(Signal::CONT);
-    all.a.until_said("leads no more", 1);
+    all.a.until_said("no longer leads", 1);
     all.a.until_said("stands by at ", 1);
     all.ends_well("b");
-    assert!(!all.a.said().contains("term 3") && !all.b.said().contains("leads no more"), "{}", all.b.said());
+    assert!(
+        !all.a.said().contains("term 3") && !all.b.said().contains("no longer leads"),
+        "{}",
+        all.b.said()
+    );
     all.b.kill();
     all.a.until_said("leads, in term 3", 1);
     all.until("it knows what the other one did", |all| all.run()["state"] == "complete");
@@ -300,7 +304,7 @@ fn a_restart_of_the_server_is_survived() {
     all.submit();
     all.until_arrived(900);
     all.server.down();
-    all.a.until_said("leads no more", 1);
+    all.a.until_said("no longer leads", 1);
     std::thread::sleep(Duration::from_millis(500));
     all.server.up();
     all.until("somebody leads again", |all| {
