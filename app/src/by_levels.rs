@@ -283,7 +283,7 @@ mod tests {
             vehicles(Some(40.0), &[], |workflow| workflow.directory.0 = folder.path().to_owned());
         assert_eq!(models["detect"], "vehicles-huge");
         assert!(
-            heard.contains("no profile.yaml beside the workflow that says which of them keep 40/s"),
+            heard.contains("no profile.yaml beside the workflow shows which of them keep 40/s"),
             "{heard}"
         );
         std::fs::write(folder.path().join(PROFILE), "version: 1\n").unwrap();

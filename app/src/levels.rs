@@ -180,7 +180,10 @@ mod tests {
         let lines = told(&predicted(40.0, 56.0), Some(40.0), &slo, None);
         assert!(lines[0].contains("accuracy of 56 %"), "{lines:?}");
         let lines = told(&predicted(40.0, 86.5), Some(40.0), &slo, Some(RateChoice::PerSecond(20.0)));
-        assert!(lines[0].contains("made for 40/s") && lines[0].contains("the run has 20/s"), "{lines:?}");
+        assert!(
+            lines[0].contains("the rate of the plan is 40/s") && lines[0].contains("to 20/s"),
+            "{lines:?}"
+        );
         let expected = Predicted { latency_basis: LatencyBasis::Expected, ..predicted(40.0, 86.5) };
         let lines = told(&expected, Some(40.0), &slo, None);
         assert!(lines.len() == 1 && lines[0].contains("no bound guarantees it"), "{lines:?}");

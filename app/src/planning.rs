@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn what_is_said_of_many_is_said_once() {
         let note = |name: &str, said: &str| format!("{name} {said}");
-        let said = "has no figures on smal: it is not planned there";
+        let said = "has no figures on smal: not planned there";
         let three: Vec<String> = ["a", "b", "c"].map(|name| note(name, said)).to_vec();
         assert_eq!(gathered(&three), three);
         let mut many = vec![note("x", "is left out")];

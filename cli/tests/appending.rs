@@ -81,7 +81,7 @@ fn a_file_that_does_not_fit_is_refused() {
     rows(&place, 0);
     place.write("out/rows.jsonl", "{\"n\":1,\"key\":\"k\"}\n{\"n\":2");
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
-    assert!(told.contains("out/rows.jsonl") && told.contains("last row is not whole: `{\"n\":2`"), "{told}");
+    assert!(told.contains("out/rows.jsonl") && told.contains("last row is incomplete: `{\"n\":2`"), "{told}");
     std::fs::remove_file(place.path("out/rows.jsonl")).unwrap();
     place.write("out/counted.csv", "c,key\n1,k\n");
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;

@@ -332,7 +332,7 @@ fn what_a_lost_worker_had_goes_elsewhere() {
     same(&cluster.outputs(), &undisturbed());
     assert_eq!(cluster.run()["placement"]["edge"], "spare");
     let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("'edge' of run spread goes from worker edge to spare: it is lost"), "{told}");
+    assert!(told.contains("'edge' of run spread moves from worker edge to spare: it is lost"), "{told}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn a_site_that_is_cut_off_goes_on_by_itself() {
     assert_eq!((&told["state"], &told["restarts"]), (&"complete".into(), &0.into()), "{told}");
     assert_eq!(events(&told, "worker_lost").len(), 2, "{told}");
     assert!(events(&told, "role_moved").is_empty(), "{told}");
-    assert!(events(&told, "edge_cut")[0].contains("goes on by itself for 600 s"), "{told}");
+    assert!(events(&told, "edge_cut")[0].contains("continues by itself for 600 s"), "{told}");
     let shown = told["shown_while_cut"].as_array().unwrap();
     assert!(shown[0].as_str().unwrap().starts_with("edge some -> counted cut since"), "{told}");
     assert!(told["grown_at_the_edge"].as_u64().unwrap() > 10_000, "{told}");

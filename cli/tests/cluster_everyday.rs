@@ -61,7 +61,7 @@ fn a_run_that_waits_says_for_what() {
     let run = cluster.run();
     assert_eq!(
         run["waits_for"],
-        serde_json::json!(["worker cloud, which has files of 'cloud' that are nowhere else"]),
+        serde_json::json!(["worker cloud, the only one with some files of 'cloud'"]),
         "{run}"
     );
     let told = cluster.ask(&["status", "spread"]).expect(0).stdout;
@@ -107,7 +107,7 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     cluster.ask(&["cancel", "spread"]).expect(0);
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
     let told = submit(&[]).expect(78).stderr;
-    contains(&told, "it was cancelled: nothing is begun");
+    contains(&told, "it was cancelled: nothing to start");
     contains(&told, "`tidemill submit --again`");
     assert_eq!(cluster.run()["state"], "cancelled");
     // A refused submission removes nothing.

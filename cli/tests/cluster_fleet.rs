@@ -45,7 +45,7 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     let own =
         ["submit", &workflow, "--plan", &given, "--profiles", &profile, "--as", "hear", "--replan", "ask"];
     let told = cluster.ask(&[&own[..], &HARDLY].concat()).expect(0).stderr;
-    assert!(told.contains("the plan is the one that was submitted"), "{told}");
+    assert!(told.contains("the plan is the submitted one"), "{told}");
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["rack"]);
     // It can be replanned, unlike a run without profiles.

@@ -74,7 +74,7 @@ fn people_come_and_go_and_do_what_their_roles_say() {
     assert!(told.contains("last access token of an admin"), "{told}");
     cluster.ask(&["people", "remove", "Nobody"]).expect(66);
     let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("admin gives Ada an access token with the role viewer"), "{told}");
+    assert!(told.contains("admin creates an access token for Ada with the role viewer"), "{told}");
     assert!(!told.contains(token.trim()), "{told}");
 }
 

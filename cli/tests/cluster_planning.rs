@@ -143,7 +143,7 @@ fn what_is_missing_is_told() {
     let told = cluster.ask(&["submit", &workflow, "--profiles", "nowhere"]).expect(78).stderr;
     assert!(told.contains("there is no profile") && told.contains("tidemill profile"), "{told}");
     let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
-    assert!(told.contains("no worker is there to plan for"), "{told}");
+    assert!(told.contains("no worker to plan for"), "{told}");
     cluster.start_worker_with("plain", &["--tier", "edge"]);
     cluster.until_joined(1);
     let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
@@ -182,7 +182,7 @@ fn another_plan_is_looked_at_before_it_is_taken() {
     let answer =
         cluster.ask(&["change", "vqa", "--dry-run", "--output", "json"]).expect(0).json()["replan"].clone();
     let decision = answer["decision"].as_str().unwrap();
-    assert!(decision.contains("the plan of now is the best: 0.4000 $/h"), "{decision}");
+    assert!(decision.contains("the present plan is the best: 0.4000 $/h"), "{decision}");
     assert!(answer["proposal"].is_null(), "{answer}");
     let mut plan = plan_of(&cluster, "vqa");
     let north = serde_json::json!({"id": "north", "tier": "edge", "worker_type": "gateway"});

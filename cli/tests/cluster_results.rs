@@ -74,7 +74,7 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     cluster.until("hub is missed", |cluster| {
-        cluster.ask(&["results", "spread", "--sink", "pairs"]).stderr.contains("start it again")
+        cluster.ask(&["results", "spread", "--sink", "pairs"]).stderr.contains("restart it")
     });
     cluster.start_worker("hub");
     cluster.until("hub gives what it has", |cluster| {

@@ -107,12 +107,12 @@ fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
     let levels = ["--slo", "latency=none", "--slo", "accuracy=70"];
     let planned = [&["submit", &workflow, "--profiles", &profile, "--as", "vqa"], &levels[..]].concat();
     let refused = cluster.ask(&planned).expect(78).stderr;
-    assert!(refused.contains("`ort` is not planned with on `server`: rack cannot"), "{refused}");
+    assert!(refused.contains("plans do not use `ort` on `server`: rack cannot"), "{refused}");
 
     let speech = "  - id: speech\n    kind: ml\n";
     cluster.place.change("workflow.yaml", speech, &format!("{speech}    backend: ort\n"));
     let refused = cluster.ask(&["submit", &workflow, "--one-worker", "--as", "vqa"]).expect(78).stderr;
-    for words in ["`speech` is to run on the backend `ort`", "worker rack does not", "`backend: rten`"] {
+    for words in ["`speech` needs the backend `ort`", "worker rack does not", "`backend: rten`"] {
         assert!(refused.contains(words), "`{words}` is not in\n{refused}");
     }
     cluster.ask(&["status", "vqa"]).expect(66);
@@ -123,8 +123,8 @@ fn nothing_is_planned_on_a_backend_that_a_worker_lacks() {
 #[ignore = "long: make test-long"]
 fn silence_is_judged_as_the_controller_is_told() {
     for (options, words) in [
-        (&["--detection", "3s"][..], "worker edge was not heard for 3 s and counts as lost"),
-        (&["--detector", "phi", "--phi", "6"], "worker edge was not heard for "),
+        (&["--detection", "3s"][..], "worker edge sent no heartbeat for 3 s and is lost"),
+        (&["--detector", "phi", "--phi", "6"], "worker edge sent no heartbeat for "),
     ] {
         let mut cluster = Cluster::start_with(&["edge"], options);
         // Phi needs ten heartbeats.
@@ -133,7 +133,7 @@ fn silence_is_judged_as_the_controller_is_told() {
         agent.kill().unwrap();
         agent.wait().unwrap();
         let events = || cluster.ask(&["events"]).expect(0).stdout;
-        cluster.until("it is lost", |_| events().contains("counts as lost"));
+        cluster.until("it is lost", |_| events().contains("and is lost"));
         let told = events();
         assert!(told.contains(words), "{told}");
         assert_eq!(told.contains("(phi "), options.contains(&"phi"), "{told}");

@@ -301,10 +301,14 @@ fn a_controller_that_stood_still_does_not_lead_any_more() {
     all.until_arrived(1800);
     // It wakes up, assumes that it leads, and notices that it does not.
     all.a.signal(Signal::CONT);
-    all.a.until_said("leads no more", 1);
+    all.a.until_said("no longer leads", 1);
     all.a.until_said("stands by at ", 1);
     all.ends_well("b");
-    assert!(!all.a.said().contains("term 3") && !all.b.said().contains("leads no more"), "{}", all.b.said());
+    assert!(
+        !all.a.said().contains("term 3") && !all.b.said().contains("no longer leads"),
+        "{}",
+        all.b.said()
+    );
     all.b.kill();
     all.a.until_said("leads, in term 3", 1);
     all.until("it knows what the other one did", |all| all.run()["state"] == "complete");
@@ -317,7 +321,7 @@ fn a_restart_of_the_server_is_survived() {
     all.submit();
     all.until_arrived(900);
     all.server.down();
-    all.a.until_said("leads no more", 1);
+    all.a.until_said("no longer leads", 1);
     all.server.up();
     all.until("somebody leads again", |all| {
         all.a.said().matches("leads, in term").count() + all.b.said().matches("leads, in term").count() >= 2

@@ -212,7 +212,7 @@ fn a_plan_runs_at_the_rate_that_it_was_made_for() {
     place.change("plan.yaml", "rate: {value: 40/s}", "rate: {value: 20/s}");
     let outcome = emulate(&place, &["--records", "20", "--output", "json"]).expect(0);
     for part in [
-        "the plan was made for, 20/s",
+        "the rate of the plan, 20/s",
         "the workflow says 40/s",
         "judged by the workflow's: accuracy at least 85 %",
     ] {

@@ -542,7 +542,7 @@ fn a_stream_that_begins_again_is_refused() {
     assert!(told.contains("sends everything again") && told.contains("state reset"), "{told}");
     let show = ["state", "show", &place.argument("state"), "--output", "json"];
     let end = tidemill(&show).expect(0).json()["journals"]["events"]["end_byte"].as_u64().unwrap();
-    assert!(told.contains(&format!("go on behind byte {end}")), "{end}: {told}");
+    assert!(told.contains(&format!("continue after byte {end}")), "{end}: {told}");
     // A producer that follows the message.
     let (code, told) = write(start(&place, Stdio::piped()), end as usize);
     assert_eq!(code, Some(0), "{told}");

@@ -161,7 +161,11 @@ pub fn serve(
     let giver =
         (!options.only_dials).then(|| Giver::start(address, options.files_port, &blobs, &credentials));
     let giver = giver.and_then(|giver| {
-        giver.map_err(|error| tracing::warn!("other workers get no files from here: {address}: {error}")).ok()
+        giver
+            .map_err(|error| {
+                tracing::warn!("other workers cannot fetch files from this one: {address}: {error}")
+            })
+            .ok()
     });
     let files_at = giver.as_ref().map(|giver| SocketAddr::new(address, giver.port()).to_string());
     let parts = Parts::new(Client::of_worker(&options.controller, &credentials)?, &folders, &options.results);
@@ -176,12 +180,14 @@ pub fn serve(
     };
     let mut services = vec![("links", meter.service())];
     services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));
-    let services = Arc::new(Supervisor::start(services, &host).map_err(system("no thread for services"))?);
+    let services =
+        Arc::new(Supervisor::start(services, &host).map_err(system("cannot start the thread for services"))?);
     let files = options.folder.join("files");
     let counts = Arc::new(Counts::new(files, identity.facts.not_after, &services));
     if let Some(port) = &options.metrics {
         let told = Arc::clone(&counts);
-        port.serve(move || metrics::text(&told), Vec::new).map_err(system("no thread for metrics"))?;
+        port.serve(move || metrics::text(&told), Vec::new)
+            .map_err(system("cannot start the thread for metrics"))?;
     }
     let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, identity.certificates)?;
     let health = health::first(files_at, hosts.no_control_groups());
@@ -220,13 +226,13 @@ pub fn serve(
             Ok(duties) => {
                 refusals = 0;
                 if !std::mem::replace(&mut is_heard, true) {
-                    tracing::info!("the controller is there again");
+                    tracing::info!("the controller is reachable again");
                 }
                 let place = beats.place();
                 agent.was_heard(heartbeat);
                 if !agent.follow(duties, &place) {
                     tracing::warn!(
-                        "{place} leads no more, and does not know it: another controller is asked"
+                        "{place} no longer leads, but does not know it: asking another controller"
                     );
                     beats.turn_from(&place);
                 }
@@ -241,7 +247,9 @@ pub fn serve(
                 }
                 agent.hosts.log_again(heartbeat.logs);
                 if std::mem::replace(&mut is_heard, false) {
-                    tracing::warn!("{error}; what runs here goes on, and the controller is looked for");
+                    tracing::warn!(
+                        "{error}; the processes here continue, and the agent looks for the controller"
+                    );
                 }
             }
         }
@@ -282,7 +290,7 @@ impl Agent<'_> {
         let lost = self.blobs.forget_missing() as u64;
         if lost > 0 {
             tracing::warn!(
-                "{lost} files that were kept for runs are gone from this worker's folder: what is needed is fetched again"
+                "{lost} kept files are missing in the folder of this worker: fetching the needed ones again"
             );
         }
         self.lost_files += lost;
@@ -369,11 +377,11 @@ impl Agent<'_> {
         match renewed {
             Ok(()) => {
                 self.renews_at = None;
-                tracing::info!("the certificate of this worker is renewed");
+                tracing::info!("renewed the certificate of this worker");
             }
             Err(error) => {
                 self.renews_at = Some(instant() + renewal_pause(present.not_after.since(now)));
-                tracing::warn!("the certificate of this worker cannot be renewed now: {error}");
+                tracing::warn!("cannot renew the certificate of this worker now: {error}");
             }
         }
     }
@@ -388,7 +396,7 @@ fn own_address(controller: &JoinAddress) -> Result<IpAddr, AgentError> {
             Err(error) => drop(told.get_or_insert(AgentError::System(format!("{place}: {error}")))),
         }
     }
-    Err(told.unwrap_or_else(|| AgentError::System(format!("{controller} names no controller"))))
+    Err(told.unwrap_or_else(|| AgentError::System(format!("{controller} does not name a controller"))))
 }
 
 fn own_address_towards(place: &str) -> std::io::Result<IpAddr> {

@@ -28,7 +28,7 @@ pub enum BlobError {
         source: io::Error,
     },
     /// It is not what its name says.
-    #[error("the bytes are not those of {wanted}: their digest is {found}")]
+    #[error("the bytes do not match {wanted}: their digest is {found}")]
     Different {
         /// The digest that was wanted.
         wanted: String,
@@ -36,13 +36,13 @@ pub enum BlobError {
         found: String,
     },
     /// A path that would leave its folder.
-    #[error("`{0}` is no path for a file of a bundle: write a relative path without `..`")]
+    #[error("`{0}` is not a path for a file of a bundle: write a relative path without `..`")]
     Path(String),
     /// A workflow that was not sent.
-    #[error("the workflow `{0}` is none of the files that were sent: name it by the path of one of them")]
+    #[error("the workflow `{0}` is not one of the sent files: name it by the path of one of them")]
     Workflow(String),
     /// No digest.
-    #[error("`{0}` is no digest: write 64 hexadecimal digits")]
+    #[error("`{0}` is not a digest: write 64 hexadecimal digits")]
     Name(String),
 }
 
@@ -189,7 +189,7 @@ impl Blobs {
             }
             match fs::remove_file(self.folder.join(&digest)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!("{digest} cannot be removed: {error}");
+                    tracing::warn!("cannot remove {digest}: {error}");
                 }
                 _ => kept.remove(&digest),
             }
@@ -214,7 +214,7 @@ impl Blobs {
         // That may take as long as a network does.
         drop(kept);
         if let Some(Err(error)) = self.beyond.as_ref().map(|beyond| beyond.sweep(wanted, age)) {
-            tracing::warn!("files that no run needs are left: {error}");
+            tracing::warn!("cannot remove files that no run needs: {error}");
         }
         removed
     }
@@ -237,7 +237,7 @@ impl Blobs {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if let Err(error) = fs::create_dir_all(&self.folder) {
-                    tracing::warn!("{} cannot be made again: {error}", self.folder.display());
+                    tracing::warn!("cannot create {} again: {error}", self.folder.display());
                 }
                 BTreeSet::new()
             }
@@ -456,7 +456,7 @@ impl Blobs {
 fn touch(path: &Path) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(Timestamp::now().as_unix());
     if let Err(error) = File::open(path).and_then(|file| file.set_modified(now)) {
-        tracing::debug!("{} keeps its time: {error}", path.display());
+        tracing::debug!("cannot update the time of {}: {error}", path.display());
     }
 }
 

@@ -50,7 +50,9 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The controller says something that is not understood.
-    #[error("the controller's answer is not understood ({0}): have both the same version of this program?")]
+    #[error(
+        "cannot understand the answer of the controller ({0}): do both have the same version of this program?"
+    )]
     Malformed(String),
 }
 

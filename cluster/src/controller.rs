@@ -154,11 +154,11 @@ pub enum ControllerError {
         reason: String,
     },
     /// Another process has the folder.
-    #[error("another controller has `{0}`: end it first")]
+    #[error("another controller uses `{0}`: end it first")]
     Taken(PathBuf),
     /// The folder is that of a controller on its own.
     #[error(
-        "`{0}` has a cluster of its own (`cluster.json`), and what it knows is not taken over into PostgreSQL: name another folder"
+        "`{0}` contains its own cluster (`cluster.json`), which cannot move into PostgreSQL: name another folder"
     )]
     OnItsOwn(PathBuf),
     /// The database that several controllers share.
@@ -526,7 +526,7 @@ impl Shared {
             }
         });
         if let Err(error) = kept {
-            tracing::error!("what happened cannot be kept: {error}");
+            tracing::error!("cannot store events: {error}");
         }
         for Happened { kind, run, worker, text } in happened {
             self.told(kind, run, worker, &text, &time);

@@ -38,7 +38,7 @@ pub enum FactsError {
         source: io::Error,
     },
     /// The content is not valid.
-    #[error("{path} is damaged: {reason}; put back a copy of it, or move it away to begin with no runs")]
+    #[error("{path} is damaged: {reason}; restore a copy of it, or move it away to start without runs")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum FactsError {
         reason: String,
     },
     /// Another version wrote it.
-    #[error("{path} has version {found}, and this program writes {known}: use the program that wrote it")]
+    #[error("{path} has version {found}, but this program writes {known}: use the program that wrote it")]
     Version {
         /// The file.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum FactsError {
     #[error(transparent)]
     Shared(#[from] PostgresError),
     /// The facts cannot be written as JSON.
-    #[error("what the controller must keep cannot be written: {0}")]
+    #[error("cannot write the data of the controller: {0}")]
     Unwritable(serde_json::Error),
     /// A row in the shared store is not valid.
     #[error("{place}: the row `{name}` of kind `{kind}` is damaged: {reason}")]

@@ -3,34 +3,34 @@ use tidemill_app::metrics::{Metric, counter, gauge};
 
 /// Marks a controller.
 pub const CONTROLLER_INFO: Metric =
-    gauge("tidemill_controller_info", &["version"], "1; which version of the program it is");
+    gauge("tidemill_controller_info", &["version"], "1, with the version of the program");
 pub(crate) const WORKERS: Metric =
     gauge("tidemill_controller_workers", &["state"], "Workers of the cluster that are alive, drained, lost");
 pub(crate) const WORKER_ALIVE: Metric = gauge(
     "tidemill_controller_worker_alive",
     &["cluster_worker", "tier"],
-    "1: the worker was heard in time; 0: it counts as lost",
+    "1: the heartbeats of the worker arrive in time; 0: it is lost",
 );
 pub(crate) const WORKER_SILENT: Metric = gauge(
     "tidemill_controller_worker_silent_seconds",
     &["cluster_worker", "tier"],
-    "Time since the worker was heard; absent: not since the controller began",
+    "Time since the last heartbeat of the worker; absent: none since the start of the controller",
 );
 pub(crate) const WORKER_CERTIFICATE: Metric = gauge(
     "tidemill_controller_worker_certificate_seconds",
     &["cluster_worker", "tier"],
-    "How long the certificate that the worker showed last is valid",
+    "Remaining validity of the last certificate of the worker",
 );
 pub(crate) const CERTIFICATE: Metric = gauge(
     "tidemill_controller_certificate_seconds",
     &[],
-    "How long the certificate that the controller shows is valid",
+    "Remaining validity of the certificate of the controller",
 );
 pub(crate) const HEARTBEATS: Metric =
-    counter("tidemill_controller_heartbeats", &[], "Heartbeats of workers that were heard");
-pub(crate) const RUNS: Metric = gauge("tidemill_controller_runs", &["state"], "Runs by how far they are");
+    counter("tidemill_controller_heartbeats", &[], "Received heartbeats of workers");
+pub(crate) const RUNS: Metric = gauge("tidemill_controller_runs", &["state"], "Runs by state");
 pub(crate) const EVENTS: Metric =
-    counter("tidemill_controller_events", &["kind"], "Events since the controller began");
+    counter("tidemill_controller_events", &["kind"], "Events since the start of the controller");
 pub(crate) const FILES: Metric =
     gauge("tidemill_controller_files", &[], "Files of workflows that the controller has");
 pub(crate) const FILE_BYTES: Metric =
@@ -38,12 +38,12 @@ pub(crate) const FILE_BYTES: Metric =
 pub(crate) const COST: Metric = gauge(
     "tidemill_run_cost_dollars_per_hour",
     &["workflow", "run", "basis"],
-    "What a run costs: as its plan expects (predicted), by its workers and its traffic of the last seconds (now)",
+    "Cost of a run: as its plan expects (predicted), by its workers and its traffic of the last seconds (now)",
 );
 pub(crate) const MEASURED: Metric = gauge(
     "tidemill_slo_measured",
     &["workflow", "run", "slo", "percentile"],
-    "What is measured of a service level: records per second, percent, seconds",
+    "Measured value of a service level: records per second, percent, seconds",
 );
 pub(crate) const MISSED: Metric = gauge(
     "tidemill_slo_missed",
@@ -77,7 +77,7 @@ pub const CONTROLLER: &[Metric] = &[
 
 /// Marks an agent.
 pub const AGENT_INFO: Metric =
-    gauge("tidemill_agent_info", &["version"], "1; which version of the program it is");
+    gauge("tidemill_agent_info", &["version"], "1, with the version of the program");
 pub(crate) const AGENT_HEARTBEATS: Metric =
     counter("tidemill_agent_heartbeats", &["outcome"], "Heartbeats: answered by the controller, or failed");
 /// Whether the controller answers an agent.
@@ -86,7 +86,7 @@ pub const AGENT_CONTROLLER: Metric =
 pub(crate) const AGENT_CERTIFICATE: Metric = gauge(
     "tidemill_agent_certificate_seconds",
     &[],
-    "How long the certificate of the worker is valid; it renews it before",
+    "Remaining validity of the certificate of the worker, which renews it in time",
 );
 pub(crate) const AGENT_PROCESSES: Metric = gauge(
     "tidemill_agent_processes",

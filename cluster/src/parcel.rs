@@ -13,7 +13,7 @@ const DIGEST: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParcelError {
     /// It ends within a file.
-    #[error("the parcel ends within its file {0}, counted from 1: it is not whole")]
+    #[error("the parcel ends within its file {0}, counted from 1: it is incomplete")]
     Cut(usize),
 }
 

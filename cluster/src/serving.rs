@@ -103,14 +103,14 @@ impl Desk {
     fn refusal(&self, request: &Request<Incoming>, peer: &Peer) -> Option<Response> {
         let headers = request.headers();
         if is_of_another_page(request.uri().path(), headers) {
-            let text = "a page of somebody else may not ask this: open the page of the controller itself";
+            let text = "another page may not make this request: open the page of the controller itself";
             return Some(refused(StatusCode::FORBIDDEN, text.to_owned()));
         }
         if is_attempt(request.uri().path(), headers)
             && let Some(wait) = self.attempts.is_over(peer.address.ip())
         {
             let seconds = wait.as_secs() + 1;
-            let text = format!("too many wrong tokens came from this address: wait {seconds} s");
+            let text = format!("too many wrong tokens from this address: wait {seconds} s");
             let mut answer = refused(StatusCode::TOO_MANY_REQUESTS, text);
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             return Some(answer);
@@ -123,13 +123,11 @@ impl Desk {
         let (status, who) = match self.doorkeeper.knows(peer, headers) {
             Known::Sender => return None,
             Known::Viewer => {
-                (StatusCode::FORBIDDEN, "who may only look: show the access token of an operator or an admin")
+                (StatusCode::FORBIDDEN, "who may only read: show the access token of an operator or an admin")
             }
-            Known::Nobody => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "who is not known: show an access token that counts")
-            }
+            Known::Nobody => (StatusCode::PAYLOAD_TOO_LARGE, "who is not known: show a valid access token"),
         };
-        let mut answer = refused(status, format!("more than {STRANGER_BYTES} bytes, of somebody {who}"));
+        let mut answer = refused(status, format!("more than {STRANGER_BYTES} bytes, from a client {who}"));
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         Some(answer)
     }

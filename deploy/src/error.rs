@@ -19,7 +19,7 @@ pub enum DeployError {
         known: Vec<String>,
     },
     /// The controller's location is ambiguous: no single location of the tier is reachable.
-    #[error("tier `{tier}` has several locations, and it is not known which of them the others reach")]
+    #[error("tier `{tier}` has several locations, and the one that the others reach is not known")]
     WhichLocation {
         /// The tier.
         tier: String,
@@ -27,7 +27,7 @@ pub enum DeployError {
         known: Vec<String>,
     },
     /// The controller's machine has no address for the others.
-    #[error("it is not known at which address the others reach the controller's location `{location}`")]
+    #[error("the address at which the others reach the controller's location `{location}` is not known")]
     NoAddress {
         /// The location.
         location: String,
@@ -35,13 +35,13 @@ pub enum DeployError {
         entry: String,
     },
     /// Containers of several machines cannot share a network of an engine.
-    #[error("`--network bridge` is a network of one machine, and the locations are on {machines}")]
+    #[error("`--network bridge` is a network of one machine, but the locations are on {machines}")]
     OneBridge {
         /// Number of machines.
         machines: usize,
     },
     /// Too few ports follow the first one.
-    #[error("the deployment takes {wanted} ports from {first} on, and the last port is 65535")]
+    #[error("the deployment needs {wanted} ports from {first} on, but the last port is 65535")]
     TooFewPorts {
         /// The first one.
         first: u16,
@@ -57,7 +57,7 @@ pub enum DeployError {
         text: String,
     },
     /// A text that is no valid label of nodes.
-    #[error("the {what} {text:?} can be no label of Kubernetes, by which its nodes are chosen")]
+    #[error("the {what} {text:?} cannot be a label of Kubernetes, which selects its nodes")]
     NoLabel {
         /// Its name in the plan.
         what: &'static str,
@@ -65,7 +65,7 @@ pub enum DeployError {
         text: String,
     },
     /// A document that JSON cannot represent.
-    #[error("a file cannot be written as JSON: {0}")]
+    #[error("cannot write a file as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -81,10 +81,10 @@ impl DeployError {
                 "add `{entry}` to `hosts:` of the infrastructure, or choose another `--controller`"
             )),
             DeployError::OneBridge { .. } => Some(
-                "leave `--network` out: containers are in the networks of their machines then".to_owned(),
+                "leave out `--network`: containers then use the networks of their machines".to_owned(),
             ),
             DeployError::TooFewPorts { wanted, .. } => {
-                Some(format!("begin at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
+                Some(format!("start at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
             }
             DeployError::Unprintable { .. } => Some("write it on one line".to_owned()),
             DeployError::NoLabel { .. } => Some(

@@ -27,7 +27,7 @@ pub(crate) fn write(layout: &Layout, files: &mut Files) -> Result<(), DeployErro
         format!("{what} of {}; made by `tidemill deploy`, which overwrites changes.", layout.workflow)
     };
     files.add_yaml(path("00-namespace"), &of("Namespace"), &[namespace(layout)])?;
-    files.add_yaml(path("10-network-policies"), &of("Who speaks with whom:"), &policies::all(layout))?;
+    files.add_yaml(path("10-network-policies"), &of("Permitted connections"), &policies::all(layout))?;
     let controller = [service(layout), headless(layout, SERVICE), controller(layout)];
     files.add_yaml(path("20-controller"), &of("The controller"), &controller)?;
     let workers = [headless(layout, "workers")];

@@ -114,13 +114,13 @@ pub fn devices(request: &Request<'_>) -> Vec<String> {
         let rule = "allowed to read and write it on its machine: by a rule of udev with `MODE=\"0666\"`, for instance";
         let what = match request.target {
             Target::Compose if !layout::has_a_plain_name(&path) => {
-                "which its container does not get, because Compose takes no `:` in a name: give the device another one by a rule of udev"
+                "which its container does not get, because Compose accepts no `:` in a name: give the device another name by a rule of udev"
                     .to_owned()
             }
-            Target::Compose => format!("which its container gets: the user {USER} has to be {rule}"),
-            Target::Systemd => format!("which its unit may use: every user has to be {rule}"),
+            Target::Compose => format!("which its container gets: the user {USER} must be {rule}"),
+            Target::Systemd => format!("which its unit may use: every user must be {rule}"),
             Target::Kubernetes => {
-                "which no pod has, so that it gives nothing there: run its worker with Compose or systemd".to_owned()
+                "which no pod has: run its worker with Compose or systemd".to_owned()
             }
         };
         format!("source `{source}` reads the device {path}, {what}")
@@ -136,12 +136,12 @@ pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> 
     let text = match target {
         Target::Compose => return None,
         Target::Kubernetes => {
-            "`resources: {mode: elastic}` does nothing in pods: each keeps the limits of its machine in the infrastructure; clusters have vertical \
+            "`resources: {mode: elastic}` has no effect in pods: each keeps the limits of its machine in the infrastructure; clusters have vertical \
              autoscalers for it"
         }
         Target::Systemd => {
-            "`resources: {mode: elastic}` moves limits between the processes of the run within each worker, whose unit has its control group for \
-             that; no limits are moved between workers of one machine"
+            "`resources: {mode: elastic}` moves limits between the processes of the run within each worker, \
+             whose unit has its own control group; limits do not move between workers of one machine"
         }
     };
     Some(text.to_owned())

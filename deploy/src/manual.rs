@@ -13,7 +13,7 @@ const INDENT: &str = "       ";
 
 pub(crate) fn text(layout: &Layout, request: &Request<'_>) -> String {
     let mut text = format!(
-        "# {} in {}\n\nMade by `tidemill deploy`, which overwrites changes. Nothing secret is in these files; Git ignores what becomes secret here later.\n\n",
+        "# {} in {}\n\nMade by `tidemill deploy`, which overwrites changes. These files contain no secrets; Git ignores later secrets in this folder.\n\n",
         layout.workflow,
         match layout.sites.len() {
             1 => "one place".to_owned(),
@@ -78,8 +78,8 @@ fn watching(layout: &Layout, target: Target) -> String {
             "Prometheus has to be a container in the network `{}`: the names in `prometheus.yaml` are those of its containers.\n",
             layout.project
         ),
-        _ => "Agents serve their metrics without a token, to their own machine only. Let them serve at an address that Prometheus, and \
-              nobody else, reaches"
+        _ => "Agents serve their metrics without a token, to their own machine only. Let them serve at an \
+              address that only Prometheus reaches"
             .to_owned()
             + match target {
                 Target::Systemd => " (`--metrics` in the units).\n",
@@ -87,7 +87,7 @@ fn watching(layout: &Layout, target: Target) -> String {
             },
     };
     format!(
-        "## Watching\n\n`monitoring/prometheus.yaml` scrapes the controller, which tells all of the runs, and the agents. It reads two files in \
+        "## Watching\n\n`monitoring/prometheus.yaml` scrapes the controller, which reports about all runs, and the agents. It reads two files in \
          `monitoring/secrets/`, a token and the authority of the controller:\n\n    \
          tidemill people add prometheus --role viewer --write-token monitoring/secrets/viewer.token\n    \
          curl --insecure https://CONTROLLER:{}/authority.pem > monitoring/secrets/authority.pem\n\n\

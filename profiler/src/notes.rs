@@ -13,8 +13,8 @@ pub(crate) fn not_reached(budget: Duration, unreached: usize, figures: usize, un
         n => format!("{n} operators and models have none at all"),
     };
     format!(
-        "the budget of {:.0} s did not reach {unreached} of {figures} figures ({which}): run it again, or give it a \
-         larger --budget; it goes on where it ended",
+        "the budget of {:.0} s did not reach {unreached} of {figures} figures ({which}): run it again, \
+         which continues, or give it a larger --budget",
         budget.as_secs_f64()
     )
 }

@@ -109,7 +109,7 @@ fn workflow() {
         (
             &[("input: pair", "input: {from: pair, freshness: latest, when_cut: {degrade: small}}")],
             &["E0215"],
-            "`when_cut: degrade` keeps it",
+            "`when_cut: degrade` keeps them",
         ),
         (&[("input: pair", "input: {from: pair, when_cut: {}}")], &["E0215"], "has one setting"),
         (
@@ -161,7 +161,7 @@ fn workflow() {
             "${NO_SUCH_VARIABLE:-default}",
         ),
         (&[("path: data/images", "path: \"${no\"")], &["E0111"], "close it"),
-        (&[("id: pair", "id: ${PAIR:-pair}")], &["E0112"], "cannot stand in an id"),
+        (&[("id: pair", "id: ${PAIR:-pair}")], &["E0112"], "cannot be in an id"),
         (&[("name: vqa", "name: vqa\nname: again")], &["E0107"], "given twice"),
         (&[("name: vqa\n", "")], &["E0104"], "missing key `name`"),
         (&[("sources:", "sources: [\n")], &["E0101"], "a `[` is not closed"),

@@ -53,7 +53,7 @@ mod tests {
         assert!(wrong("").contains("no line with an address"));
         assert!(wrong("secret").contains("no line with an address"));
         assert!(wrong("secret\ntidemill://hub").starts_with("line 2: "));
-        assert!(wrong(&format!("{ADDRESS}\n{ADDRESS}")).starts_with("line 2: there is an address"));
-        assert!(wrong(&format!("{ADDRESS}\na\nb")).starts_with("line 3: there is a token"));
+        assert!(wrong(&format!("{ADDRESS}\n{ADDRESS}")).starts_with("line 2: a second address"));
+        assert!(wrong(&format!("{ADDRESS}\na\nb")).starts_with("line 3: a second token"));
     }
 }

@@ -142,7 +142,7 @@ mod tests {
     fn a_controller_that_refuses_is_not_called_silent() {
         let refused =
             |status: u16| untold(ClientError::Refused { status, text: "the token was revoked".into() });
-        assert!(refused(401).contains("refuses the access token of its first admin"), "{}", refused(401));
+        assert!(refused(401).contains("rejects the access token of its first admin"), "{}", refused(401));
         assert_eq!(refused(503), SILENT);
     }
 }

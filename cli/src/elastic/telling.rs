@@ -72,6 +72,6 @@ mod tests {
         let row: Vec<&str> =
             text.lines().find(|line| line.starts_with("shop-1")).unwrap().split_whitespace().collect();
         assert_eq!(row[..3], ["shop-1", "0.50", "0.45"], "{text}");
-        assert!(text.contains("40 MiB") && text.contains("nobody has 0.00 of 1.50 cpus"), "{text}");
+        assert!(text.contains("40 MiB") && text.contains("0.00 of 1.50 cpus"), "{text}");
     }
 }

@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn progress_is_text_or_data() {
         let stage = Stage::Times { certain: 3, of: 9, left: 61.0, what: "speech".to_owned(), seconds: 2.0 };
-        assert_eq!(text(&stage), "measuring: 3 of 9 times are certain, about 61.0 s left (speech)");
+        assert_eq!(text(&stage), "measuring: 3 of 9 times certain, about 61.0 s left (speech)");
         assert_eq!(event(&stage)["of"], 9);
     }
 }

@@ -298,12 +298,12 @@ mod tests {
     #[test]
     fn another_stream_goes_on_behind_the_last_whole_line() {
         let look = Look { extent: Extent { end: 109, ..Extent::default() }, end_of_lines: 100 };
-        assert_eq!(goes_on_behind(&look, Some(true)), "behind byte 109");
+        assert_eq!(goes_on_behind(&look, Some(true)), "after byte 109");
         let other = goes_on_behind(&look, Some(false));
-        assert!(other.starts_with("behind byte 100,") && other.contains("the 9 bytes"), "{other}");
+        assert!(other.starts_with("after byte 100,") && other.contains("the 9 bytes"), "{other}");
         let unknown = goes_on_behind(&look, None);
-        assert!(unknown.starts_with("behind byte 100,") && unknown.ends_with("behind byte 109"), "{unknown}");
+        assert!(unknown.starts_with("after byte 100,") && unknown.ends_with("after byte 109"), "{unknown}");
         let whole = Look { end_of_lines: 109, ..look };
-        assert_eq!(goes_on_behind(&whole, None), "behind byte 109");
+        assert_eq!(goes_on_behind(&whole, None), "after byte 109");
     }
 }

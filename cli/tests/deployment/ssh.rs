@@ -91,7 +91,7 @@ fn a_machine_that_is_not_reached_is_told() {
     let image = super::engine::Image("tidemill-test:none".to_owned());
     let other = Other::new(Deployed::written_for(image, "unreached", &[]), "ssh://ada@nobody");
     let told = other.call(&["up"]).expect(69).stderr;
-    assert!(told.contains("ada@nobody is not reached by ssh") && told.contains("No route to host"), "{told}");
+    assert!(told.contains("cannot reach ada@nobody by ssh") && told.contains("No route to host"), "{told}");
     let shown = other.call(&["ps"]).expect(1).stdout;
     assert!(shown.contains("not known: ada@nobody"), "{shown}");
 }

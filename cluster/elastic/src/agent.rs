@@ -62,7 +62,7 @@ pub enum AgentError {
     Group(#[from] GroupError),
     /// There are too many.
     #[error(
-        "an agent has at most {MOST_MEMBERS} containers, and these are {0}: attach them in several sets, each with caps of its own"
+        "an agent can have at most {MOST_MEMBERS} containers, but these are {0}: attach them in several sets, each with its own limits"
     )]
     TooMany(usize),
 }
@@ -194,7 +194,7 @@ impl Agent {
         match member.group.trap() {
             Ok(trap) => member.trap = trap,
             // Its memory limit can be moved all the same; when it runs out, the kernel kills a process.
-            Err(error) => tracing::warn!("{name}: nobody tells when its memory runs out: {error}"),
+            Err(error) => tracing::warn!("{name}: cannot watch its memory: {error}"),
         }
     }
 
@@ -374,7 +374,7 @@ fn held(group: &dyn Group, order: &Order, period: u64) -> Option<u64> {
 fn restore(name: &str, member: &Member) -> bool {
     let errors = member.found.restore().err().unwrap_or_default();
     for error in &errors {
-        tracing::error!("{name}: what was found cannot be put back: {error}");
+        tracing::error!("{name}: cannot restore its old limits: {error}");
     }
     errors.is_empty()
 }

@@ -61,8 +61,8 @@ impl Order {
 pub enum CapError {
     /// The caps have less memory than is in use.
     #[error(
-        "the containers use {used} MiB of memory, and the cap is {cap} MiB: give at least {needed} MiB, which leaves each of them \
-         some to grow"
+        "the containers use {used} MiB of memory, but the total is {cap} MiB: give at least {needed} MiB, \
+         so that each can grow"
     )]
     Memory {
         /// Memory in use, MiB.
@@ -73,7 +73,7 @@ pub enum CapError {
         needed: u64,
     },
     /// The cap has too little processor time for this number of groups.
-    #[error("{members} containers need at least {needed} microseconds per period, and the cap is {cap}")]
+    #[error("{members} containers need at least {needed} microseconds per period, but the total is {cap}")]
     Quota {
         /// Number of groups.
         members: usize,

@@ -110,7 +110,7 @@ pub enum GroupError {
         source: io::Error,
     },
     /// The system refuses a value.
-    #[error("{} does not take `{value}`: {source}", path.display())]
+    #[error("{} does not accept `{value}`: {source}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,

@@ -25,7 +25,7 @@ pub enum ConfinementError {
     #[error(transparent)]
     Group(#[from] GroupError),
     /// No group can be created.
-    #[error("{}: {source}: this process may make no control groups in its own; start it as root, or by systemd with `Delegate=yes`", folder.display())]
+    #[error("{}: {source}: this process may not create control groups in its own; start it as root, or by systemd with `Delegate=yes`", folder.display())]
     NoRights {
         /// The folder to create or write.
         folder: PathBuf,
@@ -33,7 +33,7 @@ pub enum ConfinementError {
         source: io::Error,
     },
     /// Version 2 allows child groups only in a group without processes.
-    #[error("{}: other processes are in the control group of this one: start it by systemd with `Delegate=yes`, or in a container of its own", folder.display())]
+    #[error("{}: other processes are in the control group of this one: start it by systemd with `Delegate=yes`, or in its own container", folder.display())]
     Shared {
         /// The group.
         folder: PathBuf,

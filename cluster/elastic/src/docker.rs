@@ -134,8 +134,7 @@ impl Engine {
         if status != 200 {
             return Err(refused(format!("{status}: {}", String::from_utf8_lossy(&body).trim())));
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| refused(format!("something else than was expected: {error}")))
+        serde_json::from_slice(&body).map_err(|error| refused(format!("an unexpected answer: {error}")))
     }
 }
 

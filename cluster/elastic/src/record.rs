@@ -27,7 +27,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The file is damaged.
-    #[error("{} is no record of this version: {reason}; if no agent has these containers, remove it", path.display())]
+    #[error("{} is not a record of this version: {reason}; if no agent has these containers, remove it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum RecordError {
         reason: String,
     },
     /// Another agent has it.
-    #[error("process {process} has `{name}` already; `tidemill elastic show` tells what it does")]
+    #[error("process {process} has `{name}` already; see `tidemill elastic show`")]
     Taken {
         /// Name of the attached set.
         name: String,
@@ -226,7 +226,7 @@ fn read(path: &Path) -> Result<Option<Record>, RecordError> {
     let record: Record = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
     match record.version {
         VERSION => Ok(Some(record)),
-        other => Err(damaged(format!("it has version {other}, and this program writes {VERSION}"))),
+        other => Err(damaged(format!("it has version {other}, but this program writes {VERSION}"))),
     }
 }
 

@@ -26,13 +26,13 @@ pub struct JoinAddress {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinAddressError {
     /// It begins with something else.
-    #[error("{found:?} does not begin with tidemill://; {WRITE}")]
+    #[error("{found:?} does not start with tidemill://; {WRITE}")]
     Scheme {
         /// Its beginning.
         found: String,
     },
     /// The host is missing or no name.
-    #[error("{found:?} is no host: a name, an IPv4 address, or an IPv6 address in brackets; {WRITE}")]
+    #[error("{found:?} is not a host: a name, an IPv4 address, or an IPv6 address in brackets; {WRITE}")]
     Host {
         /// The text in its place.
         found: String,
@@ -44,7 +44,7 @@ pub enum JoinAddressError {
         host: String,
     },
     /// The port is no number that a port may be.
-    #[error("{found:?} is no port: a number from 1 to 65535; {WRITE}")]
+    #[error("{found:?} is not a port: a number from 1 to 65535; {WRITE}")]
     Port {
         /// The text in its place.
         found: String,

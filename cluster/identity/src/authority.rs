@@ -60,7 +60,7 @@ impl Lifetimes {
         for (whose, lifetime) in all {
             if lifetime < SHORTEST {
                 let text = format!("the certificate of {whose} cannot be valid for {lifetime:?}");
-                return Err(IdentityError::Invalid(format!("{text}: {SHORTEST:?} is the least")));
+                return Err(IdentityError::Invalid(format!("{text}: the least is {SHORTEST:?}")));
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Authority {
         let key = Folder::open(folder, &[AUTHORITY, REGISTER])?;
         let fingerprint = match key.read(AUTHORITY)? {
             Some(bytes) => String::from_utf8(bytes)
-                .map_err(|_| "it is no text".to_owned())
+                .map_err(|_| "it is not text".to_owned())
                 .and_then(|text| Parts::read(&Zeroizing::new(text)))
                 .map(|parts| Fingerprint::of(&parts.certificate))
                 .map_err(|why| StoreError::damaged(&key.path_of(AUTHORITY), why))?,
@@ -254,12 +254,12 @@ impl Authority {
         let key = shelf.folder.path_of(AUTHORITY);
         let text = match shelf.folder.read(AUTHORITY)? {
             Some(bytes) => {
-                String::from_utf8(bytes).map_err(|_| StoreError::damaged(&key, "it is no text"))?
+                String::from_utf8(bytes).map_err(|_| StoreError::damaged(&key, "it is not text"))?
             }
             None => {
                 // An empty register was left by a process that ended here.
                 if let Some(register) = shelf.read()?.filter(|register| !register.is_new()) {
-                    let why = "the key of the authority is gone, and its register is there";
+                    let why = "the key of the authority is missing, but its register is there";
                     return Err(match &shelf.registry {
                         Some(_) => {
                             let (place, authority) = (shelf.place(), register.authority.to_string());
@@ -281,11 +281,13 @@ impl Authority {
         let parts = Parts::read(&text).map_err(damaged)?;
         let fingerprint = Fingerprint::of(&parts.certificate);
         let Some(register) = shelf.read()? else {
-            return Err(shelf.damaged("it is missing, and with it what was revoked and used").into());
+            return Err(shelf
+                .damaged("it is missing, with its lists of revoked certificates and used tokens")
+                .into());
         };
         if register.authority != fingerprint {
             let why =
-                format!("it belongs to the authority {}, and here is {fingerprint}", register.authority);
+                format!("it belongs to the authority {}, but this one is {fingerprint}", register.authority);
             return Err(shelf.damaged(why).into());
         }
         let revoked = Revoked::default();
@@ -416,7 +418,7 @@ impl Parts {
         let key = KeyPair::try_from(&key).map_err(|error| error.to_string())?;
         let parsed = webpki::EndEntityCert::try_from(&certificate).map_err(|error| error.to_string())?;
         if *parsed.subject_public_key_info() != key.subject_public_key_info() {
-            return Err("its key is not that of its certificate".to_owned());
+            return Err("its key does not match its certificate".to_owned());
         }
         let facts = CertificateFacts::of_der(&certificate).map_err(|error| error.to_string())?;
         let name = facts.common_name.clone().filter(|_| facts.is_authority);

@@ -49,16 +49,14 @@ impl std::str::FromStr for Serial {
 
 /// A text that is no serial number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{found:?} is no serial number: write its 32 hexadecimal digits, as the list of certificates shows them"
-)]
+#[error("{found:?} is not a serial number: write its 32 hexadecimal digits from the list of certificates")]
 pub struct SerialError {
     found: String,
 }
 
 /// A certificate that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no certificate that can be read")]
+#[error("this is not a readable certificate")]
 pub struct CertificateError;
 
 impl From<Malformed> for CertificateError {

@@ -25,8 +25,8 @@ pub const TLS_NAME: &str = "tidemill";
 pub enum ControllerError {
     /// The peer showed another authority than the one that is meant.
     #[error(
-        "this is another cluster: the fingerprint of its authority is {shown}, and the address says {wanted}; \
-         copy the address again, and if it is right, somebody else answers there"
+        "this is another cluster: the fingerprint of its authority is {shown}, but the address has \
+         {wanted}; copy the address again; if it is right, another program answers there"
     )]
     OtherCluster {
         /// The fingerprint of the authority that the peer showed.
@@ -36,8 +36,8 @@ pub enum ControllerError {
     },
     /// The peer showed no authority: it is no controller.
     #[error(
-        "no certificate of an authority was shown: is it the controller of a cluster that listens there? \
-         The fingerprint {wanted} is wanted"
+        "the server shows no certificate of an authority: is it the controller of a cluster? The expected \
+         fingerprint is {wanted}"
     )]
     NoAuthority {
         /// The fingerprint in the address.
@@ -45,7 +45,7 @@ pub enum ControllerError {
     },
     /// The authority is the right one, but not at this time.
     #[error(
-        "the certificate of the authority is valid from {from} to {to}, and here it is {now}: is the clock of this machine right?"
+        "the certificate of the authority is valid from {from} to {to}, but now is {now}: is the clock of this machine right?"
     )]
     AuthorityNotValid {
         /// Beginning of its validity.
@@ -56,13 +56,13 @@ pub enum ControllerError {
         now: Timestamp,
     },
     /// A peer of this cluster answers that is not its controller.
-    #[error("{of} answers, and it is not the controller: somebody is in between")]
+    #[error("{of} answers, which is not the controller: another machine intercepts the connection")]
     NotTheController {
         /// The identity in its certificate.
         of: String,
     },
     /// A peer of this cluster answers that is no worker.
-    #[error("{of} answers, and it is no worker of the cluster")]
+    #[error("{of} answers, which is not a worker of the cluster")]
     NotAWorker {
         /// The identity in its certificate.
         of: String,
@@ -80,7 +80,7 @@ fn is_controller(certificate: &CertificateDer<'_>) -> Result<(), CertificateErro
     let of = match PeerIdentity::of_verified(certificate) {
         Ok(PeerIdentity::Controller) => return Ok(()),
         Ok(other) => other.for_people(),
-        Err(error) => format!("somebody of whom is not known who it is ({error})"),
+        Err(error) => format!("a peer of unknown identity ({error})"),
     };
     Err(ControllerError::NotTheController { of }.into())
 }
@@ -129,7 +129,7 @@ fn is_worker(certificate: &CertificateDer<'_>) -> Result<(), CertificateError> {
     let of = match PeerIdentity::of_verified(certificate) {
         Ok(PeerIdentity::Worker(_)) => return Ok(()),
         Ok(other) => other.for_people(),
-        Err(error) => format!("somebody of whom is not known who it is ({error})"),
+        Err(error) => format!("a peer of unknown identity ({error})"),
     };
     Err(ControllerError::NotAWorker { of }.into())
 }

@@ -19,7 +19,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process has it.
-    #[error("{path} is in use by {holder}: end that first, or talk to it", path = path.display())]
+    #[error("{path} is in use by {holder}: end that process first, or use it", path = path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum StoreError {
     },
     /// Others on this machine could read the keys.
     #[error("{path} is open to other users of this machine (mode {mode:03o}): \
-         chmod {wanted:03o} it, and if somebody may have read the keys, begin anew", path = path.display())]
+         chmod {wanted:03o} it, and if another user can have read the keys, create a new authority", path = path.display())]
     Exposed {
         /// The file or folder.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum StoreError {
         wanted: u32,
     },
     /// The content differs from what was written.
-    #[error("{path} is damaged ({why}): put back a copy of the whole folder", path = path.display())]
+    #[error("{path} is damaged ({why}): restore a copy of the whole folder", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum StoreError {
         why: String,
     },
     /// The register is shared, and the key of its authority is not here.
-    #[error("{place} is of the cluster with the authority {authority}, whose key is not here: copy `identities/authority.pem` from the folder of \
+    #[error("{place} is of the cluster with the authority {authority}, whose key is missing here: copy `identities/authority.pem` from the folder of \
          another controller to {path} (mode 600)", path = path.display())]
     NoKey {
         /// Where the key should be.
@@ -65,13 +65,13 @@ pub enum StoreError {
         authority: String,
     },
     /// There is no authority, and none was to be made.
-    #[error("there is no authority in {path}: start the controller once to make it, or name another folder", path = path.display())]
+    #[error("there is no authority in {path}: start the controller once to create it, or name another folder", path = path.display())]
     Absent {
         /// The folder.
         path: PathBuf,
     },
     /// Other things lie there.
-    #[error("{path} has {file:?}, which does not belong there: name an empty folder or one that does not exist", path = path.display())]
+    #[error("{path} contains {file:?}, which does not belong there: name an empty folder or one that does not exist", path = path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,

@@ -25,7 +25,7 @@ pub enum FingerprintError {
         found: usize,
     },
     /// A character that is no digit.
-    #[error("{found:?} is no hexadecimal digit (0-9, a-f): a fingerprint has 64 of them")]
+    #[error("{found:?} is not a hexadecimal digit (0-9, a-f): a fingerprint has 64 of them")]
     Digit {
         /// The first such character.
         found: char,

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
         fs::write(path.join("letter.txt"), "x").unwrap();
         let error = Folder::open(&path, NAMES).err().unwrap().to_string();
-        assert!(error.contains("has \"letter.txt\", which does not belong there"), "{error}");
+        assert!(error.contains("contains \"letter.txt\", which does not belong there"), "{error}");
         fs::write(temporary.path().join("file"), "x").unwrap();
         assert!(matches!(Folder::open(&temporary.path().join("file"), NAMES), Err(StoreError::Io { .. })));
     }

@@ -46,7 +46,7 @@ macro_rules! as_hexadecimal {
                 let text = String::deserialize(deserializer)?;
                 $crate::hexadecimal::read(&text)
                     .map(Self)
-                    .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no {}", $what)))
+                    .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not a {}", $what)))
             }
         }
     };

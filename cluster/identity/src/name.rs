@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Letters that a name may have.
 pub const NAME_LENGTH: usize = 63;
 
-/// The name of a worker, a location or a tier: 1 to 63 small letters, digits, `-`, `_` and `.`, the first one a letter or a digit.
+/// The name of a worker, a location or a tier: 1 to 63 lower-case letters, digits, `-`, `_` and `.`, the first one a letter or a digit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
@@ -15,7 +15,7 @@ pub struct Name(String);
 /// A text that cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{found:?} cannot be a name: 1 to 63 small letters, digits, `-`, `_` and `.`, the first one a letter or a digit{example}"
+    "{found:?} cannot be a name: 1 to 63 lower-case letters, digits, `-`, `_` and `.`, the first one a letter or a digit{example}"
 )]
 pub struct NameError {
     found: String,

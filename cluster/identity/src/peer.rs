@@ -37,7 +37,7 @@ pub enum PeerIdentityError {
         count: usize,
     },
     /// The part after `tidemill:` is not known.
-    #[error("{found:?} is no identity: tidemill:controller or tidemill:worker/NAME is expected")]
+    #[error("{found:?} is not an identity: tidemill:controller or tidemill:worker/NAME is expected")]
     Unknown {
         /// All of it.
         found: String,

@@ -98,7 +98,7 @@ impl fmt::Display for Role {
 
 /// A text that is no role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is no role: write viewer, operator or admin")]
+#[error("{found:?} is not a role: write viewer, operator or admin")]
 pub struct RoleError {
     found: String,
 }
@@ -125,6 +125,6 @@ mod tests {
             assert_eq!(role.to_string().parse(), Ok(role));
         }
         let error = "root".parse::<Role>().unwrap_err().to_string();
-        assert_eq!(error, "\"root\" is no role: write viewer, operator or admin");
+        assert_eq!(error, "\"root\" is not a role: write viewer, operator or admin");
     }
 }

@@ -11,13 +11,13 @@ use crate::token::{TokenError, TokenId};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no token.
-    #[error("no token was shown")]
+    #[error("the request has no token")]
     NoToken,
     /// The text is no token.
     #[error("{0}")]
     Token(#[from] TokenError),
     /// The token is not known, or it has the id of one and another secret.
-    #[error("token {id}: {}", if *.has_id { "its id is known, its secret is wrong: somebody may be guessing" } else { "it is not known here" })]
+    #[error("token {id}: {}", if *.has_id { "its id is known, but its secret is wrong: a client may be guessing" } else { "it is not known here" })]
     UnknownToken {
         /// Its id.
         id: TokenId,
@@ -76,7 +76,7 @@ pub enum Refusal {
     #[error("{0}")]
     Request(#[from] RequestError),
     /// No certificate was shown, or none that can be read.
-    #[error("no certificate was shown that can be read")]
+    #[error("the request has no readable certificate")]
     NoCertificate,
     /// The certificate is of another cluster.
     #[error("the certificate is of another cluster: {}, this is {ours}", fingerprint(.theirs.as_ref()))]
@@ -95,7 +95,7 @@ pub enum Refusal {
         at: Timestamp,
     },
     /// The certificate is not valid yet: one of the clocks is wrong.
-    #[error("certificate {serial} is valid from {from} on, and here it is {now}")]
+    #[error("certificate {serial} is valid from {from} on, but now is {now}")]
     CertificateNotYetValid {
         /// Its serial number, hexadecimal.
         serial: String,
@@ -120,20 +120,20 @@ pub enum Refusal {
     },
     /// The authority signed the certificate, but does not remember it: its folder is an older copy.
     #[error(
-        "certificate {serial} was signed by this authority and is not in its register: was an older copy of its folder put back?"
+        "certificate {serial} was signed by this authority, but is not in its register: was an older copy of its folder restored?"
     )]
     CertificateUnknown {
         /// Its serial number, hexadecimal.
         serial: String,
     },
     /// Only workers can have it.
-    #[error("{of} asks for what only workers can have")]
+    #[error("{of} makes a request that only workers may make")]
     NotAWorker {
         /// Its identity.
         of: String,
     },
     /// A worker requests certificates over and over.
-    #[error("worker `{name}` has {count} certificates that are valid, and gets no more")]
+    #[error("worker `{name}` has {count} valid certificates, which is the limit")]
     TooManyCertificates {
         /// The worker.
         name: Name,
@@ -141,7 +141,7 @@ pub enum Refusal {
         count: usize,
     },
     /// The role of a person does not suffice.
-    #[error("{person} may not {action}: that takes the role {}, and this access token has the role {role}", .action.needs())]
+    #[error("{person} may not {action}: that needs the role {}, but this access token has the role {role}", .action.needs())]
     NotAllowed {
         /// The person.
         person: String,
@@ -174,47 +174,47 @@ impl Refusal {
     /// token, but nothing of other people and workers.
     pub fn for_peer(&self) -> String {
         match self {
-            Self::NoToken => "no token was shown: send one as `Authorization: Bearer tmp_…`".to_owned(),
+            Self::NoToken => "the request has no token: send one as `Authorization: Bearer tmp_…`".to_owned(),
             Self::UnknownToken { .. } => {
                 "the token is not known in this cluster: was it made in another one? Ask for a new one"
                     .to_owned()
             }
             Self::TokenExpired { at, .. } => format!("the token expired on {at}: ask for a new one"),
             Self::TokenUsed { at, .. } => format!(
-                "the token was used already on {at}: ask for a new one; and if it was not you who used it, say so, \
-                 for then somebody else has come in with it"
+                "the token was used already on {at}: ask for a new one; if you did not use it, report this \
+                 to an admin, because another machine has joined with it"
             ),
             Self::TokenRevoked { at, .. } => format!("the token was revoked on {at}: ask for a new one"),
             Self::Constrained { what, asked, .. } => {
                 format!(
-                    "the token is not for {what} `{asked}`: leave the {what} out, or ask for another token"
+                    "the token is not for {what} `{asked}`: leave out the {what}, or ask for another token"
                 )
             }
             Self::NameTaken { name, .. } => format!(
                 "there is a worker `{name}` already: choose another name, or ask for a token that replaces that worker"
             ),
             Self::OtherCluster { theirs, ours } => format!(
-                "the certificate is of another cluster ({}, this is {ours}): join this one with a token of its own",
+                "the certificate is of another cluster ({}, this is {ours}): join this one with its own token",
                 fingerprint(theirs.as_ref())
             ),
             Self::CertificateExpired { at, .. } => {
                 format!("the certificate expired on {at}: join again with a new token")
             }
-            Self::CertificateNotYetValid { from, now, .. } => format!(
-                "the certificate is valid from {from} on, and here it is {now}: set the clock that is wrong"
-            ),
+            Self::CertificateNotYetValid { from, now, .. } => {
+                format!("the certificate is valid from {from} on, but now is {now}: set the wrong clock")
+            }
             Self::CertificateRevoked { at, .. } => {
                 format!("the certificate was revoked on {at}: ask why, and join again with a new token")
             }
             Self::CertificateUnknown { .. } => {
-                "the certificate is not known any more: join again with a new token".to_owned()
+                "the certificate is no longer known: join again with a new token".to_owned()
             }
             Self::NoCertificate => {
-                "no certificate of a worker was shown: join first, and show the certificate".to_owned()
+                "the request has no certificate of a worker: join first, and show the certificate".to_owned()
             }
-            Self::NotAWorker { .. } => "only workers can have that".to_owned(),
+            Self::NotAWorker { .. } => "only workers may make this request".to_owned(),
             Self::TooManyCertificates { .. } => {
-                "this worker has too many certificates that are valid: wait until one has expired".to_owned()
+                "this worker has too many valid certificates: wait until one expires".to_owned()
             }
             // An error in the request, or of a known peer, can be reported in full.
             Self::Token(_) | Self::Request(_) | Self::NotAllowed { .. } => self.to_string(),

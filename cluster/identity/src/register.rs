@@ -186,10 +186,10 @@ impl Register {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it is cut off")?;
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it is truncated")?;
         let (json, check) = bytes.split_at(end);
         if check != format!("\n{}\n", Fingerprint(sha256(json))).as_bytes() {
-            return Err("its bytes are not those that were written".to_owned());
+            return Err("its bytes differ from those that were written".to_owned());
         }
         #[derive(Deserialize)]
         struct Format {
@@ -197,7 +197,7 @@ impl Register {
         }
         let Format { format } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if format != FORMAT {
-            return Err(format!("it is of format {format}, and this program knows format {FORMAT}"));
+            return Err(format!("it has format {format}, but this program reads format {FORMAT}"));
         }
         serde_json::from_slice(json).map_err(|error| error.to_string())
     }
@@ -272,7 +272,7 @@ mod tests {
         assert!(later.is_new());
         later.format = 2;
         let error = Register::from_bytes(&later.to_bytes().unwrap()).unwrap_err();
-        assert_eq!(error, "it is of format 2, and this program knows format 1");
+        assert_eq!(error, "it has format 2, but this program reads format 1");
     }
 
     #[test]

@@ -14,27 +14,25 @@ pub const REQUEST_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// It is too long.
-    #[error("the certificate request has {found} bytes, and {REQUEST_BYTES} are the most")]
+    #[error("the certificate request has {found} bytes, but the limit is {REQUEST_BYTES}")]
     Length {
         /// Its length.
         found: usize,
     },
     /// It is no PEM, or the PEM of something else.
     #[error(
-        "this is no certificate request: PEM that begins with -----BEGIN CERTIFICATE REQUEST----- is expected"
+        "this is not a certificate request: expected PEM that starts with -----BEGIN CERTIFICATE REQUEST-----"
     )]
     Pem,
     /// It is no PKCS #10.
-    #[error("the certificate request is damaged: it is no PKCS #10")]
+    #[error("the certificate request is damaged: it is not PKCS #10")]
     Malformed,
     /// A key of another kind.
-    #[error(
-        "the key of the certificate request is of a kind that is not taken: make one of ECDSA P-256 or Ed25519"
-    )]
+    #[error("the kind of the key in the certificate request is not supported: use ECDSA P-256 or Ed25519")]
     Key,
     /// The signature was not made with the private key.
     #[error(
-        "the signature of the certificate request is not of its own key: it was damaged, or made without the private key"
+        "the signature of the certificate request does not match its key: it was damaged, or created without the private key"
     )]
     Signature,
 }

@@ -34,7 +34,7 @@ impl FromStr for TokenId {
 
 /// A text that is no id of a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is no id of a token: write its ten hexadecimal digits, as the list of tokens shows them")]
+#[error("{found:?} is not the id of a token: write its ten hexadecimal digits from the list of tokens")]
 pub struct TokenIdError {
     found: String,
 }
@@ -50,7 +50,7 @@ as_hexadecimal!(TokenHash, "hash of a token");
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It begins with something else.
-    #[error("this is no token: {expected} and {LENGTH} characters are expected")]
+    #[error("this is not a token: expected {expected} and {LENGTH} characters")]
     Prefix {
         /// Its expected beginning.
         expected: &'static str,
@@ -64,7 +64,7 @@ pub enum TokenError {
         found: &'static str,
     },
     /// Characters are missing, or there are too many.
-    #[error("the token has {found} characters after {prefix}, and {LENGTH} are expected: copy all of it")]
+    #[error("the token has {found} characters after {prefix}, but must have {LENGTH}: copy all of it")]
     Length {
         /// Its beginning.
         prefix: &'static str,
@@ -155,7 +155,7 @@ impl Parts {
 
 /// The system gives no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the system gives no random bytes")]
+#[error("the system provides no random bytes")]
 pub struct NoRandomness;
 
 /// A kind of token, with the same methods as the other one.

@@ -61,7 +61,7 @@ impl WorkerFolder {
             None => None,
             Some(bytes) => {
                 let text = String::from_utf8(bytes).map(Zeroizing::new);
-                let text = text.map_err(|_| StoreError::damaged(&path, "it is no text"))?;
+                let text = text.map_err(|_| StoreError::damaged(&path, "it is not text"))?;
                 let read = WorkerIdentity::read(&text);
                 Some(read.map_err(|error| StoreError::damaged(&path, error))?)
             }
@@ -89,7 +89,7 @@ impl WorkerFolder {
         let kept = self.folder.read(PENDING)?.map(Zeroizing::new);
         if let Some(key) = kept {
             let path = self.folder.path_of(PENDING);
-            let text = std::str::from_utf8(&key).map_err(|_| StoreError::damaged(&path, "it is no text"))?;
+            let text = std::str::from_utf8(&key).map_err(|_| StoreError::damaged(&path, "it is not text"))?;
             let key = NewKey::from_pem(text).map_err(|error| StoreError::damaged(&path, error))?;
             return Ok(key.request_pem().to_owned());
         }
@@ -118,9 +118,7 @@ impl WorkerFolder {
         authority: Fingerprint,
     ) -> Result<&WorkerIdentity, IdentityError> {
         let Some(key) = self.folder.read(PENDING)?.map(Zeroizing::new) else {
-            return Err(IdentityError::Invalid(
-                "there is a certificate, and no request was made for it".to_owned(),
-            ));
+            return Err(IdentityError::Invalid("there is a certificate, but no request for it".to_owned()));
         };
         let key = String::from_utf8_lossy(&key);
         let text =
@@ -128,7 +126,7 @@ impl WorkerFolder {
         let new = WorkerIdentity::read(&text).map_err(IdentityError::Certificate)?;
         if new.authority != authority {
             return Err(IdentityError::Invalid(format!(
-                "the certificate is of the cluster with the fingerprint {}, and {authority} is wanted",
+                "the certificate is of the cluster with the fingerprint {}, but {authority} is expected",
                 new.authority
             )));
         }

@@ -123,13 +123,13 @@ impl FromStr for Address {
         let text = text.trim();
         let wrong = |why: &str| AddressError(why.to_owned());
         if !Self::is_meant(text) {
-            return Err(wrong("it does not begin with postgres://"));
+            return Err(wrong("it does not start with postgres://"));
         }
         let (place, options) = text.split_once('?').unwrap_or((text, ""));
         let (mut mode, mut root, mut schema, mut others) = (None, None, "tidemill".to_owned(), Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let Some((name, value)) = option.split_once('=') else {
-                return Err(AddressError(format!("`{option}` is no option NAME=VALUE")));
+                return Err(AddressError(format!("`{option}` is not an option NAME=VALUE")));
             };
             // The parser of the other options decodes them.
             let value = || {
@@ -148,7 +148,7 @@ impl FromStr for Address {
         let begins = schema.bytes().next().is_some_and(|first| !first.is_ascii_digit());
         if !begins || schema.len() > 63 || !schema.bytes().all(is_name) || schema.starts_with("pg_") {
             return Err(AddressError(format!(
-                "`{schema}` is no name of a schema: lower-case letters, digits and `_`, with no digit first"
+                "`{schema}` is not the name of a schema: lower-case letters, digits and `_`, with no digit first"
             )));
         }
         let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
@@ -179,12 +179,12 @@ impl FromStr for Address {
             }
             (None, None) => {
                 return Err(wrong(
-                    "the way to the server is not said to be safe: add `sslmode=verify-full` and `sslrootcert=FILE`, or `sslmode=disable` where the network is trusted",
+                    "the connection to the server is not declared safe: add `sslmode=verify-full` and `sslrootcert=FILE`, or `sslmode=disable` in a trusted network",
                 ));
             }
             (Some(other), _) => {
                 return Err(AddressError(format!(
-                    "`sslmode={other}` is not taken: `verify-full` or `disable`"
+                    "`sslmode={other}` is not supported: write `verify-full` or `disable`"
                 )));
             }
         };
@@ -259,11 +259,11 @@ mod tests {
             Ok(Tls::VerifiedBy("/the ca&cé.pem".into()))
         );
         for (text, why) in [
-            ("postgres://me@db/x", "the way to the server is not said to be safe"),
-            ("postgres://me@db/x?sslmode=prefer", "`sslmode=prefer` is not taken"),
+            ("postgres://me@db/x", "the connection to the server is not declared safe"),
+            ("postgres://me@db/x?sslmode=prefer", "`sslmode=prefer` is not supported"),
             ("postgres://me@db/x?sslmode=verify-full", "`sslmode=verify-full` needs"),
             ("postgres://me@db/x?sslmode=disable&sslrootcert=a", "exclude each other"),
-            ("mysql://db/x", "it does not begin with postgres://"),
+            ("mysql://db/x", "it does not start with postgres://"),
             ("postgres://me@localhost/x?schema=A-b", "`A-b` is no name of a schema"),
             ("postgres://me@localhost/x?schema=1st", "`1st` is no name of a schema"),
             ("postgres://me@localhost/x?schema=a%22b", "`a\"b` is no name of a schema"),

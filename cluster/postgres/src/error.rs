@@ -13,7 +13,7 @@ pub enum PostgresError {
         reason: String,
     },
     /// It is unusable, and retrying does not help.
-    #[error("{place} cannot be used: {reason}")]
+    #[error("cannot use {place}: {reason}")]
     Unfit {
         /// The server and database.
         place: String,
@@ -29,7 +29,9 @@ pub enum PostgresError {
         reason: String,
     },
     /// Another controller leads: nothing was written.
-    #[error("another controller leads since (term {found}, and this one had {own}): nothing was written")]
+    #[error(
+        "another controller has become the leader (term {found}, this one had {own}): nothing was written"
+    )]
     Deposed {
         /// The term in which this one led.
         own: i64,
@@ -37,7 +39,7 @@ pub enum PostgresError {
         found: i64,
     },
     /// The lead was given up because the server could not be reached: nothing more is written.
-    #[error("the lead of term {own} was given up: {reason}")]
+    #[error("this controller gave up the lead of term {own}: {reason}")]
     Lost {
         /// Its term.
         own: i64,

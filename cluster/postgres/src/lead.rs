@@ -51,7 +51,7 @@ impl Fate {
     fn end(&self, reason: &str) {
         let mut told = locked(&self.reason);
         if told.is_none() {
-            tracing::warn!("the lead is given up: {reason}");
+            tracing::warn!("giving up the lead: {reason}");
             *told = Some(reason.to_owned());
         }
         self.is_over.store(true, Ordering::Release);
@@ -102,7 +102,7 @@ impl Lead {
         let holder = std::thread::Builder::new().name("tm-lead".into()).spawn(hold);
         let holder = holder.map_err(|error| PostgresError::Server {
             place: address.to_string(),
-            reason: format!("no thread to hold the lock: {error}"),
+            reason: format!("cannot start the thread that holds the lock: {error}"),
         })?;
         let idle = Mutex::default();
         let holder = Mutex::new(Some((ending, holder)));

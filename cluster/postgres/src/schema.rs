@@ -27,7 +27,7 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
     let row = row.map_err(server)?;
     let (version, there): (i32, Option<String>) = (row.get(0), row.get(1));
     if version < OLDEST {
-        return Err(unfit(format!("it is PostgreSQL {}, and 14 or newer is needed", version / 10_000)));
+        return Err(unfit(format!("it is PostgreSQL {}, but 14 or newer is needed", version / 10_000)));
     }
     if there.is_none() {
         // The owner of the schema alone may not even request an existing one.
@@ -49,7 +49,7 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
         ));
         made.map_err(|error| match error.as_db_error() {
             Some(_) => unfit(format!(
-                "its tables cannot be made ({}): have the role own the database, or make schema {name} for it",
+                "cannot create its tables ({}): let the role own the database, or create the schema {name} for it",
                 in_words(&error)
             )),
             None => server(error),
@@ -60,7 +60,7 @@ fn prepare(client: &mut Client, address: &Address) -> Result<(), PostgresError> 
     match format {
         FORMAT => Ok(()),
         other => Err(unfit(format!(
-            "its tables have format {other}, and this program writes {FORMAT}: use the program that made them"
+            "its tables have format {other}, but this program writes {FORMAT}: use the program that created them"
         ))),
     }
 }

@@ -70,7 +70,7 @@ impl Backends {
         };
         match std::thread::Builder::new().name("tm-backends".into()).spawn(work) {
             Ok(thread) => self.look = Some(thread),
-            Err(error) => tracing::error!("no thread to look for backends: {error}"),
+            Err(error) => tracing::error!("cannot start the thread that looks for backends: {error}"),
         }
     }
 }

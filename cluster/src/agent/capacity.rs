@@ -31,12 +31,12 @@ impl Capacities {
         let (told, there) = (all.look(), looked_up());
         if told.processors > there.processors {
             let (told, there) = (told.processors, there.processors);
-            tracing::warn!("{told} processors are given, and the system lets this agent use {there}");
+            tracing::warn!("{told} processors are given, but the system lets this agent use {there}");
         }
         if told.memory_bytes > there.memory_bytes {
             let bytes = tidemill_app::figures::bytes;
             let (told, there) = (bytes(told.memory_bytes), bytes(there.memory_bytes));
-            tracing::warn!("{told} of memory are given, and the system lets this agent use {there}");
+            tracing::warn!("{told} of memory are given, but the system lets this agent use {there}");
         }
         all
     }

@@ -63,7 +63,7 @@ impl Fetcher {
             let fetched = self.one(file);
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&file.digest);
             self.done.notify_all();
-            fetched.map_err(|reason| format!("`{}` cannot be fetched: {reason}", file.path))?;
+            fetched.map_err(|reason| format!("cannot fetch `{}`: {reason}", file.path))?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Fetcher {
                         .map_err(|error: ClientError| error.to_string())
                         .and_then(|peer| self.take(&peer, file).map_err(|error| error.to_string()));
                     let Err(reason) = given else { return Ok(()) };
-                    tracing::info!("`{}` is not had from {place}: {reason}", file.path);
+                    tracing::info!("cannot fetch `{}` from {place}: {reason}", file.path);
                     request.failed.push(place);
                 }
                 Source::Store { link } => {
@@ -107,7 +107,7 @@ impl Fetcher {
                         self.blobs.put(&file.digest, from).map_err(|error| error.to_string())
                     });
                     let Err(reason) = given else { return Ok(()) };
-                    tracing::warn!("`{}` is not had from the object store: {reason}", file.path);
+                    tracing::warn!("cannot fetch `{}` from the object store: {reason}", file.path);
                     *self.away() = Some(instant());
                     request.failed.push(OBJECT_STORE.to_owned());
                 }

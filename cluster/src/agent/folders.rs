@@ -69,7 +69,7 @@ impl Folders {
             let mut known = self.known();
             // Fetching its files took long, and it was cancelled meanwhile: another one may have the name.
             if !self.is_wanted(run, id) {
-                return Err(format!("run {run} is not wanted here any more"));
+                return Err(format!("this worker no longer runs a part of run {run}"));
             }
             let made = (|| {
                 match fs::read_to_string(run_folder.join(MARK)) {
@@ -153,12 +153,12 @@ impl Folders {
             let work = move || match aside {
                 Ok(aside) => {
                     remove_all(&aside);
-                    tracing::info!("the files of run {run} are removed");
+                    tracing::info!("removed the files of run {run}");
                 }
-                Err(error) => tracing::warn!("the files of run {run} cannot be removed: {error}"),
+                Err(error) => tracing::warn!("cannot remove the files of run {run}: {error}"),
             };
             if let Err(error) = std::thread::Builder::new().name("tm-remove".into()).spawn(work) {
-                tracing::error!("no thread to remove files: {error}");
+                tracing::error!("cannot start the thread that removes files: {error}");
             }
         }
     }
@@ -169,7 +169,7 @@ fn remove_all(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!("{} is left: {error}", folder.display());
+        tracing::warn!("cannot remove {}: {error}", folder.display());
     }
 }
 
@@ -189,7 +189,7 @@ fn plain(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(part)), None) if part == name => Ok(folder.join(name)),
-        _ => Err(format!("`{}` is no name of a folder", name.chars().take(80).collect::<String>())),
+        _ => Err(format!("`{}` is not the name of a folder", name.chars().take(80).collect::<String>())),
     }
 }
 

@@ -158,7 +158,7 @@ impl Hosts {
             let _ = ready.send(Ready { key, generation, folder });
         };
         if let Err(error) = std::thread::Builder::new().name("tm-fetch".into()).spawn(work) {
-            tracing::error!("no thread to fetch files: {error}");
+            tracing::error!("cannot start the thread that fetches files: {error}");
         }
     }
 
@@ -281,7 +281,7 @@ impl Hosts {
             let (relay, run, role) = (self.relay.clone(), assignment.run.clone(), assignment.role.clone());
             let all = move || relay.all(from, &run, &role);
             let thread = std::thread::Builder::new().name("tm-relay".into()).spawn(all);
-            thread.map_err(|error| format!("no thread for what it says: {error}"))?;
+            thread.map_err(|error| format!("cannot start the thread for its output: {error}"))?;
         }
         // Before it has anything to do.
         let started = Started { assignment, folder, process: child.id() };

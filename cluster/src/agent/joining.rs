@@ -42,7 +42,7 @@ pub(super) fn join(options: &AgentOptions, folder: &mut WorkerFolder) -> Result<
             Ok(issued) => break issued,
             Err(ClientError::Call(error)) if tries < MOST_TRIES => {
                 if tries == 0 {
-                    tracing::warn!("{error}; it is tried again");
+                    tracing::warn!("{error}; trying again");
                 }
                 tries += 1;
                 std::thread::sleep(PAUSE);

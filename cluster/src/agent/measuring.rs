@@ -108,7 +108,7 @@ impl HostService for Measuring {
         })();
         started.map_err(|error| {
             self.stop();
-            format!("links to other workers are not measured: {error}")
+            format!("cannot measure links to other workers: {error}")
         })
     }
 
@@ -221,7 +221,7 @@ fn probe_all(shared: &Shared, is_over: &AtomicBool, config: &Arc<ClientConfig>) 
                 let probing = took.as_secs_f64() / (took + pause).as_secs_f64();
                 locked(&shared.measured).insert(target.worker.clone(), WayFigure { probing, ..figure });
             }
-            Err(error) => tracing::debug!(worker = target.worker, "the way is not measured: {error}"),
+            Err(error) => tracing::debug!(worker = target.worker, "cannot measure the link: {error}"),
         }
         due.insert(target.worker, instant() + pause);
     }

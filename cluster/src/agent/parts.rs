@@ -35,7 +35,7 @@ impl Parts {
             let shared = Arc::clone(&self.0);
             let send = move || shared.send_all(part);
             if let Err(error) = std::thread::Builder::new().name("tm-parts".into()).spawn(send) {
-                tracing::error!("no thread to send a file: {error}");
+                tracing::error!("cannot start the thread that sends a file: {error}");
             }
         }
     }
@@ -70,7 +70,7 @@ impl Shared {
                 Ok(next) => open.extend(next),
                 Err(error) => {
                     self.known().retain(|number| *number != part.number);
-                    tracing::debug!("a file was not taken: {error}");
+                    tracing::debug!("the controller did not accept a file: {error}");
                 }
             }
         }
@@ -101,14 +101,14 @@ fn open(folder: &Path, results: &[PathBuf], path: &str, offset: u64) -> Result<(
     let is_given = file.starts_with(&folder) || (Path::new(path).is_absolute() && is_result());
     if !is_given {
         return Err(format!(
-            "`{path}` is not in the folder of the run: files that a workflow names by relative paths are given, and those in folders \
-             that the worker was started with (`--results`)"
+            "`{path}` is not in the folder of the run: only files with relative paths in the workflow can \
+             be fetched, and files in the folders of the worker's option `--results`"
         ));
     }
     let mut file = File::open(&file).map_err(refused)?;
     let metadata = file.metadata().map_err(refused)?;
     if !metadata.is_file() {
-        return Err(format!("`{path}` is no file"));
+        return Err(format!("`{path}` is not a file"));
     }
     file.seek(SeekFrom::Start(offset)).map_err(refused)?;
     Ok((file, metadata.len().saturating_sub(offset)))

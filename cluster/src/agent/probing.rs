@@ -35,7 +35,7 @@ impl Prober {
                 Some(Probed { number: probe.number, found: threads });
         };
         if let Err(error) = std::thread::Builder::new().name("tm-probe".into()).spawn(work) {
-            tracing::error!("no thread to dial others: {error}");
+            tracing::error!("cannot start the thread that connects to others: {error}");
         }
     }
 

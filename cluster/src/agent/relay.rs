@@ -66,7 +66,8 @@ impl Relay {
         let Waiting { lines, left_out, .. } = std::mem::take(&mut *waiting);
         let mut lines: Vec<LogLine> = lines.into();
         if let Some(first) = lines.first().filter(|_| left_out > 0) {
-            let text = format!("{left_out} lines before this one are left out: there were too many at once");
+            let text =
+                format!("{left_out} lines before this one are left out, because there were too many at once");
             let LogLine { run, role, time, .. } = first.clone();
             lines.insert(0, LogLine { run, role, time, ..LogLine::saying(&text) });
         }
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(taken.len(), MOST_LINES + 1);
         assert_eq!(
             taken[0].line,
-            format!("{MOST_LINES} lines before this one are left out: there were too many at once")
+            format!("{MOST_LINES} lines before this one are left out, because there were too many at once")
         );
         assert_eq!((taken[1].line.as_str(), taken[1].role.as_deref()), ("500", Some("edge")));
         assert!(relay.take().is_empty());

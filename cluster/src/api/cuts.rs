@@ -70,12 +70,12 @@ impl StandInView {
             );
         }
         let level = if self.risks_accuracy {
-            "; the accuracy is that of the smaller one meanwhile, and its level may be missed"
+            "; meanwhile the accuracy is that of the smaller model, which may miss its level"
         } else {
             ""
         };
         format!(
-            "{of}: `{variant}` answers on {worker}{other}, which is not reached; {answered_here} of {all} records{level}"
+            "{of}: `{variant}` answers on {worker}{other}, which is unreachable; {answered_here} of {all} records{level}"
         )
     }
 }
@@ -99,12 +99,12 @@ impl CutView {
                 "edge {from} -> {to} cut since {seconds:.0} s{kept}; after {most_seconds:.0} s {what}"
             ),
             CutStage::Silent if self.size_bytes.is_some() => format!(
-                "edge {from} -> {to} cut since {seconds:.0} s with worker {worker}, which goes on by itself for {most_seconds:.0} s"
+                "edge {from} -> {to} cut since {seconds:.0} s with worker {worker}, which continues by itself for {most_seconds:.0} s"
             ),
             CutStage::Silent => format!(
                 "edge {from} -> {to} cut since {seconds:.0} s with worker {worker}; after {most_seconds:.0} s the run ends"
             ),
-            CutStage::Delivers => format!("edge {from} -> {to} is back and delivers what was kept{kept}"),
+            CutStage::Delivers => format!("edge {from} -> {to} is back and delivers the kept records{kept}"),
         }
     }
 }
@@ -154,10 +154,10 @@ mod tests {
             "edge detect -> answers cut since 14 s, 3.2 MiB kept of 512.0 MiB; after 600 s sources wait"
         );
         let silent = CutView { stage: CutStage::Silent, kept_bytes: None, ..cut.clone() };
-        assert!(silent.in_words().ends_with("with worker edge-1, which goes on by itself for 600 s"));
+        assert!(silent.in_words().ends_with("with worker edge-1, which continues by itself for 600 s"));
         let stops = CutView { size_bytes: None, ..silent };
         assert!(stops.in_words().ends_with("after 600 s the run ends"));
         let delivers = CutView { stage: CutStage::Delivers, ..cut };
-        assert!(delivers.in_words().contains("delivers what was kept, 3.2 MiB"));
+        assert!(delivers.in_words().contains("delivers the kept records, 3.2 MiB"));
     }
 }

@@ -43,7 +43,7 @@ impl Blobs {
         match beyond.put(digest, &path) {
             Err(source) if beyond.is_relied_on() => Err(BlobError::System { path, source }),
             Err(error) => {
-                tracing::warn!("{digest} is kept here alone: {error}");
+                tracing::warn!("{digest} is stored only here: {error}");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -14,14 +14,14 @@ pub(super) fn may_be(shared: &Shared, greeting: &Greeting, identity: Option<&str
         run.roles_of(greeting.plan_version)?.get(role)?.worker.clone()
     });
     let Some(placed) = placed else {
-        return Err(format!("'{role}' of this run is with no worker now"));
+        return Err(format!("'{role}' of this run is on no worker now"));
     };
     let shown = identity.and_then(|identity| identity.parse::<PeerIdentity>().ok());
     match shown.as_ref().and_then(PeerIdentity::worker) {
         Some(worker) if worker.as_str() == placed => Ok(()),
         _ => {
             let shown = shown.map_or_else(|| "somebody unknown".to_owned(), |shown| shown.for_people());
-            Err(format!("'{role}' of this run is with worker `{placed}`, and the certificate is of {shown}"))
+            Err(format!("'{role}' of this run is on worker `{placed}`, but the certificate is of {shown}"))
         }
     }
 }

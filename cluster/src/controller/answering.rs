@@ -51,7 +51,7 @@ impl From<IdentityError> for No {
 
 pub(super) fn broken(error: &dyn std::fmt::Display) -> No {
     tracing::error!("{error}");
-    No(StatusCode::INTERNAL_SERVER_ERROR, format!("the controller cannot do it now: {error}"))
+    No(StatusCode::INTERNAL_SERVER_ERROR, format!("the controller cannot do this now: {error}"))
 }
 
 pub(super) fn none(what: &str, name: &str) -> No {
@@ -73,7 +73,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 /// The worker that asks.
 pub(super) fn worker(shared: &Shared, peer: &Peer) -> Result<(String, VerifiedPeer), No> {
     if peer.chain.is_empty() {
-        return Err(No(StatusCode::UNAUTHORIZED, "a worker shows its certificate: join first".into()));
+        return Err(No(StatusCode::UNAUTHORIZED, "a worker must show its certificate: join first".into()));
     }
     let verified = shared.authority.verify(&peer.chain, Timestamp::now())?;
     match verified.identity.worker() {

@@ -57,8 +57,8 @@ pub(super) fn check(views: &[WorkerView], roles: &BTreeMap<String, Role>) -> Res
             all => format!("none of the workers {} has", all.join(", ")),
         };
         return Err(format!(
-            "`{operator}` is to run on the backend `{backend}`, which {who}: {}; or write `backend: rten`, which every worker has, at \
-             `{operator}` in the workflow, and plan it again",
+            "`{operator}` needs the backend `{backend}`, which {who}: {}; or write `backend: rten`, which \
+             every worker has, at `{operator}` in the workflow, and plan it again",
             fix(backend)
         ));
     }
@@ -102,7 +102,7 @@ pub(super) fn leave_out(
     });
     let lines = left_out.into_iter().map(|((backend, worker_type), workers)| {
         format!(
-            "`{backend}` is not planned with on `{worker_type}`: {workers} cannot run models on it; {}",
+            "plans do not use `{backend}` on `{worker_type}`: {workers} cannot run models on it; {}",
             fix(&backend)
         )
     });
@@ -215,7 +215,7 @@ services:
             ([worker("edge", Some(&["rten"])), worker("hub", Some(&["ort", "rten"]))], BTreeSet::new());
         let (count, lines) = left(&both, &nothing);
         assert_eq!((count, lines.len()), (3, 1), "{lines:?}");
-        assert!(lines[0].starts_with("`ort` is not planned with on `small`: edge cannot"), "{lines:?}");
+        assert!(lines[0].starts_with("plans do not use `ort` on `small`: edge cannot"), "{lines:?}");
         assert_eq!(left(&[worker("edge", None)], &nothing), (4, Vec::new()));
         // The plan's worker on the hub is still assessed when `edge` joins.
         let worker_of_plan = PlanWorker {

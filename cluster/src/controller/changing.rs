@@ -37,9 +37,9 @@ pub(crate) enum ChangeError {
     NoRun(String),
     #[error("run `{name}` is {state}: there is no plan to change")]
     Over { name: String, state: RunState },
-    #[error("run `{0}` is only starting: change its plan when it runs")]
+    #[error("run `{0}` is still starting: change its plan when it runs")]
     NotRunning(String),
-    #[error("plan {version} of run `{name}` is being made ready: wait for it (`tidemill events`)")]
+    #[error("plan {version} of run `{name}` is being prepared: wait for it (`tidemill events`)")]
     Busy { name: String, version: u64 },
     #[error("{0}")]
     Wrong(String),
@@ -119,7 +119,7 @@ fn check_bound(facts: &RunFacts, new: &Prepared) -> Result<(), ChangeError> {
     let sinks = sinks.map(|sink| (&sink.id, format!("sink `{}` writes files, which are", sink.id)));
     let streams = streams::kept(program).map(|source| {
         let stream = source.stream.as_deref().unwrap_or_default();
-        (&source.id, format!("source `{}` reads {stream}, which is with its journal", source.id))
+        (&source.id, format!("source `{}` reads {stream}, whose journal is", source.id))
     });
     for (operator, what) in sinks.chain(streams) {
         let worker_of = |plan: &Plan| {
@@ -132,7 +132,7 @@ fn check_bound(facts: &RunFacts, new: &Prepared) -> Result<(), ChangeError> {
             let there = facts.roles.get(&before).and_then(|role| role.worker.clone());
             let there = there.filter(|worker| *worker != before).map(|worker| format!(" (worker {worker})"));
             return Err(ChangeError::Wrong(format!(
-                "{what} on `{before}`{} and nowhere else: a plan that moves it to `{after}` is refused; leave it on `{before}`",
+                "{what} only on `{before}`{}: a plan that moves it to `{after}` is rejected; leave it on `{before}`",
                 there.unwrap_or_default()
             )));
         }
@@ -219,7 +219,7 @@ impl Shared {
             return Err(busy(other));
         }
         let text =
-            format!("plan {version} of run {run} is made ready beside plan {}: {reason}", facts.plan_version);
+            format!("preparing plan {version} of run {run} beside plan {}: {reason}", facts.plan_version);
         self.tell("plan_change_begun", Some(run), None, &text);
         let (shared, name) = (Arc::clone(self), run.to_owned());
         let work = move || {
@@ -228,7 +228,7 @@ impl Shared {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("tm-change".into()).spawn(work) {
-            self.change_failed(run, version, &format!("no thread for it: {error}"));
+            self.change_failed(run, version, &format!("cannot start its thread: {error}"));
         }
         Ok(version)
     }
@@ -253,9 +253,8 @@ impl Shared {
         }
         match given_up {
             Ok(true) => {
-                let text = format!(
-                    "run {run} goes on under the plan that it has: plan {version} is given up, {why}"
-                );
+                let text =
+                    format!("run {run} continues under its present plan: plan {version} is given up, {why}");
                 self.tell("plan_change_failed", Some(run), None, &text);
             }
             Ok(false) => {}
@@ -294,7 +293,7 @@ impl Shared {
         match back {
             Ok(Some((failed, version))) => {
                 let text = format!(
-                    "run {run} goes back to the plan that it had, as plan {version}: under plan {failed} {why}"
+                    "run {run} returns to its last plan, as plan {version}: under plan {failed} {why}"
                 );
                 self.tell("plan_change_failed", Some(run), None, &text);
                 true
@@ -401,7 +400,7 @@ fn make_ready(
         let parts = shared.missing_of(run).in_words()?;
         if !std::mem::replace(is_told, true) {
             let text =
-                format!("run {run} goes on under the plan that it has until it is whole again: {parts}");
+                format!("run {run} continues under its present plan until it is complete again: {parts}");
             shared.tell("plan_change_waits", Some(run), None, &text);
         }
         Some(parts)
@@ -412,11 +411,11 @@ fn make_ready(
         missing(&mut is_told);
         if asked.elapsed() > PREPARING {
             let missing = standby.missing().join(", ");
-            return Err(format!("{missing} did not stand ready within {} s", PREPARING.as_secs()));
+            return Err(format!("{missing} did not become ready within {} s", PREPARING.as_secs()));
         }
     }
     let mut switch = Some(Box::new(Switch { version, prepared, standby, took: asked.elapsed() }));
-    let text = format!("plan {version} of run {run} stands ready: the plan that runs is ended for it");
+    let text = format!("plan {version} of run {run} is ready: ending the present plan");
     shared.tell("plan_ready", Some(run), None, &text);
     while switch.is_some() {
         check_wanted(shared, run, version)?;
@@ -424,7 +423,7 @@ fn make_ready(
         let missing = missing(&mut is_told);
         if asked.elapsed() > PREPARING {
             return Err(missing.unwrap_or_else(|| {
-                "the run did not run meanwhile, so there was nothing to go on from".to_owned()
+                "the run was not running meanwhile, so nothing could continue".to_owned()
             }));
         }
         if missing.is_none() {
@@ -459,7 +458,7 @@ fn check_wanted(shared: &Shared, run: &str, version: u64) -> Result<(), String> 
             return Err(format!("the run is {}", facts.state));
         }
         let is_next = facts.next.as_ref().is_some_and(|next| next.version == version);
-        if is_next { Ok(()) } else { Err("it is not wanted any more".to_owned()) }
+        if is_next { Ok(()) } else { Err("it is no longer needed".to_owned()) }
     })
 }
 
@@ -484,7 +483,7 @@ pub(super) fn give_up_all(shared: &Shared) {
         next.collect()
     });
     for (run, version) in open {
-        shared.change_failed(&run, version, "the controller was started again meanwhile");
+        shared.change_failed(&run, version, "the controller was restarted meanwhile");
     }
 }
 

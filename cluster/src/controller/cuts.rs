@@ -46,7 +46,9 @@ impl Shared {
         }
         for ((from, to), (stage, worker)) in told.edges.iter().filter(|(edge, _)| !now.contains_key(*edge)) {
             let text = match stage {
-                CutStage::Delivers => format!("run {run}: what edge {from} -> {to} kept is delivered"),
+                CutStage::Delivers => {
+                    format!("run {run}: edge {from} -> {to} has delivered its kept records")
+                }
                 CutStage::Cut | CutStage::Silent => format!("run {run}: edge {from} -> {to} is back"),
             };
             let kind = if *stage == CutStage::Delivers { "edge_delivered" } else { "edge_back" };

@@ -124,7 +124,7 @@ pub(super) fn check_names(roles: &BTreeMap<String, Role>) -> Result<(), String> 
         |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0']);
     match roles.keys().find(|role| !is_name(role)) {
         Some(role) => Err(format!(
-            "`{role}` is no name for a worker of a plan: write one without `/` that begins with no `.`"
+            "`{role}` is not a name for a worker of a plan: write one without `/` that does not start with `.`"
         )),
         None => Ok(()),
     }
@@ -177,7 +177,7 @@ pub(super) fn begin(shared: &Arc<Shared>, name: &str) {
     let thread = std::thread::Builder::new().name("tm-drive".into()).spawn(move || drive(&of_thread, &run));
     match thread {
         Ok(thread) => live.thread = Some(thread),
-        Err(error) => tracing::error!("no thread for run {name}: {error}"),
+        Err(error) => tracing::error!("cannot start the thread for run {name}: {error}"),
     }
 }
 
@@ -229,7 +229,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
             End::SteppedDown => return shared.keep_counts(name, last),
             End::Full(reason) => {
                 retries = Retries::default();
-                let reason = format!("{reason}; it is tried again every {} s", PAUSE_WHEN_FULL.as_secs());
+                let reason = format!("{reason}; trying again every {} s", PAUSE_WHEN_FULL.as_secs());
                 shared.set_state(name, RunState::Starting, Some(reason), last);
                 if shared.is_ending() {
                     return;
@@ -238,7 +238,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
             }
             End::Again(reason) => {
                 let Some(pause) = retries.after(last.map_or(0, |last| last.arrived)) else {
-                    let reason = format!("{reason}; {MOST_TRIES} times without getting further");
+                    let reason = format!("{reason}; {MOST_TRIES} times without progress");
                     return keep_end(shared, name, RunState::Failed, Some(reason), last);
                 };
                 shared.set_state(name, RunState::Starting, Some(reason), last);
@@ -275,7 +275,7 @@ fn give_up_switch(shared: &Shared, name: &str, end: &End) {
         End::SteppedDown => "the controller ends".to_owned(),
         End::Over(state, _) => format!("the run is {state}"),
         End::Again(reason) | End::Full(reason) => {
-            format!("the run did not end as it should for it: {reason}")
+            format!("the run did not end properly for it: {reason}")
         }
     };
     let switch = locked(&shared.runs).get_mut(name).and_then(|live| live.switch.take());
@@ -475,7 +475,7 @@ fn watch(
         let lost = run.observer().letters_not_told();
         if lost > letters_lost {
             let text = format!(
-                "up to {} dead letters of run {name} are not told: more came than its workers keep while nobody hears them",
+                "up to {} dead letters of run {name} are lost: more arrived than its workers keep without a controller",
                 lost - std::mem::replace(&mut letters_lost, lost)
             );
             shared.tell("letters_lost", Some(name), None, &text);

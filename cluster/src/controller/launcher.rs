@@ -122,8 +122,8 @@ impl Launcher {
 /// Describes for users that a run waits for a worker for a role.
 pub(super) fn waits_text(run: &str, role: &str) -> String {
     format!(
-        "run {run} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another one, can \
-         join"
+        "run {run} waits for a worker that can run '{role}': see `tidemill workers`; a worker of this name, \
+         or another one, can join"
     )
 }
 

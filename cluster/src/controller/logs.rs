@@ -163,7 +163,7 @@ impl Logs {
             // A removed run has no folder, and gets none again.
             let folder = self.folder.join(&run);
             if let Err(error) = self.of(&mut all, &run).write(&folder, &text) {
-                tracing::debug!("lines of run {run} are not on the disk: {error}");
+                tracing::debug!("cannot write lines of run {run} to the disk: {error}");
             }
         }
     }

@@ -72,7 +72,7 @@ fn text(run: &str, level: &LevelView, is_kept: bool) -> String {
             format!("run {run} keeps its level on {} again: {measured}, wanted {}", level.level, level.wanted)
         }
         false => {
-            let less = level.gives_way.as_ref().map(|less| format!("; it gives way, the plan keeps {less}"));
+            let less = level.gives_way.as_ref().map(|less| format!("; relaxed: the plan keeps {less}"));
             let less = less.unwrap_or_default();
             format!(
                 "run {run} misses its level on {}: {measured}, wanted {}{less}",
@@ -117,7 +117,7 @@ impl Shared {
             Some(mark_of(&proposal.plan) == mark_of(&run.plan))
         });
         if has_it == Some(true) {
-            self.withdraw(name, "the run has this plan now");
+            self.withdraw(name, "the run now follows this plan");
         }
     }
 
@@ -129,7 +129,7 @@ impl Shared {
         });
         match was_there {
             Ok(true) => {
-                let text = format!("the plan that was proposed for run {name} is proposed no more: {why}");
+                let text = format!("the proposed plan for run {name} is withdrawn: {why}");
                 self.tell("replan_withdrawn", Some(name), None, &text);
             }
             Ok(false) => {}
@@ -170,7 +170,7 @@ impl Shared {
                 locked(&self.waited).remove(&name);
             }
             if !is_over && has_all {
-                let text = format!("run {name} waits no more: it has all that it needs");
+                let text = format!("run {name} no longer waits: it has everything that it needs");
                 self.tell("run_goes_on", Some(&name), None, &text);
             }
         }

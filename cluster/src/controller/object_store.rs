@@ -133,13 +133,13 @@ fn look_until_it_answers(files: &Files, looked: &Weak<Looked>, cluster: &str) {
                 true
             }
             Ok((Some(other), _)) => {
-                tracing::warn!("{}: workers have files from the controller", foreign(files, &other));
+                tracing::warn!("{}: workers fetch files from the controller", foreign(files, &other));
                 known.state = State::Foreign(other);
                 true
             }
             Err(error) => {
                 if !is_told {
-                    tracing::warn!("{error}; workers have files from the controller until it answers");
+                    tracing::warn!("{error}; workers fetch files from the controller until it answers");
                 }
                 is_told = true;
                 known.state = State::Away;
@@ -172,8 +172,8 @@ fn owner(files: &Files, cluster: &str) -> io::Result<Option<String>> {
 
 fn foreign(files: &Files, other: &str) -> String {
     format!(
-        "`{}` has the files of another cluster, with the fingerprint {other}: give each cluster a prefix of its own with `--files`, or \
-         remove `{OWNER}` there if that one is gone",
+        "`{}` contains the files of another cluster, with the fingerprint {other}: give each cluster its \
+         own prefix with `--files`, or remove `{OWNER}` there if that cluster is gone",
         files.place()
     )
 }
@@ -238,7 +238,7 @@ impl Beyond for ObjectStore {
             return None;
         }
         let link = self.files.link(digest, LINK);
-        link.inspect_err(|error| tracing::warn!("workers have files from the controller: {error}")).ok()
+        link.inspect_err(|error| tracing::warn!("workers fetch files from the controller: {error}")).ok()
     }
 
     fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> io::Result<()> {

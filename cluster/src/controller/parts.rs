@@ -28,7 +28,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The reason why a file is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
-    #[error("too many files are being fetched at the moment: try again")]
+    #[error("too many transfers of files at the moment: try again")]
     Busy,
     #[error("worker {0} did not send it in time")]
     Late(String),
@@ -183,7 +183,8 @@ pub(super) async fn sent(
 ) -> Answer<Vec<FilePart>> {
     let name = name_of(&shared, peer).await?;
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let length = length.ok_or_else(|| No(StatusCode::LENGTH_REQUIRED, "how many bytes are there?".into()))?;
+    let length =
+        length.ok_or_else(|| No(StatusCode::LENGTH_REQUIRED, "the length of the body is missing".into()))?;
     shared.parts.sent(&name, number, length, body).await;
     Ok(Json(shared.parts.wanted_soon(&name).await))
 }

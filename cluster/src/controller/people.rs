@@ -49,13 +49,15 @@ pub(super) async fn add(
                 Some(now.after(Duration::from_secs(u64::from(days) * DAY)))
             }
             Some(days) => {
-                let text =
-                    format!("{days} days are not possible: write 1 to {MOST_DAYS}, or nothing for no end");
+                let text = format!(
+                    "{days} days are not possible: write 1 to {MOST_DAYS}, or nothing for a token without end"
+                );
                 return Err(No(StatusCode::BAD_REQUEST, text));
             }
         };
         let token = shared.authority.add_person(&request.name, request.role, expires, now)?;
-        let text = format!("{by} gives {} an access token with the role {}", request.name, request.role);
+        let text =
+            format!("{by} creates an access token for {} with the role {}", request.name, request.role);
         shared.tell("person_added", None, None, &text);
         Ok(PersonAnswer {
             name: request.name,
@@ -83,7 +85,7 @@ pub(super) async fn remove(
             "person_removed",
             None,
             None,
-            &format!("{by} removes {name}: no access token of theirs counts"),
+            &format!("{by} removes {name}: their access tokens are revoked"),
         );
         Ok(count as u64)
     })

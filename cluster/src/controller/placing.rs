@@ -170,8 +170,8 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration
     for (run, version, role, of) in there {
         if shared.is_alive(worker) && (of.is_bound || choose(shared, &run, version, &role).is_none()) {
             let because = match of.is_bound {
-                true => "it has files of it that are nowhere else",
-                false => "nobody else can have it",
+                true => "only it has some of its files",
+                false => "no other worker can run it",
             };
             let text = format!("'{role}' of run {run} stays on worker {worker}, though {why}: {because}");
             shared.tell("role_stays", Some(&run), Some(worker), &text);
@@ -181,28 +181,28 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration
         if silent.is_some_and(|silent| silent < held) {
             again = Some(again.map_or(held, |other| other.min(held)));
             let text = format!(
-                "run {run} waits up to {:.0} s for worker {worker}: {why}, and '{role}' stays there, as the workflow says (`when_cut`)",
+                "run {run} waits up to {:.0} s for worker {worker}: {why}, and '{role}' stays there by `when_cut` of the workflow",
                 held.as_secs_f64()
             );
             shared.tell("run_waits", Some(&run), Some(worker), &text);
             continue;
         }
         if of.is_bound {
-            let text = format!(
-                "run {run} waits for worker {worker}: {why}, and it has files of '{role}' that are nowhere else"
-            );
+            let text =
+                format!("run {run} waits for worker {worker}: {why}, and only it has some files of '{role}'");
             shared.tell("run_waits", Some(&run), Some(worker), &text);
             continue;
         }
         match choose(shared, &run, version, &role) {
             Some(next) => {
-                let text = format!("'{role}' of run {run} goes from worker {worker} to {next}: {why}");
+                let text = format!("'{role}' of run {run} moves from worker {worker} to {next}: {why}");
                 place(shared, &run, version, &role, &next);
                 shared.tell("role_moved", Some(&run), Some(&next), &text);
             }
             None => {
-                let text =
-                    format!("run {run} waits: {why}, and nobody else can have '{role}' of worker {worker}");
+                let text = format!(
+                    "run {run} waits: {why}, and no other worker can run '{role}' of worker {worker}"
+                );
                 shared.tell("run_waits", Some(&run), Some(worker), &text);
             }
         }

@@ -38,7 +38,7 @@ pub(crate) enum RemovalError {
     Running(String),
     #[error(transparent)]
     Facts(#[from] FactsError),
-    #[error("the files of run `{0}` cannot be removed: {1}")]
+    #[error("cannot remove the files of run `{0}`: {1}")]
     System(String, std::io::Error),
 }
 
@@ -66,8 +66,8 @@ fn going(mut ended: Vec<Ended>, keeping: Keeping, now: Timestamp) -> Vec<(String
         let is_much = keeping.bytes.is_some_and(|bytes| all > bytes);
         let why = match (is_old, is_much) {
             (false, false) => continue,
-            (true, _) => format!("it ended at {}, and ended runs are kept for a limited time", run.at),
-            (_, true) => format!("ended runs have {all} bytes together, more than are kept"),
+            (true, _) => format!("it ended at {}, and ended runs stay only for a limited time", run.at),
+            (_, true) => format!("ended runs have {all} bytes together, more than the limit"),
         };
         all -= run.bytes;
         going.push((run.name, why));
@@ -127,7 +127,7 @@ impl Shared {
         if let Err(error) = fs::remove_dir_all(&aside)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!("{} is left: {error}", aside.display());
+            tracing::warn!("cannot remove {}: {error}", aside.display());
         }
         self.sweep_files();
         self.tell("run_removed", Some(name), None, &format!("{by} removes run {name}{why}"));
@@ -194,7 +194,7 @@ impl Shared {
         for entry in fs::read_dir(self.folder.join("runs")).into_iter().flatten().flatten() {
             let is_going = entry.file_name().to_string_lossy().starts_with(GOING);
             if is_going && let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::warn!("{} is left: {error}", entry.path().display());
+                tracing::warn!("cannot remove {}: {error}", entry.path().display());
             }
         }
     }

@@ -41,8 +41,8 @@ impl Clock {
         (step.saturating_abs() >= STEP).then(|| {
             let direction = if step > 0 { "forward" } else { "back" };
             format!(
-                "the clock of this controller went {direction} by {} s at once: it was set, or the machine slept; certificates are \
-                 checked with it",
+                "the clock of this controller jumped {direction} by {} s: it was set, or the machine slept; \
+                 certificates are checked with it",
                 step.saturating_abs() / 1000
             )
         })
@@ -60,7 +60,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         if waits > 0 {
             waits -= 1;
         } else if let Err(error) = shared.renew_if_due(Timestamp::now()) {
-            tracing::warn!("the certificate of this controller cannot be renewed now: {error}");
+            tracing::warn!("cannot renew the certificate of this controller now: {error}");
             waits = PATIENCE;
         }
         std::thread::sleep(LOOK);
@@ -75,7 +75,7 @@ impl Shared {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let issued = self.authority.issue_controller(&names, now).map_err(|error| error.to_string())?;
         self.credentials.replace(&issued).map_err(|error| error.to_string())?;
-        tracing::info!("the certificate of this controller is renewed");
+        tracing::info!("renewed the certificate of this controller");
         Ok(())
     }
 }

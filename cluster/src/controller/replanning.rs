@@ -154,7 +154,7 @@ fn waits(shared: &Shared, name: &str, watched: &mut Watched) -> bool {
         if let Some(since) = watched.waits.take() {
             let seconds = since.elapsed().as_secs();
             let text = format!(
-                "run {name} is whole again after {seconds} s: its plan is judged again, by what is measured from now on"
+                "run {name} is complete again after {seconds} s: judging its plan again, by new measurements"
             );
             shared.tell("replan_goes_on", Some(name), None, &text);
         }
@@ -167,7 +167,7 @@ fn waits(shared: &Shared, name: &str, watched: &mut Watched) -> bool {
     });
     if let Some(parts) = missing.in_words().filter(|_| was_due && is_judged && watched.waits.is_none()) {
         let text = format!(
-            "run {name} keeps its plan, and no other one is looked for, until it is whole again: {parts}"
+            "run {name} keeps its plan, without a search for another one, until it is complete again: {parts}"
         );
         shared.tell("replan_waits", Some(name), None, &text);
         watched.waits = Some(instant());
@@ -205,7 +205,7 @@ fn look(shared: &Arc<Shared>, name: &str, watched: &mut Watched) {
     let found = match found {
         Ok(found) => found,
         Err(why) => {
-            let text = format!("run {name} cannot be planned anew: {why}");
+            let text = format!("cannot plan run {name} again: {why}");
             return tell_once(shared, name, watched, "replan_failed", &text);
         }
     };
@@ -334,7 +334,7 @@ impl Shared {
                 Some(price) => *bound.prices.entry(worker).or_default() += price,
                 // No other plan is better while this holds.
                 None => bound.gone.push(Miss::other(
-                    format!("worker {worker} has files of its sinks, and is not there or takes no work"),
+                    format!("worker {worker} has files of its sinks, but is unreachable or accepts no work"),
                     GONE,
                 )),
             }
@@ -368,13 +368,13 @@ impl Shared {
             }
         });
         if let Err(error) = kept {
-            tracing::error!("a proposal cannot be kept: {error}");
+            tracing::error!("cannot store a proposal: {error}");
         }
         if is_known {
             return; // it was told
         }
         let text = format!(
-            "another plan is proposed for run {name}: {why}; `tidemill change {name}` shows it and asks whether to change"
+            "proposing another plan for run {name}: {why}; `tidemill change {name}` shows it and asks before changing"
         );
         self.tell("replan_proposed", Some(name), None, &text);
     }
@@ -385,12 +385,12 @@ impl Shared {
     /// There is no proposal, or it cannot be used. Reported as an event, too.
     fn apply(self: &Arc<Self>, name: &str, why: &str) -> Result<(), String> {
         if let Some(parts) = self.missing_of(name).in_words() {
-            return Err(format!("run `{name}` keeps its plan until it is whole again: {parts}"));
+            return Err(format!("run `{name}` keeps its plan until it is complete again: {parts}"));
         }
         let proposal =
             self.facts.look(|document| document.runs.get(name).and_then(|run| run.planned.proposal.clone()));
         let Some(proposal) = proposal else {
-            return Err(format!("no plan is proposed for run `{name}`"));
+            return Err(format!("there is no proposed plan for run `{name}`"));
         };
         match self.change_plan(name, proposal.plan, why) {
             // The proposal stays until the run has it, because the change may still fail.
@@ -408,7 +408,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                let text = format!("run {name} keeps its plan, because it cannot be changed: {error}");
+                let text = format!("run {name} keeps its plan, because it cannot change: {error}");
                 self.tell("replan_failed", Some(name), None, &text);
                 Err(error.to_string())
             }

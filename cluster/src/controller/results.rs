@@ -137,7 +137,7 @@ impl Shared {
         let Some(worker) = worker else { return Ok(None) };
         if !self.is_alive(&worker) {
             let text =
-                format!("worker {worker}, which has the file of sink `{sink}`, is not there: start it again");
+                format!("worker {worker}, which has the file of sink `{sink}`, is unreachable: restart it");
             return Err(No(StatusCode::SERVICE_UNAVAILABLE, text));
         }
         let part = FilePart {

@@ -77,19 +77,20 @@ pub(crate) struct LiveRun {
 pub(crate) enum SubmitError {
     #[error("{0}")]
     Wrong(String),
-    #[error("run `{0}` is another one: choose another name (`--as`), or cancel and remove that one")]
+    #[error("run `{0}` is another submission: choose another name (`--as`), or cancel and remove that run")]
     Taken(String),
     #[error(
-        "run `{0}` is this submission, and it was {1}: nothing is begun. `tidemill submit --again`, or `tidemill up \
-         --again`, removes it and begins anew; `--as NAME` begins another one and keeps it"
+        "run `{0}` is this submission, and it was {1}: nothing to start. `tidemill submit --again`, or \
+         `tidemill up --again`, removes it and starts it again; `--as NAME` starts another run and keeps \
+         it"
     )]
     Ended(String, RunState),
     #[error(
-        "run `{0}` goes on: another one of its name cannot begin. Cancel it first, or choose another name \
-         (`--as`)"
+        "run `{0}` has not ended: another run of its name cannot start. Cancel it first, or choose another \
+         name (`--as`)"
     )]
     GoesOn(String),
-    #[error("run `{0}` was removed while it was submitted: submit it again")]
+    #[error("run `{0}` was removed during the submission: submit it again")]
     Removed(String),
     #[error(transparent)]
     Removal(#[from] RemovalError),
@@ -143,7 +144,7 @@ impl Shared {
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if name.is_empty() || name.len() > NAME_LENGTH || !name.bytes().all(is_name) {
             let text = format!(
-                "`{name}` is no name for a run: write up to {NAME_LENGTH} lower-case letters, digits, `-` and `_`"
+                "`{name}` is not a name for a run: write up to {NAME_LENGTH} lower-case letters, digits, `-` and `_`"
             );
             return Err(SubmitError::Wrong(text));
         }
@@ -179,7 +180,7 @@ impl Shared {
         let wrong = |place: &str, text: &str| SubmitError::Wrong(self.as_sent(place, sent_from, text));
         let (mut judged, planned) = begun.map_err(|text| wrong(&place, &text))?;
         if replaces {
-            match self.remove_run(name, by, ", for another one of its name") {
+            match self.remove_run(name, by, ", for another run of its name") {
                 Ok(_) | Err(RemovalError::NoSuch(_)) => {} // somebody may have removed it meanwhile
                 Err(error) => return Err(error.into()),
             }

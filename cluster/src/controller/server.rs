@@ -392,7 +392,7 @@ async fn join_token(
             (None, 1) => "one worker".to_owned(),
             (None, uses) => format!("{uses} workers"),
         };
-        shared.tell("token_made", None, None, &format!("{by} makes a join token for {workers}"));
+        shared.tell("token_made", None, None, &format!("{by} creates a join token for {workers}"));
         Ok(TokenAnswer { token: token.reveal().to_string(), address: shared.address.to_string() })
     })
     .await

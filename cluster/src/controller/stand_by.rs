@@ -68,11 +68,11 @@ impl StandBy {
         match self.renewed(now) {
             Ok(()) => {
                 self.again = None;
-                tracing::info!("the certificate of this controller, which stands by, is renewed");
+                tracing::info!("renewed the certificate of this standby controller");
             }
             Err(error) => {
                 self.again = Some(now.after(Duration::from_secs(renewal::PATIENCE.into())));
-                tracing::warn!("the certificate of this controller cannot be renewed now: {error}");
+                tracing::warn!("cannot renew the certificate of this controller now: {error}");
             }
         }
     }
@@ -120,7 +120,8 @@ async fn redirect(State(leader): State<Told>, uri: Uri) -> Response {
             (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)], Json(told)).into_response()
         }
         None => {
-            let error = "this controller stands by, and nobody leads for the moment: ask again".to_owned();
+            let error =
+                "this controller stands by, and no controller leads at the moment: try again".to_owned();
             (StatusCode::SERVICE_UNAVAILABLE, Json(NotLeading { error, leader: None })).into_response()
         }
     }

@@ -25,18 +25,18 @@ pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &Alive) -> V
     let waits = run.roles.iter().filter_map(|(role, of)| match &of.worker {
         Some(worker) if alive.contains_key(worker) => None,
         Some(worker) if of.held_milliseconds.is_some() => {
-            Some(format!("worker {worker}, where '{role}' may go on by itself (`when_cut`)"))
+            Some(format!("worker {worker}, where '{role}' may continue by itself (`when_cut`)"))
         }
         Some(worker) if of.is_bound => {
-            Some(format!("worker {worker}, which has files of '{role}' that are nowhere else"))
+            Some(format!("worker {worker}, the only one with some files of '{role}'"))
         }
-        Some(worker) => Some(format!("worker {worker}, or another one that can have '{role}'")),
+        Some(worker) => Some(format!("worker {worker}, or another one that can run '{role}'")),
         // A worker is about to be assigned.
         None if somebody(of) => None,
-        None if of.backends.is_empty() => Some(format!("a worker that can have '{role}'")),
+        None if of.backends.is_empty() => Some(format!("a worker that can run '{role}'")),
         None => {
             let needed: Vec<&str> = of.backends.keys().map(String::as_str).collect();
-            Some(format!("a worker that can have '{role}' and has the backend {}", needed.join(" and ")))
+            Some(format!("a worker that can run '{role}' and has the backend {}", needed.join(" and ")))
         }
     });
     waits.collect()
@@ -72,12 +72,12 @@ impl Missing {
             let worker = of.worker.as_deref()?;
             let silent = silent(worker)?;
             let why = match of.held_milliseconds {
-                _ if of.is_bound => ", and has files of it that are nowhere else",
-                Some(_) if silent < of.held() => ", and may go on by itself (`when_cut`)",
+                _ if of.is_bound => ", and is the only one with some of its files",
+                Some(_) if silent < of.held() => ", and may continue by itself (`when_cut`)",
                 _ if silent < given_up.max(of.held()) => "",
                 _ => return None,
             };
-            Some(format!("worker {worker}, which has '{role}', is not heard{why}"))
+            Some(format!("worker {worker}, which has '{role}', sends no heartbeats{why}"))
         });
         // A silent worker is listed already.
         let cuts = cuts.iter().filter(|cut| cut.stage != CutStage::Silent).map(CutView::in_words);
@@ -159,16 +159,13 @@ mod tests {
         let told =
             |document: &Document, run: &RunFacts, names: &[&str]| waits_for(document, run, &alive(names));
         assert_eq!(told(&document, &run, &["edge", "hub"]), Vec::<String>::new());
-        assert_eq!(
-            told(&document, &run, &["hub"]),
-            ["worker edge, which has files of 'a' that are nowhere else"]
-        );
-        assert_eq!(told(&document, &run, &["edge"]), ["worker hub, or another one that can have 'b'"]);
+        assert_eq!(told(&document, &run, &["hub"]), ["worker edge, the only one with some files of 'a'"]);
+        assert_eq!(told(&document, &run, &["edge"]), ["worker hub, or another one that can run 'b'"]);
         let mut held = run.clone();
         held.roles.insert("b".into(), Role { held_milliseconds: Some(630_000), ..role(Some("hub"), false) });
         assert_eq!(
             told(&document, &held, &["edge"]),
-            ["worker hub, where 'b' may go on by itself (`when_cut`)"]
+            ["worker hub, where 'b' may continue by itself (`when_cut`)"]
         );
         assert_eq!(state_now(&document, &run, &alive(&["hub"])), RunState::Waiting);
         let mut able = run.clone();
@@ -181,11 +178,11 @@ mod tests {
             "they do not say what they have"
         );
         there.values_mut().for_each(|has| *has = Some(["rten".to_owned()].into()));
-        let needed = ["a worker that can have 'c' and has the backend ort"];
+        let needed = ["a worker that can run 'c' and has the backend ort"];
         assert_eq!(waits_for(&document, &able, &there), needed);
         // A draining worker cannot take unassigned roles.
         document.workers.values_mut().for_each(|worker| worker.is_drained = true);
-        assert_eq!(told(&document, &run, &["edge", "hub"]), ["a worker that can have 'c'"]);
+        assert_eq!(told(&document, &run, &["edge", "hub"]), ["a worker that can run 'c'"]);
         run.state = RunState::Cancelled;
         assert_eq!(told(&document, &run, &[]), Vec::<String>::new(), "it is over");
         assert_eq!(state_now(&document, &run, &alive(&[])), RunState::Cancelled);
@@ -211,13 +208,16 @@ mod tests {
             Missing::of(&run, cuts, Duration::from_secs(4), of).in_words()
         };
         assert_eq!(missing("nobody", 9, &[]), None);
-        let held = "worker edge, which has 'a', is not heard, and may go on by itself (`when_cut`)";
+        let held = "worker edge, which has 'a', sends no heartbeats, and may continue by itself (`when_cut`)";
         assert_eq!(missing("edge", 2, &[]).as_deref(), Some(held));
         assert_eq!(missing("edge", 629, &[]).as_deref(), Some(held));
         assert_eq!(missing("edge", 631, &[]), None, "it is given up");
-        assert_eq!(missing("hub", 2, &[]).as_deref(), Some("worker hub, which has 'b', is not heard"));
+        assert_eq!(missing("hub", 2, &[]).as_deref(), Some("worker hub, which has 'b', sends no heartbeats"));
         assert_eq!(missing("hub", 5, &[]), None, "nobody waits for it");
-        assert!(missing("rack", 90_000, &[]).unwrap().contains("has files of it"), "nobody else can have it");
+        assert!(
+            missing("rack", 90_000, &[]).unwrap().contains("the only one with some of its files"),
+            "no other worker can run it"
+        );
         let mut cut = CutView {
             from: "detect".into(),
             to: "answers".into(),
@@ -228,7 +228,7 @@ mod tests {
             size_bytes: Some(9),
             most_seconds: 600.0,
         };
-        assert!(missing("nobody", 0, &[cut.clone()]).unwrap().contains("delivers what was kept"));
+        assert!(missing("nobody", 0, &[cut.clone()]).unwrap().contains("delivers the kept records"));
         cut.stage = CutStage::Cut;
         assert!(missing("nobody", 0, &[cut.clone()]).unwrap().contains("detect -> answers cut"));
         cut.stage = CutStage::Silent;

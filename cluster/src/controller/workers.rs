@@ -214,9 +214,8 @@ impl Shared {
             self.wake_waiting();
         }
         if lost_files > 0 {
-            let text = format!(
-                "worker {name} has lost {lost_files} files that it kept: what its runs need is fetched again"
-            );
+            let text =
+                format!("worker {name} has lost {lost_files} kept files: it fetches the needed ones again");
             self.tell("files_lost", None, Some(name), &text);
         }
         let revoked = self.authority.revoked_serials().iter().map(ToString::to_string).collect();
@@ -389,7 +388,7 @@ impl Shared {
         });
         for name in missing {
             self.is_lost(&name);
-            let text = format!("worker {name} was lost while the controller was not there");
+            let text = format!("worker {name} was lost while the controller was down");
             self.tell("worker_lost", None, Some(&name), &text);
         }
     }
@@ -414,7 +413,7 @@ impl Shared {
     /// Removes a worker with revoked certificates: its roles move, and its processes are rejected.
     pub(crate) fn forget_worker(&self, name: &Name, by: &str) -> Result<(), crate::facts::FactsError> {
         let expelled = self.exchange.expel(&PeerIdentity::Worker(name.clone()).to_string());
-        tracing::debug!("{expelled} processes of worker {name} are heard no more");
+        tracing::debug!("ignoring {expelled} processes of worker {name}");
         let name = name.as_str();
         self.forget_ways(name);
         self.facts.change(|document| {
@@ -514,7 +513,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
                 Some(phi) => format!("{:.1} s (phi {:.0})", silent.as_secs_f64(), phi.min(MOST_PHI)),
                 None => format!("{} s", shared.detection.time.as_secs_f64()),
             };
-            let text = format!("worker {name} was not heard for {seconds} and counts as lost");
+            let text = format!("worker {name} sent no heartbeat for {seconds} and is lost");
             shared.is_lost(&name);
             shared.tell("worker_lost", None, Some(&name), &text);
             if let Some(until) = placing::leave(shared, &name, "it is lost") {

@@ -162,7 +162,7 @@ fn replay(document: &mut Document, log: &[u8]) -> Result<(u64, u64), String> {
             // Lines after it were written later, so it counted.
             let rest = &log[length as usize + line.len()..];
             if rest.split(|byte| *byte == b'\n').any(|line| checked(&[line, b"\n"].concat()).is_some()) {
-                return Err(format!("line {number} is not what was written"));
+                return Err(format!("line {number} differs from what was written"));
             }
             break;
         };
@@ -174,7 +174,7 @@ fn replay(document: &mut Document, log: &[u8]) -> Result<(u64, u64), String> {
             }
             for Part { kind, name, value } in line_of_log.parts {
                 if !KINDS.contains(&kind) {
-                    return Err(wrong(format!("`{kind}` is no kind of a fact")));
+                    return Err(wrong(format!("`{kind}` is not a kind of fact")));
                 }
                 document.take(kind, &name, value.map(|value| value.get().as_bytes())).map_err(wrong)?;
             }

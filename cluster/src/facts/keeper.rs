@@ -81,7 +81,7 @@ impl Document {
                 self.events.insert(place, Arc::new(event));
             }
             (EVENT, None) => self.events.retain(|event| event_name(event.number) != name),
-            (kind, _) => return Err(format!("`{kind}` is no kind of a fact")),
+            (kind, _) => return Err(format!("`{kind}` is not a kind of fact")),
         }
         Ok(())
     }

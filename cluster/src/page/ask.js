@@ -30,7 +30,7 @@ export async function ask(path, { method = "GET", patience = 15000, as = token.g
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(0, "The controller does not answer. What runs goes on; this page tries again.");
+    throw new Refused(0, "The controller does not answer. Runs continue; this page tries again.");
   }
   const text = await answer.text();
   let value = null;
@@ -40,7 +40,7 @@ export async function ask(path, { method = "GET", patience = 15000, as = token.g
     // It is told below.
   }
   if (!answer.ok) throw new Refused(answer.status, value?.error ?? `The controller answers ${answer.status}.`);
-  if (value === null) throw new Refused(answer.status, "The controller says something that is not understood.");
+  if (value === null) throw new Refused(answer.status, "This page cannot understand the answer of the controller.");
   return value;
 }
 

@@ -15,7 +15,7 @@ export class Overview {
         { title: "at sinks", number: true }, { title: "rate", number: true }, { title: "dead letters", number: true, wide: true },
         { title: "workers", wide: true }, { title: "submitted", wide: true },
       ],
-      "No runs yet: tidemill submit WORKFLOW begins one.",
+      "No runs yet: tidemill submit WORKFLOW starts one.",
     );
     this.workers = new Table(
       at("workers"), "Workers",
@@ -24,15 +24,15 @@ export class Overview {
         { title: "processors", number: true, wide: true }, { title: "memory", number: true, wide: true },
         { title: "heard", wide: true }, { title: "has", wide: true }, { title: "" },
       ],
-      "No workers yet: tidemill token makes a token for one to join.",
+      "No workers yet: tidemill token creates a token with which one can join.",
     );
     this.ways = new Table(
-      at("ways"), "Ways between workers",
+      at("ways"), "Links between workers",
       [
         { title: "from" }, { title: "to" }, { title: "delay", number: true }, { title: "rate", number: true },
         { title: "in use", number: true }, { title: "known by", wide: true }, { title: "measured", wide: true },
       ],
-      "Nothing is measured yet: workers begin within some seconds.",
+      "Nothing measured yet: workers start to measure within some seconds.",
     );
     this.events = eventTable(at("events"), "Events");
   }
@@ -42,7 +42,7 @@ export class Overview {
     const going = runs.filter((run) => ["running", "starting", "waiting"].includes(run.state));
     const lost = workers.length - alive.length;
     this.tiles.show([
-      ["Runs that go on", count(going.length), `${count(runs.length)} in all`],
+      ["Active runs", count(going.length), `${count(runs.length)} in all`],
       ["Workers alive", count(alive.length), lost ? `${count(lost)} lost` : "none lost", lost ? "bad" : ""],
       ["Processors", count(alive.reduce((sum, worker) => sum + worker.capacity.processors, 0)), "of the workers alive"],
       ["Memory", bytes(alive.reduce((sum, worker) => sum + worker.capacity.memory_bytes, 0)), "of the workers alive"],
@@ -68,12 +68,12 @@ export class Overview {
         act: () => this.act({
           title: drains ? `Drain ${worker.name}?` : `Give ${worker.name} work again?`,
           text: drains
-            ? "What it has goes to other workers and begins there with the last checkpoint; nothing new is started on it."
-            : "New work may go to it from now on.",
+            ? "Its work moves to other workers and continues there from the last checkpoint; it accepts no new work."
+            : "It accepts new work from now on.",
           yes: drains ? "Drain it" : "Give it work",
           path: `/v1/workers/${part(worker.name)}/${drains ? "drain" : "resume"}`,
           method: "POST",
-          done: drains ? `${worker.name} is drained.` : `${worker.name} takes work again.`,
+          done: drains ? `${worker.name} is drained.` : `${worker.name} accepts work again.`,
         }),
       };
       const heard = worker.silent_milliseconds;
@@ -99,7 +99,7 @@ export class Overview {
 }
 
 export function eventTable(place, label) {
-  return new Table(place, label, [{ title: "when" }, { title: "what" }, { title: "kind", wide: true }], "Nothing has happened yet.");
+  return new Table(place, label, [{ title: "when" }, { title: "what" }, { title: "kind", wide: true }], "No events yet.");
 }
 
 // The newest first.

@@ -160,7 +160,7 @@ export class Plan {
     frame.className = "frame drawing";
     frame.tabIndex = 0;
     frame.setAttribute("role", "region");
-    frame.setAttribute("aria-label", "Drawing of the plan; the table of stages says the same");
+    frame.setAttribute("aria-label", "Drawing of the plan; the table of stages has the same content");
     frame.append(picture);
     this.place.replaceChildren(frame);
   }

@@ -34,17 +34,17 @@ export class Run {
     );
     this.sources = new Table(
       this.at("sources"), "Sources",
-      [{ title: "source" }, { title: "state" }, number("wanted"), number("measured"), number("behind")], "Nothing was measured yet.",
+      [{ title: "source" }, { title: "state" }, number("wanted"), number("measured"), number("behind")], "Nothing measured yet.",
     );
     this.sinks = new Table(
       this.at("sinks"), "Sinks",
       [{ title: "sink" }, number("records"), number("rate"), number("p50"), number("p99"), number("right"), { title: "each row", wide: true }],
-      "Nothing was measured yet.",
+      "Nothing measured yet.",
     );
     this.links = new Table(
       this.at("links"), "Links between workers",
       [{ title: "link" }, number("records"), number("bytes"), number("transfer p50"), number("waiting"), number("sent", true)],
-      "Nothing goes from one worker to another.",
+      "No records go from one worker to another.",
     );
     this.roles = new Table(
       this.at("roles"), "Workers of the plan",
@@ -60,7 +60,7 @@ export class Run {
       "The plan has no models.",
     );
     this.changes = new Table(
-      this.at("proposal-changes"), "What the proposed plan changes",
+      this.at("proposal-changes"), "Changes by the proposed plan",
       [{ title: "stage" }, { title: "now" }, { title: "then" }], "The stages stay where they are.",
     );
     this.events = eventTable(this.at("run-events"), "Events of the run");
@@ -101,7 +101,7 @@ export class Run {
     button.hidden = !may.operate;
     button.onclick = () => this.act({
       title: `Apply the proposed plan to ${this.name}?`,
-      text: "Processes of the new plan are started beside those of the present one; then all stages go on from a checkpoint. No record is lost or doubled.",
+      text: "Processes of the new plan start beside those of the present one; then all stages continue from a checkpoint. No record is lost or doubled.",
       yes: "Apply it",
       path: `/v1/runs/${part(this.name)}/replan`,
       method: "POST",
@@ -142,7 +142,7 @@ export class Run {
     cancel.hidden = isOver || !may.operate;
     cancel.onclick = () => this.act({
       title: `Cancel ${run.name}?`,
-      text: "Its processes are ended. What its sinks have committed stays; it cannot go on afterwards.",
+      text: "Its processes end. Committed rows of its sinks stay; it cannot continue afterwards.",
       yes: "Cancel run",
       path: `/v1/runs/${part(run.name)}`,
       method: "DELETE",

@@ -18,7 +18,7 @@ function medium(one) {
   const name = named(one);
   const isText = typeof one.base64 === "string" && /^[A-Za-z0-9+/=]*$/.test(one.base64) && one.base64.length <= LARGEST;
   const address = isText && one.base64 ? `data:${one.media_type};base64,${one.base64}` : null;
-  let shown = element("p", { className: "note", text: `${size(one.bytes)} that cannot be shown` });
+  let shown = element("p", { className: "note", text: `${size(one.bytes)} in a format that this page cannot show` });
   if (address && PICTURES.includes(one.media_type)) {
     shown = element("img", { src: address, alt: `${name} of this record`, loading: "lazy" });
   } else if (address && SOUNDS.includes(one.media_type)) {
@@ -58,7 +58,7 @@ export class Samples {
     this.last = 0;
     this.round += 1;
     [this.plan, this.seconds] = [null, 0];
-    this.place.replaceChildren(element("p", { className: "note", text: "No record has come to a sink yet." }));
+    this.place.replaceChildren(element("p", { className: "note", text: "No record has reached a sink yet." }));
   }
 
   // Records are counted anew by each plan and by each process that goes on with the run: what is asked for is counted anew then, too.
@@ -77,8 +77,8 @@ export class Samples {
     this.last = Math.max(this.last, ...news);
     if (this.sinks.size === 0 && news.length === 0) {
       const text = view.is_off
-        ? "The workflow says that no records are to be shown (samples: off)."
-        : isOver ? "The run is over: what its sinks wrote is there by tidemill results." : "No record has come to a sink yet.";
+        ? "The workflow forbids to show records (samples: off)."
+        : isOver ? "The run has ended: fetch its output with tidemill results." : "No record has reached a sink yet.";
       if (this.place.textContent !== text) this.place.replaceChildren(element("p", { className: "note", text }));
       return;
     }

@@ -143,7 +143,7 @@ pub fn is_other(before: &Infrastructure, now: &Infrastructure) -> bool {
 pub fn drift_text(drift: &Drift) -> String {
     let one = |((operator, variant, worker_type), factor): (&(String, Option<String>, String), &f64)| {
         let variant = variant.as_ref().map_or_else(String::new, |variant| format!("/{variant}"));
-        format!("{operator}{variant} on {worker_type} takes {factor:.2} times as long as its profile says")
+        format!("{operator}{variant} on {worker_type} takes {factor:.2} times as long as in its profile")
     };
     drift.iter().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -327,7 +327,7 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
     let (text, by) = match violation {
         Violation::Load { worker, load, allowed } => (
             format!(
-                "by its guarantee {} is busy {:.0} % of its time, {:.0} % are allowed",
+                "by its guarantee {} is busy {:.0} % of its time, limit {:.0} %",
                 name(worker),
                 100.0 * load,
                 100.0 * allowed
@@ -335,7 +335,7 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
             load / allowed - 1.0,
         ),
         Violation::Wait { worker, load } => (
-            format!("no wait for {} is bounded at a load of {:.0} %", name(worker), 100.0 * load),
+            format!("the wait for {} has no bound at a load of {:.0} %", name(worker), 100.0 * load),
             load.clamp(0.1, 1.0),
         ),
         Violation::Memory { worker, needed, available } => (
@@ -461,7 +461,7 @@ mod tests {
             };
         assert!(drift(&profile, &figures(0.0105), &none).is_empty(), "as the profile says");
         let found = drift(&profile, &figures(0.03), &none);
-        assert_eq!(drift_text(&found), "see/tiny on small takes 3.00 times as long as its profile says");
+        assert_eq!(drift_text(&found), "see/tiny on small takes 3.00 times as long as in its profile");
         drifted(&mut profile, &found);
         assert_eq!(profile.services[0].batches[0].mean, Some(TimeSpan(30_000_000)));
         // Half of the worker belongs to another run: twice the time is expected.

@@ -252,16 +252,16 @@ pub fn decide(history: &mut History, seen: Seen, now: f64) -> Decision {
     let settled = now - begun >= SETTLE && history.may_decide_again(SETTLE, now);
     let dwelt = now - begun >= DWELL && history.may_decide_again(DWELL, now);
     let because = match (is_better, is_cheaper) {
-        (true, _) if settled && missed_for >= PATIENCE => "levels are missed or not guaranteed any more",
+        (true, _) if settled && missed_for >= PATIENCE => "levels are missed or no longer guaranteed",
         (_, true) if dwelt && cheaper_for >= LONGER => "another plan is cheaper",
         (true, _) => {
             return Decision::Keep(format!(
-                "levels are missed or not guaranteed for {missed_for:.0} s, it is watched: {numbers}"
+                "levels are missed or not guaranteed for {missed_for:.0} s, watching: {numbers}"
             ));
         }
         (_, true) => {
             return Decision::Keep(format!(
-                "another plan is cheaper for {cheaper_for:.0} s, it is watched: {numbers}"
+                "another plan is cheaper for {cheaper_for:.0} s, watching: {numbers}"
             ));
         }
         (false, false) => return Decision::Keep(format!("another plan is not worth a change: {numbers}")),
@@ -310,7 +310,7 @@ mod tests {
         let Decision::Change(candidate, why) = at(&mut history, 31.0) else { panic!("no change") };
         assert_eq!(candidate.mark, "b");
         assert!(
-            why.contains("levels are missed or not guaranteed any more: now 1.0000 $/h, misses: rate by 0.5; then 3.0000 $/h"),
+            why.contains("levels are missed or no longer guaranteed: now 1.0000 $/h, misses: rate by 0.5; then 3.0000 $/h"),
             "{why}"
         );
         history.has_changed(32.0);

@@ -54,10 +54,10 @@ pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
         let level = level_of(step);
         if order[..at].iter().any(|other| level_of(other) == level) {
             return Err(format!(
-                "`--degrade` names {level} twice: write each level once, the first to give way first"
+                "`--degrade` names {level} twice: write each level once, in the order in which to relax them"
             ));
         }
-        let no_level = || format!("`--degrade` lets {level} give way, and there is no level on it (`--slo`)");
+        let no_level = || format!("`--degrade` relaxes {level}, but there is no level on it (`--slo`)");
         let (gives_way, of) = match step {
             LevelSetting::Rate(None) => {
                 return Err(
@@ -78,7 +78,7 @@ pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
             }
         };
         if !gives_way {
-            return Err(format!("`--degrade` lets {level} give way to what is no less than the level, {of}"));
+            return Err(format!("the limit of {level} in `--degrade` is not below the level, {of}"));
         }
     }
     Ok(())
@@ -153,7 +153,7 @@ fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> 
     match setting {
         LevelSetting::Accuracy(_) => {
             let (from, to) = (wanted.accuracy?, best.planned.summary.accuracy?);
-            let text = format!("accuracy gives way: {to:.1} % instead of {from:.1} %");
+            let text = format!("accuracy is relaxed: {to:.1} % instead of {from:.1} %");
             (to < from).then(|| miss(Level::Accuracy, to, text, 1.0 - to / from))
         }
         LevelSetting::Latency(to) => {
@@ -161,7 +161,7 @@ fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> 
             let to = to.as_ref().map(|to| to.below.0 as f64 / 1e9);
             let words = to.map_or("no bound".to_owned(), |to| format!("below {}", milliseconds(to * 1e3)));
             let text =
-                format!("latency gives way: p{percentile} {words} instead of {}", milliseconds(from * 1e3));
+                format!("latency is relaxed: p{percentile} {words} instead of {}", milliseconds(from * 1e3));
             let to = to.unwrap_or(f64::INFINITY);
             Some(miss(Level::Latency, to, text, if to.is_finite() { to / from - 1.0 } else { 1.0 }))
         }
@@ -177,7 +177,7 @@ pub fn yielded_rate(from: f64, to: f64) -> Miss {
     let rounded = |rate: f64| Rate((rate * 100.0).round() / 100.0);
     Miss {
         text: format!(
-            "the rate gives way: {} instead of {}, the rest is dropped or waits",
+            "the rate is relaxed: {} instead of {}, the rest is dropped or waits",
             rounded(to),
             rounded(from)
         ),

@@ -80,7 +80,7 @@ impl Load {
         let rate = |rate: f64| Rate((rate * 100.0).round() / 100.0);
         let range = plan.predicted.as_ref().and_then(|predicted| predicted.rate.as_ref()).map(|range| {
             let to = range.to.map_or_else(String::new, |to| format!(" and holds up to {}", rate(to.0)));
-            format!(", the plan was made for {}{to}", rate(range.value.0))
+            format!(", the plan is for {}{to}", rate(range.value.0))
         });
         format!("{} come{}", rate(self.now), range.unwrap_or_default())
     }

@@ -31,7 +31,7 @@ fn a_worker_that_lost_its_files_says_so_and_fetches_them_again() {
     until("it says so", || told().is_some());
     let event = told().unwrap();
     assert_eq!(event.worker.as_deref(), Some("edge"));
-    assert!(event.text.contains("has lost 2 files that it kept"), "{}", event.text);
+    assert!(event.text.contains("has lost 2 kept files"), "{}", event.text);
     submit(&place, "second");
     until("it has them again", || kept.iter().all(|path| path.is_file()));
     assert!(sent() > before, "they are not from the folder of the first run");

@@ -11,7 +11,7 @@ const UNAUTHORIZED: u16 = 401;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// A machine cannot be reached.
-    #[error("{machine} is not reached by ssh: {text}")]
+    #[error("cannot reach {machine} by ssh: {text}")]
     NotReached {
         /// Machine.
         machine: String,
@@ -55,7 +55,7 @@ pub enum Cause {
         by: Option<String>,
     },
     /// Two containers of the deployment need one port of a machine.
-    #[error("port {port} of {machine} is to be that of {} and of {}", services[0], services[1])]
+    #[error("port {port} of {machine} is needed by {} and by {}", services[0], services[1])]
     PortShared {
         /// Machine.
         machine: String,
@@ -73,7 +73,7 @@ pub enum Cause {
         image: String,
     },
     /// The image is for other processors.
-    #[error("the image {image} is for {image_architecture}, and {machine} is {architecture}")]
+    #[error("the image {image} is for {image_architecture}, but {machine} is {architecture}")]
     ArchitectureDiffers {
         /// Machine.
         machine: String,
@@ -86,7 +86,7 @@ pub enum Cause {
     },
     /// There is too little space.
     #[error(
-        "the container engine of {machine} has {free_mib} MiB left in {folder}, and {needed_mib} MiB are wanted"
+        "the container engine of {machine} has {free_mib} MiB left in {folder}, but {needed_mib} MiB are needed"
     )]
     NoDisk {
         /// Machine.
@@ -129,7 +129,7 @@ pub enum Cause {
         what: Vec<String>,
     },
     /// A container needs more processors than the machine has.
-    #[error("a container is to have more processors than {machine} has: {text}")]
+    #[error("a container needs more processors than {machine} has: {text}")]
     TooFewProcessors {
         /// Machine.
         machine: String,
@@ -167,7 +167,7 @@ pub enum Cause {
         log: String,
     },
     /// A container runs, but the expected state is not reached in time.
-    #[error("{service} at {location}: {what} did not come within {seconds} s{}", told(log))]
+    #[error("{service} at {location}: {what} did not happen within {seconds} s{}", told(log))]
     TooLate {
         /// Service.
         service: String,
@@ -181,7 +181,7 @@ pub enum Cause {
         log: String,
     },
     /// A run failed while a container was changed.
-    #[error("{service} at {location} has the image, and {text}")]
+    #[error("{service} at {location} has the image, but {text}")]
     RunFailed {
         /// Service.
         service: String,
@@ -242,7 +242,7 @@ impl Cause {
     pub fn fix(&self) -> String {
         match self {
             Self::NotReached { machine, .. } => {
-                format!("try `ssh ssh://{machine} true`: it must work without a question (a key in the agent, the host known)")
+                format!("try `ssh ssh://{machine} true`: it must work without a question (with a key in the agent and a known host)")
             }
             Self::NoDocker { .. } => "install it: `apt-get install docker.io`, or Docker's own packages".to_owned(),
             Self::NoEngine { .. } => "start it: `systemctl start docker`".to_owned(),
@@ -252,13 +252,15 @@ impl Cause {
             }
             Self::PortTaken { port, .. } => {
                 let tells = match port {
-                    0 => "`ss -ltnp` tells".to_owned(),
-                    port => format!("`ss -ltnp 'sport = :{port}'` tells"),
+                    0 => "see `ss -ltnp`".to_owned(),
+                    port => format!("see `ss -ltnp 'sport = :{port}'`"),
                 };
                 format!(
-                    "end what has it ({tells}), or give the deployment other ports: `tidemill deploy PLAN --out DIR --force --first-port 7500` \
-                     moves all of them, those of metrics too; `TIDEMILL_PORT=7500`, with hosts also `TIDEMILL_HOSTS_PORT=7501`, in the file \
-                     `.env` of the controller's location moves the controller's alone. The port of a source is that of its `listen` in the workflow"
+                    "end the program that uses it ({tells}), or give the deployment other ports: `tidemill \
+                     deploy PLAN --out DIR --force --first-port 7500` moves all of them, including those of \
+                     metrics; `TIDEMILL_PORT=7500`, with hosts also `TIDEMILL_HOSTS_PORT=7501`, in the file \
+                     `.env` of the controller's location moves only the controller's. The port of a source \
+                     is that of its `listen` in the workflow"
                 )
             }
             Self::PortShared { .. } => {
@@ -271,28 +273,28 @@ impl Cause {
                 format!("build the image on a machine that is {architecture}, and name it with `tidemill deploy --image`")
             }
             Self::NoDisk { .. } | Self::DiskFull { .. } => {
-                "make room: `docker system df` shows what images, containers and volumes take".to_owned()
+                "free space: `docker system df` shows the space of images, containers and volumes".to_owned()
             }
-            Self::ClockOff { .. } => "set it: `timedatectl set-ntp true`, or by hand where there is no network time".to_owned(),
+            Self::ClockOff { .. } => "set it: `timedatectl set-ntp true`, or by hand without network time".to_owned(),
             Self::NoNetwork { .. } => {
-                "remove networks that nobody uses (`docker network ls`), or give the engine more in default-address-pools".to_owned()
+                "remove unused networks (`docker network ls`), or give the engine more in default-address-pools".to_owned()
             }
             Self::OtherDeployment { .. } => {
-                "it was not touched: remove it from its own folder, or write this one into a folder of its own (`tidemill deploy --out`)".to_owned()
+                "it is unchanged: remove it from its own folder, or write this one into another folder (`tidemill deploy --out`)".to_owned()
             }
             Self::TooFewProcessors { .. } => {
-                "set the `vcpu` of that type of worker in the infrastructure to what the machine has, plan and deploy again".to_owned()
+                "set the `vcpu` of that type of worker in the infrastructure to the number of the machine, then plan and deploy again".to_owned()
             }
             Self::OutOfMemory { .. } => {
                 "give the worker more memory in the infrastructure, or smaller models, and deploy again".to_owned()
             }
             Self::Ended { .. } | Self::Unhealthy { .. } | Self::TooLate { .. } => {
-                "`tidemill deployment logs DIR` shows all it wrote; docs/troubleshooting.md lists what it may be".to_owned()
+                "`tidemill deployment logs DIR` shows its whole log; docs/troubleshooting.md lists causes".to_owned()
             }
             Self::RunFailed { .. } => {
                 "`tidemill remove RUN` removes the run, `tidemill up DIR` submits it again; images with `-onnxruntime` have the library of ONNX Runtime".to_owned()
             }
-            Self::Other { .. } => "the words are those of the engine or of Compose".to_owned(),
+            Self::Other { .. } => "this is the message of the engine or of Compose".to_owned(),
         }
     }
 }
@@ -327,7 +329,7 @@ pub enum OperateError {
     Client(#[from] ClientError),
     /// The controller no longer accepts the deployment's admin token.
     #[error(
-        "the controller of the deployment refuses the access token of its first admin, `admin.token` in its folder: {0}"
+        "the controller of the deployment rejects the access token of its first admin, `admin.token` in its folder: {0}"
     )]
     TokenRefused(ClientError),
     /// The deployment is not running.

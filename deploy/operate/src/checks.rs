@@ -113,11 +113,7 @@ fn all_run(equipment: &Equipment<'_>, machine: &Machine) -> Result<bool, Operate
 
 fn send(equipment: &Equipment<'_>, missing: &[Lacking<'_>]) -> Result<(), OperateError> {
     for Lacking { place, name, bytes } in missing {
-        (equipment.control.tell)(&format!(
-            "{name} is brought to {}, {} MiB",
-            place.machine.name(),
-            bytes / MIB
-        ));
+        (equipment.control.tell)(&format!("copying {name} to {}, {} MiB", place.machine.name(), bytes / MIB));
         sending::image(place, name, equipment.control)?;
     }
     Ok(())
@@ -345,7 +341,7 @@ mod tests {
         assert!(shared_ports(&site).is_empty());
         let found = shared_ports(&both(&["10.0.0.1:4101"], &["10.0.0.2:4101"]));
         let told: Vec<String> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["port 4101 of this machine is to be that of worker-edge-1 and of worker-hub-1"]);
+        assert_eq!(told, ["port 4101 of this machine is needed by worker-edge-1 and by worker-hub-1"]);
         // There is no conflict on separate machines, nor at separate addresses.
         let far = crate::machine::tests::scripted(folder.path(), &[]);
         assert!(shared_ports(&both(&["0.0.0.0:4101"], &["0.0.0.0:4101"]).on("hub", &far)).is_empty());

@@ -98,7 +98,7 @@ fn tunnel(uri: &str, port: u16, control: Control<'_>) -> Result<(u16, Owned), Op
     let until = clock::now() + TUNNEL;
     while TcpStream::connect(("127.0.0.1", own)).is_err() {
         if child.0.try_wait().is_ok_and(|status| status.is_some()) || clock::now() >= until {
-            return Err(unreached(format!("ssh opens no way to its port {port}")));
+            return Err(unreached(format!("ssh cannot forward its port {port}")));
         }
         control.pause(LOOK)?;
     }

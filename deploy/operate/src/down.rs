@@ -155,7 +155,7 @@ fn left_behind(former: &Former, keep_state: bool) -> String {
         commands.extend(former.folder.iter().map(|folder| format!("rm -r ~/{folder}")));
     }
     format!(
-        "what an earlier plan had as {} on {} may still run there; on that machine this removes it: {}",
+        "containers of an earlier plan ({}) can still run on {}; on that machine this removes them: {}",
         former.name,
         former.machine.name(),
         commands.join("; ")

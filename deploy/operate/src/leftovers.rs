@@ -38,7 +38,7 @@ pub(crate) fn find(site: &Site, control: Control<'_>) -> Result<Vec<String>, Ope
         left.extend(other.map(|[name, ..]| format!("container {name} on {}", machine.name())));
         let of_former = site.former().iter().filter(|former| former.machine == *machine);
         let places = of_former.map(|former| former.name.as_str()).collect::<Vec<_>>().join(", ");
-        left.extend(wrong.iter().map(|cause| format!("what may be left of {places}: {cause}")));
+        left.extend(wrong.iter().map(|cause| format!("possible remains of {places}: {cause}")));
     }
     Ok(left)
 }

@@ -79,7 +79,7 @@ pub fn logs(
         let failed = |text: String| Cause::Other { machine, what: format!("docker logs of {who}"), text };
         match child.0.wait() {
             Ok(status) if status.success() => {}
-            Ok(status) => wrong.push(failed(format!("it ended with {status}; the last lines say why"))),
+            Ok(status) => wrong.push(failed(format!("it ended with {status}; see the last lines"))),
             Err(error) => wrong.push(failed(error.to_string())),
         }
     }

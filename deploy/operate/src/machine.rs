@@ -80,7 +80,7 @@ impl Machine {
             && rest.chars().all(is_plain)
         {
             true => Ok(Self::Ssh(Far { uri: text.to_owned(), program: "ssh".into() })),
-            false => Err(format!("{text:?} is no machine: write ssh://USER@HOST or ssh://USER@HOST:PORT")),
+            false => Err(format!("{text:?} is not a machine: write ssh://USER@HOST or ssh://USER@HOST:PORT")),
         }
     }
 
@@ -151,10 +151,10 @@ impl Machine {
         match told.code {
             Some(SSH_FAILED) => return Err(unreached(told.complaint()).into()),
             Some(TIMED_OUT) => {
-                (told.code, told.stderr) = (None, format!("it took longer than {seconds} s and was ended"));
+                (told.code, told.stderr) = (None, format!("it took longer than {seconds} s and was killed"));
             }
             None => {
-                let text = format!("no answer within {seconds} s; what was begun there may still go on");
+                let text = format!("no answer within {seconds} s; its commands can still continue there");
                 return Err(unreached(text).into());
             }
             _ => {}

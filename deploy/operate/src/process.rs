@@ -38,8 +38,8 @@ impl Told {
         let last = lines[lines.len().saturating_sub(6)..].join("\n");
         match (last.is_empty(), self.code) {
             (false, _) => last,
-            (true, Some(code)) => format!("exit code {code} and no word"),
-            (true, None) => "it took too long and was ended".to_owned(),
+            (true, Some(code)) => format!("exit code {code} without a message"),
+            (true, None) => "it took too long and was killed".to_owned(),
         }
     }
 }

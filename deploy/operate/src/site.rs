@@ -111,7 +111,7 @@ impl Site {
         if !format.is_some_and(|format| (1..=u64::from(UPGRADED_FORMAT)).contains(&format)) {
             let found = format.map_or_else(|| "none".to_owned(), |format| format.to_string());
             let text = format!(
-                "its format is {found}, and this version reads 1 to {UPGRADED_FORMAT}; deploy the plan again"
+                "its format is {found}, but this version reads 1 to {UPGRADED_FORMAT}; deploy the plan again"
             );
             return Err(wrong(text));
         }
@@ -137,7 +137,7 @@ impl Site {
         let former = deployment.former.iter().map(former).collect::<Result<Vec<_>, OperateError>>()?;
         if !places.iter().any(|place| place.location.name == deployment.controller.location) {
             return Err(wrong(format!(
-                "no location is {:?}, where the controller is to be",
+                "the controller is at {:?}, which is not a location",
                 deployment.controller.location
             )));
         }

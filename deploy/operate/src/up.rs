@@ -130,7 +130,7 @@ fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError>
             // Its state to revert to is older than the deployment.
             Record::remove(site)?;
             (control.tell)(&format!(
-                "{name}: the images of an upgrade of {beside} count no more, the deployment has {usual} now"
+                "{name}: ignoring the images of an upgrade of {beside}, because the deployment has {usual} now"
             ));
         }
         for (service, image) in images::read(place, &usual)? {
@@ -139,12 +139,12 @@ fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError>
     }
     if let Some(record) = Record::read(site)? {
         (control.tell)(&format!(
-            "an upgrade to {} has not come to its end: the same `tidemill deployment upgrade` goes on, one to the image of before goes back",
+            "an upgrade to {} is incomplete: the same `tidemill deployment upgrade` continues it, one to the old image reverts it",
             record.image
         ));
     }
     for left in leftovers::find(site, control)? {
-        (control.tell)(&format!("left by an earlier plan, and removed by `tidemill down`: {left}"));
+        (control.tell)(&format!("remains of an earlier plan, which `tidemill down` removes: {left}"));
     }
     Ok(())
 }
@@ -375,7 +375,7 @@ mod tests {
         tell_of_before(&site, Control { tell: &tell, is_interrupted: &|| false }).unwrap();
         let told = told.into_inner().unwrap().join("\n");
         assert!(!site.upgrade_record().exists(), "what came before tidemill:0 is nothing to go back to");
-        assert!(told.contains("edge: the images of an upgrade of tidemill:0 count no more"), "{told}");
+        assert!(told.contains("edge: ignoring the images of an upgrade of tidemill:0"), "{told}");
         assert!(told.contains("hub: controller has tidemill:2 from an upgrade"), "{told}");
         let is_there = |name: &str| folder.path().join(name).join(images::FILE_NAME).exists();
         assert_eq!((is_there("edge"), is_there("hub")), (false, true));

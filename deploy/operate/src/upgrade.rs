@@ -143,7 +143,7 @@ pub fn upgrade(
             Ok(false) => done.unchanged.push(name),
             Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
             Err(error) => {
-                (control.tell)(&format!("{name} does not come up with {image}: {error}"));
+                (control.tell)(&format!("{name} does not start with {image}: {error}"));
                 done.failed = Some(name);
                 done.reason = Some(error.to_string());
                 break;
@@ -223,7 +223,7 @@ fn forwards(
     let target = Target { name: image, id: &id };
     let had_it = target.runs_in(&step.now);
     if !had_it {
-        let from = if step.now.image == image { "the image of that name before" } else { &step.now.image };
+        let from = if step.now.image == image { "the old image of that name" } else { &step.now.image };
         (equipment.control.tell)(&format!("{}: {name} from {from} to {image}", place.location.name));
     }
     name_image(equipment, step, image)?;
@@ -262,7 +262,7 @@ fn backwards(
             Ok(()) => {}
             Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
             Err(error) => {
-                (control.tell)(&format!("{name} does not come up with {} either: {error}", step.old.image));
+                (control.tell)(&format!("{name} does not start with {} either: {error}", step.old.image));
                 done.broken.push(name);
             }
         }
@@ -325,7 +325,7 @@ fn comes_up(
     patience: Patience,
 ) -> Result<(), OperateError> {
     let (place, name) = (step.place, step.service.service.as_str());
-    let wanted = Wanted::of(place, name, "what it did before", patience.container);
+    let wanted = Wanted::of(place, name, "its former stages", patience.container);
     let wanted = Wanted { is_healthy: doing.is_some(), ..wanted };
     let worker = step.service.worker.as_deref();
     let mut missing = None;
@@ -355,7 +355,7 @@ fn comes_up(
         Err(OperateError::Causes(mut causes)) => {
             for cause in &mut causes {
                 if let (Cause::TooLate { what, .. }, Some(missing)) = (cause, &missing) {
-                    *what = format!("what it did before ({missing})");
+                    *what = format!("its former stages ({missing})");
                 }
             }
             Err(OperateError::Causes(causes))
@@ -392,7 +392,7 @@ fn what_ended(
         if clock::now() >= until {
             let seconds = patience.as_secs();
             return Ok(Some(format!(
-                "the controller has not answered for {seconds} s after all had come up"
+                "the controller has not answered for {seconds} s after all containers started"
             )));
         }
         control.pause(LOOK)?;

@@ -6,7 +6,7 @@ use crate::{STATE_FOLDER, USER};
 
 pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
     let all = "## All at once\n\n    tidemill up .\n\nstarts everything in this order, here or over ssh, and `tidemill down .` \
-               removes it. By hand, for who wants to see each step:\n\n";
+               removes it. By hand, step by step:\n\n";
     let steps = [
         image(layout),
         network(layout),
@@ -18,7 +18,7 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
     let steps: String =
         (1..).zip(steps).map(|(number, step)| format!("{number}. {}\n\n", step.trim_end())).collect();
     format!(
-        "{all}{steps}{}A container that dies is started again. To end a location: `down` in place of `up --detach`; with \
+        "{all}{steps}{}A container that dies restarts. To end a location: `down` in place of `up --detach`; with \
          `--volumes` its state goes too.\n\n",
         elastic(layout)
     )
@@ -32,10 +32,11 @@ fn elastic(layout: &Layout) -> String {
         return String::new();
     }
     format!(
-        "The workflow wants limits that follow the load: the container `{ELASTIC}` ({}) moves processors and memory between the workers of its \
-         machine. For that it has the socket of the engine and the control groups of the machine, which is as much as root may, but no network \
-         and nothing of the workflow; the workers have neither. Whoever does not want that deploys with `--no-elastic`: the limits stay as \
-         they are then.\n\n",
+        "The workflow wants limits that follow the load: the container `{ELASTIC}` ({}) moves processors \
+         and memory between the workers of its machine. For that it has the socket of the engine and the \
+         control groups of the machine, which equals the rights of root, but no network and no part of the \
+         workflow; the workers have neither. To avoid this, deploy with `--no-elastic`: then the limits \
+         stay fixed.\n\n",
         names.join(", ")
     )
 }
@@ -82,8 +83,8 @@ fn controller(layout: &Layout) -> String {
 fn joining(layout: &Layout) -> String {
     let asked = compose(layout, layout.controller_site());
     let mut text = format!(
-        "What workers join with, a file for each. There, and the files then to the folders `secrets` of their locations; the user {USER} \
-         of the containers has to be able to read them:\n\n"
+        "The join files, one for each worker. Create them there, then copy them to the folders `secrets` of their locations; the user {USER} \
+         of the containers must be able to read them:\n\n"
     );
     for (site, unit) in layout.units() {
         text += &format!(
@@ -113,7 +114,7 @@ fn run(layout: &Layout, request: &Request<'_>) -> String {
     let port = layout.ports.published;
     format!(
         "The run. A token for you comes from\n\n{INDENT}{} exec -T {SERVICE} tidemill people add YOU --role operator \
-         --controller-state {STATE_FOLDER} > token\n\n   and the FINGERPRINT stands in the first line of each join file:\n\n\
+         --controller-state {STATE_FOLDER} > token\n\n   and the FINGERPRINT is in the first line of each join file:\n\n\
          {INDENT}tidemill login tidemill://{at}:{port}/FINGERPRINT --token-file token\n{INDENT}tidemill workers\n{INDENT}{}",
         compose(layout, layout.controller_site()),
         submission(request)

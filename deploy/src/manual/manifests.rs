@@ -42,7 +42,7 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
          {INDENT}kubectl apply --filename kubernetes/\n\
          {INDENT}kubectl --namespace {namespace} rollout status statefulset/{SERVICE}\n\n\
          4. A secret for each worker; the file is not needed afterwards:\n\n{secrets}\n\
-         5. The run, through a port of this machine. The FINGERPRINT stands in the first line of each join file:\n\n\
+         5. The run, through a port of this machine. The FINGERPRINT is in the first line of each join file:\n\n\
          {INDENT}kubectl --namespace {namespace} exec {SERVICE}-0 -- tidemill people add YOU --role operator --controller-state \
          {STATE_FOLDER} > token\n\
          {INDENT}kubectl --namespace {namespace} port-forward service/{SERVICE} {PORT}\n\

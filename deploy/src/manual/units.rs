@@ -31,8 +31,8 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
         );
         if unit.writes {
             workers += &format!(
-                "   What its sinks write beneath `{RESULTS_FOLDER}` is in `/var/lib/{}` of that machine; everywhere else they can write \
-                 nothing by absolute paths.\n\n",
+                "   What its sinks write beneath `{RESULTS_FOLDER}` is in `/var/lib/{}` of that machine; \
+                 they cannot write to other absolute paths.\n\n",
                 results(unit)
             );
         }
@@ -40,9 +40,9 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
     format!(
         "## By hand\n\nNeeds systemd 250 or later, and root. On every machine the program has to be at `{PROGRAM}`.\n\n\
          1. The controller, on the machine of {}, which the others reach at `{}`, ports {people} and {processes}:\n\n{}\n\
-         2. What workers join with, a file for each, made there; only root needs to be able to read it:\n\n{joins}\n\
+         2. The join files, one for each worker, created there; only root needs to read them:\n\n{joins}\n\
          3. The workers.\n\n{workers}\
-         4. The run. The FINGERPRINT stands in the first line of each join file:\n\n\
+         4. The run. The FINGERPRINT is in the first line of each join file:\n\n\
          {INDENT}tidemill people add YOU --role operator --controller-state {STATE} > token\n\
          {INDENT}tidemill login tidemill://{}:{people}/FINGERPRINT --token-file token\n\
          {INDENT}{}\n",

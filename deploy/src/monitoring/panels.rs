@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Cost now",
-                tells: "What the workers of the plan and the traffic of the last seconds cost per hour.",
+                tells: "Cost per hour of the workers of the plan and of the traffic of the last seconds.",
                 show: Show::Figure,
                 unit: Unit::DollarsPerHour,
                 queries: &[query(
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Workers",
-                tells: "Workers of the cluster, by how they are.",
+                tells: "Workers of the cluster by state.",
                 show: Show::Figure,
                 unit: Unit::Count,
                 queries: &[query(r#"sum by (state) (tidemill_controller_workers)"#, "{{state}}")],
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Records emitted and arrived",
-                tells: "What sources give, and what sinks commit.",
+                tells: "Records that sources emit and that sinks commit.",
                 show: Show::Course,
                 unit: Unit::PerSecond,
                 queries: &[
@@ -156,7 +156,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
     },
     Row {
-        title: "What waits, travels and is lost",
+        title: "Queues, traffic and losses",
         in_a_line: 2,
         panels: &[
             Panel {
@@ -187,7 +187,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Records lost, dead letters",
-                tells: "Records dropped for freshness, and records that could not be processed; 0 where there are none.",
+                tells: "Records dropped for freshness, and records that could not be processed; 0 if there are none.",
                 show: Show::Course,
                 unit: Unit::PerSecond,
                 queries: &[
@@ -203,7 +203,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Windows that missed a level",
-                tells: "The part of the windows of the last minutes; 1 % of a month is what alerts reckon with.",
+                tells: "Part of the windows of the last minutes; alerts allow 1 % per month.",
                 show: Show::Course,
                 unit: Unit::Part,
                 queries: &[query(
@@ -218,8 +218,8 @@ pub(super) const ROWS: &[Row] = &[
         in_a_line: 2,
         panels: &[
             Panel {
-                title: "Workers that are heard",
-                tells: "1 while the controller hears a worker, else 0.",
+                title: "Workers with heartbeats",
+                tells: "1 while the controller receives heartbeats of a worker, else 0.",
                 show: Show::Course,
                 unit: Unit::Count,
                 queries: &[query(
@@ -229,7 +229,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Cost, predicted and now",
-                tells: "As the plan expects it, and by the workers and the traffic of now.",
+                tells: "Cost that the plan expects, and present cost of the workers and the traffic.",
                 show: Show::Course,
                 unit: Unit::DollarsPerHour,
                 queries: &[query(
@@ -246,7 +246,7 @@ pub(super) const ROWS: &[Row] = &[
             },
             Panel {
                 title: "Certificates",
-                tells: "How long the certificate that is nearest to its end is valid.",
+                tells: "Remaining validity of the certificate that expires first.",
                 show: Show::Course,
                 unit: Unit::Seconds,
                 queries: &[

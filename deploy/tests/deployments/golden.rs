@@ -82,7 +82,7 @@ fn a_bridge_is_of_one_machine() {
     let loaded = case::find("three-tiers").loaded();
     let refused = loaded.deploy(|request| request.network = Some(NetworkMode::Bridge)).unwrap_err();
     assert!(refused.to_string().contains("a network of one machine"), "{refused}");
-    assert!(refused.help().unwrap().contains("leave `--network` out"));
+    assert!(refused.help().unwrap().contains("leave out `--network`"));
 }
 
 /// All files one after the other, except those that are equal for every plan.
@@ -293,8 +293,8 @@ fn deployments_with_other_first_ports_have_no_port_in_common() {
     assert_eq!(sorted, (7520..7527).collect::<Vec<u16>>());
     assert!(usual.iter().all(|port| !other.contains(port)));
     let error = loaded.deploy(|request| request.first_port = Some(65_530)).unwrap_err();
-    assert!(error.to_string().contains("takes 7 ports from 65530"), "{error}");
-    assert_eq!(error.help().unwrap(), "begin at 65529 or lower");
+    assert!(error.to_string().contains("needs 7 ports from 65530"), "{error}");
+    assert_eq!(error.help().unwrap(), "start at 65529 or lower");
     assert!(loaded.deploy(|request| request.first_port = Some(65_529)).is_ok());
     // On a bridge only the published port is the machine's.
     let files = case::find("two-tiers").loaded().deploy(|request| request.first_port = Some(7520)).unwrap();

@@ -134,6 +134,6 @@ fn texts_that_would_begin_lines_of_their_own_are_refused() {
 fn tiers_that_nodes_can_have_no_label_for_are_refused() {
     let loaded = case::find("one-machine").changed("tier: edge", "tier: edge one");
     let error = loaded.deploy(|request| request.target = Target::Kubernetes).unwrap_err();
-    assert!(error.to_string().contains("the tier \"edge one\" can be no label"), "{error}");
+    assert!(error.to_string().contains("the tier \"edge one\" cannot be a label"), "{error}");
     assert!(loaded.deploy(|_| ()).is_ok());
 }

@@ -117,7 +117,7 @@ fn what_does_not_fit_is_told_with_its_place() {
         ("end: 2", "end: 7", "the end token 7 is not among 7 tokens"),
         ("file: parrot_tokens.bin", "file: parrot_decoder.onnx", "the manifest expects"),
         ("output: scores", "output: scors", "has no output `scors`"),
-        ("mask: {encoder: mask, decoder: mask}", "mask: {encoder: mask, decoder: hidden}", "fed with int64"),
+        ("mask: {encoder: mask, decoder: mask}", "mask: {encoder: mask, decoder: hidden}", "gets int64"),
         ("shape: [batch, any]", "shape: [batch, 8]", "any"),
     ];
     for (old, new, message) in cases {

@@ -403,7 +403,7 @@ fn a_check_gives_all_types_and_says_what_only_opening_shows() {
         source.contains("`r.csv` was not looked at") && source.contains("its first line names"),
         "{source}"
     );
-    assert!(truth.contains("ground truth of `out`: `truth.csv` was not looked at"), "{truth}");
+    assert!(truth.contains("ground truth of `out`: `truth.csv` was not checked"), "{truth}");
     assert!(checked.unopened().iter().all(|one| !one.hides_types && one.place.source().is_some()));
     // A part that was only checked does not run.
     let error = (bound.sources["readings"].make)().err().unwrap();

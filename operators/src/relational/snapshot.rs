@@ -96,7 +96,7 @@ mod tests {
         let (header, sections) = read::<u32>(*b"TEST0001", &[Arc::clone(&schema)], &bytes).unwrap();
         assert_eq!((header, sections.len()), (7, 1));
         let error = read::<u32>(*b"TEST0002", &[Arc::clone(&schema)], &bytes).unwrap_err();
-        assert!(error.message.contains("`TEST0001`, this version reads `TEST0002`"), "{error}");
+        assert!(error.message.contains("`TEST0001`, but this version reads `TEST0002`"), "{error}");
         for length in 0..bytes.len() - 8 {
             // The last eight bytes end the Arrow stream; without them it is still complete.
             assert!(read::<u32>(*b"TEST0001", &[Arc::clone(&schema)], &bytes[..length]).is_err(), "{length}");

@@ -352,10 +352,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cases: [(&dyn SinkKind, &str, &[&str]); 5] = [
             (&Csv, "n,key\n1,a\n", &["first line is `n,key`", "writes `key,n`"]),
-            (&Csv, "key,n\na,1\nb,", &["last row is not whole: `b,`", "sed -i '$d'"]),
-            (&Csv, "key,n\na,1\n\"b\n", &["last row is not whole: `\"b`"]),
+            (&Csv, "key,n\na,1\nb,", &["last row is incomplete: `b,`", "sed -i '$d'"]),
+            (&Csv, "key,n\na,1\n\"b\n", &["last row is incomplete: `\"b`"]),
             (&Csv, "k", &["first line is `k`"]),
-            (&Jsonl, "{\"key\":\"a\"}\n{\"ke", &["last row is not whole: `{\"ke`", "echo >> "]),
+            (&Jsonl, "{\"key\":\"a\"}\n{\"ke", &["last row is incomplete: `{\"ke`", "echo >> "]),
         ];
         for (kind, content, parts) in cases {
             let path = folder.path().join("a");

@@ -134,7 +134,7 @@ mod tests {
                 std::fs::write(&path, [&ended[..], more.as_bytes()].concat()).unwrap();
                 let told = check_ended(kind.kind(), &path, &token, 3).unwrap_err().message;
                 assert!(told.contains(&format!("truncate -s {} ", ended.len())), "{told}");
-                assert!(told.contains("another one has written behind them"), "{told}");
+                assert!(told.contains("another run has written more"), "{told}");
             }
         }
     }

@@ -280,7 +280,7 @@ mod tests {
         assert!(dead.is_empty(), "{dead:?}");
         let (_, dead) = read(b"n,s\n1,a\n  \n,\n", "path: t.csv\ncolumns: {n: int64, s: text}");
         assert_eq!(dead.len(), 1, "{dead:?}");
-        assert_eq!(dead[0].1.detail, "t.csv, line 3: 1 fields, the first line has 2");
+        assert_eq!(dead[0].1.detail, "t.csv, line 3: 1 fields, but the first line has 2");
     }
 
     #[test]
@@ -409,10 +409,7 @@ mod tests {
             }
         };
         assert!(rows > 0);
-        assert!(
-            error.ends_with("t.zst` cannot be read: the zstd data end too early: the file was cut off"),
-            "{error}"
-        );
+        assert!(error.ends_with("t.zst`: the zstd data end too early: the file was truncated"), "{error}");
     }
 
     #[test]
@@ -504,7 +501,7 @@ mod tests {
             (
                 "path: t.csv\ncolumns: {n: int64}\ntime_unit: s",
                 "E0606",
-                "`time_unit` does nothing without `event_time`",
+                "`time_unit` has no effect without `event_time`",
             ),
             ("path: t.csv\ncolumns: {n: int64}\nout_of_order: 0s", "E0606", "`out_of_order` does nothing"),
             (

@@ -261,15 +261,15 @@ mod tests {
     #[test]
     fn wrong_addresses_are_refused_with_what_to_write() {
         for (yaml, message) in [
-            ("columns: {n: int64}", "exactly one of `listen` and `connect`"),
-            ("listen: a:1\nconnect: b:1\ncolumns: {n: int64}", "exactly one of `listen` and `connect`"),
+            ("columns: {n: int64}", "either `listen` or `connect`"),
+            ("listen: a:1\nconnect: b:1\ncolumns: {n: int64}", "either `listen` or `connect`"),
             ("listen: 127.0.0.1\ncolumns: {n: int64}", "`127.0.0.1` is not an address with a port"),
-            ("listen: 127.0.0.1:0\ncolumns: {n: int64}", "no address with a port"),
-            ("connect: ':4100'\ncolumns: {n: int64}", "no address with a port"),
+            ("listen: 127.0.0.1:0\ncolumns: {n: int64}", "not an address with a port"),
+            ("connect: ':4100'\ncolumns: {n: int64}", "not an address with a port"),
             ("listen: a:1\nconnections: 0\ncolumns: {n: int64}", "`connections: 0`"),
             (
                 "listen: a:1\ncolumns: {n: int64}\nmax_jump: none",
-                "`max_jump` does nothing without `event_time`",
+                "`max_jump` has no effect without `event_time`",
             ),
         ] {
             let error = bind(&Tcp, Path::new("."), yaml).err().expect(yaml).to_string();

@@ -275,7 +275,7 @@ accuracy:
     let assembly = Case::new(WORKFLOW, INFRASTRUCTURE, &profile).assembled();
     assert_eq!(assembly.problem.accuracy_of(&[0, 0, 0]), Some(60.0));
     assert_eq!(assembly.problem.accuracy_of(&[1, 0, 0]), None);
-    let told = "no accuracy is known of `features large`: not chosen where one is wanted";
+    let told = "the accuracy of `features large` is not known: not chosen if an accuracy is required";
     assert!(assembly.notes.iter().any(|note| note == told), "{:?}", assembly.notes);
 }
 

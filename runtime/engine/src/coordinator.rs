@@ -105,7 +105,7 @@ pub(crate) struct Coordinator {
 }
 
 pub(super) fn stepped_down() -> RunError {
-    RunError::System("this coordinator has stepped down; the hosts go on and wait for another one".into())
+    RunError::System("this coordinator has stepped down; the hosts continue and wait for another one".into())
 }
 
 impl Coordinator {

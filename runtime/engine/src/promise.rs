@@ -105,7 +105,7 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
     for source in program.sources.values().filter(|source| seen.contains(source.id.as_str())) {
         let id = &source.id;
         if source.live {
-            lost.push(format!("source `{id}` is live: what nobody reads in time is gone"));
+            lost.push(format!("source `{id}` is live: data that is not read in time is lost"));
         } else if let (true, SourcePromise::AtMostOnce, Some(stream)) =
             (keeps_state, source.promise(), &source.stream)
         {
@@ -114,7 +114,7 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
             && reading.unread_is_lost
         {
             lost.push(format!(
-                "source `{id}` hears {stream}: what has been sent and is not in its journal is gone with the process"
+                "source `{id}` receives {stream}: data that was sent and is not in its journal is lost with the process"
             ));
         }
     }

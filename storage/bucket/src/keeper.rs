@@ -219,7 +219,7 @@ impl Keeper {
                     if looks == 0 {
                         let place = self.service.place();
                         tracing::warn!(
-                            "{place} is in use by {}: up to {TERM:?} to see whether it goes on",
+                            "{place} is in use by {}: waiting up to {TERM:?} to see whether it is still active",
                             lease.holder
                         );
                     }

@@ -28,8 +28,8 @@ pub enum JournalError {
     },
     /// It was written for a source that reads something else.
     #[error(
-        "the journal `{}` is of another source, or of one that has changed since: undo the change, or begin anew with \
-         `tidemill state reset`", path.display()
+        "the journal `{}` is of another source, or of one that has changed since: undo the change, or start \
+         from the beginning with `tidemill state reset`", path.display()
     )]
     OfAnother {
         /// The folder.
@@ -52,7 +52,7 @@ pub enum JournalError {
     /// The stream starts with the same bytes as the previous one. Nothing of it was taken.
     #[error(
         "the stream begins with the {bytes} bytes that the first one began with, of which {end} bytes have been read: its producer \
-         sends everything again, and it would count twice: have it go on behind byte {end}, {AGAIN_HELP}"
+         sends everything again, and it would count twice: let it continue after byte {end}, {AGAIN_HELP}"
     )]
     Again {
         /// Number of equal bytes.
@@ -67,7 +67,7 @@ pub enum JournalError {
 
 /// Advice for a journal without the written data.
 const LOST_HELP: &str =
-    "restore it from a copy of the whole state, or begin anew with `tidemill state reset`";
+    "restore it from a copy of the whole state, or start from the beginning with `tidemill state reset`";
 
 /// Whether the text of an error reports a damaged journal, or missing data.
 pub fn is_of_loss(text: &str) -> bool {
@@ -75,8 +75,8 @@ pub fn is_of_loss(text: &str) -> bool {
 }
 
 /// Advice for a stream that starts again.
-const AGAIN_HELP: &str = "or begin anew with `tidemill state reset`; where these are new records all the same, put an empty line \
-                          in front of them";
+const AGAIN_HELP: &str = "or start from the beginning with `tidemill state reset`; if these are new \
+                          records, put an empty line before them";
 
 /// Whether the text of an error reports a stream that starts again.
 pub fn is_of_again(text: &str) -> bool {
@@ -102,7 +102,7 @@ impl From<JournalError> for io::Error {
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free some space, then the same command goes on"
+            "free some space, then the same command continues"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "allow writing to the folder of the state"

@@ -361,7 +361,7 @@ impl Journal {
                 writer.again = None;
                 tracing::warn!(
                     "the stream of the journal `{}` begins with the {same} bytes that the first one began with: if its producer sends \
-                     everything again, all of that counts twice; then stop the run, begin anew with `tidemill state reset`, or have \
+                     everything again, all of that counts twice; then stop the run, start from the beginning with `tidemill state reset`, or have \
                      the producer go on where it was",
                     self.folder.display()
                 );

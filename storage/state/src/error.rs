@@ -24,7 +24,7 @@ pub enum StoreError {
     },
     /// The folder holds other things. Nothing was changed.
     #[error(
-        "{place} holds `{found}`, which is no part of a state: name an empty folder, or one that does not exist \
+        "{place} contains `{found}`, which is not a part of a state: name an empty folder, or one that does not exist \
          yet (nothing was changed)"
     )]
     Foreign {
@@ -91,7 +91,7 @@ pub enum StoreError {
     },
     /// Another process has taken the state over, because this one was silent for too long. Nothing was written.
     #[error(
-        "the state in {place} was taken over by {}: nothing more is written there by this process; let the other one go on",
+        "the state in {place} was taken over by {}: this process writes nothing more there; let the other one continue",
         holder_text(.holder.as_ref())
     )]
     TakenOver {
@@ -196,8 +196,9 @@ pub enum StateError {
     Store(#[from] StoreError),
     /// The state has another format version.
     #[error(
-        "the state in {place} has format {found} (written by tidemill {written_by}), this is tidemill {PROGRAM} \
-         with format {FORMAT}: go on with the version that wrote it, or start anew in another place"
+        "the state in {place} has format {found} (written by tidemill {written_by}), this is tidemill \
+         {PROGRAM} with format {FORMAT}: continue with the version that wrote it, or start again in another \
+         place"
     )]
     Format {
         /// The store.
@@ -209,7 +210,7 @@ pub enum StateError {
     },
     /// The manifest cannot be read.
     #[error(
-        "the manifest of the state in {place} is damaged ({reason}): bring it back from a copy, or start anew in \
+        "the manifest of the state in {place} is damaged ({reason}): restore a copy, or start again in \
          another place"
     )]
     Manifest {
@@ -220,8 +221,8 @@ pub enum StateError {
     },
     /// An object does not match the manifest.
     #[error(
-        "the object {name} of the state in {place} {damage}: bring it back from a copy, or start anew in \
-         another place"
+        "the object {name} of the state in {place} {damage}: restore a copy, or start again in another \
+         place"
     )]
     Corrupted {
         /// The store.

@@ -132,7 +132,7 @@ fn another_format_is_refused_with_both_versions() {
     let text = r#"{"format":7,"other":[],"manifest":{"written_by":"9.1.0","stages":4}}"#;
     fs::write(path.join("manifest.json"), text).unwrap();
     let text = refusal(State::in_folder(&path));
-    for part in ["format 7", "9.1.0", "format 2", tidemill_state::PROGRAM, "go on with the version"] {
+    for part in ["format 7", "9.1.0", "format 2", tidemill_state::PROGRAM, "continue with the version"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(object.exists());

@@ -33,7 +33,7 @@ impl Agent {
             let fired = match rescue::wait(&traps, left) {
                 Ok(fired) => fired,
                 Err(error) => {
-                    tracing::warn!("groups without memory are looked for once a period only: {error}");
+                    tracing::warn!("checking memory only once per period: {error}");
                     std::thread::sleep(left);
                     return;
                 }
@@ -92,7 +92,7 @@ impl Agent {
                     if !self.options.dry_run && is_stuck && !member.may_kill {
                         member.may_kill = true;
                         tracing::warn!(
-                            "{name} uses {} MiB, wants more, and nothing is left under the cap: the kernel ends a process of it",
+                            "{name} uses {} MiB and needs more, but the total is used up: the kernel kills one of its processes",
                             used >> 20
                         );
                         if let Err(error) = member.group.let_kill(true) {

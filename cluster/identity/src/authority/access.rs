@@ -58,7 +58,7 @@ impl Authority {
         }
         if let Some(at) = expires.filter(|at| *at <= now) {
             return Err(IdentityError::Invalid(format!(
-                "an access token cannot expire on {at}: it is {now}"
+                "an access token cannot expire on {at}: now is {now}"
             )));
         }
         self.change(now, |register| add(register, name, role, expires, now))
@@ -120,7 +120,7 @@ impl Authority {
                 found = true;
             }
             if before > 0 && admins(register) == 0 {
-                let text = "that is the last access token of an admin: make another one first";
+                let text = "that is the last access token of an admin: create another one first";
                 return Err(IdentityError::Invalid(text.to_owned()));
             }
             Ok(found)

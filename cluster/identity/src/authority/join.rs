@@ -57,7 +57,7 @@ impl JoinTokenOptions {
         }
         if let Some(name) = self.name.as_ref().filter(|_| self.uses > 1) {
             return wrong(format!(
-                "only one worker can be called `{name}`: let the token be used once, or leave the name out"
+                "only one worker can have the name `{name}`: let the token be used once, or leave out the name"
             ));
         }
         if self.replaces && self.name.is_none() {

@@ -50,7 +50,7 @@ impl Authority {
         if expires <= now || now < self.facts.not_before {
             let (from, to) = (self.facts.not_before, self.facts.not_after);
             let text =
-                format!("the authority is valid from {from} to {to}, and it is {now}: is the clock right?");
+                format!("the authority is valid from {from} to {to}, but now is {now}: is the clock right?");
             return Err(IdentityError::Certificate(text));
         }
         let mut parameters = CertificateParams::default();

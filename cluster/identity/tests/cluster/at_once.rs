@@ -74,7 +74,7 @@ fn what_is_missing_or_damaged_is_told() {
     let open = || Authority::open(&path, lifetimes(), NOON).map(|authority| authority.fingerprint());
     let short = Lifetimes { worker: std::time::Duration::ZERO, ..lifetimes() };
     let short = Authority::open_or_create(&path, short, NOON).unwrap_err().to_string();
-    assert_eq!(short, "the certificate of a worker cannot be valid for 0ns: 10s is the least");
+    assert_eq!(short, "the certificate of a worker cannot be valid for 0ns: the least is 10s");
     let absent = open().unwrap_err().to_string();
     assert!(absent.contains("there is no authority in") && !path.exists(), "{absent}");
     let authority = Authority::open_or_create(&path, lifetimes(), NOON).unwrap();
@@ -94,12 +94,12 @@ fn what_is_missing_or_damaged_is_told() {
     let cases: [(&std::path::Path, Option<&[u8]>, &str); 8] = [
         (&key, Some(half), "authority.pem is damaged"),
         (&key, Some(b""), "there is no certificate in it"),
-        (&key, Some(b"\xff\xff"), "it is no text"),
-        (&key, Some(mixed.as_bytes()), "its key is not that of its certificate"),
+        (&key, Some(b"\xff\xff"), "it is not text"),
+        (&key, Some(mixed.as_bytes()), "its key does not match its certificate"),
         (&key, Some(&other_key), "it belongs to the authority"),
-        (&register, Some(&register_bytes[1..]), "its bytes are not those that were written"),
-        (&register, Some(b""), "it is cut off"),
-        (&register, None, "it is missing, and with it what was revoked and used"),
+        (&register, Some(&register_bytes[1..]), "its bytes differ from those that were written"),
+        (&register, Some(b""), "it is truncated"),
+        (&register, None, "it is missing, with its lists of revoked certificates and used tokens"),
     ];
     for (file, bytes, word) in cases {
         match bytes {
@@ -107,7 +107,7 @@ fn what_is_missing_or_damaged_is_told() {
             None => std::fs::remove_file(file).unwrap(),
         }
         let error = open().unwrap_err().to_string();
-        assert!(error.contains(word) && error.contains("put back a copy"), "{word}: {error}");
+        assert!(error.contains(word) && error.contains("restore a copy"), "{word}: {error}");
         std::fs::write(&key, &key_bytes).unwrap();
         std::fs::remove_file(&register).ok();
         std::fs::write(&register, &register_bytes).unwrap();
@@ -118,5 +118,5 @@ fn what_is_missing_or_damaged_is_told() {
     // A register without its key is not taken for a folder in which nothing is yet.
     std::fs::remove_file(&key).unwrap();
     let error = Authority::open_or_create(&path, lifetimes(), NOON).unwrap_err().to_string();
-    assert!(error.contains("the key of the authority is gone"), "{error}");
+    assert!(error.contains("the key of the authority is missing"), "{error}");
 }

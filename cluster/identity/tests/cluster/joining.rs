@@ -147,7 +147,7 @@ fn a_guessed_secret_is_refused() {
     other.rename_token(stranger.id(), token.id());
     let refused = refusal(other.authority().redeem(&join(&token, &NewKey::generate().unwrap()), NOON));
     assert_eq!(refused, Refusal::UnknownToken { id: token.id(), has_id: true });
-    assert!(refused.to_string().contains("somebody may be guessing"));
+    assert!(refused.to_string().contains("a client may be guessing"));
 }
 
 #[test]
@@ -256,7 +256,10 @@ fn tokens_that_cannot_be_are_told_so() {
         (JoinTokenOptions { uses: 10_001, ..once() }, "not 10001"),
         (JoinTokenOptions { lifetime: Duration::ZERO, ..once() }, "1 second to 366 days"),
         (JoinTokenOptions { lifetime: Duration::MAX, ..once() }, "1 second to 366 days"),
-        (JoinTokenOptions { uses: 2, name: Some(name("a")), ..once() }, "only one worker can be called `a`"),
+        (
+            JoinTokenOptions { uses: 2, name: Some(name("a")), ..once() },
+            "only one worker can have the name `a`",
+        ),
         (JoinTokenOptions { replaces: true, ..once() }, "must name it"),
     ];
     for (options, word) in cases {

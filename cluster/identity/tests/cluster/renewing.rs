@@ -131,7 +131,7 @@ fn a_certificate_that_the_register_does_not_know_is_refused() {
     std::fs::write(&path, older).unwrap();
     cluster.reopen();
     let refused = cluster.authority().verify(&worker.chain(), NOON).unwrap_err();
-    assert!(refused.to_string().contains("was an older copy of its folder put back?"), "{refused}");
+    assert!(refused.to_string().contains("was an older copy of its folder restored?"), "{refused}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn an_identity_is_kept_and_replaced() {
     folder.install(&renewed, identity.authority).unwrap();
     assert_eq!(folder.current().unwrap().facts.not_after, minutes(100));
     let error = folder.install(&renewed, fingerprint).unwrap_err().to_string();
-    assert_eq!(error, "there is a certificate, and no request was made for it");
+    assert_eq!(error, "there is a certificate, but no request for it");
 }
 
 /// The process ends between the two steps of keeping an answer: the remaining key is not used for another request.

@@ -81,7 +81,7 @@ impl Pause {
 
 /// For people.
 pub(super) fn in_words(pause: Option<&Pause>) -> String {
-    let Some(pause) = pause else { return "; how long it paused is not known".to_owned() };
+    let Some(pause) = pause else { return "; the length of its pause is not known".to_owned() };
     let at_sinks = match pause.at_sinks() {
         Some(longest) => format!("; sinks paused for {longest:.0} ms at most"),
         None => "; no sink had records shortly before it and after it".to_owned(),

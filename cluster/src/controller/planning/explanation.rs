@@ -36,7 +36,7 @@ pub(super) fn explained(
     let proof = match (outcome.status, outcome.bound) {
         (Status::Optimal, _) => "no plan costs less".to_owned(),
         (_, Some(bound)) => format!("no plan costs less than {}", dollars(bound)),
-        (_, None) => "nothing is proven of what others cost".to_owned(),
+        (_, None) => "no proof about the cost of other plans".to_owned(),
     };
     let mut lines = vec![format!(
         "planned {} for {}: {} more, {}/s{accuracy}{latency}{room}; {proof}",
@@ -58,7 +58,7 @@ pub(super) fn explained(
         let parts: Vec<String> = parts.collect();
         let own = load.utilization / assembly.slowdown(load.class);
         let others = match assembly.busy.get(load.class) {
-            Some(busy) if *busy > 0.0 => format!(", {:.0} % is taken by others", 100.0 * busy),
+            Some(busy) if *busy > 0.0 => format!(", {:.0} % is used by others", 100.0 * busy),
             _ => String::new(),
         };
         lines.push(format!(
@@ -73,7 +73,7 @@ pub(super) fn explained(
         expectation
             .contradictions()
             .iter()
-            .map(|one| format!("the simulation of this plan denies what it guarantees: {}", one.text())),
+            .map(|one| format!("the simulation of this plan contradicts its guarantee: {}", one.text())),
     );
     lines.extend(notes.iter().cloned());
     lines
@@ -89,13 +89,13 @@ pub(super) fn refused(
 ) -> String {
     let mut text = match outcome.status {
         Status::TimeLimited => {
-            "no plan was found in the time that the search may take (`--time-limit`)".to_owned()
+            "no plan found within the time limit of the search (`--time-limit`)".to_owned()
         }
         Status::Infeasible if outcome.bound != Some(f64::INFINITY) => {
-            "no plan was found on what is left of the workers, which is no proof that there is none"
+            "no plan found for the free capacity of the workers, which is no proof that there is none"
                 .to_owned()
         }
-        _ => "no plan keeps the service levels on what is left of the workers".to_owned(),
+        _ => "no plan keeps the service levels on the free capacity of the workers".to_owned(),
     };
     let mut part = |head: &str, lines: Vec<String>| {
         if !lines.is_empty() {
@@ -116,7 +116,7 @@ pub(super) fn refused(
         _ => Vec::new(),
     };
     part(
-        "each of these alone makes a plan possible:",
+        "each of these changes alone makes a plan possible:",
         give_way.iter().map(|one| gives_way(case, assembly, one)).collect(),
     );
     part(

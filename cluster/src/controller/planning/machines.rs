@@ -73,18 +73,15 @@ pub(crate) fn infrastructure(
     let placed = placed(machines, &mut notes);
     if placed.is_empty() {
         let what = match machines.is_empty() {
-            true => {
-                "no worker is there to plan for: `tidemill workers` lists those that have joined".to_owned()
-            }
-            false => format!("no worker can be planned with:\n  {}", notes.join("\n  ")),
+            true => "no worker to plan for: `tidemill workers` lists those that have joined".to_owned(),
+            false => format!("no worker is usable for a plan:\n  {}", notes.join("\n  ")),
         };
         return Err(what);
     }
     let without_price: Vec<&str> =
         placed.iter().filter(|of| of.machine.price.is_none()).map(|of| of.machine.name.as_str()).collect();
     if !without_price.is_empty() {
-        notes
-            .push(format!("{} said no price (`worker --price`): counted as 0 $/h", without_price.join(", ")));
+        notes.push(format!("{} has no price (`worker --price`): counted as 0 $/h", without_price.join(", ")));
     }
     let mut names: Vec<&str> = placed.iter().map(|of| of.tier).collect();
     names.sort_by_key(|name| (rank(name), *name));
@@ -92,7 +89,7 @@ pub(crate) fn infrastructure(
     let tiers: Vec<Tier> = names.iter().map(|name| tier(name, &placed, taken, &mut notes)).collect();
     let tiers: Vec<Tier> = tiers.into_iter().filter(|tier| !tier.workers.is_empty()).collect();
     if tiers.is_empty() {
-        return Err(format!("nothing is left of the workers:\n  {}", notes.join("\n  ")));
+        return Err(format!("the workers have no free capacity:\n  {}", notes.join("\n  ")));
     }
     let links = between(&tiers, links);
     let infrastructure = Infrastructure {
@@ -124,7 +121,7 @@ fn placed<'a>(machines: &'a [Machine], notes: &mut Vec<String>) -> Vec<Placed<'a
         let tier = match &machine.tier {
             Some(tier) => tier.as_str(),
             None if tiers_are_known => {
-                leave_out("others have a tier, and it has none (`worker --tier`)".to_owned());
+                leave_out("others have a tier, but it has none (`worker --tier`)".to_owned());
                 continue;
             }
             None => ONLY_TIER,
@@ -138,7 +135,7 @@ fn placed<'a>(machines: &'a [Machine], notes: &mut Vec<String>) -> Vec<Placed<'a
             [(machine.name.as_str(), "."), (tier, ""), (worker_type, "."), (location.unwrap_or("a"), "")];
         if let Some((odd, _)) = odd.into_iter().find(|(text, more)| !is_identifier(text, more)) {
             leave_out(format!(
-                "`{odd}` cannot stand in a plan: it has to begin with a letter, and to go on with small letters, digits, `-` and `_`"
+                "`{odd}` cannot be in a plan: write a letter first, then lower-case letters, digits, `-` and `_`"
             ));
             continue;
         }
@@ -173,7 +170,7 @@ fn tier(name: &str, placed: &[Placed<'_>], taken: &BTreeMap<String, Taken>, note
             busy = percent(taken.time).0;
             if left < LEAST_MEMORY {
                 notes.push(format!(
-                    "worker {} is left out, its memory is taken: {}",
+                    "worker {} is left out, its memory is used: {}",
                     machine.name,
                     taken.text()
                 ));
@@ -321,8 +318,9 @@ pub(crate) fn named(
     if result.tiers.is_empty() {
         let joined: Vec<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
         return Err(format!(
-            "no machine of the infrastructure has joined: its machines are called {}, the workers {}; give the machines the names \
-             of the workers (`names: [...]`), or the workers those of the machines (`worker --name`)",
+            "no machine of the infrastructure has joined: its machines have the names {}, the workers {}; \
+             give the machines the names of the workers (`names: [...]`), or the workers those of the \
+             machines (`worker --name`)",
             asked.join(", "),
             if joined.is_empty() { "-".to_owned() } else { joined.join(", ") }
         ));
@@ -532,6 +530,9 @@ mod tests {
         );
         assert!(notes.iter().any(|note| note.contains("have not joined: edge-small-0")), "{notes:?}");
         let error = named(&file, &[machine("other", "", "", 0.0)], &taken, &[]).unwrap_err();
-        assert!(error.contains("called edge-small-0, edge-small-1, big, the workers other"), "{error}");
+        assert!(
+            error.contains("have the names edge-small-0, edge-small-1, big, the workers other"),
+            "{error}"
+        );
     }
 }

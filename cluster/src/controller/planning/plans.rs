@@ -117,7 +117,7 @@ impl Shared {
     fn case_with(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
         let planning = wish.planning;
         if !(planning.max_utilization > 0.0 && planning.max_utilization <= 1.0) {
-            return Err("`max_utilization` is above 0 and at most 1".to_owned());
+            return Err("`max_utilization` must be above 0 and at most 1".to_owned());
         }
         let problem = options(planning).map_err(|error| error.to_string())?;
         let folder = self.run_folder(wish.name);
@@ -162,8 +162,7 @@ impl Shared {
             let links = case.infrastructure.links.iter_mut();
             if links.filter_map(|link| link.bandwidth.take()).count() > 0 {
                 notes.push(
-                    "the profile has no sizes of messages: the measured rates of links do not count"
-                        .to_owned(),
+                    "the profile has no sizes of messages: ignoring the measured rates of links".to_owned(),
                 );
             }
         }
@@ -187,8 +186,7 @@ impl Shared {
     pub(crate) fn given_run(&self, wish: &Wish<'_>, plan: &Plan) -> Result<PlannedRun, String> {
         if let Err(why) = self.infrastructure(None, Some(wish.name)) {
             // No worker has joined, for instance: it waits for its workers like a plan without profiles.
-            let text =
-                format!("the plan is the one that was submitted: what it comes to is not known: {why}");
+            let text = format!("the plan is the submitted one: its figures are not known: {why}");
             return Ok(PlannedRun {
                 plan: plan.clone(),
                 uses: BTreeMap::new(),
@@ -204,9 +202,9 @@ impl Shared {
                 self.keeps_quota("the plan", wish.quota, &uses, &self.taken(Some(wish.name)))?;
                 (uses, read.assessment(&case, &placed, true).text())
             }
-            Err(why) => (BTreeMap::new(), format!("what it comes to is not known: {why}")),
+            Err(why) => (BTreeMap::new(), format!("its figures are not known: {why}")),
         };
-        let text = format!("the plan is the one that was submitted: {text}");
+        let text = format!("the plan is the submitted one: {text}");
         let explanation = std::iter::once(text).chain(notes).collect();
         Ok(PlannedRun { plan: plan.clone(), uses, explanation, models: models(&case) })
     }
@@ -271,14 +269,14 @@ impl Shared {
         let others = others(taken);
         if let Some(most) = quota.processors.filter(|most| processors > *most + 1e-9) {
             return Err(format!(
-                "{what} takes {processors:.2} processors, and the quota of this submission is {most}: raise it \
+                "{what} takes {processors:.2} processors, but the quota of this submission is {most}: raise it \
                  (`--processors`), or lower a service level (`--slo`){others}"
             ));
         }
         if let Some(most) = quota.memory_bytes.filter(|most| memory > *most) {
             let bytes = tidemill_app::figures::bytes;
             return Err(format!(
-                "{what} takes {} of memory, and the quota of this submission is {}: raise it (`--memory`), or lower a \
+                "{what} takes {} of memory, but the quota of this submission is {}: raise it (`--memory`), or lower a \
                  service level (`--slo`){others}",
                 bytes(memory),
                 bytes(most)

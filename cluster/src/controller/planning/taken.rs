@@ -26,7 +26,7 @@ impl Taken {
                 bytes => format!(" and {}", tidemill_app::figures::bytes(bytes)),
             };
             let how = if *is_planned { "" } else { " as measured" };
-            format!("run {run} has {:.0} % of its time{memory}{how}", 100.0 * of.time)
+            format!("run {run} uses {:.0} % of its time{memory}{how}", 100.0 * of.time)
         };
         self.by.iter().map(one).collect::<Vec<_>>().join(", ")
     }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!((found["north"].time, found["north"].memory_bytes), (1.0, 110), "no more than all of it");
         assert_eq!(found["b"].time, 0.2, "not placed yet");
         assert_eq!(found["south"].by, [("by-hand".to_owned(), Use { time: 0.25, memory_bytes: 0 }, false)]);
-        assert!(found["south"].text().contains("run by-hand has 25 % of its time as measured"));
+        assert!(found["south"].text().contains("run by-hand uses 25 % of its time as measured"));
         let others = taken(&document, &measured, Some("second"));
         assert_eq!(others["north"].time, 0.3);
     }

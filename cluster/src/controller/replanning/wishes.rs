@@ -56,16 +56,12 @@ impl Shared {
     ) -> Result<ReplanView, WishError> {
         let Some(run) = self.run_now(name) else {
             return Err(match self.facts.look(|document| document.runs.contains_key(name)) {
-                true => {
-                    WishError::Refused(format!("run `{name}` is over: its plan does not change any more"))
-                }
+                true => WishError::Refused(format!("run `{name}` has ended: its plan cannot change")),
                 false => WishError::NoRun(name.to_owned()),
             });
         };
         if run.facts.state.is_over() {
-            return Err(WishError::Refused(format!(
-                "run `{name}` is over: its plan does not change any more"
-            )));
+            return Err(WishError::Refused(format!("run `{name}` has ended: its plan cannot change")));
         }
         let ReplanRequest { plan, apply, infrastructure } = request;
         let before = (run.facts.planned.planning.clone(), run.facts.planned.proposal.clone());
@@ -86,9 +82,8 @@ impl Shared {
                 tracing::error!("{error}");
             }
         } else if is_other {
-            let text = format!(
-                "{by} has other machines, prices and links for run {name}: it is planned with these from now on"
-            );
+            let text =
+                format!("{by} sets other machines, prices and links for run {name}, for all later plans");
             self.tell("infrastructure_changed", Some(name), None, &text);
         }
         answered
@@ -111,7 +106,7 @@ impl Shared {
         let has_one = self.replan_view(name).is_some_and(|view| view.proposal.is_some());
         let is_applied = apply && has_one;
         if is_applied {
-            self.apply(name, &format!("{by} wants it")).map_err(WishError::Refused)?;
+            self.apply(name, &format!("requested by {by}")).map_err(WishError::Refused)?;
         }
         let view = self.replan_view(name).ok_or_else(|| WishError::NoRun(name.to_owned()))?;
         Ok(ReplanView { decision, is_applied, ..view })
@@ -121,7 +116,7 @@ impl Shared {
     fn take_infrastructure(&self, name: &str, run: Now, file: BundleFile) -> Result<Now, WishError> {
         let Some(planning) = &run.facts.planned.planning else {
             return Err(WishError::Refused(format!(
-                "run `{name}` was submitted without profiles: prices and links change nothing of its plan"
+                "run `{name}` was submitted without profiles: prices and links have no effect on its plan"
             )));
         };
         drive::arrived(self, std::iter::once(&file)).map_err(WishError::Refused)?;
@@ -152,7 +147,7 @@ impl Shared {
     /// Searches the best plan by current figures.
     fn propose_best(&self, name: &str, run: &Now) -> Result<String, WishError> {
         if let Some(parts) = self.missing_of(name).in_words() {
-            let decision = format!("no other plan is looked for until the run is whole again: {parts}");
+            let decision = format!("no search for another plan until the run is complete again: {parts}");
             self.tell("replan_asked", Some(name), None, &format!("run {name}: {decision}"));
             return Ok(decision);
         }
@@ -180,7 +175,7 @@ impl Shared {
                 text
             }
             (None, Some(none)) => format!("now {}; {none}{drift}", now.text()),
-            (None, None) => format!("the plan of now is the best: {}{drift}", now.text()),
+            (None, None) => format!("the present plan is the best: {}{drift}", now.text()),
         };
         self.tell("replan_asked", Some(name), None, &format!("run {name}: {decision}"));
         Ok(decision)
@@ -195,7 +190,7 @@ impl Shared {
             let stage = plan.stages.iter().find(|stage| stage.operator == *sink);
             if let Some(stage) = stage.filter(|stage| stage.worker != worker.id) {
                 return Err(WishError::Refused(format!(
-                    "sink `{sink}` has written files on worker `{}` of the plan, and stays there: this plan has it on `{}`",
+                    "sink `{sink}` has written files on worker `{}` of the plan, and must stay there, but this plan has it on `{}`",
                     worker.id, stage.worker
                 )));
             }
@@ -205,11 +200,11 @@ impl Shared {
         let assessment = self.assessed_own(name, run, &plan);
         let numbers = match &assessment {
             Ok(of) => of.text(),
-            Err(why) => format!("what it comes to is not known: {why}"),
+            Err(why) => format!("its figures are not known: {why}"),
         };
         let cost = plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0));
-        let cost = cost.map_or_else(String::new, |cost| format!(", as it says {}", dollars(cost)));
-        let text = format!("{by} has a plan: {numbers}{cost}; {}", stages_move(count));
+        let cost = cost.map_or_else(String::new, |cost| format!(", by its own figures {}", dollars(cost)));
+        let text = format!("{by} proposes a plan: {numbers}{cost}; {}", stages_move(count));
         let candidate = Candidate {
             mark: mark_of(&plan),
             plan,

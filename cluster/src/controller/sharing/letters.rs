@@ -29,10 +29,10 @@ pub(in super::super) fn restore(lead: &Lead, run: &str, path: &Path) -> Result<(
     path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
     let (file, mut end) = (File::create(path).map_err(failed)?, 0);
     for name in &names {
-        let offset = name.parse::<u64>().map_err(|_| format!("`{name}` is no place in a file"))?;
+        let offset = name.parse::<u64>().map_err(|_| format!("`{name}` is not a position in a file"))?;
         let part = lead.get(&kind, name).map_err(told)?.filter(|_| offset <= end);
         let part = part.ok_or_else(|| {
-            format!("the bytes from {end} to {offset} of the dead letters of run {run}, or those behind, are missing")
+            format!("the bytes from {end} to {offset} of the dead letters of run {run}, or later ones, are missing")
         })?;
         // Bytes of a leader that reached no checkpoint are written again.
         file.set_len(offset).and_then(|()| file.write_all_at(&part, offset)).map_err(failed)?;

@@ -57,7 +57,7 @@ impl SharedLogs {
                 self.lead.write(&changes)
             });
             if let Err(error) = written {
-                tracing::debug!("lines of run {run} are not shared: {error}");
+                tracing::debug!("cannot share lines of run {run}: {error}");
             }
         }
     }
@@ -65,7 +65,7 @@ impl SharedLogs {
     /// Stored lines, oldest first.
     pub(in super::super) fn read(&self, run: &str) -> Vec<LogLine> {
         let rows = self.lead.all(&kind(run)).unwrap_or_else(|error| {
-            tracing::warn!("lines of run {run} that were said before are not known: {error}");
+            tracing::warn!("cannot read earlier lines of run {run}: {error}");
             Vec::new()
         });
         let lines = rows.iter().flat_map(|(_, lines)| lines.split(|byte| *byte == b'\n'));

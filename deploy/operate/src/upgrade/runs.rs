@@ -74,7 +74,7 @@ impl Doing {
         for (name, roles) in &self.0 {
             let Some(run) = seen.runs.iter().find(|run| run.name == *name) else { continue };
             if run.state == RunState::Failed {
-                let reason = run.reason.as_deref().unwrap_or("it does not say why");
+                let reason = run.reason.as_deref().unwrap_or("it gives no reason");
                 return Again::Ended(format!("run {name} has failed: {reason}"));
             }
             if run.state.is_over() {

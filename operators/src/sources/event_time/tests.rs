@@ -100,15 +100,15 @@ fn options_that_do_nothing_are_refused() {
     for (yaml, message) in [
         (
             "columns: {at: text}\nevent_time: at\ntime_unit: s",
-            "`time_unit` does nothing for an event time that is text",
+            "`time_unit` has no effect on an event time that is text",
         ),
         (
             "columns: {at: int64}\nevent_time: at\ntime_zone: Z",
-            "`time_zone` does nothing for an event time that is int64",
+            "`time_zone` has no effect on an event time that is int64",
         ),
         ("columns: {at: text}\nevent_time: at\ntime_zone: Europe/Berlin", "`Europe/Berlin` is not a zone"),
         ("columns: {at: bool}\nevent_time: at", "expected int64, float64 or text"),
-        ("columns: {at: int64}\ntime_zone: Z", "`time_zone` does nothing without `event_time`"),
+        ("columns: {at: int64}\ntime_zone: Z", "`time_zone` has no effect without `event_time`"),
     ] {
         let error = only(bind(&Csv, folder.path(), &format!("path: t.csv\n{yaml}")).err().unwrap());
         assert!(error.code == "E0606" && error.message.contains(message), "{error}");
@@ -122,7 +122,7 @@ fn a_wrong_unit_is_doubted() {
     let said = doubt(TimeUnit::Ms, Cell::Int(1_774_749_599)).unwrap();
     assert_eq!(
         said,
-        "event time `at` = 1774749599 is of the year 1970 with `time_unit: ms`; `time_unit: s` would make it of 2026"
+        "event time `at` = 1774749599 is in the year 1970 with `time_unit: ms`; `time_unit: s` would put it in 2026"
     );
     for (unit, cell, year, other) in [
         (TimeUnit::Us, Cell::Int(1_774_749_599_000_000_000), "58209", "ns"),

@@ -70,8 +70,8 @@ fn what_is_damaged_fails_behind_what_could_be_read() {
     for (more, expected) in [
         (&b"garbage"[..], "the gzip data are damaged (after the end of a member there is something else)"),
         (b"\0\0x", "the gzip data are damaged (after the end of a member there is something else)"),
-        (b"\x1f", "the gzip data end too early: the file was cut off"),
-        (&whole[..whole.len() - 1], "the gzip data end too early: the file was cut off"),
+        (b"\x1f", "the gzip data end too early: the file was truncated"),
+        (&whole[..whole.len() - 1], "the gzip data end too early: the file was truncated"),
     ] {
         let (text, end) = read(&[&whole[..], more].concat());
         assert!(text.starts_with(b"some text"));

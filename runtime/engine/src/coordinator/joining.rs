@@ -238,7 +238,7 @@ impl Coordinator {
         }
         self.hosts[host].phase = Phase::Open;
         if self.is_running && !self.aborting {
-            tracing::info!("worker '{}' goes on from the last checkpoint", self.hosts[host].name);
+            tracing::info!("worker '{}' continues from the last checkpoint", self.hosts[host].name);
             self.start_again(host, epoch);
         }
     }

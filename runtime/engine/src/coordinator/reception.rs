@@ -179,7 +179,9 @@ fn listen_to(
         };
         if let Err(text) = reception.workers.check(host, &notice) {
             let name = &reception.workers.names[host];
-            tracing::error!("worker '{name}' says what cannot be, and is not heard any more: {text}");
+            tracing::error!(
+                "ignoring worker '{name}' from now on, because its reports are impossible: {text}"
+            );
             break text;
         }
         match notice {

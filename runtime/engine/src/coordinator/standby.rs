@@ -112,7 +112,9 @@ impl Standby {
                     left = left.saturating_sub(LOOK);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RunError::System("nobody hears the workers of the new plan any more".into()));
+                    return Err(RunError::System(
+                        "the workers of the new plan have no coordinator any more".into(),
+                    ));
                 }
             }
             while let Ok(news) = self.news.try_recv() {

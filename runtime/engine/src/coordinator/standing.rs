@@ -207,7 +207,7 @@ impl Coordinator {
                 Some(Alone::Stops(after)) if silent >= after => {
                     let name = &self.hosts[host].name;
                     let text = format!(
-                        "worker '{name}' was not heard for {:.0} s, and `when_cut: stop` ends the run then",
+                        "worker '{name}' was silent for {:.0} s, and `when_cut: stop` ends the run",
                         silent.as_secs_f64()
                     );
                     self.fail(RunError::Cut(text));

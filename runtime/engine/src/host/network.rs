@@ -349,10 +349,7 @@ impl Network {
         command
             .inspect_err(|error| {
                 if !std::mem::replace(&mut end.is_told, true) {
-                    tracing::warn!(
-                        channel,
-                        "a channel to another host cannot be used, and is dialled again: {error}"
-                    );
+                    tracing::warn!(channel, "a channel to another host failed; connecting again: {error}");
                 }
                 // No slot has it that could report that.
                 let cut = NetworkEvent::Cut { channel, generation };
@@ -407,7 +404,10 @@ impl Network {
         };
         if let Err(error) = (self.spawn)(Box::new(work)) {
             if !std::mem::replace(&mut end.is_told, true) {
-                tracing::warn!(channel, "no thread to dial another host, which is tried again: {error}");
+                tracing::warn!(
+                    channel,
+                    "cannot start the thread that connects to another host; trying again: {error}"
+                );
             }
             end.failed();
             end.again_at = Some(self.clock.now() + end.pause().as_nanos() as Nanoseconds);

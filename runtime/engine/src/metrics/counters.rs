@@ -52,9 +52,9 @@ counted! {
             "Largest lag of a source behind its open-loop schedule";
         /// For open-loop sources: the present lag of emission against the schedule, nanoseconds.
         behind: AtomicI64, last, SECONDS_NOW "tidemill_source_behind_seconds" () Sources
-            "How far a source is behind its open-loop schedule now";
+            "Present lag of a source behind its open-loop schedule";
         /// Sources only: it has no more records, or the run was ended.
-        ended: AtomicBool, last, IS "tidemill_source_ended" () Sources "1: the source has no more to give; else 0";
+        ended: AtomicBool, last, IS "tidemill_source_ended" () Sources "1: the source has ended; else 0";
         /// Records lost on purpose.
         drops: ByReason, sum, REASONS "tidemill_records_dropped" ("edge", "reason") All "Records lost on purpose";
         /// Records that continued with a note.
@@ -128,7 +128,7 @@ counted! {
     here {}
     also {
         Counter "tidemill_edge_cut_seconds" () WhenCut
-            "How long an edge with `when_cut` was cut, with the cut that goes on"
+            "Time that an edge with `when_cut` was cut, including the present cut"
             = |edge, now| Some(MetricValue::Sum(edge.cut_seconds(now)));
     }
 }

@@ -89,8 +89,8 @@ const LINE: &[(&str, &str)] = &[("s", "f"), ("f", "out")];
 fn one_source_one_sink() {
     let stdin = "at most once: source `s` reads standard input without a journal";
     let stdout = "at least once: sink `out` writes to standard output, which takes nothing back";
-    let unread = "source `s` hears connections to `:4100`: what has been sent and is not in its journal is gone with the process";
-    let is_live = "source `s` is live: what nobody reads in time is gone";
+    let unread = "source `s` receives connections to `:4100`: data that was sent and is not in its journal is lost with the process";
+    let is_live = "source `s` is live: data that is not read in time is lost";
     let here = "exactly once within this process";
     let table: &[(BoundSource, bool, &str, &str)] = &[
         (source("s"), true, "exactly once", here),
