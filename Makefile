@@ -37,7 +37,7 @@ bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for
 profiles: setup ## measure the examples' operators; writes examples/vqa/profile.yaml
 	@scripts/profiles.sh
 
-lint: setup ## licences, versions and sources of the dependencies; the build without features; shell scripts
+lint: setup ## plain English; licences, versions and sources of the dependencies; the build without features; shell scripts
 	@scripts/lint.sh
 
 book: setup ## build the book into target/book

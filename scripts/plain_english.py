@@ -3,9 +3,9 @@
 
     scripts/plain_english.py [--list PHRASE] [PATH...]
 
-Reads the comment lines of Rust files and the lines of Markdown files outside code blocks. Prints a table with each phrase's count per 1,000
-lines and what to write instead, and exits 1 when one exceeds LIMIT. `--list` prints the places of one phrase; PATH limits the count to files
-or folders.
+Reads the comment lines of Rust files and the lines of Markdown files, without code and link targets. Prints a table with each phrase's count
+per 1,000 lines and what to write instead, and exits 1 when one exceeds LIMIT (`make lint`). `--list` prints the places of one phrase; PATH
+limits the count to files or folders.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+CONTINUED = "... "
 LIMIT = 3  # per 1,000 lines; ripgrep and tokio have at most 0.5
 PHRASES = {  # name: (pattern of a line's text, what to write instead)
     "what": (r"^What\b(?!.*\?)", "a verb, or the noun that is defined"),
@@ -41,18 +42,25 @@ def files(paths):
 
 
 def lines(path):
-    """(line number, text) of each comment line or line of prose."""
+    """(line number, text) of each comment line or line of prose; a line that continues a sentence starts with CONTINUED."""
     text = (ROOT / path).read_text(errors="replace").splitlines()
-    in_block = False
+    in_block, before, last = False, "", 0
     for number, line in enumerate(text, 1):
         if path.suffix == ".rs":
             found = re.match(r"\s*//[/!]?\s?(.*)", line)
-            if found:
-                yield number, found.group(1).strip()
-        elif line.lstrip().startswith("```"):
+            raw = found.group(1).strip() if found else ""
+        else:
+            raw = line.strip()
+        if raw.startswith("```"):
             in_block = not in_block
-        elif not in_block and line.strip():
-            yield number, line.strip().lstrip("#|-*> ")
+        elif path.suffix == ".rs" and not raw:
+            in_block = in_block and found is not None
+        elif not in_block and raw:
+            is_item = re.match(r"[#>*|-]|\d+\.", raw) is not None
+            continues = raw.startswith("|") or last == number - 1 and not is_item and not re.search(r"[.:!?|]$", before)
+            prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "`", raw.lstrip("#|-*> "))
+            yield number, (CONTINUED if continues else "") + prose
+            before, last = raw, number
 
 
 def main():

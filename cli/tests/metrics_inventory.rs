@@ -59,10 +59,11 @@ fn word(kind: MetricKind) -> &'static str {
 
 fn page() -> String {
     let mut page = String::from(
-        "# Metrics\n\n<!-- Made from the program by cli/tests/metrics_inventory.rs; changes here are lost. -->\n\n\
-         What Prometheus finds at `tidemill run --metrics`, at a controller and at an agent. [Watching a cluster](../watching.md) says \
-         how to have it look. Counters have `_total` behind their name, histograms `_bucket`, `_sum` and `_count`. Labels in *italics* \
-         are there only where there is something to say: `run` and `cluster_worker` in a cluster, `variant` of models.\n",
+        "# Metrics\n\n<!-- Made from the program by cli/tests/metrics_inventory.rs; changes here are lost. \
+         -->\n\nThe metrics of `tidemill run --metrics`, of a controller and of an agent, for Prometheus. \
+         [Watching a cluster](../watching.md) shows its configuration. Names of counters end with `_total`, \
+         names of histograms with `_bucket`, `_sum` and `_count`. Labels in *italics* are optional: `run` \
+         and `cluster_worker` in a cluster, `variant` of models.\n",
     );
     let parts = [
         ("Of runs", runs()),
@@ -71,7 +72,7 @@ fn page() -> String {
         ("Of the process of a controller or an agent", PROCESS),
     ];
     for (title, metrics) in parts {
-        let _ = writeln!(page, "\n## {title}\n\n| name | what | labels | tells |\n|---|---|---|---|");
+        let _ = writeln!(page, "\n## {title}\n\n| name | kind | labels | meaning |\n|---|---|---|---|");
         for metric in metrics {
             let rare = ["run", "cluster_worker", "variant", "percentile", "tier"];
             let is_rare = |label: &str| match label {

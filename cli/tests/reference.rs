@@ -15,7 +15,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     (
         "infrastructure",
         "Infrastructure reference",
-        "All keys of an infrastructure file: which machines there are, what they cost, how they are linked. \
+        "All keys of an infrastructure file: machines, their prices and their links. \
          `tidemill validate` checks such a file; `profile`, `plan`, `explain`, `simulate` and `run --emulate` work with it.",
     ),
     (
@@ -27,12 +27,12 @@ const PAGES: &[(&str, &str, &str)] = &[
     (
         "plan",
         "Plan reference",
-        "All keys of a plan file. [Writing a workflow](../workflow.md#plans) says what a plan is good for.",
+        "All keys of a plan file. [Writing a workflow](../workflow.md#plans) explains the use of plans.",
     ),
     (
         "profile",
         "Profile reference",
-        "All keys of a profile: what was measured of the operators of a workflow. `tidemill validate` checks such a \
+        "All keys of a profile: measurements of the operators of a workflow. `tidemill validate` checks such a \
          file, alone and against the workflow of its name.",
     ),
 ];

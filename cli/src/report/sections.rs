@@ -181,7 +181,7 @@ pub(super) fn stages(report: &RunReport, part: &mut Markup) {
         ("p99", true),
         ("Computing p50", true),
         ("p99", true),
-        ("Way p50", true),
+        ("Transfer p50", true),
         ("p99", true),
     ];
     let way = shown.iter().any(|stage| stage.transfer.count > 0);

@@ -10,7 +10,7 @@
 //! small parts are copied. Between processes of one host, over a transport that can hand over descriptors and without
 //! TLS, payloads from 64 KiB on go through shared memory.
 //!
-//! # What a peer may do
+//! # Permissions of a peer
 //! Nothing a peer sends makes this side panic or keep more memory than was really sent: lengths are bounded, headers
 //! and payloads have checksums (crc32c), and memory grows as bytes come. A connection that breaks, or that delivers
 //! other bytes than were sent, is reported as [`LinkError::Lost`] or [`LinkError::Damaged`] after everything that

@@ -360,9 +360,10 @@ impl Journal {
                 let same = again.bytes();
                 writer.again = None;
                 tracing::warn!(
-                    "the stream of the journal `{}` begins with the {same} bytes that the first one began with: if its producer sends \
-                     everything again, all of that counts twice; then stop the run, start from the beginning with `tidemill state reset`, or have \
-                     the producer go on where it was",
+                    "the stream of the journal `{}` begins with the {same} bytes that the first one began \
+                     with: if its producer sends everything again, all of that counts twice; then stop the \
+                     run, start from the beginning with `tidemill state reset`, or let the producer \
+                     continue where it was",
                     self.folder.display()
                 );
             }

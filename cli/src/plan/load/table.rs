@@ -156,8 +156,8 @@ impl LoadPlan<'_> {
         };
         writeln!(
             out,
-            "levels {what} by dynamic programming over {} plans ({optimal} optimal); at least {} between \
-             switches and before a lower level, {} to react",
+            "levels {what} by dynamic programming over {} plans ({optimal} optimal); {} between switches \
+             and before a lower level, {} to react",
             plans.len(),
             span(self.switching.dwell),
             span(self.switching.reaction)
