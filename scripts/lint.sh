@@ -30,7 +30,7 @@ line ok "cargo clippy -p tidemill --no-default-features"
 
 title "Shell scripts"
 if command -v shellcheck >/dev/null; then
-  shellcheck .ci/run scripts/*.sh deploy/images/*.sh
+  shellcheck .ci/run scripts/*.sh benches/experiments/*.sh deploy/images/*.sh
   line ok "shellcheck"
 else
   line -- "NOT CHECKED: shellcheck is not installed (apt-get install shellcheck)"
