@@ -210,9 +210,9 @@ mod tests {
     use tidemill_spec::diagnostic::Diagnostics;
 
     #[derive(Default)]
-    struct Heard(RefCell<Vec<String>>);
+    struct NoteKeeper(RefCell<Vec<String>>);
 
-    impl Listener for Heard {
+    impl Listener for NoteKeeper {
         fn note(&self, text: &str) {
             self.0.borrow_mut().push(text.to_owned());
         }
@@ -242,7 +242,7 @@ mod tests {
         });
         let settings: Vec<Setting> = settings.collect();
         let mut chosen = choose(&workflow, &candidates, &settings).unwrap();
-        let heard = Heard::default();
+        let heard = NoteKeeper::default();
         choose_with(&["rten", "ort"], (&workflow, &candidates, &settings), &mut chosen, &heard);
         let models = chosen.into_iter().map(|(operator, chosen)| (operator, chosen.id)).collect();
         (models, heard.0.into_inner().join("\n"))

@@ -15,7 +15,7 @@ pub mod speeds;
 pub(crate) mod warm_up;
 pub mod wires;
 
-pub use dilation::Wanted;
+pub use dilation::RequestedDilation;
 pub use warm_up::WarmUps;
 
 use crate::failure::{Failure, Kind};
@@ -30,7 +30,7 @@ use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::profile::{Profile, ProfileFile};
 use tidemill_spec::workflow::Workflow;
-use wires::Way;
+use wires::EmulatedWire;
 
 /// Options of an emulation.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,7 @@ pub struct EmulationOptions {
     /// Profiles, or folders with a `profile.yaml`, for the speeds of the workers.
     pub profiles: Vec<PathBuf>,
     /// Requested dilation.
-    pub dilation: Wanted,
+    pub dilation: RequestedDilation,
     /// Whether the workers are separate processes, so that models do not run in this one.
     pub by_processes: bool,
 }
@@ -54,7 +54,7 @@ pub struct Emulated {
     /// Workers of the plan, without source devices.
     pub workers: Vec<Worker>,
     /// In the order of the wires of the emulation.
-    pub ways: Vec<Way>,
+    pub ways: Vec<EmulatedWire>,
     /// Speed of each stage with a model.
     pub speeds: Vec<StageSpeed>,
     /// Number of samples of the profile's accuracy, the first ones of this workflow's sources.

@@ -33,7 +33,7 @@ enum Change {
 }
 
 /// An input of a source, and its last state.
-struct Watched {
+struct WatchedInput {
     input: SourceInput,
     state: InputState,
     /// Whether later additions are not read by this process.
@@ -43,7 +43,7 @@ struct Watched {
 
 /// The inputs of a run, checked at each of its checkpoints.
 pub(crate) struct Inputs {
-    watched: BTreeMap<String, Watched>,
+    watched: BTreeMap<String, WatchedInput>,
     /// Stages by source.
     stages: BTreeMap<String, Vec<String>>,
 }
@@ -72,7 +72,7 @@ impl Inputs {
             let Some(before) = before.get(id) else {
                 // An unreadable input fails where it is read.
                 if let Ok(state) = look(input) {
-                    watched.insert(id.clone(), Watched::new(input, state));
+                    watched.insert(id.clone(), WatchedInput::new(input, state));
                 }
                 continue;
             };
@@ -102,7 +102,7 @@ impl Inputs {
                 }
                 Change::Other(text) => return Err(refused(format!("{path} {text}"))),
             }
-            watched.insert(id.clone(), Watched::new(input, state));
+            watched.insert(id.clone(), WatchedInput::new(input, state));
         }
         let stages = watched.keys().map(|id| {
             let of_source = program.plan.stages.iter().filter(|stage| stage.operator == *id);
@@ -154,7 +154,7 @@ impl Inputs {
     }
 }
 
-impl Watched {
+impl WatchedInput {
     fn new(input: &SourceInput, state: InputState) -> Self {
         // A folder is listed once, when its reader is made.
         let is_settled = matches!(input, SourceInput::Folder { .. });
@@ -447,7 +447,7 @@ mod tests {
         let path = folder.path().join("a.csv");
         write(&path, b"one\ntwo\n", 1);
         let before = look(&file(path.clone())).unwrap();
-        let watched = Watched::new(&file(path.clone()), before.clone());
+        let watched = WatchedInput::new(&file(path.clone()), before.clone());
         let stages = BTreeMap::from([("s".to_owned(), vec!["s".to_owned()])]);
         let mut inputs = Inputs { watched: BTreeMap::from([("s".to_owned(), watched)]), stages };
         write(&path, b"one\ntwo\nthree\n", 2);
@@ -472,7 +472,7 @@ mod tests {
         let path = folder.path().join("a.csv");
         write(&path, b"one\ntwo\n", 1);
         let before = look(&file(path.clone())).unwrap();
-        let watched = Watched::new(&file(path.clone()), before.clone());
+        let watched = WatchedInput::new(&file(path.clone()), before.clone());
         let stages = BTreeMap::from([("s".to_owned(), vec!["s".to_owned()])]);
         let mut inputs = Inputs { watched: BTreeMap::from([("s".to_owned(), watched)]), stages };
         write(&path, b"one\ntwo\nthree\n", 2);

@@ -56,7 +56,7 @@ pub fn read_through(
 }
 
 /// A journal that a source is to be read through.
-pub(crate) struct Wanted {
+pub(crate) struct JournalRequest {
     pub(crate) source: String,
     pub(crate) folder: PathBuf,
     pub(crate) reading: JournalledReading,
@@ -65,7 +65,7 @@ pub(crate) struct Wanted {
     size: u64,
 }
 
-impl Wanted {
+impl JournalRequest {
     pub(crate) fn open(&self) -> Result<Arc<Journal>, Failure> {
         Journal::open(&self.folder, self.owner, self.size).map_err(|error| failure(&self.source, &error))
     }
@@ -79,7 +79,7 @@ pub(crate) fn wanted(
     state: &Path,
     prepared: &Prepared,
     is_here: impl Fn(&str) -> bool,
-) -> Result<Vec<Wanted>, Failure> {
+) -> Result<Vec<JournalRequest>, Failure> {
     let mut found = Vec::new();
     let every = prepared.program.plan.checkpoint_every;
     let ids: Vec<String> = journalled(&prepared.program).map(|source| source.id.clone()).collect();
@@ -103,7 +103,7 @@ pub(crate) fn wanted(
         });
         let owner = identity.map_or(0, |Digest(digest)| digest as u64);
         let (folder, reading) = (folder(state, &id), reading.clone());
-        found.push(Wanted { source: id, folder, reading, owner, size: size.0 });
+        found.push(JournalRequest { source: id, folder, reading, owner, size: size.0 });
     }
     Ok(found)
 }

@@ -56,7 +56,7 @@ struct File {
 impl File {
     fn of(workflow: &Workflow, token: Option<&[u8]>) -> Result<Option<Self>, Failure> {
         let named = workflow.run.dead_letters.as_ref().map(|path| path.value.clone());
-        let kept = token.and_then(|token| serde_json::from_slice::<Kept>(token).ok());
+        let kept = token.and_then(|token| serde_json::from_slice::<LetterFileState>(token).ok());
         if let Some(kept) = kept.as_ref().filter(|kept| named.as_ref() != Some(&kept.path)) {
             return Err(elsewhere(&kept.path, named.as_deref()));
         }
@@ -72,7 +72,7 @@ impl File {
 /// Data of a state about the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct LetterFileState {
     /// Its name in the workflow.
     path: String,
     /// The committed part, as a token of the writer.
@@ -81,7 +81,7 @@ struct Kept {
 
 /// Extracts the writer's token from a token of a state.
 pub(crate) fn of_file(token: &[u8]) -> Vec<u8> {
-    match serde_json::from_slice::<Kept>(token) {
+    match serde_json::from_slice::<LetterFileState>(token) {
         Ok(kept) => kept.committed.to_string().into_bytes(),
         Err(_) => token.to_vec(),
     }
@@ -154,10 +154,12 @@ impl LetterWriter for FileLetters {
 
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         let Some(token) = self.writer.token()? else { return Ok(None) };
-        let told =
+        let message =
             |error: serde_json::Error| OperatorError::new(format!("the state of dead letters: {error}"));
-        let committed = serde_json::from_slice(&token).map_err(told)?;
-        serde_json::to_vec(&Kept { path: self.named.clone(), committed }).map(Some).map_err(told)
+        let committed = serde_json::from_slice(&token).map_err(message)?;
+        serde_json::to_vec(&LetterFileState { path: self.named.clone(), committed })
+            .map(Some)
+            .map_err(message)
     }
 
     fn suspend(&mut self) -> Result<(), OperatorError> {

@@ -39,7 +39,7 @@ impl Planned {
 }
 
 /// A plan with its expected behaviour.
-pub struct Found {
+pub struct JudgedPlan {
     /// The plan.
     pub planned: Planned,
     /// Its expected behaviour.
@@ -88,12 +88,16 @@ fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Asse
 ///
 /// # Errors
 /// A solution that is no plan is a defect.
-pub fn guaranteed(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Found>, Failure> {
+pub fn guaranteed(
+    case: &Case,
+    assembly: &Assembly,
+    outcome: &Outcome,
+) -> Result<Option<JudgedPlan>, Failure> {
     let Some(solution) = &outcome.solution else { return Ok(None) };
     // A plan file does not have the alternatives for waits; it is judged by those that its workers keep.
     let solution = with_least_waits(&assembly.problem, solution);
     let mut planned = Planned::new(case, assembly, &solution)?;
     let expectation = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);
     expectation.write_into(&mut planned.plan);
-    Ok(Some(Found { planned, expectation }))
+    Ok(Some(JudgedPlan { planned, expectation }))
 }

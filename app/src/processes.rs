@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::remote::{Address, Certificates, Credentials, Security};
 use tidemill_engine::{
-    HostLauncher, HostOptions, Hosts, Listen, RunError, Whereabouts, decline_host, serve_host,
+    CoordinatorAddress, HostLauncher, HostOptions, Hosts, Listen, RunError, decline_host, serve_host,
 };
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
@@ -145,7 +145,7 @@ impl CertificateTexts {
 }
 
 /// Says what a worker's process wrote to its standard error, line by line.
-pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
+pub type LineListener = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Over what the processes of a run speak with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,7 @@ pub fn hosts(
     (sockets, warm_ups): (Sockets, WarmUps),
     lock: Option<PathBuf>,
     command: Vec<String>,
-    tell: Tell,
+    tell: LineListener,
 ) -> Result<Hosts, Failure> {
     let unavailable =
         |what: &str, error: std::io::Error| Failure::new(Kind::Unavailable, format!("{what}: {error}"));
@@ -362,11 +362,11 @@ fn report(error: anyhow::Error, checked: Option<Prepared>, options: &HostOptions
 fn in_a_line(error: &anyhow::Error) -> String {
     let text = match error.downcast_ref::<Diagnostics>() {
         Some(findings) => {
-            let told = findings.iter().map(|finding| match &finding.help {
+            let message = findings.iter().map(|finding| match &finding.help {
                 Some(help) => format!("{}: {help}", finding.message),
                 None => finding.message.clone(),
             });
-            told.collect::<Vec<_>>().join("; ")
+            message.collect::<Vec<_>>().join("; ")
         }
         None => format!("{error:#}"),
     };
@@ -386,7 +386,7 @@ enum News {
 fn listen(
     mut input: impl BufRead + Send + 'static,
     credentials: Credentials,
-    coordinator: Whereabouts,
+    coordinator: CoordinatorAddress,
 ) -> Result<(), Failure> {
     let listen = move || {
         let mut line = String::new();
@@ -423,7 +423,7 @@ fn listen(
 struct Processes {
     task: WorkerTask,
     command: Vec<String>,
-    tell: Tell,
+    tell: LineListener,
     children: BTreeMap<String, Child>,
 }
 
@@ -552,9 +552,11 @@ mod tests {
         let news = read(serde_json::to_value(certificates).unwrap());
         assert!(matches!(news, News::Certificates(CertificateTexts { chain, .. }) if chain == "a"));
         let moved = Moved { coordinator: Address::tcp("127.0.0.1:4100") };
-        assert!(matches!(read(serde_json::to_value(&moved).unwrap()), News::Moved(told) if told == moved));
+        assert!(
+            matches!(read(serde_json::to_value(&moved).unwrap()), News::Moved(message) if message == moved)
+        );
         let revoked = NotBelieved { revoked: vec!["4f".repeat(16)] };
         let news = read(serde_json::to_value(&revoked).unwrap());
-        assert!(matches!(news, News::NotBelieved(told) if told == revoked));
+        assert!(matches!(news, News::NotBelieved(message) if message == revoked));
     }
 }

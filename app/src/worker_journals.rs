@@ -4,7 +4,7 @@
 //! A journal is opened when its source is first read, not when the process starts: the process of the plan before may still have it, while
 //! this one loads its models.
 use crate::failure::{Failure, Kind};
-use crate::journals::{Wanted, wanted};
+use crate::journals::{JournalRequest, wanted};
 use crate::preparation::Prepared;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ pub(crate) struct WorkerJournals(BTreeMap<String, Lazy>);
 
 /// A journal that is opened when it is first wanted.
 struct Lazy {
-    wanted: Wanted,
+    wanted: JournalRequest,
     /// Locked while a process has the journal open.
     lock: PathBuf,
     opened: Mutex<Option<Opened>>,

@@ -9,7 +9,7 @@ mod report;
 use anyhow::Context;
 use clap::Args;
 use day::{Workload, tidemill};
-use judge::{Level, Outcome, Way, judge};
+use judge::{DayStrategy, Level, Outcome, judge};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tidemill_simulator::{Spell, Trace};
@@ -33,7 +33,7 @@ struct Found {
     trace: Trace,
     /// The levels of the switched plans over the day, in factors.
     steps: Vec<(f64, f64, f64)>,
-    ways: Vec<(Way, Outcome)>,
+    ways: Vec<(DayStrategy, Outcome)>,
 }
 
 pub(crate) fn run(options: &Options, binary: &Path, folder: &Path) -> anyhow::Result<()> {
@@ -95,7 +95,7 @@ impl Contest<'_> {
     }
 
     /// Plans that follow the load, with `tidemill plan --trace`.
-    fn followed(&self, name: &str, more: &[&str]) -> anyhow::Result<Way> {
+    fn followed(&self, name: &str, more: &[&str]) -> anyhow::Result<DayStrategy> {
         let out = self.scratch.join("plans");
         if out.exists() {
             std::fs::remove_dir_all(&out).context("cannot remove old plans")?;
@@ -122,17 +122,22 @@ impl Contest<'_> {
             spells.push(Spell { begin: number(spell, "/begin")?, end: number(spell, "/end")?, level });
         }
         let switches = number(&answer, "/switched/switches_per_day")?;
-        Ok(Way { name: name.to_owned(), levels, spells, switches })
+        Ok(DayStrategy { name: name.to_owned(), levels, spells, switches })
     }
 
     /// Makes one plan for the mean load.
-    fn mean(&self) -> anyhow::Result<Way> {
+    fn mean(&self) -> anyhow::Result<DayStrategy> {
         let factor = self.trace.mean_factor();
         let file = self.scratch.join("mean.yaml");
         let (path, rate) = (file.display().to_string(), format!("rate={}/s", factor * self.workload.rate));
         tidemill(self.binary, self.workload, &["--slo", &rate, "--out", &path])?;
         let level: Level = self.workload.level(&file, factor)?;
         let spells = vec![Spell { begin: 0.0, end: self.trace.seconds(), level: 0 }];
-        Ok(Way { name: "one plan for the mean".to_owned(), levels: vec![level], spells, switches: 0.0 })
+        Ok(DayStrategy {
+            name: "one plan for the mean".to_owned(),
+            levels: vec![level],
+            spells,
+            switches: 0.0,
+        })
     }
 }

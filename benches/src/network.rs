@@ -21,7 +21,7 @@ struct Machine {
 }
 
 #[derive(Debug, Deserialize)]
-struct Told {
+struct MachinesReply {
     machines: BTreeMap<String, Machine>,
 }
 
@@ -59,7 +59,7 @@ impl Network {
                 "no network of namespaces here ({status}): that needs root, `ip`, `tc` and /dev/net/tun"
             );
         }
-        let Told { machines } = serde_json::from_str(&line)?;
+        let MachinesReply { machines } = serde_json::from_str(&line)?;
         Ok(Self { process, input, output, machines })
     }
 

@@ -5,7 +5,7 @@ mod day;
 mod oracle;
 mod report;
 mod search;
-mod ways;
+mod strategies;
 mod world;
 
 use anyhow::Context;
@@ -13,9 +13,9 @@ use clap::Args;
 use day::{Day, Kind, State};
 use search::Plans;
 use std::path::{Path, PathBuf};
+use strategies::{Auto, Lived, PlanStrategy, Scaling, best};
 use tidemill_app::service_level::LevelSetting;
 use tidemill_spec::units::Percent;
-use ways::{Auto, Lived, Scaling, Way, best};
 use world::{Workload, World, workers};
 
 /// Options of `replanning`.
@@ -118,12 +118,12 @@ fn contest(workload: &Workload, day: &Day) -> anyhow::Result<Found> {
     let first = chosen.first().map_or_else(|| mean.clone(), |chosen| chosen.plan.clone());
     let degrade = vec![LevelSetting::Accuracy(Some(Percent(workload.accuracy - GIVES_WAY)))];
     let ways = [
-        ("fixed plan, peak", Way::Fixed, &peak),
-        ("fixed plan, mean", Way::Fixed, &mean),
-        ("accuracy scaling", Way::Scaling(Box::new(Scaling::of(&mean, &assembly))), &mean),
-        ("replan: auto", Way::Auto(Box::new(Auto::new(&plans, Vec::new()))), &mean),
-        ("auto, degrading", Way::Auto(Box::new(Auto::new(&plans, degrade))), &mean),
-        ("oracle", Way::Oracle(chosen), &first),
+        ("fixed plan, peak", PlanStrategy::Fixed, &peak),
+        ("fixed plan, mean", PlanStrategy::Fixed, &mean),
+        ("accuracy scaling", PlanStrategy::Scaling(Box::new(Scaling::of(&mean, &assembly))), &mean),
+        ("replan: auto", PlanStrategy::Auto(Box::new(Auto::new(&plans, Vec::new()))), &mean),
+        ("auto, degrading", PlanStrategy::Auto(Box::new(Auto::new(&plans, degrade))), &mean),
+        ("oracle", PlanStrategy::Oracle(chosen), &first),
     ];
     let mut found = Vec::new();
     for (name, mut way, first) in ways {

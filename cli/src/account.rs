@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tidemill_app::emulation::Emulated;
 use tidemill_app::emulation::comparison::{Comparison, Row, Verdict};
 use tidemill_app::emulation::speeds::Basis;
-use tidemill_app::emulation::wires::Way;
+use tidemill_app::emulation::wires::EmulatedWire;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
 use tidemill_drawing::markup::Markup;
 use tidemill_engine::{RunReport, WireReport};
@@ -233,7 +233,7 @@ impl<'a> Account<'a> {
 }
 
 /// Traffic of a link, with the planned one.
-fn link(way: &Way, wire: &WireReport) -> Value {
+fn link(way: &EmulatedWire, wire: &WireReport) -> Value {
     let mut told = json!(wire);
     told["dollars_per_byte"] = json!(way.dollars_per_byte);
     told["predicted_bytes_per_second"] = json!(way.predicted());
@@ -340,7 +340,7 @@ mod tests {
         // In the order of a plan; the report has them sorted, with one that is not planned.
         let edges =
             vec![planned("z", "join", 0, 10), planned("a", "join", 1, 20), planned("a", "join", 0, 30)];
-        let way = Way { spec: spec.clone(), dollars_per_byte: 0.0, edges };
+        let way = EmulatedWire { spec: spec.clone(), dollars_per_byte: 0.0, edges };
         let measured = |from: &str, input| WireEdgeReport {
             from: from.to_owned(),
             to: "join".to_owned(),

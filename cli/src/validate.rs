@@ -70,7 +70,7 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
     let (mut listed, mut any_wrong) = (Vec::new(), false);
     let mut out = crate::answer::out();
     for (file, kind) in &kinds {
-        let heard = Heard::new(terminal);
+        let heard = WarningKeeper::new(terminal);
         let result = match kind {
             Ok(kind) => {
                 let looks = !arguments.without_files;
@@ -123,18 +123,18 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
 }
 
 /// Keeps the warnings for the answer; the terminal shows them all the same.
-struct Heard<'a> {
+struct WarningKeeper<'a> {
     terminal: &'a Terminal,
     warnings: RefCell<Diagnostics>,
 }
 
-impl<'a> Heard<'a> {
+impl<'a> WarningKeeper<'a> {
     fn new(terminal: &'a Terminal) -> Self {
         Self { terminal, warnings: RefCell::default() }
     }
 }
 
-impl Listener for Heard<'_> {
+impl Listener for WarningKeeper<'_> {
     fn note(&self, text: &str) {
         self.terminal.note(text);
     }

@@ -80,12 +80,15 @@ fn a_file_that_does_not_fit_is_refused() {
     let place = place();
     rows(&place, 0);
     place.write("out/rows.jsonl", "{\"n\":1,\"key\":\"k\"}\n{\"n\":2");
-    let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
-    assert!(told.contains("out/rows.jsonl") && told.contains("last row is incomplete: `{\"n\":2`"), "{told}");
+    let printed = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(
+        printed.contains("out/rows.jsonl") && printed.contains("last row is incomplete: `{\"n\":2`"),
+        "{printed}"
+    );
     std::fs::remove_file(place.path("out/rows.jsonl")).unwrap();
     place.write("out/counted.csv", "c,key\n1,k\n");
-    let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
-    assert!(told.contains("`c,key`") && told.contains("writes `"), "{told}");
+    let printed = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(printed.contains("`c,key`") && printed.contains("writes `"), "{printed}");
 }
 
 /// Continuing beyond a limit returns to the checkpoint before it: rows that another run has appended since would be cut
@@ -102,9 +105,12 @@ fn what_others_appended_behind_a_run_that_ended_is_not_cut_off() {
     tidemill(&["run", &workflow, "--records", "50", "--quiet"]).expect(0);
     let of_both = outputs(&place);
     assert_eq!(of_both[0].lines().count(), 150);
-    let told = go_on("200").expect(78).stderr;
+    let printed = go_on("200").expect(78).stderr;
     let way_out = format!("truncate -s {} ", of_first[0].len());
-    assert!(told.contains("out/rows.jsonl` cannot be continued") && told.contains(&way_out), "{told}");
+    assert!(
+        printed.contains("out/rows.jsonl` cannot be continued") && printed.contains(&way_out),
+        "{printed}"
+    );
     assert_eq!(outputs(&place), of_both, "it is left alone");
     for (file, content) in ["out/rows.jsonl", "out/counted.csv"].iter().zip(of_first) {
         place.write(file, content);

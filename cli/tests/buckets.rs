@@ -79,9 +79,9 @@ fn a_run_with_its_state_in_a_bucket_is_continued_after_kills_and_failures() {
     assert!(kills >= 3, "{kills} kills");
     same(&outputs(&place), &undisturbed());
     assert_eq!(server.names(), ["runs/durable/manifest.json"]);
-    let told =
+    let printed =
         tidemill(&server, &["run", &place.argument("workflow.yaml"), "--state", STATE]).expect(0).stderr;
-    assert!(told.contains("complete") && told.contains(&format!("state reset {STATE}")), "{told}");
+    assert!(printed.contains("complete") && printed.contains(&format!("state reset {STATE}")), "{printed}");
 }
 
 #[test]
@@ -110,13 +110,13 @@ fn a_bucket_that_cannot_be_used_is_told_before_anything_is_touched() {
     let (server, place) = (Server::start(), place());
     let workflow = place.argument("workflow.yaml");
     server.set(Mood::Denies);
-    let told = tidemill(&server, &["run", &workflow, "--state", STATE]).expect(78).stderr;
-    assert!(told.contains("403 AccessDenied") && told.contains("AWS_ACCESS_KEY_ID"), "{told}");
+    let printed = tidemill(&server, &["run", &workflow, "--state", STATE]).expect(78).stderr;
+    assert!(printed.contains("403 AccessDenied") && printed.contains("AWS_ACCESS_KEY_ID"), "{printed}");
     server.set(Mood::Serves);
-    let told = tidemill(&server, &["run", &workflow, "--state", "s3://missing/x"]).expect(78).stderr;
-    assert!(told.contains("NoSuchBucket"), "{told}");
-    let told = tidemill(&server, &["run", &workflow, "--state", "s3://key:word@abc/x"]).expect(2).stderr;
-    assert!(told.contains("AWS_SECRET_ACCESS_KEY"), "{told}");
+    let printed = tidemill(&server, &["run", &workflow, "--state", "s3://missing/x"]).expect(78).stderr;
+    assert!(printed.contains("NoSuchBucket"), "{printed}");
+    let printed = tidemill(&server, &["run", &workflow, "--state", "s3://key:word@abc/x"]).expect(2).stderr;
+    assert!(printed.contains("AWS_SECRET_ACCESS_KEY"), "{printed}");
     assert!(!place.path("out").exists());
 }
 
@@ -131,7 +131,7 @@ fn a_service_that_is_away_for_a_minute_fails_no_run() {
     assert!(child.try_wait().unwrap().is_none());
     server.set(Mood::Serves);
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("serves requests again"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("serves requests again"), "{printed}");
     same(&outputs(&place), &undisturbed());
 }

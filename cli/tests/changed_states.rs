@@ -52,9 +52,9 @@ fn diff(place: &Place, options: &[&str]) -> crate::command::Outcome {
 }
 
 /// A part in the answer of `state diff --output json`.
-fn part<'a>(told: &'a Value, id: &str) -> &'a Value {
-    let parts = told["changes"]["parts"].as_array().unwrap();
-    parts.iter().find(|part| part["id"] == id).unwrap_or_else(|| panic!("no `{id}` in {told}"))
+fn part<'a>(output: &'a Value, id: &str) -> &'a Value {
+    let parts = output["changes"]["parts"].as_array().unwrap();
+    parts.iter().find(|part| part["id"] == id).unwrap_or_else(|| panic!("no `{id}` in {output}"))
 }
 
 /// The join keeps its state to the byte while the window after it starts from nothing and a sink is added: it has just the
@@ -68,16 +68,16 @@ fn what_did_not_change_keeps_its_state() {
         "sinks:",
         "sinks:\n  - {id: late, kind: jsonl, input: pair, options: {path: out/late.jsonl}}",
     );
-    let told = diff(&place, &["--output", "json"]).expect(1).json();
-    let verdict = |id: &str| part(&told, id)["verdict"].as_str().unwrap().to_owned();
+    let output = diff(&place, &["--output", "json"]).expect(1).json();
+    let verdict = |id: &str| part(&output, id)["verdict"].as_str().unwrap().to_owned();
     assert_eq!(
         ["left", "pair", "pairs", "counted", "late"].map(verdict),
         ["goes_on", "goes_on", "goes_on", "begins_anew", "new"]
     );
-    let change = &part(&told, "counted")["changes"][0];
+    let change = &part(&output, "counted")["changes"][0];
     assert_eq!([&change["field"], &change["old"], &change["new"]], ["options.size", "5s", "4s"]);
     assert_eq!(
-        [&told["ok"], &told["wants_acceptance"], &told["is_refused"]].map(Value::as_bool),
+        [&output["ok"], &output["wants_acceptance"], &output["is_refused"]].map(Value::as_bool),
         [Some(false), Some(true), Some(false)]
     );
     let before = (std::fs::read(place.path("out/pairs.jsonl")).unwrap(), place.read("state/manifest.json"));
@@ -167,11 +167,11 @@ fn another_rate_goes_on() {
         let mut child = start_with(&place, &["--rate", rate]);
         kill_after(&place, &mut child, 4);
     }
-    let told = diff(&place, &["--rate", "max", "--output", "json"]).expect(0).json();
-    let change = &part(&told, "numbers")["changes"][0];
+    let output = diff(&place, &["--rate", "max", "--output", "json"]).expect(0).json();
+    let change = &part(&output, "numbers")["changes"][0];
     assert_eq!([&change["field"], &change["old"], &change["new"]], ["rate", "6000/s", "max"]);
-    let told = diff(&place, &["--rate", "6000/s", "--output", "json"]).expect(0).json();
-    assert!(part(&told, "numbers")["changes"].as_array().unwrap().is_empty());
+    let output = diff(&place, &["--rate", "6000/s", "--output", "json"]).expect(0).json();
+    assert!(part(&output, "numbers")["changes"].as_array().unwrap().is_empty());
     let mut child = start_with(&place, &["--rate", "max"]);
     if waits(&place, &mut child, 1) {
         child.kill().unwrap();
@@ -203,8 +203,8 @@ fn a_sink_begins_another_file() {
 #[ignore = "long: make test-long"]
 fn another_rate_gives_the_same_pairs() {
     let place = killed();
-    let told = diff(&place, &["--rate", "max"]).expect(1).stdout;
-    assert!(told.contains("merged by event time") && told.contains("give them a `rate`"), "{told}");
+    let output = diff(&place, &["--rate", "max"]).expect(1).stdout;
+    assert!(output.contains("merged by event time") && output.contains("give them a `rate`"), "{output}");
     run(&place, &["--rate", "max"]).expect(78);
     run(&place, &["--rate", "6000/s"]).expect(0);
     let expected = undisturbed();
@@ -259,14 +259,14 @@ fn a_state_is_divided_by_its_keys() {
     for (turn, (pair, counted)) in [(1, 1), (2, 3), (3, 2)].into_iter().enumerate() {
         copies(pair, counted);
         if turn > 0 {
-            let told = diff(&place, &["--plan", &plan(&place), "--output", "json"]).expect(0).json();
-            let change = &part(&told, "counted")["changes"][0];
+            let output = diff(&place, &["--plan", &plan(&place), "--output", "json"]).expect(0).json();
+            let change = &part(&output, "counted")["changes"][0];
             assert_eq!(
                 (&change["field"], change["new"].as_str()),
                 (&Value::from("copies"), Some(&*counted.to_string()))
             );
             assert_eq!(
-                [&part(&told, "pair")["verdict"], &part(&told, "counted")["verdict"]],
+                [&part(&output, "pair")["verdict"], &part(&output, "counted")["verdict"]],
                 ["goes_on", "goes_on"]
             );
         }
@@ -315,9 +315,9 @@ fn one_operator_begins_anew() {
     let before = show(&place);
     let kept = stage(&before, "counted")["bytes"].as_u64().unwrap();
     assert!(kept > 0);
-    let told = tidemill(&["state", "reset", &state, "counted", "--output", "json"]).expect(0).json();
+    let output = tidemill(&["state", "reset", &state, "counted", "--output", "json"]).expect(0).json();
     assert_eq!(
-        (told["bytes"].as_u64(), told["forgotten"]["epoch"].as_u64()),
+        (output["bytes"].as_u64(), output["forgotten"]["epoch"].as_u64()),
         (Some(kept), before["state"]["epoch"].as_u64())
     );
     let after = show(&place);
@@ -359,8 +359,11 @@ fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
         (stopped["state"]["complete"].as_bool(), &stopped["state"]["epoch"]),
         (Some(true), &Value::Null)
     );
-    let told = tidemill(&["state", "reset", &state, "counted"]).expect(0).stderr;
-    assert!(told.contains("had stopped at --records 3000") && !told.contains("come to its end"), "{told}");
+    let output = tidemill(&["state", "reset", &state, "counted"]).expect(0).stderr;
+    assert!(
+        output.contains("had stopped at --records 3000") && !output.contains("come to its end"),
+        "{output}"
+    );
     let after = show(&place);
     assert_eq!(stage(&after, "counted")["begins_anew"], true);
     assert!(after["state"]["epoch"].as_u64().unwrap() > 0 && after["state"]["complete"] == false, "{after}");

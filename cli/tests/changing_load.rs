@@ -69,8 +69,8 @@ fn plans_for_levels_follow_the_options() {
 fn each_level_has_a_plan_that_can_be_simulated() {
     let place = Place::example("vqa");
     let (folder, workflow) = (place.argument("levels"), place.argument("workflow.yaml"));
-    let told = plan(&place, &["--out", &folder]).expect(0).stderr;
-    assert!(told.contains("the plans and `schedule.csv` are in "), "{told}");
+    let output = plan(&place, &["--out", &folder]).expect(0).stderr;
+    assert!(output.contains("the plans and `schedule.csv` are in "), "{output}");
     let schedule = place.read("levels/schedule.csv");
     let mut lines = schedule.lines();
     assert_eq!(lines.next(), Some("time,plan,rate"));
@@ -84,8 +84,8 @@ fn each_level_has_a_plan_that_can_be_simulated() {
     }
     // With fewer levels, plans of removed levels are deleted.
     assert!(place.files("levels").contains(&"level-2.yaml".to_owned()), "{:?}", place.files("levels"));
-    let told = plan(&place, &["--out", &folder, "--levels", "1"]).expect(0).stderr;
-    assert!(told.contains("level-2.yaml, the plan of an old level"), "{told}");
+    let output = plan(&place, &["--out", &folder, "--levels", "1"]).expect(0).stderr;
+    assert!(output.contains("level-2.yaml, the plan of an old level"), "{output}");
     assert_eq!(place.files("levels"), ["level-1.yaml", "schedule.csv"]);
     let taken = plan(&place, &["--out", &place.argument("workflow.yaml")]).expect(2).stderr;
     assert!(taken.contains("is a file") && taken.contains("name a folder"), "{taken}");
@@ -124,8 +124,8 @@ fn accuracy_scaling_keeps_its_workers_and_gives_up_accuracy() {
     let poor = plan(&place, &[&scaling[..], &["--fleet", "0.01 $/h"]].concat()).expect(1).stderr;
     assert!(poor.contains("no workers for 0.01 $/h or less keep the levels"), "{poor}");
     for option in [["--fleet", "mean"], ["--goal", "most"]] {
-        let told = plan(&place, &option).expect(2).stderr;
-        assert!(told.contains(option[0]) && told.contains("--planner accuracy-scaling"), "{told}");
+        let output = plan(&place, &option).expect(2).stderr;
+        assert!(output.contains(option[0]) && output.contains("--planner accuracy-scaling"), "{output}");
     }
     let without = tidemill(&[&["plan", VQA], &FILES[..], &scaling].concat()).expect(2).stderr;
     assert!(without.contains("give the load with `--trace FILE`"), "{without}");
@@ -144,8 +144,8 @@ fn a_load_beyond_all_machines_and_wrong_files_are_told() {
     assert!(refused.contains("infeasible") && refused.contains("each of these changes alone"), "{refused}");
     assert_eq!(run(&["--output", "json"]).expect(1).json()["status"], "infeasible");
     place.write("day.csv", "time,rate\n0s,10/s\nsoon,3000/s\n");
-    let told = run(&[]).expect(78).stderr;
-    assert!(told.contains("day.csv: line 3 is `soon,3000/s`"), "{told}");
+    let output = run(&[]).expect(78).stderr;
+    assert!(output.contains("day.csv: line 3 is `soon,3000/s`"), "{output}");
     let file = place.argument("nothing.csv");
     let missing = tidemill(&[&["plan", VQA], &FILES[..], &["--trace", &file]].concat()).expect(78).stderr;
     assert!(missing.contains("scripts/bursty_trace.py"), "{missing}");

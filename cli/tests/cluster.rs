@@ -200,8 +200,8 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let told = self.ask(&["events"]).stdout + &self.ask(&["logs", "spread"]).stdout;
-        panic!("{what}: not within a minute\n{told}");
+        let printed = self.ask(&["events"]).stdout + &self.ask(&["logs", "spread"]).stdout;
+        panic!("{what}: not within a minute\n{printed}");
     }
 
     pub(crate) fn submit(&self) -> Outcome {
@@ -281,8 +281,8 @@ fn a_run_survives_all_that_it_runs_on() {
         (Some(lines(0) + lines(1) - header), Some(lines(2))),
         "{run}"
     );
-    let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("run spread is complete"), "{told}");
+    let printed = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(printed.contains("run spread is complete"), "{printed}");
     let hosts: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
     assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
 }
@@ -331,16 +331,19 @@ fn what_a_lost_worker_had_goes_elsewhere() {
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     same(&cluster.outputs(), &undisturbed());
     assert_eq!(cluster.run()["placement"]["edge"], "spare");
-    let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("'edge' of run spread moves from worker edge to spare: it is lost"), "{told}");
+    let printed = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(
+        printed.contains("'edge' of run spread moves from worker edge to spare: it is lost"),
+        "{printed}"
+    );
 }
 
 #[test]
 fn who_is_not_known_gets_nothing() {
     let cluster = Cluster::start(&["edge"]);
     let refused = |token: &str, text: &str| {
-        let told = cluster.ask_as(token, &["list"]).expect(78);
-        assert!(told.stderr.contains(text), "{}", told.stderr);
+        let printed = cluster.ask_as(token, &["list"]).expect(78);
+        assert!(printed.stderr.contains(text), "{}", printed.stderr);
     };
     refused("", "access token");
     let join = cluster.ask(&["token"]).expect(0).stdout;
@@ -353,8 +356,8 @@ fn who_is_not_known_gets_nothing() {
     let (_, fingerprint) = other.address.rsplit_once('/').unwrap();
     let mut command = command(&["list", "--controller", &format!("{place}/{fingerprint}")]);
     let output = command.env("TIDEMILL_TOKEN", token.trim()).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(69) && told.contains("fingerprint"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(69) && printed.contains("fingerprint"), "{printed}");
 }
 
 #[test]

@@ -139,8 +139,8 @@ fn a_client_that_is_made_from_the_document_asks_everything() {
         .args([token.trim(), &names.to_string()])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     let called: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
     assert!(called >= 12, "{called}");
 }

@@ -35,8 +35,8 @@ fn a_cluster_that_is_disturbed_gives_the_same() {
         println!("skipped: links that are cut. There are no network namespaces here: {said}");
         output = disturbed(&path, &["--no-namespaces"]);
     }
-    let told = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    assert_eq!(output.status.code(), Some(0), "{}", told.join("\n"));
+    let printed = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert_eq!(output.status.code(), Some(0), "{}", printed.join("\n"));
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rounds = result["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), ROUNDS, "{result}");

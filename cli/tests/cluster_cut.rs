@@ -29,49 +29,49 @@ fn found(script: &str, seconds: &str, more: &[&str]) -> Option<Value> {
         println!("skipped: sites that are cut off. There are no network namespaces here: {said}");
         return None;
     }
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}\n{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{said}");
     Some(serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap())
 }
 
-fn events<'a>(told: &'a Value, kind: &str) -> Vec<&'a str> {
-    let all = told["events"].as_array().unwrap().iter().map(|event| event.as_str().unwrap());
+fn events<'a>(printed: &'a Value, kind: &str) -> Vec<&'a str> {
+    let all = printed["events"].as_array().unwrap().iter().map(|event| event.as_str().unwrap());
     all.filter(|event| event.starts_with(&format!("{kind}: "))).collect()
 }
 
 /// The controller counts its workers as lost, but does not reassign their work: the site continues.
 #[test]
 fn a_site_that_is_cut_off_goes_on_by_itself() {
-    let Some(told) = cut("5", &["--more", "6"]) else { return };
-    assert_eq!((&told["state"], &told["restarts"]), (&"complete".into(), &0.into()), "{told}");
-    assert_eq!(events(&told, "worker_lost").len(), 2, "{told}");
-    assert!(events(&told, "role_moved").is_empty(), "{told}");
-    assert!(events(&told, "edge_cut")[0].contains("continues by itself for 600 s"), "{told}");
-    let shown = told["shown_while_cut"].as_array().unwrap();
-    assert!(shown[0].as_str().unwrap().starts_with("edge some -> counted cut since"), "{told}");
-    assert!(told["grown_at_the_edge"].as_u64().unwrap() > 10_000, "{told}");
-    assert!(told["left"].as_array().unwrap().is_empty());
+    let Some(printed) = cut("5", &["--more", "6"]) else { return };
+    assert_eq!((&printed["state"], &printed["restarts"]), (&"complete".into(), &0.into()), "{printed}");
+    assert_eq!(events(&printed, "worker_lost").len(), 2, "{printed}");
+    assert!(events(&printed, "role_moved").is_empty(), "{printed}");
+    assert!(events(&printed, "edge_cut")[0].contains("continues by itself for 600 s"), "{printed}");
+    let shown = printed["shown_while_cut"].as_array().unwrap();
+    assert!(shown[0].as_str().unwrap().starts_with("edge some -> counted cut since"), "{printed}");
+    assert!(printed["grown_at_the_edge"].as_u64().unwrap() > 10_000, "{printed}");
+    assert!(printed["left"].as_array().unwrap().is_empty());
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn a_run_that_is_to_stop_when_it_is_cut_stops() {
-    let Some(told) = cut("14", &["--more", "30", "--stop"]) else { return };
-    assert_eq!(told["state"], "failed");
-    let reason = told["reason"].as_str().unwrap();
+    let Some(printed) = cut("14", &["--more", "30", "--stop"]) else { return };
+    assert_eq!(printed["state"], "failed");
+    let reason = printed["reason"].as_str().unwrap();
     assert!(reason.contains("`when_cut: stop` ends the run then"), "{reason}");
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn a_site_that_is_cut_off_its_models_is_answered_by_smaller_ones() {
-    let Some(told) = found("cluster_degrade.py", "16", &["--more", "10"]) else { return };
-    let by = |what: &str, variant: &str| told[what][variant].as_u64().unwrap_or(0);
-    assert_eq!((&told["state"], &told["restarts"]), (&"complete".into(), &0.into()), "{told}");
-    assert!(by("answered_while_cut", "speech-small") > 0, "{told}");
+    let Some(printed) = found("cluster_degrade.py", "16", &["--more", "10"]) else { return };
+    let by = |what: &str, variant: &str| printed[what][variant].as_u64().unwrap_or(0);
+    assert_eq!((&printed["state"], &printed["restarts"]), (&"complete".into(), &0.into()), "{printed}");
+    assert!(by("answered_while_cut", "speech-small") > 0, "{printed}");
     let (here, there) = (by("answered_by", "speech-small"), by("answered_by", "speech-large"));
-    assert!(there > 0 && Some(here + there) == told["questions"].as_u64(), "{told}");
-    let restored = events(&told, "restored");
-    assert!(restored.iter().any(|event| event.contains("`speech-small` has answered")), "{told}");
-    assert!(told["left"].as_array().unwrap().is_empty());
+    assert!(there > 0 && Some(here + there) == printed["questions"].as_u64(), "{printed}");
+    let restored = events(&printed, "restored");
+    assert!(restored.iter().any(|event| event.contains("`speech-small` has answered")), "{printed}");
+    assert!(printed["left"].as_array().unwrap().is_empty());
 }

@@ -94,10 +94,10 @@ fn what_a_worker_finds_is_told() {
     let (workflow, plan) = (cluster.place.argument("workflow.yaml"), cluster.place.argument("plan.yaml"));
     let fails = |name: &str, words: &[&str]| {
         // Exit code 1: the answer is "no".
-        let told = cluster.ask(&["submit", &workflow, "--plan", &plan, "--as", name, "--follow"]).expect(1);
+        let output = cluster.ask(&["submit", &workflow, "--plan", &plan, "--as", name, "--follow"]).expect(1);
         let run = cluster.run_of(name);
         let reason = run["reason"].as_str().unwrap_or_default().to_owned();
-        assert_eq!(run["state"], "failed", "{run}\n{}", told.stderr);
+        assert_eq!(run["state"], "failed", "{run}\n{}", output.stderr);
         for word in words {
             assert!(reason.contains(word), "{word}: {reason}");
         }
@@ -123,8 +123,8 @@ fn what_a_worker_finds_is_told() {
     );
     // Files of the submission are checked at once, as always.
     cluster.place.change("workflow.yaml", &rows, "rows.csv");
-    let told = cluster.ask(&["submit", &workflow, "--plan", &plan, "--as", "sent"]).expect(78).stderr;
-    assert!(told.contains("source `rows`") && told.contains("does not exist"), "{told}");
+    let output = cluster.ask(&["submit", &workflow, "--plan", &plan, "--as", "sent"]).expect(78).stderr;
+    assert!(output.contains("source `rows`") && output.contains("does not exist"), "{output}");
 }
 
 /// Pictures and their model are on a worker; the controller has the manifest.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 impl Cluster {
     fn events(&self) -> Vec<Value> {
-        let told = self.ask(&["events", "--output", "json"]).expect(0).stdout;
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let output = self.ask(&["events", "--output", "json"]).expect(0).stdout;
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn count(&self, kind: &str) -> usize {
@@ -32,8 +32,9 @@ impl Cluster {
     }
 
     fn logged(&self, arguments: &[&str]) -> Vec<Value> {
-        let told = self.ask(&[&["logs", "spread", "--output", "json"], arguments].concat()).expect(0).stdout;
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let output =
+            self.ask(&[&["logs", "spread", "--output", "json"], arguments].concat()).expect(0).stdout;
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
@@ -64,9 +65,9 @@ fn a_run_that_waits_says_for_what() {
         serde_json::json!(["worker cloud, the only one with some files of 'cloud'"]),
         "{run}"
     );
-    let told = cluster.ask(&["status", "spread"]).expect(0).stdout;
-    contains(&told, "spread (spread) is waiting");
-    contains(&told, "waits for worker cloud, which has files");
+    let output = cluster.ask(&["status", "spread"]).expect(0).stdout;
+    contains(&output, "spread (spread) is waiting");
+    contains(&output, "waits for worker cloud, which has files");
     // The state of its processes is unknown.
     let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     let cloud = found["workers"].as_array().unwrap().iter().find(|one| one["name"] == "cloud").unwrap();
@@ -106,9 +107,9 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     cluster.until_arrived(20);
     cluster.ask(&["cancel", "spread"]).expect(0);
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
-    let told = submit(&[]).expect(78).stderr;
-    contains(&told, "it was cancelled: nothing to start");
-    contains(&told, "`tidemill submit --again`");
+    let output = submit(&[]).expect(78).stderr;
+    contains(&output, "it was cancelled: nothing to start");
+    contains(&output, "`tidemill submit --again`");
     assert_eq!(cluster.run()["state"], "cancelled");
     // A refused submission removes nothing.
     let fit = cluster.place.read("workflow.yaml");
@@ -116,8 +117,8 @@ fn a_run_that_was_cancelled_is_begun_again_only_if_that_is_said() {
     submit(&["--again"]).expect(78);
     assert_eq!((cluster.run()["state"].as_str(), cluster.count("run_removed")), (Some("cancelled"), 0));
     cluster.place.write("workflow.yaml", fit);
-    let told = submit(&["--again"]).expect(0).stderr;
-    contains(&told, "removed run spread, which was cancelled");
+    let output = submit(&["--again"]).expect(0).stderr;
+    contains(&output, "removed run spread, which was cancelled");
     cluster.until("another one runs", |cluster| cluster.run()["state"] == "running");
     cluster.until_arrived(20);
     assert_eq!(cluster.count("run_removed"), 1);
@@ -133,8 +134,8 @@ fn a_run_without_workers_has_no_figures_and_begins_when_they_join() {
     cluster.until("it waits for workers", |cluster| cluster.run()["state"] == "waiting");
     let waits = cluster.run()["waits_for"].to_string();
     assert!(waits.contains("edge") && waits.contains("cloud"), "{waits}");
-    let told = String::from_utf8(cluster.call("GET", "/metrics", &cluster.admin()).body).unwrap();
-    assert!(told.contains("tidemill_") && !told.contains("tidemill_operator_records_total{"), "{told}");
+    let output = String::from_utf8(cluster.call("GET", "/metrics", &cluster.admin()).body).unwrap();
+    assert!(output.contains("tidemill_") && !output.contains("tidemill_operator_records_total{"), "{output}");
     // The first one that joins may get everything.
     cluster.start_worker("edge");
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
@@ -168,8 +169,8 @@ fn events_are_followed_as_long_as_somebody_reads_them() {
 fn messages_name_the_files_of_whoever_submits() {
     let cluster = Cluster::start(&["edge"]);
     cluster.place.change("workflow.yaml", "value % 7 != 3", "value % 7 !=");
-    let told = cluster.submit().expect(78);
-    let text = told.stdout + &told.stderr;
+    let output = cluster.submit().expect(78);
+    let text = output.stdout + &output.stderr;
     contains(&text, "workflow.yaml:");
     contains(&text, &cluster.place.argument("workflow.yaml"));
     assert!(!text.contains("controller/runs"), "{text}");
@@ -209,8 +210,8 @@ fn logs_say_what_every_part_of_a_run_does() {
     contains(&cluster.ask(&["logs", "spread", "--worker", "moon"]).expect(78).stderr, "has no worker `moon`");
 
     cluster.until("the level is missed", |cluster| cluster.count("level_missed") == 1);
-    let told = cluster.ask(&["events"]).expect(0).stdout;
-    contains(&told, "run spread misses its level on latency");
+    let output = cluster.ask(&["events"]).expect(0).stdout;
+    contains(&output, "run spread misses its level on latency");
 
     let before = cluster.logged(&[]);
     cluster.restart_controller();
@@ -224,8 +225,8 @@ fn logs_say_what_every_part_of_a_run_does() {
 
     // Following ends with the run.
     cluster.ask(&["cancel", "spread"]).expect(0);
-    let told = cluster.ask(&["logs", "spread", "--follow"]).expect(0).stdout;
-    contains(&told, "run spread is cancelled");
+    let output = cluster.ask(&["logs", "spread", "--follow"]).expect(0).stdout;
+    contains(&output, "run spread is cancelled");
 }
 
 /// A few of the newest records, for authorised users; none if the workflow forbids it.

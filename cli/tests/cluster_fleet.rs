@@ -44,8 +44,8 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     );
     let own =
         ["submit", &workflow, "--plan", &given, "--profiles", &profile, "--as", "hear", "--replan", "ask"];
-    let told = cluster.ask(&[&own[..], &HARDLY].concat()).expect(0).stderr;
-    assert!(told.contains("the plan is the submitted one"), "{told}");
+    let output = cluster.ask(&[&own[..], &HARDLY].concat()).expect(0).stderr;
+    assert!(output.contains("the plan is the submitted one"), "{output}");
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["rack"]);
     // It can be replanned, unlike a run without profiles.
@@ -56,8 +56,8 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     // The quota applies to a given plan, too.
     let more = ["--as", "small", "--processors", "0.000001"];
     let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile];
-    let told = cluster.ask(&[&own[..], &more, &HARDLY].concat());
-    assert!(told.code != Some(0) && told.stderr.contains("the plan takes "), "{}", told.stderr);
+    let output = cluster.ask(&[&own[..], &more, &HARDLY].concat());
+    assert!(output.code != Some(0) && output.stderr.contains("the plan takes "), "{}", output.stderr);
 }
 
 /// Prices cannot be measured: a user sets one, and the best plan changes.
@@ -85,11 +85,11 @@ fn a_plan_follows_prices_that_somebody_gives() {
     assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["north"]);
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
     let decide = |more: &[&str]| {
-        let told = cluster
+        let output = cluster
             .ask(&[&["change", "hear", "--dry-run", "--output", "json"], more].concat())
             .expect(0)
             .json();
-        told["replan"]["decision"].as_str().unwrap().to_owned()
+        output["replan"]["decision"].as_str().unwrap().to_owned()
     };
     let decision = decide(&[]);
     assert!(decision.contains("0.03"), "{decision}");
@@ -110,7 +110,7 @@ fn a_plan_follows_prices_that_somebody_gives() {
         .ask(&["submit", &cluster.place.argument("workflow.yaml"), "--plan", &given, "--as", "stays"])
         .expect(0);
     cluster.until("it runs", |cluster| cluster.run_of("stays")["state"] == "running");
-    let told = cluster.ask(&["change", "stays", "--dry-run", "--infra", &after]);
-    assert!(told.code != Some(0) && told.stderr.contains("without profiles"), "{}", told.stderr);
+    let output = cluster.ask(&["change", "stays", "--dry-run", "--infra", &after]);
+    assert!(output.code != Some(0) && output.stderr.contains("without profiles"), "{}", output.stderr);
     cancel(&cluster, "stays");
 }

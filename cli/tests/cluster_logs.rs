@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 fn logged(cluster: &Cluster) -> Vec<Value> {
-    let told = cluster.ask(&["logs", "spread", "--output", "json"]).expect(0).stdout;
-    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let output = cluster.ask(&["logs", "spread", "--output", "json"]).expect(0).stdout;
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Every line of every process, in any log format and at any end, has its workflow, run, worker and stages.

@@ -26,16 +26,16 @@ fn people_come_and_go_and_do_what_their_roles_say() {
         &["remove", "night"],
         &["drain", "edge"],
     ] {
-        let told = ask(arguments).expect(78).stderr;
+        let output = ask(arguments).expect(78).stderr;
         assert!(
-            told.contains("Ada may not") && told.contains("this access token has the role viewer"),
-            "{told}"
+            output.contains("Ada may not") && output.contains("this access token has the role viewer"),
+            "{output}"
         );
     }
     let (workflow, plan) = (cluster.place.argument("workflow.yaml"), cluster.place.argument("plan.yaml"));
     for more in [&["--plan", &plan][..], &["--one-worker"]] {
-        let told = ask(&[&["submit", &workflow], more].concat()).expect(78).stderr;
-        assert!(told.contains("Ada may not") && told.contains("the role viewer"), "{told}");
+        let output = ask(&[&["submit", &workflow], more].concat()).expect(78).stderr;
+        assert!(output.contains("Ada may not") && output.contains("the role viewer"), "{output}");
     }
     assert_eq!(cluster.ask(&["list", "--output", "json"]).expect(0).json()["runs"], serde_json::json!([]));
     let file = cluster.place.argument("eve.token");
@@ -45,44 +45,45 @@ fn people_come_and_go_and_do_what_their_roles_say() {
     let people = || cluster.ask(&["people", "list", "--output", "json"]).expect(0).json()["people"].clone();
     assert_eq!(people().as_array().unwrap().len(), 2);
     assert!(!people().to_string().contains(token.trim()), "tokens are told once");
-    let told = cluster.ask(&["people"]).expect(0).stdout;
-    assert!(told.contains("Ada") && told.contains("viewer") && told.contains("admin"), "{told}");
+    let output = cluster.ask(&["people"]).expect(0).stdout;
+    assert!(output.contains("Ada") && output.contains("viewer") && output.contains("admin"), "{output}");
     // An existing file is not replaced, and no token is made for it.
     cluster.place.write("there", "mine");
     let there = cluster.place.argument("there");
-    let told = cluster.ask(&["people", "add", "Bob", "--role", "admin", "--write-token", &there]).expect(78);
-    assert!(told.stderr.contains("that does not exist yet"), "{}", told.stderr);
+    let output =
+        cluster.ask(&["people", "add", "Bob", "--role", "admin", "--write-token", &there]).expect(78);
+    assert!(output.stderr.contains("that does not exist yet"), "{}", output.stderr);
     assert_eq!((cluster.place.read("there").as_str(), people().as_array().unwrap().len()), ("mine", 2));
-    let told = cluster.ask(&["people", "add", "Bob", "--role", "root"]).expect(2).stderr;
-    assert!(told.contains("write viewer, operator or admin"), "{told}");
+    let output = cluster.ask(&["people", "add", "Bob", "--role", "root"]).expect(2).stderr;
+    assert!(output.contains("write viewer, operator or admin"), "{output}");
     cluster.ask(&["people", "add", "Bob", "--role", "viewer", "--days", "0"]).expect(78);
 
     // A newly added operator works at once, also with a space in the name.
     let token_of_bob = cluster.ask(&["people", "add", "Bob Ray", "--role", "operator"]).expect(0).stdout;
-    let told = cluster.ask_as(token_of_bob.trim(), &["cancel", "night"]).expect(66).stderr;
-    assert!(told.contains("there is no run `night`"), "{told}");
+    let output = cluster.ask_as(token_of_bob.trim(), &["cancel", "night"]).expect(66).stderr;
+    assert!(output.contains("there is no run `night`"), "{output}");
     cluster.ask(&["people", "remove", "Bob Ray"]).expect(0);
     cluster.ask(&["people", "remove", "Ada"]).expect(0);
     for token in [token.trim(), token_of_bob.trim()] {
-        let told = cluster.ask_as(token, &["list"]).expect(78).stderr;
-        assert!(told.contains("revoked"), "{told}");
+        let output = cluster.ask_as(token, &["list"]).expect(78).stderr;
+        assert!(output.contains("revoked"), "{output}");
     }
     assert_eq!(people().as_array().unwrap().len(), 1);
     let all = cluster.ask(&["people", "--all"]).expect(0).stdout;
     assert!(all.contains("Ada") && all.contains("by admin"), "{all}");
-    let told = cluster.ask(&["people", "remove", "admin"]).expect(78).stderr;
-    assert!(told.contains("last access token of an admin"), "{told}");
+    let output = cluster.ask(&["people", "remove", "admin"]).expect(78).stderr;
+    assert!(output.contains("last access token of an admin"), "{output}");
     cluster.ask(&["people", "remove", "Nobody"]).expect(66);
-    let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("admin creates an access token for Ada with the role viewer"), "{told}");
-    assert!(!told.contains(token.trim()), "{told}");
+    let output = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(output.contains("admin creates an access token for Ada with the role viewer"), "{output}");
+    assert!(!output.contains(token.trim()), "{output}");
 }
 
 #[test]
 fn a_worker_that_is_revoked_ends_and_stays_away() {
     let mut cluster = Cluster::start(&["edge", "hub"]);
-    let told = cluster.ask(&["revoke", "edge"]).expect(0).stderr;
-    assert!(told.contains("worker edge has left the cluster"), "{told}");
+    let output = cluster.ask(&["revoke", "edge"]).expect(0).stderr;
+    assert!(output.contains("worker edge has left the cluster"), "{output}");
     let (_, mut agent) = cluster.workers.remove(0);
     let status = agent.wait().unwrap();
     assert_eq!(status.code(), Some(78), "it gets the answer, and ends");
@@ -92,6 +93,6 @@ fn a_worker_that_is_revoked_ends_and_stays_away() {
     cluster.start_worker("edge");
     let (_, mut agent) = cluster.workers.pop().unwrap();
     assert_eq!(agent.wait().unwrap().code(), Some(78));
-    let told = cluster.ask(&["revoke", "nobody"]).expect(66).stderr;
-    assert!(told.contains("there is no worker `nobody`"), "{told}");
+    let output = cluster.ask(&["revoke", "nobody"]).expect(66).stderr;
+    assert!(output.contains("there is no worker `nobody`"), "{output}");
 }

@@ -71,8 +71,11 @@ fn a_workflow_is_planned_for_the_workers_that_have_joined() {
     let cluster = cluster();
     let (infrastructure, expected) = planned(&cluster, &[]);
     assert!(infrastructure.contains("north") && !infrastructure.contains("busy"), "{infrastructure}");
-    let told = submit(&cluster, "vqa", &["--records", "40"]).expect(0).stderr;
-    assert!(told.contains("planned vqa for joined-workers") && told.contains("no plan costs less"), "{told}");
+    let output = submit(&cluster, "vqa", &["--records", "40"]).expect(0).stderr;
+    assert!(
+        output.contains("planned vqa for joined-workers") && output.contains("no plan costs less"),
+        "{output}"
+    );
     let plan = plan_of(&cluster, "vqa");
     assert_eq!(facts(&plan), facts(&expected));
     let names = workers_of(&plan);
@@ -100,8 +103,8 @@ fn what_one_run_has_another_is_planned_around() {
     submit(&cluster, "first", &slow).expect(0);
     let (infrastructure, expected) = planned(&cluster, &slow);
     assert!(infrastructure.contains("busy: "), "the first run has something: {infrastructure}");
-    let told = submit(&cluster, "second", &slow).expect(0).stderr;
-    assert!(told.contains("is shared and costs nothing more: run first has "), "{told}");
+    let output = submit(&cluster, "second", &slow).expect(0).stderr;
+    assert!(output.contains("is shared and costs nothing more: run first has "), "{output}");
     assert_eq!(facts(&plan_of(&cluster, "second")), facts(&expected));
     // An infeasible submission is refused, and leaves nothing.
     let refused = submit(&cluster, "third", &["--slo", "rate=2000/s"]).expect(78).stderr;
@@ -138,16 +141,16 @@ fn what_one_run_has_another_is_planned_around() {
 fn what_is_missing_is_told() {
     let mut cluster = Cluster::without_workers(Place::example("vqa"), &[]);
     let workflow = cluster.place.argument("workflow.yaml");
-    let told = cluster.ask(&["submit", &workflow]).expect(2).stderr;
-    assert!(told.contains("--profiles") && told.contains("--one-worker"), "{told}");
-    let told = cluster.ask(&["submit", &workflow, "--profiles", "nowhere"]).expect(78).stderr;
-    assert!(told.contains("there is no profile") && told.contains("tidemill profile"), "{told}");
-    let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
-    assert!(told.contains("no worker to plan for"), "{told}");
+    let output = cluster.ask(&["submit", &workflow]).expect(2).stderr;
+    assert!(output.contains("--profiles") && output.contains("--one-worker"), "{output}");
+    let output = cluster.ask(&["submit", &workflow, "--profiles", "nowhere"]).expect(78).stderr;
+    assert!(output.contains("there is no profile") && output.contains("tidemill profile"), "{output}");
+    let output = submit(&cluster, "vqa", &[]).expect(78).stderr;
+    assert!(output.contains("no worker to plan for"), "{output}");
     cluster.start_worker_with("plain", &["--tier", "edge"]);
     cluster.until_joined(1);
-    let told = submit(&cluster, "vqa", &[]).expect(78).stderr;
-    assert!(told.contains("worker plain is left out: it has no type"), "{told}");
+    let output = submit(&cluster, "vqa", &[]).expect(78).stderr;
+    assert!(output.contains("worker plain is left out: it has no type"), "{output}");
 }
 
 #[test]
@@ -197,18 +200,18 @@ fn another_plan_is_looked_at_before_it_is_taken() {
     set(&mut plan, "speech");
     cluster.place.write("other.yaml", serde_json::to_string(&plan).unwrap());
     let file = cluster.place.argument("other.yaml");
-    let told = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(0).stdout;
-    assert!(told.contains("1 stage moves") && told.contains("~ stage speech: on rack"), "{told}");
+    let output = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(0).stdout;
+    assert!(output.contains("1 stage moves") && output.contains("~ stage speech: on rack"), "{output}");
     let shown = cluster.ask(&["change", "vqa", "--proposal", "--output", "json"]).expect(0).json();
     assert_eq!(facts(&shown["replan"]["proposal"]["plan"]), facts(&plan));
-    let told = cluster.ask(&["change", "vqa"]).expect(2).stderr;
-    assert!(told.contains("--yes"), "{told}");
+    let output = cluster.ask(&["change", "vqa"]).expect(2).stderr;
+    assert!(output.contains("--yes"), "{output}");
     set(&mut plan, "answers");
     cluster.place.write("other.yaml", serde_json::to_string(&plan).unwrap());
-    let told = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(78).stderr;
-    assert!(told.contains("sink `answers` has written files on worker `rack`"), "{told}");
+    let output = cluster.ask(&["change", "vqa", "--dry-run", "--plan", &file]).expect(78).stderr;
+    assert!(output.contains("sink `answers` has written files on worker `rack`"), "{output}");
     cluster.ask(&["cancel", "vqa"]).expect(0);
     cluster.until("it is over", |cluster| cluster.run_of("vqa")["state"] == "cancelled");
-    let told = cluster.ask(&["change", "vqa", "--dry-run"]).expect(78).stderr;
-    assert!(told.contains("run `vqa` is over"), "{told}");
+    let output = cluster.ask(&["change", "vqa", "--dry-run"]).expect(78).stderr;
+    assert!(output.contains("run `vqa` is over"), "{output}");
 }

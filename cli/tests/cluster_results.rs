@@ -53,15 +53,15 @@ fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
         assert_eq!(cluster.place.read(&format!("fetched/{file}")), content(&expected, file), "{file}");
     }
     assert_eq!(cluster.place.files("fetched/out"), ["counted.csv", "pairs.jsonl"]);
-    let told = cluster.ask(&["results", "spread", "--out", &folder]).expect(78).stderr;
-    assert!(told.contains("exists already"), "{told}");
+    let message = cluster.ask(&["results", "spread", "--out", &folder]).expect(78).stderr;
+    assert!(message.contains("exists already"), "{message}");
     let listed = cluster.ask(&["results", "spread"]).expect(0).stdout;
     assert!(
         listed.contains("out/pairs.jsonl") && listed.contains("hub") && listed.contains("all"),
         "{listed}"
     );
-    let told = cluster.ask(&["results", "spread", "--sink", "none"]).expect(66).stderr;
-    assert!(told.contains("pairs, table"), "{told}");
+    let message = cluster.ask(&["results", "spread", "--sink", "none"]).expect(66).stderr;
+    assert!(message.contains("pairs, table"), "{message}");
     cluster.ask(&["results", "nothing"]).expect(66);
 
     // The worker with a file is away, and returns; the controller is another process meanwhile.
@@ -122,8 +122,11 @@ fn files_outside_of_a_run_are_not_given() {
     cluster.ask(&["submit", &workflow, "--one-worker", "--records", "300"]).expect(0);
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     assert!(std::fs::metadata(&outside).unwrap().len() > 0, "it is written");
-    let told = cluster.ask(&["results", "spread", "--sink", "pairs"]).expect(66);
-    assert!(told.stderr.contains("is not in the folder of the run") && told.stdout.is_empty(), "{told:?}");
+    let message = cluster.ask(&["results", "spread", "--sink", "pairs"]).expect(66);
+    assert!(
+        message.stderr.contains("is not in the folder of the run") && message.stdout.is_empty(),
+        "{message:?}"
+    );
     cluster.ask(&["results", "spread", "--sink", "table"]).expect(0);
 }
 
@@ -133,10 +136,13 @@ fn a_run_is_removed_everywhere_and_its_name_is_free() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.submit().expect(0);
     cluster.until_arrived(300);
-    let told = cluster.ask(&["remove", "spread"]).expect(78).stderr;
-    assert!(told.contains("has not ended: cancel it first"), "{told}");
-    let told = cluster.ask(&["cancel", "spread"]).expect(0).stderr;
-    assert!(told.contains("tidemill results spread") && told.contains("tidemill remove spread"), "{told}");
+    let message = cluster.ask(&["remove", "spread"]).expect(78).stderr;
+    assert!(message.contains("has not ended: cancel it first"), "{message}");
+    let message = cluster.ask(&["cancel", "spread"]).expect(0).stderr;
+    assert!(
+        message.contains("tidemill results spread") && message.contains("tidemill remove spread"),
+        "{message}"
+    );
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
     let before = cluster.result("pairs").stdout;
     assert!(content(&undisturbed(), "out/pairs.jsonl").starts_with(&before));
@@ -149,8 +155,8 @@ fn a_run_is_removed_everywhere_and_its_name_is_free() {
     cluster
         .until("workers that are there remove it", |_| !folder("edge").exists() && !folder("hub").exists());
     assert!(folder("cloud").exists() && !cluster.place.path("controller/runs/spread").exists());
-    let told = cluster.ask(&["status", "spread"]).expect(66).stderr;
-    assert!(told.contains("there is no run `spread`"), "{told}");
+    let message = cluster.ask(&["status", "spread"]).expect(66).stderr;
+    assert!(message.contains("there is no run `spread`"), "{message}");
     cluster.start_worker(&name);
     let folder = cluster.place.path("w-cloud/runs/spread");
     cluster.until("it is removed where it was away", |_| !folder.exists());
@@ -172,15 +178,15 @@ fn runs_that_have_ended_go_by_the_rule() {
     let workflow = cluster.place.argument("workflow.yaml");
     cluster.ask(&["submit", &workflow, "--one-worker", "--records", "200"]).expect(0);
     cluster.until("it is complete", |cluster| {
-        let told = cluster.ask(&["events"]).stdout;
-        told.contains("run spread is complete")
+        let message = cluster.ask(&["events"]).stdout;
+        message.contains("run spread is complete")
     });
     let folder = cluster.place.path("w-edge/runs/spread");
     cluster.until("it is gone", |cluster| {
         !folder.exists() && cluster.ask(&["list"]).stdout.starts_with("no runs yet")
     });
-    let told = cluster.ask(&["events"]).expect(0).stdout;
-    assert!(told.contains("the controller removes run spread: it ended at"), "{told}");
+    let message = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(message.contains("the controller removes run spread: it ended at"), "{message}");
 }
 
 #[test]

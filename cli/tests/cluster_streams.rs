@@ -97,8 +97,8 @@ fn wait(cluster: &Cluster, what: &str, is_so: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let told = cluster.ask(&["events"]).stdout + &cluster.ask(&["logs", "streamed"]).stdout;
-    panic!("{what}: not within a minute\n{told}");
+    let output = cluster.ask(&["events"]).stdout + &cluster.ask(&["logs", "streamed"]).stdout;
+    panic!("{what}: not within a minute\n{output}");
 }
 
 /// Bytes of the stream in the journal on the worker's disk.
@@ -138,14 +138,14 @@ fn a_stream_of_a_worker_is_read_on_whatever_is_killed() {
         "{id: events, operator: events, worker: hub}",
     );
     cluster.place.write("moved.yaml", moved);
-    let told = cluster
+    let output = cluster
         .ask(&["change", "streamed", "--plan", &cluster.place.argument("moved.yaml"), "--yes"])
         .expect(78);
     assert!(
-        told.stderr.contains("source `events` reads the stream")
-            && told.stderr.contains("leave it on `edge`"),
+        output.stderr.contains("source `events` reads the stream")
+            && output.stderr.contains("leave it on `edge`"),
         "{}",
-        told.stderr
+        output.stderr
     );
 
     let of_edge = children(cluster.workers[0].1.id());
@@ -266,8 +266,8 @@ fn streams_that_nobody_could_go_on_with_are_refused_with_what_to_write() {
         let written = WORKFLOW.replace("PATH", &format!("{pipe}, stream: until_end"));
         assert!(written.contains(from));
         cluster.place.write("workflow.yaml", written.replace(from, to));
-        let told = cluster.submit().expect(78).stderr;
-        words.iter().for_each(|word| assert!(told.contains(word), "{word}: {told}"));
+        let output = cluster.submit().expect(78).stderr;
+        words.iter().for_each(|word| assert!(output.contains(word), "{word}: {output}"));
     };
     refused("    journal: {}\n", "", &["`journal: {}`"]);
     refused(&pipe, "events.pipe", &["its absolute path"]);

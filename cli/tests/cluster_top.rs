@@ -117,9 +117,9 @@ fn a_run_of_this_machine_is_told_once() {
     let place = endless();
     let (mut child, address) = serving(&place);
     until_committed(&place);
-    let told = tidemill(&["top", "--metrics", &address, "--once"]).expect(0).stdout;
-    assert!(told.contains("live (live) is running") && told.contains("numbers"), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let output = tidemill(&["top", "--metrics", &address, "--once"]).expect(0).stdout;
+    assert!(output.contains("live (live) is running") && output.contains("numbers"), "{output}");
+    assert!(output.lines().all(|line| line.chars().count() <= 80), "{output}");
     let look = || tidemill(&["top", "--metrics", &address, "--output", "json"]).expect(0).json();
     until(|| look()["figures"]["window_seconds"].as_f64() > Some(0.0));
     let document = look();
@@ -129,10 +129,10 @@ fn a_run_of_this_machine_is_told_once() {
     assert!((20.0..2000.0).contains(&measured), "{document}");
     child.kill().unwrap();
     child.wait().unwrap();
-    let told = tidemill(&["top", "--metrics", &address, "--once"]).expect(69).stderr;
-    assert!(told.contains("cannot read"), "{told}");
+    let output = tidemill(&["top", "--metrics", &address, "--once"]).expect(69).stderr;
+    assert!(output.contains("cannot read"), "{output}");
     tidemill(&["top", "--metrics", "nowhere", "--once"]).expect(2);
     // Without a terminal it cannot draw.
-    let told = tidemill(&["top", "--metrics", "127.0.0.1:1"]).expect(2).stderr;
-    assert!(told.contains("--once"), "{told}");
+    let output = tidemill(&["top", "--metrics", "127.0.0.1:1"]).expect(2).stderr;
+    assert!(output.contains("--once"), "{output}");
 }

@@ -92,9 +92,9 @@ fn a_run_is_told_in_figures() {
     assert_eq!(number(&figures["cost"]["now"]), 0.5, "{figures}");
     assert_eq!(one(&figures["sinks"], "sink", "pairs")["promise"], "exactly once");
 
-    let told = cluster.ask(&["top", "--once"]).expect(0).stdout;
-    assert!(told.contains("spread (spread) is running") && told.contains("rate MISSED"), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let output = cluster.ask(&["top", "--once"]).expect(0).stdout;
+    assert!(output.contains("spread (spread) is running") && output.contains("rate MISSED"), "{output}");
+    assert!(output.lines().all(|line| line.chars().count() <= 80), "{output}");
 
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     let figures = cluster.figures();

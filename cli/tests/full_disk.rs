@@ -69,15 +69,15 @@ fn a_sink_keeps_what_it_committed_and_nothing_half() {
         let sink = format!("kind: {kind}, options: {{path: disk/results}}");
         let place = place(ALL, &sink, "dead.jsonl");
         let Some(outcome) = run(&place, "true", "") else { return };
-        let told = outcome.expect(69).stderr;
+        let printed = outcome.expect(69).stderr;
         for part in ["'results' failed", "No space left", "free some space", "committed rows"] {
-            assert!(told.contains(part), "{kind}: {told}");
+            assert!(printed.contains(part), "{kind}: {printed}");
         }
         if kind == "parquet" {
             for part in
                 ["Parquet cannot be read without its end, so there is no file", "of other outputs stay"]
             {
-                assert!(told.contains(part), "{told}");
+                assert!(printed.contains(part), "{printed}");
             }
             assert!(place.files("left").is_empty(), "{:?}", place.files("left"));
             continue;
@@ -95,8 +95,8 @@ fn a_sink_keeps_what_it_committed_and_nothing_half() {
 fn a_parquet_file_of_the_run_before_stays_where_the_disk_is_full() {
     let place = place(ALL, "kind: parquet, options: {path: disk/results}", "dead.jsonl");
     let Some(outcome) = run(&place, "echo old > disk/results", "") else { return };
-    let told = outcome.expect(69).stderr;
-    assert!(told.contains("so the file of the last run stays"), "{told}");
+    let printed = outcome.expect(69).stderr;
+    assert!(printed.contains("so the file of the last run stays"), "{printed}");
     assert_eq!(
         (place.files("left"), place.read("left/results")),
         (vec!["results".to_owned()], "old\n".to_owned())
@@ -108,9 +108,9 @@ fn dead_letters_are_as_careful() {
     let sink = "kind: jsonl, options: {path: results.jsonl}";
     let place = place("kind: map, options: {columns: {share: 1 / (n - n)}}", sink, "disk/dead.jsonl");
     let Some(outcome) = run(&place, "true", "") else { return };
-    let told = outcome.expect(69).stderr;
+    let printed = outcome.expect(69).stderr;
     for part in ["dead letters", "disk/dead.jsonl", "No space left", "free some space"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
     assert_eq!(place.files("left"), ["dead.jsonl"]);
     assert!(rows(&place.read("left/dead.jsonl")).len() > 20);

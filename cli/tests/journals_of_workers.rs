@@ -111,8 +111,8 @@ fn a_stream_is_not_read_by_the_processes_of_two_workers() {
     place.write("plan.yaml", plan);
     mknodat(CWD, place.path("events.pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
     let [workflow, plan, state] = ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
-    let told =
+    let output =
         tidemill(&["run", &workflow, "--processes", "--plan", &plan, "--state", &state]).expect(78).stderr;
-    assert!(told.contains("the plan reads it on `edge` and `hub`: give the source one stage"), "{told}");
+    assert!(output.contains("the plan reads it on `edge` and `hub`: give the source one stage"), "{output}");
     assert!(!place.path("state").exists() && !place.path("out").exists(), "nothing is made");
 }

@@ -50,8 +50,8 @@ sinks:
   - {id: out, kind: jsonl, input: more, options: {path: out.jsonl}}
 ",
     );
-    let told = tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr;
-    assert_eq!(told, "warning: no record reached a sink: 2 dead letters and no results\n");
+    let output = tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr;
+    assert_eq!(output, "warning: no record reached a sink: 2 dead letters and no results\n");
     place.change("rows.csv", "\n2,9223372036854775807", "\n2,5");
     assert_eq!(tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr, "");
 }

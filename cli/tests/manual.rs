@@ -40,6 +40,6 @@ fn there_is_a_manual_page_for_each_verb() {
     assert!(run.contains("\\fBtidemill run\\fR [OPTIONS] <"), "{run}");
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let told = tidemill(&["man", "--out", file.to_str().unwrap()]).expect(69).stderr;
-    assert!(told.contains("file is not a folder") && told.contains("name another folder"), "{told}");
+    let printed = tidemill(&["man", "--out", file.to_str().unwrap()]).expect(69).stderr;
+    assert!(printed.contains("file is not a folder") && printed.contains("name another folder"), "{printed}");
 }

@@ -21,9 +21,9 @@ fn where_there_are_no_models_it_is_said_what_is_listed() {
     let folder = tempfile::tempdir().unwrap();
     let output = command(&["models", "ls"]).current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(78));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("cannot read the folder models"), "{told}");
-    assert!(told.contains("by default in `models` of the current folder"), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("cannot read the folder models"), "{printed}");
+    assert!(printed.contains("by default in `models` of the current folder"), "{printed}");
 }
 
 #[test]
@@ -77,18 +77,21 @@ fn what_onnx_runtime_says_goes_into_the_log() {
     for sign in ["\u{1b}", "onnxruntime, ", "[E:"] {
         assert!(!quiet.stderr.contains(sign), "{}", quiet.stderr);
     }
-    let told = tidemill(&[&run[..], &["--log-level", "info"]].concat()).expect(0).stderr;
-    let line = told.lines().find(|line| line.contains("indices element out of data bounds"));
-    assert!(line.is_some_and(|line| line.contains(" WARN ort:") && !line.contains('\u{1b}')), "{told}");
+    let printed = tidemill(&[&run[..], &["--log-level", "info"]].concat()).expect(0).stderr;
+    let line = printed.lines().find(|line| line.contains("indices element out of data bounds"));
+    assert!(line.is_some_and(|line| line.contains(" WARN ort:") && !line.contains('\u{1b}')), "{printed}");
 }
 
 #[test]
 fn a_model_is_not_its_manifest() {
     let place = Place::example("vqa");
     place.change("workflow.yaml", "answerer-small.yaml", "answerer-small.onnx");
-    let told = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
-    assert!(told.contains("error[E0117]") && told.contains("answerer-small.onnx` is a model"), "{told}");
-    assert!(told.contains("workflow.yaml:") && told.contains("--manifest > model.yaml"), "{told}");
+    let printed = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(
+        printed.contains("error[E0117]") && printed.contains("answerer-small.onnx` is a model"),
+        "{printed}"
+    );
+    assert!(printed.contains("workflow.yaml:") && printed.contains("--manifest > model.yaml"), "{printed}");
 }
 
 #[test]
@@ -99,9 +102,9 @@ fn an_input_that_is_not_fed_is_shown_where_it_belongs() {
     let (_, after) = rest.split_once("outputs:\n").unwrap();
     let text = format!("{before}outputs:\n{after}").replace("file: ", "file: ../../models/vqa/");
     place.write("m.yaml", text);
-    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78).stderr;
-    assert!(told.contains("error[E0553]") && told.contains("reads `question`"), "{told}");
-    assert!(told.contains("m.yaml:17:"), "at the last input: {told}");
+    let printed = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78).stderr;
+    assert!(printed.contains("error[E0553]") && printed.contains("reads `question`"), "{printed}");
+    assert!(printed.contains("m.yaml:17:"), "at the last input: {printed}");
 }
 
 #[test]
@@ -152,12 +155,12 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     place.change("m.yaml", "SPDX-IDENTIFIER", "Apache-2.0");
     tidemill(&["models", "inspect", &place.argument("m.yaml")]).expect(0);
     // It runs, but the manifest still lacks its description.
-    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
-    assert!(told.stdout.contains("to fill in"), "{}", told.stdout);
+    let printed = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(78);
+    assert!(printed.stdout.contains("to fill in"), "{}", printed.stdout);
     for blank in ["WHAT IT DOES IN ONE SENTENCE", "FROM WHERE", "m.yaml:"] {
-        assert!(told.stderr.contains(blank), "{}", told.stderr);
+        assert!(printed.stderr.contains(blank), "{}", printed.stderr);
     }
-    assert!(!told.stderr.contains("SPDX") && !told.stderr.contains("`COLUMN"), "{}", told.stderr);
+    assert!(!printed.stderr.contains("SPDX") && !printed.stderr.contains("`COLUMN"), "{}", printed.stderr);
     place.change("m.yaml", "WHAT IT DOES IN ONE SENTENCE", "It hears.");
     place.change("m.yaml", "FROM WHERE", "a test");
     tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(0);

@@ -42,9 +42,9 @@ fn alert_rules_do_what_they_say() {
             .current_dir(root().join("docs/monitoring"))
             .output()
             .expect("promtool is there: apt-get install prometheus");
-        let told =
+        let printed =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains("SUCCESS"), "{told}");
+        assert!(output.status.success() && printed.contains("SUCCESS"), "{printed}");
     }
 }
 

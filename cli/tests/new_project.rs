@@ -37,8 +37,8 @@ fn files_below(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn the_vqa_project_is_valid_and_runs_and_scores_its_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let told = elsewhere(folder.path(), &["init", "pictures", "--template", "vqa"]).expect(0).stdout;
-    assert!(told.ends_with("next:\n  cd pictures && tidemill run workflow.yaml\n"), "{told}");
+    let printed = elsewhere(folder.path(), &["init", "pictures", "--template", "vqa"]).expect(0).stdout;
+    assert!(printed.ends_with("next:\n  cd pictures && tidemill run workflow.yaml\n"), "{printed}");
     let project = folder.path().join("pictures");
     let files = files_below(&project);
     let valid = elsewhere(&project, &["validate", "workflow.yaml"]).expect(0);
@@ -99,8 +99,8 @@ fn the_quickstart_is_valid_and_runs() {
 fn a_readme_that_is_there_stays() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("README.md"), "mine").unwrap();
-    let told = elsewhere(folder.path(), &["init", "--output", "json"]).expect(0).json();
-    assert!(!told["files"].as_array().unwrap().contains(&"README.md".into()), "{told}");
+    let printed = elsewhere(folder.path(), &["init", "--output", "json"]).expect(0).json();
+    assert!(!printed["files"].as_array().unwrap().contains(&"README.md".into()), "{printed}");
     assert_eq!(std::fs::read_to_string(folder.path().join("README.md")).unwrap(), "mine");
 }
 
@@ -127,8 +127,8 @@ fn a_place_that_cannot_be_written_is_told_with_a_mend() {
     for (place, why) in
         [("file", "file is not a folder"), ("file/deeper", "file is not a folder"), ("/proc/foo", "")]
     {
-        let told = elsewhere(folder.path(), &["init", place]).expect(69).stderr;
-        assert!(told.contains(why) && told.contains("name another folder"), "{told}");
+        let printed = elsewhere(folder.path(), &["init", place]).expect(69).stderr;
+        assert!(printed.contains(why) && printed.contains("name another folder"), "{printed}");
     }
     assert_eq!(std::fs::read_to_string(folder.path().join("file")).unwrap(), "mine");
 }

@@ -88,8 +88,8 @@ fn check_obstacles(calls: Vec<Vec<String>>) {
         full.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let full = outcome(full);
         assert_eq!(full.code, Some(69), "{call:?}: {}", full.stderr);
-        let told = full.stderr.matches("cannot write to standard output: No space left").count();
-        assert_eq!(told, 1, "{call:?}: {}", full.stderr);
+        let printed = full.stderr.matches("cannot write to standard output: No space left").count();
+        assert_eq!(printed, 1, "{call:?}: {}", full.stderr);
     }
 }
 
@@ -149,8 +149,8 @@ fn rows_for_a_reader_that_leaves_are_counted() {
     drop(reader);
     let mut run = command(&["run", &place.argument("workflow.yaml")]);
     run.stdout(writer);
-    let told = outcome(run).expect(0).stderr;
-    assert!(told.contains("out: its reader left; it wrote 0 records until then"), "{told}");
+    let printed = outcome(run).expect(0).stderr;
+    assert!(printed.contains("out: its reader left; it wrote 0 records until then"), "{printed}");
 }
 
 #[test]
@@ -350,8 +350,8 @@ fn too_few_open_files_name_the_limit_and_the_need() {
     let script = "ulimit -n 12 && exec \"$0\" run workflow.yaml";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_tidemill")]).current_dir(place.path(""));
-    let told = outcome(shell).stderr;
-    assert!(told.contains("this run opens up to about ") && told.contains("`ulimit -n "), "{told}");
+    let printed = outcome(shell).stderr;
+    assert!(printed.contains("this run opens up to about ") && printed.contains("`ulimit -n "), "{printed}");
     // A soft limit is raised.
     let script = "ulimit -Sn 12 && exec \"$0\" run workflow.yaml";
     let mut shell = Command::new("sh");

@@ -246,11 +246,11 @@ fn rounds(seeds: impl Iterator<Item = u64>, has_checkpoints: bool) {
         let producer = std::thread::spawn(move || drop(stdin.write_all(rest.as_bytes())));
         let output = child.wait_with_output().unwrap();
         producer.join().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {
             Some(65) => {
                 refused += 1;
-                assert!(!told.is_empty(), "seed {seed}: {done}: nothing is said");
+                assert!(!printed.is_empty(), "seed {seed}: {done}: nothing is said");
             }
             Some(0) => {
                 right += 1;
@@ -259,11 +259,11 @@ fn rounds(seeds: impl Iterator<Item = u64>, has_checkpoints: bool) {
                     let (found_bytes, bytes) = (found.len(), expected.len());
                     assert!(
                         found == expected,
-                        "seed {seed}: {done}: {file}: {found_bytes} bytes of {bytes}: {told}"
+                        "seed {seed}: {done}: {file}: {found_bytes} bytes of {bytes}: {printed}"
                     );
                 }
             }
-            code => panic!("seed {seed}: {done}: {code:?}: {told}"),
+            code => panic!("seed {seed}: {done}: {code:?}: {printed}"),
         }
     }
     println!("{refused} were refused, {right} came to the right end");

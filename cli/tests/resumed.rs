@@ -55,29 +55,29 @@ fn a_source_file_that_is_not_what_it_was_is_refused_before_anything_is_touched()
         ("one more in front", format!("key,at,value\nk00,1,1\n{}", &file[13..]), "more bytes".to_owned()),
         ("replaced", place.read("right.csv").replace("weight", "value"), "had ".to_owned()),
     ];
-    for (what, content, told) in cases {
+    for (what, content, printed) in cases {
         place.write("left.csv", content);
         let refused = run(&place, &[]).expect(65).stderr;
         assert!(
             refused.contains("source `left` cannot continue") && refused.contains("left.csv"),
             "{what}: {refused}"
         );
-        assert!(refused.contains(&told) && refused.contains("state reset"), "{what}: {refused}");
+        assert!(refused.contains(&printed) && refused.contains("state reset"), "{what}: {refused}");
         assert_eq!(files(&place), before, "{what}: something was touched");
     }
     place.write("left.csv", file);
-    let told = run(&place, &[]).expect(0).stderr;
-    assert!(told.contains("left.csv` was written since the checkpoint"), "{told}");
+    let printed = run(&place, &[]).expect(0).stderr;
+    assert!(printed.contains("left.csv` was written since the checkpoint"), "{printed}");
     same(&outputs(&place), &undisturbed());
     // A complete run reports unread records.
     let mut file = std::fs::OpenOptions::new().append(true).open(place.path("left.csv")).unwrap();
     file.write_all(b"k00,1700000060000,1\n").unwrap();
-    let told = run(&place, &[]).expect(0).stderr;
+    let printed = run(&place, &[]).expect(0).stderr;
     assert!(
-        told.contains("is complete")
-            && told.contains("has grown by 20 B")
-            && told.contains("the new part is not read"),
-        "{told}"
+        printed.contains("is complete")
+            && printed.contains("has grown by 20 B")
+            && printed.contains("the new part is not read"),
+        "{printed}"
     );
 }
 
@@ -93,8 +93,8 @@ fn a_source_file_that_grew_is_read_to_its_end() {
         (10_000..11_000).map(|i| format!("k{:02},{},{i}\n", i % 50, 1_700_000_000_000_u64 + i * 5)).collect();
     let file = place.read("left.csv") + &more;
     place.write("left.csv", &file);
-    let told = run(&place, &[]).expect(0).stderr;
-    assert!(told.contains("has grown by") && told.contains("reads on to its end"), "{told}");
+    let printed = run(&place, &[]).expect(0).stderr;
+    assert!(printed.contains("has grown by") && printed.contains("reads on to its end"), "{printed}");
     let whole = self::place();
     whole.write("left.csv", &file);
     tidemill(&["run", &whole.argument("workflow.yaml"), "--quiet"]).expect(0);
@@ -143,8 +143,8 @@ run: {tick: 10ms, checkpoint_every: 1}
     assert_eq!(files(&place), before);
     std::fs::rename(place.path("images/aside"), place.path(&name(140))).unwrap();
     place.write(&name(150), picture(150));
-    let told = run(&place, &[]).expect(0).stderr;
-    assert!(told.contains("has grown by 1 file"), "{told}");
+    let printed = run(&place, &[]).expect(0).stderr;
+    assert!(printed.contains("has grown by 1 file"), "{printed}");
     assert_eq!(place.rows("out/names.jsonl").len(), 151);
 }
 
@@ -161,23 +161,23 @@ fn a_run_that_a_limit_ended_goes_on_with_a_larger_one() {
     let place = place();
     let show = || tidemill(&["state", "show", &place.argument("state")]).expect(0).stdout;
     for records in ["1500", "4000"] {
-        let told = run(&place, &["--records", records]).expect(0);
-        assert!(told.stdout.contains(&format!("stopped at --records {records}")), "{}", told.stdout);
+        let printed = run(&place, &["--records", records]).expect(0);
+        assert!(printed.stdout.contains(&format!("stopped at --records {records}")), "{}", printed.stdout);
         same(&outputs(&place), &limited(&["--records", records]));
         assert!(show().contains(&format!("stopped at --records {records}")), "{}", show());
         // Nothing is left to do up to there.
         let before = files(&place);
         for fewer in [records, "10"] {
-            let told = run(&place, &["--records", fewer]).expect(0).stderr;
+            let printed = run(&place, &["--records", fewer]).expect(0).stderr;
             assert!(
-                told.contains("nothing left to do up to there") && told.contains("a larger limit"),
-                "{told}"
+                printed.contains("nothing left to do up to there") && printed.contains("a larger limit"),
+                "{printed}"
             );
         }
         assert_eq!(files(&place), before);
     }
-    let told = run(&place, &[]).expect(0).stderr;
-    assert!(told.contains("had stopped at --records 4000"), "{told}");
+    let printed = run(&place, &[]).expect(0).stderr;
+    assert!(printed.contains("had stopped at --records 4000"), "{printed}");
     same(&outputs(&place), &undisturbed());
     assert!(show().contains("durable: complete"), "{}", show());
     assert_eq!(place.files("state/objects"), Vec::<String>::new());
@@ -215,8 +215,8 @@ fn a_limited_run_that_was_killed_goes_on_under_any_limit() {
 #[ignore = "long: make test-long"]
 fn a_run_that_its_time_ended_goes_on_without_it() {
     let place = place();
-    let told = run(&place, &["--for", "1s", "--output", "json"]).expect(0).json();
-    assert_eq!(told["state"]["stopped_at"], "--for 1s", "{told}");
+    let printed = run(&place, &["--for", "1s", "--output", "json"]).expect(0).json();
+    assert_eq!(printed["state"]["stopped_at"], "--for 1s", "{printed}");
     same(&outputs(&place), &limited(&["--for", "1s"]));
     run(&place, &["--for", "1s"]).expect(0);
     run(&place, &[]).expect(0);
@@ -281,20 +281,20 @@ fn parts_of_a_run_add_up() {
             kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         }
         let output = child.wait_with_output().unwrap();
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let [part, all] =
-            ["this_process", "all_processes"].map(|who| tally(&told["state"][who], "left", "pairs"));
+            ["this_process", "all_processes"].map(|who| tally(&printed["state"][who], "left", "pairs"));
         parts += 1;
-        assert_eq!(std::array::from_fn(|at| before[at] + part[at]), all, "{told}");
-        let behind = told["state"]["written_again"]["pairs"].as_u64().unwrap_or(0);
-        assert_eq!((all[1] + behind, all[4]), (lines("out/pairs.jsonl"), parts), "{told}");
-        assert_eq!(all[2], lines("out/dead.jsonl"), "{told}");
+        assert_eq!(std::array::from_fn(|at| before[at] + part[at]), all, "{printed}");
+        let behind = printed["state"]["written_again"]["pairs"].as_u64().unwrap_or(0);
+        assert_eq!((all[1] + behind, all[4]), (lines("out/pairs.jsonl"), parts), "{printed}");
+        assert_eq!(all[2], lines("out/dead.jsonl"), "{printed}");
         before = all;
-        if output.status.code() == Some(0) || told["state"]["complete"] == true {
+        if output.status.code() == Some(0) || printed["state"]["complete"] == true {
             break;
         }
         assert_eq!(output.status.code(), Some(130));
-        assert_eq!(told["state"]["complete"], false);
+        assert_eq!(printed["state"]["complete"], false);
     }
     assert!(parts >= 3, "{parts} parts");
     assert_eq!(before[0], 10_000);
@@ -313,20 +313,20 @@ fn an_interrupted_run_says_what_is_kept() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.starts_with("durable: interrupted; the same command continues"), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.starts_with("durable: interrupted; the same command continues"), "{printed}");
     let manifest: Value = serde_json::from_str(&place.read("state/manifest.json")).unwrap();
     let kept = manifest["manifest"]["sinks"]["pairs"]["rows"].as_u64().unwrap() as usize;
     let (rows, behind) = (grouped(kept), place.read("out/pairs.jsonl").lines().count() - kept);
     let line =
-        told.lines().find(|line| line.starts_with("rows in pairs")).unwrap_or_else(|| panic!("{told}"));
+        printed.lines().find(|line| line.starts_with("rows in pairs")).unwrap_or_else(|| panic!("{printed}"));
     let figures: Vec<&str> = line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect();
-    assert_eq!(figures, ["rows in pairs", &rows, &rows], "{told}");
-    let sink = told.lines().find(|line| line.starts_with("pairs ")).unwrap();
-    assert!(sink.contains(&format!(" {} ", grouped(kept + behind))), "the sink's own line: {told}");
+    assert_eq!(figures, ["rows in pairs", &rows, &rows], "{printed}");
+    let sink = printed.lines().find(|line| line.starts_with("pairs ")).unwrap();
+    assert!(sink.contains(&format!(" {} ", grouped(kept + behind))), "the sink's own line: {printed}");
     let more = format!("pairs: {} more were written after the checkpoint", grouped(behind));
-    assert_eq!(told.contains(&more), behind > 0, "{told}");
-    assert!(told.contains(&format!("continues from checkpoint {}", checkpoint(&place).0)), "{told}");
+    assert_eq!(printed.contains(&more), behind > 0, "{printed}");
+    assert!(printed.contains(&format!("continues from checkpoint {}", checkpoint(&place).0)), "{printed}");
 }
 
 /// A run without a plan chooses its models by the profile beside it; a continued one keeps its models.

@@ -131,14 +131,17 @@ fn a_trace_with_a_burst_is_simulated_over_its_length() {
     let document = simulate(&place, &["--trace", &file, "--output", "json"]).json();
     assert_eq!((number(&document, "/seconds"), number(&document, "/trace_seconds")), (180.0, 180.0));
     place.write("day.csv", "time,factor\n0s,1\nsoon,2\n");
-    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
-    assert!(told.contains("day.csv: line 3 is `soon,2`: write a time and a factor"), "{told}");
+    let printed = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(printed.contains("day.csv: line 3 is `soon,2`: write a time and a factor"), "{printed}");
     place.write("day.csv", "time,factor\n0,1\n1e308,1\n");
-    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
-    assert!(told.contains("day.csv: line 3: 1e308,1 is too late: write a time of at most 36525d"), "{told}");
+    let printed = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(
+        printed.contains("day.csv: line 3: 1e308,1 is too late: write a time of at most 36525d"),
+        "{printed}"
+    );
     place.write("day.csv", "when,what\n");
-    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
-    assert!(told.contains("`when,what`: write `time,factor` or `time,rate`"), "{told}");
+    let printed = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(printed.contains("`when,what`: write `time,factor` or `time,rate`"), "{printed}");
 }
 
 /// Due and arrived records are counted over one time span: a quiet start hides nothing.
@@ -182,10 +185,10 @@ fn what_is_too_short_to_tell_is_said_to_be() {
 fn missing_files_are_named() {
     let place = planned(&with_percentiles());
     std::fs::remove_file(place.path("infrastructure.yaml")).unwrap();
-    let told = simulate(&place, &[]).expect(2).stderr;
+    let printed = simulate(&place, &[]).expect(2).stderr;
     assert!(
-        told.contains("there is no `infrastructure.yaml` in ") && told.contains("--infra FILE"),
-        "{told}"
+        printed.contains("there is no `infrastructure.yaml` in ") && printed.contains("--infra FILE"),
+        "{printed}"
     );
 }
 
@@ -238,8 +241,8 @@ fn an_interrupted_simulation_tells_what_it_has_seen() {
     let plan = place.argument("plan.yaml");
     let mut child = command(&["simulate", &plan, "--slo", "latency=none", "--for", "3650d"]).spawn().unwrap();
     // It prints progress once it simulates: an earlier signal would end it without figures.
-    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(told.any(|line| line.unwrap().starts_with("simulated ")));
+    let mut printed = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(printed.any(|line| line.unwrap().starts_with("simulated ")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

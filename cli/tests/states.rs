@@ -150,8 +150,8 @@ fn a_run_that_is_killed_is_continued() {
     // Repeating the command changes nothing.
     let before = outputs(&place);
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")];
-    let told = tidemill(&arguments).expect(0).stderr;
-    assert!(told.contains("complete") && told.contains("state reset"), "{told}");
+    let printed = tidemill(&arguments).expect(0).stderr;
+    assert!(printed.contains("complete") && printed.contains("state reset"), "{printed}");
     same(&outputs(&place), &before);
 }
 
@@ -176,9 +176,9 @@ fn a_run_that_is_complete_is_judged_by_its_state() {
         assert_eq!(document["max_dead_letters"]["dead_letters"], letters, "{document}");
         assert_eq!(outcome.stderr.contains("more than the "), code == 1, "{}", outcome.stderr);
     }
-    let told = run(&["--require-slo", "--report-json", &report]).expect(1).stderr;
-    assert!(told.contains("`--require-slo`: this process measured nothing"), "{told}");
-    assert!(told.contains("`--report-json` is not written"), "{told}");
+    let printed = run(&["--require-slo", "--report-json", &report]).expect(1).stderr;
+    assert!(printed.contains("`--require-slo`: this process measured nothing"), "{printed}");
+    assert!(printed.contains("`--report-json` is not written"), "{printed}");
     assert!(!place.path("report.json").exists());
     run(&["--report-json", &report]).expect(0);
 }
@@ -195,11 +195,11 @@ fn a_run_that_is_interrupted_is_continued() {
             kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         }
         let output = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {
             Some(130) => stops += 1,
             Some(0) => break,
-            other => panic!("{other:?}: {told}"),
+            other => panic!("{other:?}: {printed}"),
         }
     }
     assert!(stops >= 2, "{stops} stops");
@@ -238,16 +238,16 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let before = (std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place));
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
     assert!(refused.contains("changed: counted") && refused.contains("state reset"), "{refused}");
-    let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
-    assert!(told.contains("options.size: 5s -> 4s") && told.contains("restarts"), "{told}");
+    let printed = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
+    assert!(printed.contains("options.size: 5s -> 4s") && printed.contains("restarts"), "{printed}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
     // Without a plan: differences that follow from the workflow are named.
     place.change("workflow.yaml", "size: 4s", "size: 5s");
     place.change("workflow.yaml", "tick: 10ms", "tick: 20ms");
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
     assert!(refused.contains("tick: 10ms -> 20ms") && !refused.contains("another plan"), "{refused}");
-    let told = tidemill(&["state", "diff", &state, &workflow, "--output", "json"]).expect(1).json();
-    assert_eq!(told["difference"]["plan"], serde_json::json!(["tick: 10ms -> 20ms"]));
+    let printed = tidemill(&["state", "diff", &state, &workflow, "--output", "json"]).expect(1).json();
+    assert_eq!(printed["difference"]["plan"], serde_json::json!(["tick: 10ms -> 20ms"]));
 }
 
 #[test]
@@ -259,10 +259,10 @@ fn an_output_that_lost_rows_is_not_continued() {
     child.wait().unwrap();
     place.write("out/pairs.jsonl", "{}\n");
     let refused = tidemill(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
-    let told = refused.stderr.clone();
+    let printed = refused.stderr.clone();
     assert!(
-        refused.code == Some(65) && told.contains("pairs.jsonl") && told.contains("state reset"),
-        "{told}"
+        refused.code == Some(65) && printed.contains("pairs.jsonl") && printed.contains("state reset"),
+        "{printed}"
     );
     assert_eq!(place.read("out/pairs.jsonl"), "{}\n");
 }
@@ -330,7 +330,7 @@ fn what_is_read_only_once_has_no_state() {
     // If the workflow itself names the state, a check of it suffices.
     tidemill(&["validate", &place.argument("workflow.yaml")]).expect(0);
     place.change("workflow.yaml", "run: {tick", "checkpoint: {state: state}\nrun: {tick");
-    let told = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
-    assert!(told.contains("E0614") && told.contains("path: \"-\""), "{told}");
+    let printed = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(printed.contains("E0614") && printed.contains("path: \"-\""), "{printed}");
     assert!(!place.path("state").exists(), "nothing is left");
 }

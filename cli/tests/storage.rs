@@ -37,9 +37,9 @@ fn a_state_waits_for_space() {
     let steps = "begin; reached 5; full; until_told 'a checkpoint cannot be written'; rm disk/filler
         reached $(($(number) + 2)); ended; finish";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
+    let printed = outcome.expect(0).stderr;
     for part in ["no space left to write", "free some", "the state from before is kept"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
     same(&outputs(&place), &undisturbed());
 }
@@ -53,9 +53,9 @@ fn a_run_whose_last_checkpoint_finds_no_space_is_ended_by_the_same_command() {
     let steps = "begin; reached 5; full; before=$(number); ended; finish 69
         [ $(number) = $before ] || exit 253; rm disk/filler; again; finish; kept";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
+    let printed = outcome.expect(0).stderr;
     for part in ["error: the last checkpoint cannot be written", "no space left", "committed rows stay"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
     same(&outputs(&place), &undisturbed());
     assert_eq!(place.files("left/state/objects"), Vec::<String>::new());
@@ -70,8 +70,8 @@ fn a_state_that_finds_no_space_for_30_seconds_ends_the_run() {
     let steps = "begin; reached 5; full; before=$(number); ended; finish 69
         [ $(number) = $before ] || exit 253; rm disk/filler; again --for 1s; finish 0; kept";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
-    assert!(told.contains("no space left") && told.contains("committed rows stay"), "{told}");
+    let printed = outcome.expect(0).stderr;
+    assert!(printed.contains("no space left") && printed.contains("committed rows stay"), "{printed}");
 }
 
 /// A read-only folder, first for a while, then permanently.
@@ -86,13 +86,13 @@ fn a_state_in_a_folder_that_becomes_read_only_waits_and_says_so() {
         [ $(number) = $before ] || exit 253; again; finish 69; umount disk/state; again; finish"
     );
     let Some(outcome) = script(&place, &steps) else { return };
-    let told = outcome.expect(0).stderr;
+    let printed = outcome.expect(0).stderr;
     for part in
         ["error: the last checkpoint cannot be written", "Read-only file system", "make its folder writable"]
     {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
-    assert!(!told.contains("was not written again"), "the reason is hidden: {told}");
+    assert!(!printed.contains("was not written again"), "the reason is hidden: {printed}");
     same(&outputs(&place), &undisturbed());
 }
 
@@ -102,8 +102,8 @@ fn a_state_in_a_folder_that_is_read_only_is_refused_before_anything_is_touched()
     let place = place();
     let steps = "mount -o remount,ro disk || exit 250; again; finish 69; [ ! -e out ] || exit 253";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
-    assert!(told.contains("disk/state") && told.contains("Read-only file system"), "{told}");
+    let printed = outcome.expect(0).stderr;
+    assert!(printed.contains("disk/state") && printed.contains("Read-only file system"), "{printed}");
 }
 
 /// A sink's disk: its content is kept, and repeating the command continues when there is space.
@@ -116,9 +116,9 @@ fn a_sink_without_space_is_continued() {
     let steps = "begin; reached 5; full; ended; finish 69; rm disk/filler; again; finish;
         mkdir -p out && cp disk/pairs.jsonl disk/counted.csv disk/counted.parquet out/";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
+    let printed = outcome.expect(0).stderr;
     for part in ["failed", "No space left", "free some space", "committed rows"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
     same(&outputs(&place), &undisturbed());
 }
@@ -134,9 +134,9 @@ fn a_sink_of_a_workers_process_without_space_is_continued() {
     let steps = "begin --plan plan.yaml --processes; reached 5; full; ended; finish 69; rm disk/filler
         again --plan plan.yaml --processes; finish; mkdir -p out && cp disk/pairs.jsonl disk/counted.csv out/";
     let Some(outcome) = script(&place, steps) else { return };
-    let told = outcome.expect(0).stderr;
+    let printed = outcome.expect(0).stderr;
     for part in ["failed", "No space left", "free some space", "committed rows"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
     processes::same(&processes::outputs(&place), &processes::undisturbed());
 }
@@ -202,8 +202,11 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
                 change.as_ref().map(Vec::len),
                 content.len()
             );
-            let told = refused.stderr;
-            assert!(told.contains(name) || *path == manifest && told.contains("manifest"), "{name}: {told}");
+            let printed = refused.stderr;
+            assert!(
+                printed.contains(name) || *path == manifest && printed.contains("manifest"),
+                "{name}: {printed}"
+            );
             // Objects left by the kill are unreferenced, and may be removed.
             let found = files(&place);
             let is_known = |path: &Path| {
@@ -212,7 +215,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
             };
             let touched = changed.keys().filter(|path| found.get(*path) != changed.get(*path));
             let touched: Vec<_> = touched.filter(|path| is_known(path)).collect();
-            assert!(touched.is_empty(), "{touched:?} was touched: {told}");
+            assert!(touched.is_empty(), "{touched:?} was touched: {printed}");
             std::fs::write(path, content).unwrap();
         }
     }
@@ -243,8 +246,8 @@ fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
                 Some(bytes) => server.put(&name, bytes),
                 None => server.remove(&name),
             }
-            let told = buckets::tidemill(&server, &arguments).expect(65).stderr;
-            assert!(told.contains(name.rsplit('/').next().unwrap()), "{name}: {told}");
+            let printed = buckets::tidemill(&server, &arguments).expect(65).stderr;
+            assert!(printed.contains(name.rsplit('/').next().unwrap()), "{name}: {printed}");
             assert_eq!(server.object(&name), change, "{name} was touched");
             server.put(&name, &content);
         }
@@ -289,13 +292,13 @@ fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
             child.kill().unwrap();
         }
         let output = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(ended, "the run does not end: {told}");
-        assert!(killed > 0 && workers.iter().all(|worker| processes::gone(*worker)), "{told}");
-        if output.status.code() == Some(69) && told.contains(".object") {
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(ended, "the run does not end: {printed}");
+        assert!(killed > 0 && workers.iter().all(|worker| processes::gone(*worker)), "{printed}");
+        if output.status.code() == Some(69) && printed.contains(".object") {
             noticed += 1;
         } else {
-            println!("not noticed: {:?} {told}", output.status);
+            println!("not noticed: {:?} {printed}", output.status);
         }
         // Existing ones are restored from a copy.
         for (path, content) in damaged.iter().filter(|(path, _)| path.exists()) {
@@ -322,11 +325,11 @@ fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
     assert!(buckets::waits(&server, &mut child, 5));
     server.set(Mood::FailsAfter(0));
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(69), "{told}");
-    assert!(told.contains("503") && told.contains("committed rows stay"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{printed}");
+    assert!(printed.contains("503") && printed.contains("committed rows stay"), "{printed}");
     server.set(Mood::Serves);
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", buckets::STATE, "--for", "1s"];
-    let told = buckets::tidemill(&server, &arguments).expect(0).stderr;
-    assert!(told.contains("continues from the state"), "{told}");
+    let printed = buckets::tidemill(&server, &arguments).expect(0).stderr;
+    assert!(printed.contains("continues from the state"), "{printed}");
 }

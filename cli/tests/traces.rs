@@ -127,8 +127,12 @@ fn run(place: &Place, endpoint: &str) -> Outcome {
 fn the_way_of_a_record_over_processes_is_one_trace() {
     let received = Received::default();
     let place = place();
-    let told = run(&place, &received.listen()).expect(0);
-    assert!(!told.stderr.contains("were not sent") && !told.stderr.contains("s3cret"), "{}", told.stderr);
+    let printed = run(&place, &received.listen()).expect(0);
+    assert!(
+        !printed.stderr.contains("were not sent") && !printed.stderr.contains("s3cret"),
+        "{}",
+        printed.stderr
+    );
     let traces = by_trace(&received);
     assert!((600..1300).contains(&traces.len()), "a tenth of 9000 records: {}", traces.len());
     let (mut names, mut crossing) = (BTreeSet::new(), 0);
@@ -206,8 +210,8 @@ sinks:
     let workflow = place.argument("workflow.yaml");
     let arguments = ["run", &workflow, "--otlp", &received.listen(), "--trace-share", "100%"];
     let output = command(&arguments).env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !told.contains("not sent"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !printed.contains("not sent"), "{printed}");
     let traces = by_trace(&received);
     assert_eq!(traces.len(), count);
     for spans in traces.values() {
@@ -240,8 +244,8 @@ fn a_collector_that_is_away_is_no_hindrance() {
     });
     for endpoint in [format!("http://{closed}"), format!("http://{}", silent.local_addr().unwrap())] {
         let place = place();
-        let told = run(&place, &endpoint).expect(0).stderr;
-        assert!(told.contains("spans of traces were not sent to the collector"), "{told}");
+        let printed = run(&place, &endpoint).expect(0).stderr;
+        assert!(printed.contains("spans of traces were not sent to the collector"), "{printed}");
         same(&without_names(&place), &expected);
     }
     drop(TcpStream::connect(silent.local_addr().unwrap()));
@@ -251,9 +255,9 @@ fn a_collector_that_is_away_is_no_hindrance() {
 #[test]
 fn an_endpoint_that_is_none_is_refused_with_what_to_write() {
     let place = place();
-    let told = run(&place, "localhost:4318").expect(78).stderr;
+    let printed = run(&place, "localhost:4318").expect(78).stderr;
     assert!(
-        told.contains("not an address of a collector") && told.contains("http://127.0.0.1:4318"),
-        "{told}"
+        printed.contains("not an address of a collector") && printed.contains("http://127.0.0.1:4318"),
+        "{printed}"
     );
 }

@@ -94,9 +94,12 @@ fn frames_wait_for_the_last_camera_in_simulations() {
 #[test]
 fn a_planner_without_a_plan_says_what_is_in_its_way() {
     let only = ["--planner", "cloud-only"];
-    let told = plan("infrastructure", &only).expect(1).stdout.replace('\n', " ");
-    assert!(told.contains("cloud-only found no plan"), "{told}");
-    assert!(told.contains("no link leads from edge, where the records of `cameras` are, to cloud"), "{told}");
+    let output = plan("infrastructure", &only).expect(1).stdout.replace('\n', " ");
+    assert!(output.contains("cloud-only found no plan"), "{output}");
+    assert!(
+        output.contains("no link leads from edge, where the records of `cameras` are, to cloud"),
+        "{output}"
+    );
     let answer = plan("infrastructure", &[&only[..], &["--output", "json"]].concat()).expect(1).json();
     assert!(answer["obstacle"].as_str().unwrap().starts_with("no link leads from edge"), "{answer}");
     plan("medium", &only).expect(0);

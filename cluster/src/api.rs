@@ -25,7 +25,7 @@
 //! | `GET /` | anybody | a page in a browser, which uses the requests above |
 //! | `GET /v1/workers` | viewer | [`WorkerView`]s |
 //! | `GET /v1/infrastructure` | viewer | [`InfrastructureView`] |
-//! | `GET /v1/links` | viewer | [`WayView`]s |
+//! | `GET /v1/links` | viewer | [`MeasuredLinkView`]s |
 //! | `POST /v1/workers/NAME/drain`, `/v1/workers/NAME/resume` | operator | [`WorkerView`] |
 //! | `DELETE /v1/workers/NAME` | admin | revokes its certificates |
 //! | `GET /v1/events?after=N&wait=SECONDS` | viewer | [`Event`]s |
@@ -54,8 +54,8 @@ pub use health::{
 };
 pub use people::{PersonAnswer, PersonRequest, PersonView};
 pub use planning::{
-    InfrastructureView, LevelView, ModelView, Planning, Proposal, Quota, RateSource, Replan, ReplanRequest,
-    ReplanView, WayFigure, WayTarget, WayView,
+    InfrastructureView, LevelView, LinkMeasurement, LinkTarget, MeasuredLinkView, ModelView, Planning,
+    Proposal, Quota, RateSource, Replan, ReplanRequest, ReplanView,
 };
 
 pub use samples::{SampleMedium, SampleValue, SampleView, SamplesView, SinkSamples};
@@ -96,7 +96,7 @@ impl NotLeading {
     /// Parses an answer with this status; `None` if it is another answer.
     pub fn read(status: u16, body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Told {
+        struct Body {
             error: String,
             // It must be there, and may be null.
             #[serde(deserialize_with = "Option::deserialize")]
@@ -105,7 +105,7 @@ impl NotLeading {
         if status != 307 && status != 503 {
             return None;
         }
-        let Told { error, leader } = serde_json::from_slice(body).ok()?;
+        let Body { error, leader } = serde_json::from_slice(body).ok()?;
         Some(Self { error, leader })
     }
 }
@@ -176,7 +176,7 @@ pub struct Heartbeat {
     pub measured_at: Option<String>,
     /// Measurements of links to others since the last heartbeat.
     #[serde(default)]
-    pub ways: Vec<WayFigure>,
+    pub ways: Vec<LinkMeasurement>,
     /// Digest of the assignments that it has: the controller does not send these again.
     #[serde(default)]
     pub follows: Option<String>,
@@ -256,7 +256,7 @@ pub struct Duties {
     pub probe: Option<Probe>,
     /// Workers to measure links to.
     #[serde(default)]
-    pub measure: Vec<WayTarget>,
+    pub measure: Vec<LinkTarget>,
     /// Digest of the assignments; empty: the controller sends them each time.
     #[serde(default)]
     pub digest: String,

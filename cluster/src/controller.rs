@@ -4,6 +4,7 @@
 mod admission;
 mod answering;
 mod backends;
+mod change_events;
 mod changing;
 mod cuts;
 mod detection;
@@ -12,8 +13,8 @@ mod figures;
 mod health;
 mod launcher;
 mod logs;
+mod measured_links;
 mod metrics;
-mod notices;
 mod object_store;
 mod openapi;
 mod page;
@@ -33,7 +34,6 @@ mod sharing;
 mod sources;
 mod stand_by;
 mod waiting;
-mod ways;
 mod workers;
 
 use crate::api::{Event, LogLine};
@@ -226,7 +226,7 @@ pub(crate) struct Shared {
     pub(crate) replanners: Mutex<replanning::Replanners>,
     pub(crate) watching: Mutex<figures::Watching>,
     /// Traffic of runs between workers.
-    pub(crate) traffic: Mutex<Arc<ways::Traffic>>,
+    pub(crate) traffic: Mutex<Arc<measured_links::Traffic>>,
     /// Counters of this process.
     pub(crate) counts: metrics::Counts,
     pub(crate) keeping: Keeping,
@@ -396,7 +396,7 @@ impl Controller {
             watching("tm-workers", workers::watch)?,
             watching("tm-keep", removal::watch)?,
             watching("tm-renewal", renewal::watch)?,
-            watching("tm-notices", notices::watch)?,
+            watching("tm-notices", change_events::watch)?,
             watching("tm-replanning", replanning::watch)?,
             watching("tm-figures", figures::watch)?,
         ];

@@ -20,7 +20,7 @@ mod clock;
 pub mod controller;
 mod facts;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
 pub mod metrics;
 pub mod parcel;
 pub mod replanning;

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use std::io::Read;
 use std::sync::Arc;
 use tidemill_http::range;
-use tidemill_http::server::{self, Answers, Heard, Peer, TlsListener, paced, streamed};
+use tidemill_http::server::{self, Answers, Peer, PeerActivity, TlsListener, paced, streamed};
 use tower_service::Service;
 
 /// Bytes of the body of an unauthenticated peer: enough to join. Requests of a person who may only look are shorter, too.
@@ -30,7 +30,7 @@ const STRANGER_BYTES: u64 = 64 << 10;
 
 /// The known identity of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum CallerKind {
     /// Nothing.
     Nobody,
     /// A person who may look, and has nothing long to send.
@@ -42,7 +42,7 @@ pub(crate) enum Known {
 /// Identifies the peers of a server.
 pub(crate) trait Doorkeeper: Send + Sync + 'static {
     /// Returns the identity, where the peer has proved it or the request has a valid token. Called before any of the body is read.
-    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known;
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> CallerKind;
 }
 
 /// Serves until it is dropped.
@@ -88,7 +88,7 @@ struct Desk {
 impl Answers for Desk {
     type Body = Body;
 
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer, heard: &Heard) -> Response {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, heard: &PeerActivity) -> Response {
         let mut answer = match self.refusal(&request, peer) {
             Some(refusal) => refusal,
             None => self.let_in(request, peer, heard).await,
@@ -121,25 +121,27 @@ impl Desk {
             return None;
         }
         let (status, who) = match self.doorkeeper.knows(peer, headers) {
-            Known::Sender => return None,
-            Known::Viewer => {
+            CallerKind::Sender => return None,
+            CallerKind::Viewer => {
                 (StatusCode::FORBIDDEN, "who may only read: show the access token of an operator or an admin")
             }
-            Known::Nobody => (StatusCode::PAYLOAD_TOO_LARGE, "who is not known: show a valid access token"),
+            CallerKind::Nobody => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "who is not known: show a valid access token")
+            }
         };
         let mut answer = refused(status, format!("more than {STRANGER_BYTES} bytes, from a client {who}"));
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         Some(answer)
     }
 
-    async fn let_in(&self, request: Request<Incoming>, peer: &Peer, heard: &Heard) -> Response {
+    async fn let_in(&self, request: Request<Incoming>, peer: &Peer, heard: &PeerActivity) -> Response {
         let is_attempt = is_attempt(request.uri().path(), request.headers());
         let known = self.doorkeeper.knows(peer, request.headers());
-        let is_known = known != Known::Nobody;
+        let is_known = known != CallerKind::Nobody;
         if is_known {
             heard.prove();
         }
-        let most = (known != Known::Sender).then_some(STRANGER_BYTES);
+        let most = (known != CallerKind::Sender).then_some(STRANGER_BYTES);
         let mut request = request.map(|body| Body::new(paced(body, most, heard.clone())));
         request.extensions_mut().insert(ConnectInfo(peer.clone()));
         let answer = match self.app.clone().call(request).await {

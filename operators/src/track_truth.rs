@@ -155,13 +155,13 @@ pub struct TrackMeasures {
 }
 
 /// A row that was not retracted: camera, identity, boxes.
-type Said = (String, String, String);
+type TrackRow = (String, String, String);
 
 /// The rows of all cameras so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TrackTally {
     truth: Arc<TrackTruth>,
-    rows: BTreeMap<Said, i64>,
+    rows: BTreeMap<TrackRow, i64>,
     /// Whether the truth of each camera ends with the last frame of a row.
     ends_with_rows: bool,
 }
@@ -200,7 +200,7 @@ impl TrackTally {
         unknown
     }
 
-    fn add_one(&mut self, said: Said, count: i64) {
+    fn add_one(&mut self, said: TrackRow, count: i64) {
         let known = self.rows.entry(said).or_default();
         *known += count;
     }

@@ -17,7 +17,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("deploy/src/compose/services.rs", "join", "a secret"),
     ("deploy/src/kubernetes/pods.rs", "join", "a secret"),
     ("deploy/src/layout/devices.rs", "stdout", "a device"),
-    ("cluster/src/heard.rs", "join", "a path of the controller"),
+    ("cluster/src/fuzz_entry.rs", "join", "a path of the controller"),
     ("runtime/engine/src/protocol/examples.rs", "join", "the id of an operator"),
     ("runtime/link/src/transport/address.rs", "tcp", "a transport"),
     ("runtime/link/src/transport/tcp.rs", "tcp", "a transport"),

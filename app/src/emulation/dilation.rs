@@ -15,7 +15,7 @@ const MOST: f64 = 1000.0;
 
 /// Requested dilation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Wanted {
+pub enum RequestedDilation {
     /// The least that this machine needs.
     #[default]
     Auto,
@@ -23,7 +23,7 @@ pub enum Wanted {
     Factor(f64),
 }
 
-impl FromStr for Wanted {
+impl FromStr for RequestedDilation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -221,7 +221,7 @@ fn saturated(speeds: &[StageSpeed]) -> f64 {
 }
 
 /// Returns the requested factor, or the least that leaves headroom.
-pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
+pub(super) fn choose(wanted: RequestedDilation, need: &Need, cores: usize) -> Dilation {
     let mut reason = None;
     let mut auto = || {
         let by_load = need.processors.unwrap_or(0.0) / (HEADROOM * cores.max(1) as f64);
@@ -243,8 +243,8 @@ pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
         up(factor).clamp(1.0, MOST)
     };
     let (factor, is_auto) = match wanted {
-        Wanted::Auto => (auto(), true),
-        Wanted::Factor(factor) => (factor, false),
+        RequestedDilation::Auto => (auto(), true),
+        RequestedDilation::Factor(factor) => (factor, false),
     };
     Dilation { factor, is_auto, processors: need.processors, reason }
 }
@@ -260,17 +260,17 @@ mod tests {
 
     #[test]
     fn factors_are_read() {
-        assert_eq!("auto".parse(), Ok(Wanted::Auto));
-        assert_eq!("2.5".parse(), Ok(Wanted::Factor(2.5)));
-        assert!("0".parse::<Wanted>().is_err() && "fast".parse::<Wanted>().is_err());
-        assert!("NaN".parse::<Wanted>().is_err());
+        assert_eq!("auto".parse(), Ok(RequestedDilation::Auto));
+        assert_eq!("2.5".parse(), Ok(RequestedDilation::Factor(2.5)));
+        assert!("0".parse::<RequestedDilation>().is_err() && "fast".parse::<RequestedDilation>().is_err());
+        assert!("NaN".parse::<RequestedDilation>().is_err());
     }
 
     #[test]
     fn the_least_factor_leaves_headroom() {
         let factor = |processors, least_ratio, cores| {
             let need = Need { processors, least_ratio, tightest: None, workers: Vec::new() };
-            choose(Wanted::Auto, &need, cores).factor
+            choose(RequestedDilation::Auto, &need, cores).factor
         };
         assert_eq!(factor(Some(1.0), 1.0, 2), 1.0);
         assert_eq!(factor(Some(2.8), 1.0, 2), 2.0);
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(factor(Some(0.1), 0.25, 2), 5.0, "a worker four times as fast");
         assert_eq!(factor(None, 1.0, 2), 1.0);
         let need = Need { processors: Some(9.0), least_ratio: 1.0, tightest: None, workers: Vec::new() };
-        let asked = choose(Wanted::Factor(3.0), &need, 2);
+        let asked = choose(RequestedDilation::Factor(3.0), &need, 2);
         assert_eq!((asked.factor, asked.is_auto), (3.0, false));
     }
 

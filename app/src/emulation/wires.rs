@@ -8,7 +8,7 @@ use tidemill_spec::plan::{Plan, PlanEdge, PlanWorker};
 
 /// One direction between two places, with its edges.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct EmulatedWire {
     /// The settings that the engine enforces.
     pub spec: WireSpec,
     /// Price of traffic, in $ per byte.
@@ -17,7 +17,7 @@ pub struct Way {
     pub edges: Vec<PlanEdge>,
 }
 
-impl Way {
+impl EmulatedWire {
     /// `edge -> cloud`.
     pub fn name(&self) -> String {
         format!("{} -> {}", self.spec.from, self.spec.to)
@@ -37,9 +37,12 @@ impl Way {
 
 /// Returns all links used by records of the plan. A sink is at the place of its input: the optimizer counts neither traffic
 /// nor time for it, and neither does this.
-pub(super) fn of(program: &Program, infrastructure: Option<&Infrastructure>) -> Result<Vec<Way>, Failure> {
+pub(super) fn of(
+    program: &Program,
+    infrastructure: Option<&Infrastructure>,
+) -> Result<Vec<EmulatedWire>, Failure> {
     let plan = &program.plan;
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<EmulatedWire> = Vec::new();
     for edge in &plan.edges {
         let to_sink = plan
             .stages
@@ -69,8 +72,8 @@ fn worker<'a>(plan: &'a Plan, stage: &str) -> Option<&'a PlanWorker> {
     plan.workers.iter().find(|worker| worker.id == stage.worker)
 }
 
-fn way(from: String, to: String, link: &Link, edge: &PlanEdge) -> Way {
-    Way {
+fn way(from: String, to: String, link: &Link, edge: &PlanEdge) -> EmulatedWire {
+    EmulatedWire {
         spec: WireSpec {
             from,
             to,
@@ -102,8 +105,8 @@ fn missing(edge: &PlanEdge, (from, to): (&str, &str), infrastructure: Option<&In
 }
 
 /// Index of the link by edge.
-pub(super) fn edges(ways: &[Way]) -> BTreeMap<(String, String, u32), usize> {
-    let of = |(number, way): (usize, &Way)| {
+pub(super) fn edges(ways: &[EmulatedWire]) -> BTreeMap<(String, String, u32), usize> {
+    let of = |(number, way): (usize, &EmulatedWire)| {
         let name = move |edge: &PlanEdge| ((edge.from.clone(), edge.to.clone(), edge.input), number);
         way.edges.iter().map(name).collect::<Vec<_>>()
     };

@@ -14,7 +14,7 @@ fn room(size: u64, checkpoint_every: u64) -> u64 {
 }
 
 /// The journal of one source.
-struct Kept {
+struct SourceJournal {
     source: String,
     folder: PathBuf,
     /// Its stages.
@@ -32,7 +32,7 @@ struct Kept {
 /// written for too long, the streams are not read.
 pub(crate) struct Keeper {
     state: PathBuf,
-    kept: Vec<Kept>,
+    kept: Vec<SourceJournal>,
     /// Positions of the kept checkpoints, oldest first; by source, 0 if missing.
     begins: VecDeque<BTreeMap<String, u64>>,
     /// Positions of the pinned checkpoint, which is always kept.
@@ -76,7 +76,7 @@ impl Keeper {
             let stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
             let options = source.journal.as_ref()?;
             let keep = options.keep().0;
-            Some(Kept {
+            Some(SourceJournal {
                 source: source.id.clone(),
                 folder: folder(state, &source.id),
                 stages: stages.map(|stage| stage.id.clone()).collect(),
@@ -163,11 +163,11 @@ impl Keeper {
 
     /// Positions from which the sources are read again from a checkpoint with these logs.
     pub(crate) fn begins(&self, logs: &BTreeMap<String, EpochLog>) -> BTreeMap<String, u64> {
-        let place = |kept: &Kept, stage: &String| {
+        let place = |kept: &SourceJournal, stage: &String| {
             let (_, cut) = logs.get(stage)?.cuts.first_key_value()?;
             (kept.place)(&cut.position)
         };
-        let of = |kept: &Kept| {
+        let of = |kept: &SourceJournal| {
             let places = kept.stages.iter().map(|stage| place(kept, stage).unwrap_or(0));
             (kept.source.clone(), places.min().unwrap_or(0))
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn keeper(state: &Path, journal: Option<&Arc<Journal>>, most: usize, known: usize) -> Keeper {
-        let kept = Kept {
+        let kept = SourceJournal {
             source: "s".into(),
             folder: folder(state, "s"),
             stages: vec!["s".into()],

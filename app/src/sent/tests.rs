@@ -48,8 +48,8 @@ impl Place {
     }
 
     fn refused(&self, from: &str, to: &str, words: &str) {
-        let told = self.load_with(from, to, &[]).unwrap_err();
-        assert!(told.contains(words) && !told.contains(SECRET), "{told}");
+        let message = self.load_with(from, to, &[]).unwrap_err();
+        assert!(message.contains(words) && !message.contains(SECRET), "{message}");
     }
 
     /// The model of an operator whose manifest has this file and origin.
@@ -94,8 +94,8 @@ fn what_is_not_of_the_submission_is_not_read() {
         place.refused("sinks:", &operators, &format!("operator `see`: the manifest `{path}` {outside}"));
     }
     for workflow in ["../../secret.yaml", &absolute] {
-        let told = place.load(workflow, &[]).unwrap_err();
-        assert!(told.contains(outside) && !told.contains(SECRET), "{told}");
+        let message = place.load(workflow, &[]).unwrap_err();
+        assert!(message.contains(outside) && !message.contains(SECRET), "{message}");
     }
     // Links and pipes are nothing that could be sent.
     std::os::unix::fs::symlink(place.path("secret.yaml"), place.path("run/files/link.csv")).unwrap();
@@ -131,8 +131,8 @@ fn dead_letters_are_written_in_the_folder_of_the_run() {
     for path in
         ["../dead.jsonl", "../../../secret.yaml", "out/../../../x", "..", ".", "/x", "away/x", &absolute]
     {
-        let told = with(path).unwrap_err();
-        assert!(told.contains("E0606") && told.contains("a relative path without `..`"), "{told}");
+        let message = with(path).unwrap_err();
+        assert!(message.contains("E0606") && message.contains("a relative path without `..`"), "{message}");
     }
     // Runs of before are refused as new ones are.
     let (folder, variables) = (place.path("run/files"), BTreeMap::default());
@@ -148,12 +148,12 @@ fn dead_letters_are_written_in_the_folder_of_the_run() {
 #[test]
 fn variables_are_those_that_were_sent() {
     let place = Place::new();
-    let told = place.load_with("../rows.csv", "'${PATH}.csv'", &[]).unwrap_err();
+    let message = place.load_with("../rows.csv", "'${PATH}.csv'", &[]).unwrap_err();
     assert!(
-        told.contains("the variable `PATH` is not set") && told.contains("`tidemill submit` sends"),
-        "{told}"
+        message.contains("the variable `PATH` is not set") && message.contains("`tidemill submit` sends"),
+        "{message}"
     );
-    assert!(!told.contains(&std::env::var("PATH").unwrap()), "{told}");
+    assert!(!message.contains(&std::env::var("PATH").unwrap()), "{message}");
     let path = |workflow: &Workflow| {
         workflow.sources[0].options.get("path").and_then(Value::as_str).unwrap().to_owned()
     };
@@ -162,8 +162,9 @@ fn variables_are_those_that_were_sent() {
     assert_eq!((path(&without), path(&with)), ("../rows.csv".to_owned(), "/data/rows.csv".to_owned()));
     assert_eq!(without.digest(), with.digest(), "plans are of both");
     // A file that was sent cannot lead out either.
-    let told = place.load_with("../rows.csv", "'${AWAY}'", &[("AWAY", "../../../secret.yaml")]).unwrap_err();
-    assert!(told.contains(OUTSIDE), "{told}");
+    let message =
+        place.load_with("../rows.csv", "'${AWAY}'", &[("AWAY", "../../../secret.yaml")]).unwrap_err();
+    assert!(message.contains(OUTSIDE), "{message}");
     place.write("run/planning/infrastructure.yaml", "version: 1\nname: a\ntiers: [{location: '${PATH}'}]\n");
     let (folder, variables) = (place.path("run/files"), BTreeMap::default());
     let sent = Sent { folder: &folder, workflow: "flows/workflow.yaml", variables: &variables };
@@ -178,8 +179,8 @@ fn models_and_libraries_are_looked_for_where_they_may_be() {
     for (file, origin) in
         [("../../../secret.yaml", made), ("../../../secret.yaml", fetched), ("../m.onnx", fetched)]
     {
-        let told = place.model(file, origin).unwrap_err();
-        assert!(told.contains("E0609") && told.contains(OUTSIDE), "{told}");
+        let message = place.model(file, origin).unwrap_err();
+        assert!(message.contains("E0609") && message.contains(OUTSIDE), "{message}");
     }
     let on_workers = place.model(&place.path("secret.yaml").display().to_string(), made).unwrap();
     assert!(on_workers.bytes.is_none() && on_workers.obstacle.is_none() && !on_workers.absent);

@@ -6,7 +6,7 @@ use tidemill_simulator::{Arrivals, Options, Sink, Spacing, Spell, Times, Trace, 
 use tidemill_spec::publication::Publication;
 
 /// A strategy to serve a day.
-pub(super) struct Way {
+pub(super) struct DayStrategy {
     pub(super) name: String,
     pub(super) levels: Vec<Level>,
     pub(super) spells: Vec<Spell>,
@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-impl Way {
+impl DayStrategy {
     /// Returns the $ of the day: workers from switch to switch, and traffic of the served records.
     pub(super) fn cost(&self, trace: &Trace) -> f64 {
         let each = self.spells.iter().map(|spell| {
@@ -72,7 +72,7 @@ fn clipped<'a>(trace: &'a Trace, spell: &'a Spell) -> impl Iterator<Item = (f64,
 
 /// Simulates every spell with its plan and Poisson arrivals; load beyond the plan's capacity is turned away at the
 /// source. A switch takes effect at once; the old plan serves the records in flight.
-pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Result<Outcome> {
+pub(super) fn judge(workload: &Workload, trace: &Trace, way: &DayStrategy) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome { cost: way.cost(trace), ..Outcome::default() };
     let (mut due, mut good) = (0.0, 0.0);
     for (index, spell) in way.spells.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The result as text: a page of tables and a file for programs.
 use super::Found;
-use super::judge::{Outcome, Way};
+use super::judge::{DayStrategy, Outcome};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -20,7 +20,7 @@ fn money(value: f64) -> String {
 }
 
 /// Returns a line for the terminal.
-pub(super) fn line(way: &Way, outcome: &Outcome) -> String {
+pub(super) fn line(way: &DayStrategy, outcome: &Outcome) -> String {
     format!(
         "{:<62} {:>9} a day, shed {}, late {}, below the accuracy {}, {:.0} switches",
         way.name,
@@ -90,7 +90,7 @@ pub(super) fn write(folder: &Path, seed: u64, all: &[Found]) -> anyhow::Result<(
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn row(found: &Found, way: &Way, of: &Outcome) -> Value {
+fn row(found: &Found, way: &DayStrategy, of: &Outcome) -> Value {
     json!({
         "models": found.title,
         "way": way.name,

@@ -2,7 +2,7 @@
 //! cheapest of those.
 use super::day::{STEP, State};
 use super::search::Plans;
-use super::ways::best;
+use super::strategies::best;
 use super::world::{World, workers};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_cluster::replanning::assessment::{assessed, mark_of};

@@ -1,7 +1,7 @@
 //! The result as text, for programs, and as a drawing.
 use super::Found;
 use super::day::{Kind, STEP};
-use super::ways::Lived;
+use super::strategies::Lived;
 use crate::machine::machine;
 use crate::panels::{Line, Panel, Panels};
 use anyhow::Context;

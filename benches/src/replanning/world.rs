@@ -10,7 +10,7 @@ use tidemill_app::measured::{Measured, SourceRate};
 use tidemill_app::planning::{Case, PlanningOptions, SolverName};
 use tidemill_cluster::replanning::Late;
 use tidemill_cluster::replanning::assessment::as_placed;
-use tidemill_cluster::replanning::placement::{Spare, Wanted, best};
+use tidemill_cluster::replanning::placement::{Spare, WorkerPreferences, best};
 use tidemill_optimizer::assemble::{Level, Options, assemble};
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::physical::solution_of;
@@ -183,7 +183,7 @@ impl World<'_> {
         let is_gone = |id: &str, of: &str| of != SOURCE_DEVICE && !there.contains_key(id);
         let gone = plan.workers.iter().filter(|worker| is_gone(&worker.id, &worker.worker_type));
         let places = gone.filter_map(|worker| {
-            let wanted = Wanted {
+            let wanted = WorkerPreferences {
                 tier: Some(worker.tier.clone()),
                 location: None,
                 worker_type: Some(worker.worker_type.clone()),

@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_app::choice::Setting;
-use tidemill_app::emulation::{EmulationOptions, Wanted};
+use tidemill_app::emulation::{EmulationOptions, RequestedDilation};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::levels::RateChoice;
 use tidemill_app::state::place::StatePlace;
@@ -74,7 +74,7 @@ pub(crate) struct RunArguments {
     /// Slow the run down for a machine that is too slow for real time: with 2 it takes twice as long, but all reported
     /// times are those of the plan. `auto` chooses the factor that the plan needs here. Default: auto.
     #[arg(long, value_name = "FACTOR", requires = "emulate", help_heading = "Emulation")]
-    pub(crate) dilation: Option<Wanted>,
+    pub(crate) dilation: Option<RequestedDilation>,
     /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9464`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,

@@ -16,7 +16,7 @@ use tidemill_app::figures::{milliseconds, seconds};
 use tidemill_app::listener::Listener;
 use tidemill_app::planning::profile_in;
 use tidemill_cluster::api::{
-    BundleFile, InfrastructureView, Planning, Quota, Replan, ReplanRequest, ReplanView, WayView,
+    BundleFile, InfrastructureView, MeasuredLinkView, Planning, Quota, Replan, ReplanRequest, ReplanView,
 };
 use tidemill_cluster::blobs::digest_of_file;
 use tidemill_cluster::client::{Client, segment};
@@ -124,7 +124,7 @@ pub(super) fn infrastructure(client: &Client, terminal: &Terminal) -> anyhow::Re
 
 /// Lists the links between workers.
 pub(super) fn links(client: &Client, form: OutputForm) -> anyhow::Result<Exit> {
-    let links: Vec<WayView> = ask(client.get("/v1/links"))?;
+    let links: Vec<MeasuredLinkView> = ask(client.get("/v1/links"))?;
     if form == OutputForm::Json {
         json("links", &links)?;
         return Ok(Exit::Success);

@@ -212,7 +212,7 @@ mod tests {
         assert!(place(&[result("a", "/x/b.csv"), result("b", "../b.csv")]).is_err(), "the same twice");
         assert!(place(&[result("a", "..")]).is_err());
         fs::write(folder.path().join("a.csv"), "").unwrap();
-        let told = place(&[result("a", "a.csv")]).unwrap_err().to_string();
-        assert!(told.contains("exists already"), "{told}");
+        let message = place(&[result("a", "a.csv")]).unwrap_err().to_string();
+        assert!(message.contains("exists already"), "{message}");
     }
 }

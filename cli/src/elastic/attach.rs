@@ -87,7 +87,7 @@ pub(super) fn attach(arguments: &AttachArguments, terminal: &Terminal) -> anyhow
     if let Some(found) = &found {
         waiting.iter().for_each(|name| refuse(found, name));
     }
-    let mut teller = Teller { arguments, told: instant(), lines: 0, waiting };
+    let mut teller = ProgressPrinter { arguments, told: instant(), lines: 0, waiting };
     follow(&mut agent, &interrupt, found.as_ref(), (&records, &mut kept), &mut teller, terminal);
     let left = agent.restore();
     records_end(&records, kept.as_mut(), &left, terminal);
@@ -213,7 +213,7 @@ fn follow(
     interrupt: &Interrupt,
     found: Option<&Found>,
     (records, kept): (&Records, &mut Option<Record>),
-    teller: &mut Teller<'_>,
+    teller: &mut ProgressPrinter<'_>,
     terminal: &Terminal,
 ) {
     let end = teller.arguments.time.map(|time| instant() + time);
@@ -259,7 +259,7 @@ fn follow(
 }
 
 /// Prints the agent's work from time to time.
-struct Teller<'a> {
+struct ProgressPrinter<'a> {
     arguments: &'a AttachArguments,
     told: Instant,
     /// Lines of the table on the terminal.
@@ -268,7 +268,7 @@ struct Teller<'a> {
     waiting: BTreeSet<String>,
 }
 
-impl Teller<'_> {
+impl ProgressPrinter<'_> {
     fn tell(&mut self, snapshot: &Snapshot) {
         let mut out = answer::out();
         if self.arguments.output == OutputForm::Json {

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn an_engine_that_goes_away_meanwhile_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let told = finder(folder.path(), &[LISTED]).look().map(|found| found.len()).unwrap_err();
-        assert!(matches!(told, DockerError::Silent { .. }), "{told}");
+        let message = finder(folder.path(), &[LISTED]).look().map(|found| found.len()).unwrap_err();
+        assert!(matches!(message, DockerError::Silent { .. }), "{message}");
     }
 }

@@ -81,7 +81,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Messages of the script, one per line.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct ScriptMessage {
     step: String,
     model: Option<String>,
     #[serde(default)]
@@ -156,7 +156,7 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
     for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let line = line.map_err(broken)?;
         any = true;
-        let said: Said = serde_json::from_str(&line)
+        let said: ScriptMessage = serde_json::from_str(&line)
             .map_err(|error| Failure::new(Kind::Defect, format!("fetch.py says {line:?}: {error}")))?;
         outcomes.extend(heard(said, terminal));
     }
@@ -176,7 +176,7 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
 }
 
 /// Prints a message, and keeps final results.
-fn heard(said: Said, terminal: &Terminal) -> Option<Outcome> {
+fn heard(said: ScriptMessage, terminal: &Terminal) -> Option<Outcome> {
     let Some(model) = said.model else {
         terminal.note(&format!("getting ready: {}", said.text));
         return None;

@@ -123,15 +123,15 @@ fn variants(plan: &Plan) -> BTreeMap<String, String> {
 }
 
 fn workers(plan: &Plan) -> BTreeMap<String, String> {
-    let told = plan.workers.iter().map(|worker| {
+    let message = plan.workers.iter().map(|worker| {
         let price = worker.price.map(|price| format!(", {}", dollars(price.0))).unwrap_or_default();
         (worker.id.clone(), format!("{} in {}{price}", worker.worker_type, worker.tier))
     });
-    told.collect()
+    message.collect()
 }
 
 fn stages(plan: &Plan) -> BTreeMap<String, String> {
-    let told = plan.stages.iter().map(|stage| {
+    let message = plan.stages.iter().map(|stage| {
         let mut text = format!("on {}", stage.worker);
         if stage.share < 1.0 - 1e-9 {
             text.push_str(&format!(", {:.1} % of the records", stage.share * 100.0));
@@ -144,14 +144,14 @@ fn stages(plan: &Plan) -> BTreeMap<String, String> {
         }
         (stage.id.clone(), text)
     });
-    told.collect()
+    message.collect()
 }
 
 /// Shares of the keys by pair of stages.
 fn flows(plan: &Plan) -> BTreeMap<String, String> {
-    let told = plan.edges.iter().map(|edge| {
+    let message = plan.edges.iter().map(|edge| {
         let rate = edge.rate.map_or_else(|| "rate not known".to_owned(), |rate| format!("{:.2}/s", rate.0));
         (format!("{} -> {} ({})", edge.from, edge.to, edge.input), rate)
     });
-    told.collect()
+    message.collect()
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidemill_app::expectation::{Contradiction, Expectation, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
-use tidemill_app::planned::{Found, Planned};
+use tidemill_app::planned::{JudgedPlan, Planned};
 use tidemill_app::planning::{Case, failed};
 use tidemill_app::preparation::kinds;
 use tidemill_optimizer::assemble::Assembly;
@@ -42,7 +42,7 @@ const GLIMPSE_SECONDS: f64 = 5.0;
 pub(super) struct Search {
     /// With the plan that was found; its bound is that of a plan without a level on latency.
     pub(super) outcome: Outcome,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<JudgedPlan>,
     /// Without a plan: the nearest to the level of all that were simulated.
     pub(super) nearest: Option<Nearest>,
     /// Different plans that were simulated.
@@ -203,7 +203,7 @@ struct Limits<'a> {
     seconds: f64,
     nodes: u64,
     has_asked_highs: bool,
-    best: Option<Found>,
+    best: Option<JudgedPlan>,
 }
 
 impl Limits<'_> {
@@ -253,7 +253,7 @@ impl Limits<'_> {
             return Ok(Tried::Missed);
         }
         let Some(kept) = found else { return Ok(Tried::Kept) }; // as before
-        let rank = |found: &Found| {
+        let rank = |found: &JudgedPlan| {
             (found.planned.summary.cost.total(), found.planned.summary.accuracy.unwrap_or(0.0))
         };
         let is_better = self.best.as_ref().is_none_or(|best| {
@@ -305,7 +305,7 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Whether a plan keeps all levels in all simulations; where it does and was not simulated before, with what is expected.
-    fn judge(&mut self, solution: &Solution) -> Result<(bool, Option<Found>), Failure> {
+    fn judge(&mut self, solution: &Solution) -> Result<(bool, Option<JudgedPlan>), Failure> {
         let mut plain = solution.clone();
         plain.hostings.iter_mut().for_each(|hosting| hosting.wait_seconds = None);
         if let Some((_, is_kept)) = self.tried.iter().find(|(known, _)| *known == plain) {
@@ -332,7 +332,7 @@ impl Judge<'_> {
         }
         self.tried.push((plain, is_kept));
         self.note(&planned, worst.as_ref(), is_kept);
-        Ok((is_kept, worst.filter(|_| is_kept).map(|expectation| Found { planned, expectation })))
+        Ok((is_kept, worst.filter(|_| is_kept).map(|expectation| JudgedPlan { planned, expectation })))
     }
 
     /// Remembers what comes nearest to the level.

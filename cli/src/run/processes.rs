@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidemill_app::emulation::WarmUps;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::preparation::Prepared;
-use tidemill_app::processes::{self, Sockets, Tell};
+use tidemill_app::processes::{self, LineListener, Sockets};
 use tidemill_app::streams;
 use tidemill_engine::Hosts;
 
@@ -44,7 +44,7 @@ pub(super) fn hosts(
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
     command.extend(own_log_options());
     let terminal = *terminal;
-    let tell: Tell = Arc::new(move |worker, line| terminal.relay(worker, line));
+    let tell: LineListener = Arc::new(move |worker, line| terminal.relay(worker, line));
     let sockets = if arguments.emulate { Sockets::Tcp } else { Sockets::Local };
     processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), lock, command, tell)
 }

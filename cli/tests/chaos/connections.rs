@@ -53,7 +53,7 @@ impl Connection {
 
 /// Kind of cut.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum CutKind {
     /// Both ends see the end; data in transit may be lost.
     Closed,
     /// Data in transit is dropped, and the other end gets a reset.
@@ -168,7 +168,7 @@ fn taken(end: &End) -> Option<OwnedFd> {
 }
 
 /// Cuts a connection at one of its ends; false when it was gone before.
-pub(super) fn cut(end: &End, way: Way) -> bool {
+pub(super) fn cut(end: &End, way: CutKind) -> bool {
     let Some(copy) = taken(end) else { return false };
     let is_hung_up = || {
         let mut descriptors = [PollFd::new(&copy, PollFlags::empty())];
@@ -178,8 +178,8 @@ pub(super) fn cut(end: &End, way: Way) -> bool {
     match end.kind {
         Kind::Tcp => {
             let done = match way {
-                Way::Closed => shutdown(&copy, Shutdown::Both),
-                Way::Reset => connect_unspec(&copy),
+                CutKind::Closed => shutdown(&copy, Shutdown::Both),
+                CutKind::Reset => connect_unspec(&copy),
             };
             if done.is_err() {
                 return false;
@@ -193,7 +193,7 @@ pub(super) fn cut(end: &End, way: Way) -> bool {
             }
             // Data that its process has not read yet.
             let mut bytes = vec![0; 64 << 10];
-            while matches!(way, Way::Reset)
+            while matches!(way, CutKind::Reset)
                 && recv(&copy, &mut bytes[..], RecvFlags::DONTWAIT).is_ok_and(|(_, read)| read > 0)
             {
             }
@@ -225,7 +225,7 @@ fn a_connection_that_is_cut_ends_for_both() {
         [Box::new(one), Box::new(listener.accept().unwrap().0)]
     };
     for (make, is_tcp) in [(&tcp as &dyn Fn() -> Ends, true), (&local, false)] {
-        for way in [Way::Closed, Way::Reset] {
+        for way in [CutKind::Closed, CutKind::Reset] {
             let [mut one, mut other] = make();
             one.write_all(b"on its way").unwrap();
             let own = std::process::id();
@@ -243,10 +243,10 @@ fn a_connection_that_is_cut_ends_for_both() {
             };
             let (at_one, at_other) = (rest(&mut *one), rest(&mut *other));
             match way {
-                Way::Closed => assert!(at_one.unwrap().is_empty() && at_other.is_ok()),
+                CutKind::Closed => assert!(at_one.unwrap().is_empty() && at_other.is_ok()),
                 // One end is not connected any more, the other was reset.
-                Way::Reset if is_tcp => assert!(at_one.is_err() || at_other.is_err()),
-                Way::Reset => {
+                CutKind::Reset if is_tcp => assert!(at_one.is_err() || at_other.is_err()),
+                CutKind::Reset => {
                     assert_eq!((at_one.unwrap(), at_other.unwrap()), (vec![], vec![]), "it is lost")
                 }
             }

@@ -1,5 +1,5 @@
 //! One run that is disturbed until it is complete: its processes, the faults, and the results.
-use super::connections::{Connection, End, Way, alive, connections, cut, inodes};
+use super::connections::{Connection, CutKind, End, alive, connections, cut, inodes};
 use super::now;
 use super::place::{WORKERS, outputs, place};
 use super::watch::Watch;
@@ -370,7 +370,7 @@ impl<'a> Trial<'a> {
         let mut cuts = 0;
         for Connection { ends, .. } in found {
             let end: End = ends[self.random.below(ends.len())];
-            let way = if self.random.chance(0.5) { Way::Closed } else { Way::Reset };
+            let way = if self.random.chance(0.5) { CutKind::Closed } else { CutKind::Reset };
             cuts += usize::from(cut(&end, way));
         }
         self.findings.connections += cuts;

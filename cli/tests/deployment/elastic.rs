@@ -113,22 +113,22 @@ fn limits_of_labelled_containers_follow_and_are_put_back() {
             break;
         }
     }
-    let told = match attached.try_wait().unwrap() {
+    let output = match attached.try_wait().unwrap() {
         None => {
             Command::new("kill").args(["-INT", &attached.id().to_string()]).status().unwrap();
             attached.wait_with_output().unwrap()
         }
         Some(_) => attached.wait_with_output().unwrap(),
     };
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    if !moved && told.contains("only root can write limits") {
+    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !moved && output.contains("only root can write limits") {
         return eprintln!("skipped: this user may not write control groups");
     }
-    assert!(moved, "what the idle one does not use is taken from it: {last}\n{told}");
+    assert!(moved, "what the idle one does not use is taken from it: {last}\n{output}");
     let later = later.unwrap();
-    assert!(told.contains("included: "), "{told}\n{last}");
+    assert!(output.contains("included: "), "{output}\n{last}");
     for container in [&busy, &idle, &later] {
-        assert_eq!(limits(container).unwrap(), before, "{told}");
+        assert_eq!(limits(container).unwrap(), before, "{output}");
     }
 }
 

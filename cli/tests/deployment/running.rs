@@ -15,8 +15,8 @@ fn the_smallest_deployment_runs_its_workflow_and_leaves_nothing() {
     assert!(ps.contains("controller") && ps.contains("worker-edge"), "{ps}");
     deployed.until_complete();
     same(&deployed.results(), &undisturbed());
-    let told = deployed.call(&["down"]).expect(0).stdout;
-    assert!(told.contains("removed container") && told.contains("removed volume"), "{told}");
+    let output = deployed.call(&["down"]).expect(0).stdout;
+    assert!(output.contains("removed container") && output.contains("removed volume"), "{output}");
     assert_eq!(deployed.left(), "");
 }
 
@@ -58,8 +58,8 @@ fn a_deployment_comes_up_survives_and_leaves_nothing() {
     docker(&["network", "connect", &deployed.project, &edge]);
     deployed.until_complete();
     same(&deployed.results(), &expected.join().unwrap());
-    let told = deployed.call(&["down"]).expect(0).stdout;
-    assert!(told.contains("removed container") && told.contains("removed volume"), "{told}");
+    let output = deployed.call(&["down"]).expect(0).stdout;
+    assert!(output.contains("removed container") && output.contains("removed volume"), "{output}");
     assert_eq!(deployed.left(), "");
     assert!(!deployed.place.path("deployment/admin.token").exists());
     assert!(!deployed.place.path("deployment/hub/secrets/join-hub").exists());
@@ -244,12 +244,15 @@ fn another_deployment_of_the_same_workflow_is_left_alone() {
     let other = document.replacen(&format!("\"id\": \"{id}\""), "\"id\": \"another\"", 1);
     deployed.place.write("twin/deployment.json", other);
     for verb in ["up", "down"] {
-        let told = super::engine::command_told(&[verb, &out]).expect(69).stderr;
-        assert!(told.contains("another deployment has these names") && told.contains("controller"), "{told}");
+        let output = super::engine::command_told(&[verb, &out]).expect(69).stderr;
+        assert!(
+            output.contains("another deployment has these names") && output.contains("controller"),
+            "{output}"
+        );
     }
     assert!(deployed.left().contains("worker-edge") && deployed.left().contains("controller"));
-    let told = deployed.call(&["down"]).expect(0).stdout;
-    assert!(told.contains("removed volume"), "{told}");
+    let output = deployed.call(&["down"]).expect(0).stdout;
+    assert!(output.contains("removed volume"), "{output}");
     assert_eq!(deployed.left(), "");
 }
 

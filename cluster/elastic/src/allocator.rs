@@ -1,7 +1,7 @@
 //! A *distributed container*: several groups with one cap on processor time and one on memory. The allocation is a function
 //! of the observations; nothing here reads a file or a clock, and the unassigned rest is never negative.
 use crate::cgroup::LEAST_QUOTA;
-use crate::rules::{CpuRules, MemoryRules, Window, Wish, divide, wish};
+use crate::rules::{CpuRules, MemoryRules, QuotaChange, Window, divide, wish};
 use std::collections::BTreeMap;
 
 /// Usage below this fraction of a period counts as inactive.
@@ -224,19 +224,21 @@ impl Allocator {
             let was_idle = member.still >= idle_after;
             member.still = if is_still { member.still.saturating_add(1) } else { 0 };
             let now = match wish(&rules, period, member.quota, fair, unallocated, &member.seen) {
-                _ if member.still >= idle_after => Wish::Less(floor),
+                _ if member.still >= idle_after => QuotaChange::Less(floor),
                 // A group that wakes up starts with one processor, more than it would get step by step.
-                _ if was_idle => Wish::More { wanted: period, claimed: fair.saturating_sub(member.quota) },
+                _ if was_idle => {
+                    QuotaChange::More { wanted: period, claimed: fair.saturating_sub(member.quota) }
+                }
                 now => now,
             };
             match now {
-                Wish::Less(quota) if quota < member.quota => {
+                QuotaChange::Less(quota) if quota < member.quota => {
                     let before = std::mem::replace(&mut member.quota, quota);
                     member.seen.clear();
                     orders.push(Order { member: name.clone(), what: Change::Quota(quota), before });
                 }
-                Wish::More { wanted, claimed } => wishes.push((name.clone(), wanted, claimed)),
-                Wish::Keep | Wish::Less(_) => {}
+                QuotaChange::More { wanted, claimed } => wishes.push((name.clone(), wanted, claimed)),
+                QuotaChange::Keep | QuotaChange::Less(_) => {}
             }
         }
         orders.extend(self.give(&wishes, fair));

@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_machine_without_control_groups_is_told() {
         let root = tempfile::tempdir().unwrap();
-        let told = Confinement::open(root.path(), "tidemill").unwrap_err().to_string();
-        assert!(told.contains("no control groups"), "{told}");
+        let message = Confinement::open(root.path(), "tidemill").unwrap_err().to_string();
+        assert!(message.contains("no control groups"), "{message}");
     }
 }

@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_told() {
         let engine = Engine::at(Path::new("/nowhere/docker.sock"));
-        let told = engine.labelled("a").unwrap_err().to_string();
-        assert!(told.contains("no Docker engine answers at /nowhere/docker.sock"), "{told}");
+        let message = engine.labelled("a").unwrap_err().to_string();
+        assert!(message.contains("no Docker engine answers at /nowhere/docker.sock"), "{message}");
         let (_folder, engine, _asked) =
             answering("HTTP/1.0 400 Bad Request\r\n\r\n{\"message\":\"too old\"}");
-        let told = engine.labelled("a").unwrap_err().to_string();
-        assert!(told.contains("400: ") && told.contains("too old"), "{told}");
+        let message = engine.labelled("a").unwrap_err().to_string();
+        assert!(message.contains("400: ") && message.contains("too old"), "{message}");
     }
 }

@@ -268,8 +268,8 @@ mod tests {
         let gone = (folder.path().join("none"), "1".to_owned());
         record.found.insert("a".into(), Found { files: vec![gone, (limit.clone(), "max 100000".into())] });
         records.write(&record).unwrap();
-        let told = records.begin("app=shop").unwrap_err().to_string();
-        assert!(told.contains("has `app=shop` already"), "{told}");
+        let message = records.begin("app=shop").unwrap_err().to_string();
+        assert!(message.contains("has `app=shop` already"), "{message}");
         record.command = "another program".into();
         records.write(&record).unwrap();
         assert!(!records.all().0[0].is_alive());

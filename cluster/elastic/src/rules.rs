@@ -111,7 +111,7 @@ impl Window {
 
 /// Desired change of a group's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum QuotaChange {
     /// No change.
     Keep,
     /// This smaller quota.
@@ -127,9 +127,16 @@ pub enum Wish {
 
 /// Decides for a group. `fair` is its even share of the cap, `unallocated` the unassigned quota; all in microseconds per
 /// period, which has `period` of them.
-pub fn wish(rules: &CpuRules, period: u64, quota: u64, fair: u64, unallocated: u64, seen: &Window) -> Wish {
+pub fn wish(
+    rules: &CpuRules,
+    period: u64,
+    quota: u64,
+    fair: u64,
+    unallocated: u64,
+    seen: &Window,
+) -> QuotaChange {
     let part = |of: f64| (of * period as f64).round() as u64;
-    let Some(last) = seen.samples.back() else { return Wish::Keep };
+    let Some(last) = seen.samples.back() else { return QuotaChange::Keep };
     let throttled = seen.mean(|sample| sample.throttled);
     let unused = seen.mean(|sample| sample.unused as f64);
     let (grows, wanted) = match rules.rule {
@@ -139,7 +146,7 @@ pub fn wish(rules: &CpuRules, period: u64, quota: u64, fair: u64, unallocated: u
     if grows {
         let deficit = fair.saturating_sub(quota) as f64;
         let claimed = if throttled > STARVED { (deficit * throttled).ceil() as u64 } else { 0 };
-        return Wish::More { wanted: (wanted.ceil() as u64).max(claimed), claimed };
+        return QuotaChange::More { wanted: (wanted.ceil() as u64).max(claimed), claimed };
     }
     let least = part(rules.floor).min(fair).max(crate::cgroup::LEAST_QUOTA);
     let used = seen.most_used();
@@ -157,8 +164,8 @@ pub fn wish(rules: &CpuRules, period: u64, quota: u64, fair: u64, unallocated: u
         Rule::Printed => quota.saturating_sub((rules.shrink * unused) as u64),
     };
     match shrunk.max(least) {
-        less if less < quota => Wish::Less(less),
-        _ => Wish::Keep,
+        less if less < quota => QuotaChange::Less(less),
+        _ => QuotaChange::Keep,
     }
 }
 
@@ -237,22 +244,22 @@ mod tests {
         let ask = |quota, samples: &[(f64, u64)]| {
             wish(&rules, PERIOD, quota, 40_000, 30_000, &window(&rules, samples, quota))
         };
-        assert_eq!(ask(50_000, &[]), Wish::Keep);
+        assert_eq!(ask(50_000, &[]), QuotaChange::Keep);
         // One of ten periods: 0.1 * 20 * 30 ms.
         let mut seen = vec![(0.0, 50_000); 9];
         seen.push((1.0, 50_000));
-        assert_eq!(ask(50_000, &seen), Wish::More { wanted: 60_000, claimed: 0 });
+        assert_eq!(ask(50_000, &seen), QuotaChange::More { wanted: 60_000, claimed: 0 });
         // Below its even share and always throttled: the whole deficit is claimed.
-        assert_eq!(ask(10_000, &[(1.0, 10_000)]), Wish::More { wanted: 600_000, claimed: 30_000 });
+        assert_eq!(ask(10_000, &[(1.0, 10_000)]), QuotaChange::More { wanted: 600_000, claimed: 30_000 });
         // More than a fifth unused.
-        assert_eq!(ask(50_000, &[(0.0, 20_000)]), Wish::Less(40_000));
+        assert_eq!(ask(50_000, &[(0.0, 20_000)]), QuotaChange::Less(40_000));
         // Less than a fifth, more than a twentieth of a period.
-        assert_eq!(ask(50_000, &[(0.0, 43_000)]), Wish::Less(45_150));
-        assert_eq!(ask(50_000, &[(0.0, 46_000)]), Wish::Keep);
+        assert_eq!(ask(50_000, &[(0.0, 43_000)]), QuotaChange::Less(45_150));
+        assert_eq!(ask(50_000, &[(0.0, 46_000)]), QuotaChange::Keep);
         // Never below what was used, nor below the floor.
-        assert_eq!(ask(50_000, &[(0.0, 41_000), (0.0, 0)]), Wish::Less(43_050));
-        assert_eq!(ask(11_000, &[(0.0, 0)]), Wish::Less(10_000));
-        assert_eq!(ask(10_000, &[(0.0, 0)]), Wish::Keep);
+        assert_eq!(ask(50_000, &[(0.0, 41_000), (0.0, 0)]), QuotaChange::Less(43_050));
+        assert_eq!(ask(11_000, &[(0.0, 0)]), QuotaChange::Less(10_000));
+        assert_eq!(ask(10_000, &[(0.0, 0)]), QuotaChange::Keep);
     }
 
     #[test]
@@ -262,9 +269,12 @@ mod tests {
             wish(&rules, PERIOD, quota, 40_000, 30_000, &window(&rules, samples, quota))
         };
         // mean(throttled) * 20 * 30 ms, which is the whole pool many times over.
-        assert_eq!(ask(50_000, &[(0.0, 0), (1.0, 50_000)]), Wish::More { wanted: 300_000, claimed: 0 });
-        assert_eq!(ask(50_000, &[(0.0, 20_000)]), Wish::Less(26_000));
-        assert_eq!(ask(50_000, &[(0.0, 45_000)]), Wish::Keep);
+        assert_eq!(
+            ask(50_000, &[(0.0, 0), (1.0, 50_000)]),
+            QuotaChange::More { wanted: 300_000, claimed: 0 }
+        );
+        assert_eq!(ask(50_000, &[(0.0, 20_000)]), QuotaChange::Less(26_000));
+        assert_eq!(ask(50_000, &[(0.0, 45_000)]), QuotaChange::Keep);
     }
 
     #[test]

@@ -71,7 +71,7 @@ mod files;
 mod fingerprint;
 mod folder;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
 mod hexadecimal;
 mod name;
 mod new_key;

@@ -273,18 +273,18 @@ mod tests {
             ("postgres://me@localhost/x?sslmode", "`sslmode` is no option"),
             ("postgres://me@localhost/x?colour=red", "unknown option `colour`"),
         ] {
-            let told = tls(text).unwrap_err();
-            assert!(told.contains(why) && told.contains("write postgres://"), "{text}: {told}");
+            let message = tls(text).unwrap_err();
+            assert!(message.contains(why) && message.contains("write postgres://"), "{text}: {message}");
         }
     }
 
     #[test]
     fn nobody_is_shown_a_password() {
         let address: Address = "postgres://me:secret@localhost:5433/x?schema=night".parse().unwrap();
-        let told = format!("{address} {address:?}");
+        let message = format!("{address} {address:?}");
         assert!(
-            !told.contains("secret") && told.contains("me@localhost:5433, database x, schema night"),
-            "{told}"
+            !message.contains("secret") && message.contains("me@localhost:5433, database x, schema night"),
+            "{message}"
         );
     }
 }

@@ -99,12 +99,12 @@ fn of_many_that_begin_at_once_one_leads() {
 
 /// A proxy between a controller and the server: it can silently stop forwarding, as when a machine is suspended or a
 /// cable is cut.
-struct Way {
+struct CutProxy {
     port: u16,
     is_cut: Arc<AtomicBool>,
 }
 
-impl Way {
+impl CutProxy {
     fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, to, is_cut) =
@@ -142,7 +142,7 @@ impl Way {
 #[test]
 fn what_an_old_leader_writes_is_refused() {
     let Some(server) = Server::start() else { return };
-    let way = Way::to(&server);
+    let way = CutProxy::to(&server);
     let (a, b) = (candidate(&way.address(), "a:1"), candidate(&server.address(), "b:1"));
     let old = Arc::new(leads(&a));
     old.write(&[Change::put("run", "x", b"old")]).unwrap();

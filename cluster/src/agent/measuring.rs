@@ -3,7 +3,7 @@
 //!
 //! After a long probe follows a pause of at least [`PAUSES`] times its duration, so probes take at most one hundredth of the time of a
 //! link. Where traffic of runs shows the rate, the controller says so, and only round trips are measured.
-use crate::api::{WayFigure, WayTarget};
+use crate::api::{LinkMeasurement, LinkTarget};
 use crate::clock::instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
@@ -44,9 +44,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Default)]
 struct Shared {
-    targets: Mutex<Vec<WayTarget>>,
+    targets: Mutex<Vec<LinkTarget>>,
     /// Measurements that are not reported yet, by worker.
-    measured: Mutex<BTreeMap<String, WayFigure>>,
+    measured: Mutex<BTreeMap<String, LinkMeasurement>>,
     /// Where probes of others are answered.
     address: Mutex<Option<SocketAddr>>,
     peers: AtomicUsize,
@@ -68,12 +68,12 @@ impl Meter {
     }
 
     /// Sets the workers whose links are measured.
-    pub(super) fn follow(&self, targets: Vec<WayTarget>) {
+    pub(super) fn follow(&self, targets: Vec<LinkTarget>) {
         *locked(&self.0.targets) = targets;
     }
 
     /// Takes the measurements since the last call.
-    pub(super) fn take(&self) -> Vec<WayFigure> {
+    pub(super) fn take(&self) -> Vec<LinkMeasurement> {
         std::mem::take(&mut *locked(&self.0.measured)).into_values().collect()
     }
 }
@@ -219,7 +219,7 @@ fn probe_all(shared: &Shared, is_over: &AtomicBool, config: &Arc<ClientConfig>) 
         match found {
             Ok(figure) => {
                 let probing = took.as_secs_f64() / (took + pause).as_secs_f64();
-                locked(&shared.measured).insert(target.worker.clone(), WayFigure { probing, ..figure });
+                locked(&shared.measured).insert(target.worker.clone(), LinkMeasurement { probing, ..figure });
             }
             Err(error) => tracing::debug!(worker = target.worker, "cannot measure the link: {error}"),
         }
@@ -228,7 +228,7 @@ fn probe_all(shared: &Shared, is_over: &AtomicBool, config: &Arc<ClientConfig>) 
 }
 
 /// Measures the link to one worker.
-fn probe(target: &WayTarget, config: &Arc<ClientConfig>) -> io::Result<WayFigure> {
+fn probe(target: &LinkTarget, config: &Arc<ClientConfig>) -> io::Result<LinkMeasurement> {
     let address: SocketAddr =
         target.address.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let stream = TcpStream::connect_timeout(&address, SILENCE)?;
@@ -257,7 +257,7 @@ fn probe(target: &WayTarget, config: &Arc<ClientConfig>) -> io::Result<WayFigure
         bytes *= 4;
     }
     // A transfer hardly longer than a round trip only gives a lower bound of the rate.
-    Ok(WayFigure {
+    Ok(LinkMeasurement {
         to: target.worker.clone(),
         round_trip_seconds: shortest.as_secs_f64(),
         bits_per_second: rate,
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(other.1.health(), Ok(()));
         assert_eq!(other.0.address(), None, "it only dials");
         let address = one.0.address().unwrap().to_string();
-        other.0.follow(vec![WayTarget { worker: "one".into(), address, only_delay: false }]);
+        other.0.follow(vec![LinkTarget { worker: "one".into(), address, only_delay: false }]);
         let found = until(|| other.0.take().pop()).expect("it is measured");
         assert!(!found.only_delay);
         assert_eq!(found.to, "one");
@@ -340,7 +340,7 @@ mod tests {
         let one = Metered::start(false, &authority(folder.path()));
         let config = Arc::new(authority(another.path()).client_config().unwrap());
         let address = one.0.address().unwrap().to_string();
-        let target = WayTarget { worker: "one".into(), address, only_delay: false };
+        let target = LinkTarget { worker: "one".into(), address, only_delay: false };
         assert!(probe(&target, &config).is_err());
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let one = Metered::start(false, &credentials);
         let config = Arc::new(credentials.client_config().unwrap());
         let address = one.0.address().unwrap().to_string();
-        let target = WayTarget { worker: "one".into(), address, only_delay: true };
+        let target = LinkTarget { worker: "one".into(), address, only_delay: true };
         let found = probe(&target, &config).unwrap();
         assert!(found.only_delay && found.bits_per_second.is_none(), "{found:?}");
         assert!(found.round_trip_seconds > 0.0);

@@ -12,10 +12,10 @@ use tidemill_service::{Figure, Supervisor};
 pub(super) struct Counts {
     files: PathBuf,
     services: Weak<Supervisor>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReportedMetrics>,
 }
 
-struct Seen {
+struct ReportedMetrics {
     answered: u64,
     failed: u64,
     is_reached: bool,
@@ -26,7 +26,7 @@ struct Seen {
 impl Counts {
     /// `files`: the folder with kept files; `expires`: until when its certificate is valid.
     pub(super) fn new(files: PathBuf, expires: Timestamp, services: &Arc<Supervisor>) -> Self {
-        let seen = Seen { answered: 0, failed: 0, is_reached: false, hosts: Vec::new(), expires };
+        let seen = ReportedMetrics { answered: 0, failed: 0, is_reached: false, hosts: Vec::new(), expires };
         Self { files, services: Arc::downgrade(services), seen: Mutex::new(seen) }
     }
 

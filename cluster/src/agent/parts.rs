@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(read(&folder, &[], "out/rows.csv", 10, 100).unwrap(), b"");
         let absolute = root.path().join("run/secret");
         for path in ["../secret", "link", "up/secret", "/etc/hosts", absolute.to_str().unwrap()] {
-            let told = read(&folder, &[], path, 0, 100).unwrap_err();
-            assert!(told.contains("is not in the folder of the run"), "{path}: {told}");
+            let message = read(&folder, &[], path, 0, 100).unwrap_err();
+            assert!(message.contains("is not in the folder of the run"), "{path}: {message}");
         }
         assert!(read(&folder, &[], "out", 0, 1).is_err() && read(&folder, &[], "none", 0, 1).is_err());
     }
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(given(at("results/deep/rows.csv").to_str().unwrap()).unwrap(), b"3456");
         let refused = [at("other/key.pem"), at("results/link/key.pem"), at("results/../other/key.pem")];
         for path in refused.iter().map(|path| path.to_str().unwrap()).chain(["../../results/deep/rows.csv"]) {
-            let told = given(path).unwrap_err();
-            assert!(told.contains("is not in the folder of the run"), "{path}: {told}");
+            let message = given(path).unwrap_err();
+            assert!(message.contains("is not in the folder of the run"), "{path}: {message}");
         }
     }
 }

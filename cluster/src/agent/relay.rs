@@ -39,7 +39,7 @@ impl Relay {
 
     /// A line of the process that has the stages of a worker of the plan of a run.
     pub(super) fn say(&self, run: &str, role: &str, line: &str) {
-        let Said { time, level, stage, text } = said(line);
+        let LineParts { time, level, stage, text } = said(line);
         let time = time.map_or_else(tidemill_app::machine::now, |time| as_events(&time));
         let line = LogLine {
             run: run.to_owned(),
@@ -93,7 +93,7 @@ fn as_events(time: &str) -> String {
 
 /// The parts of a line.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct LineParts {
     time: Option<String>,
     level: Option<String>,
     stage: Option<String>,
@@ -107,13 +107,13 @@ const NAMES: [&str; 2] = ["stage", "operator"];
 
 /// Parses a line of this program's log, in both of its forms: `2026-01-31T10:00:00.5Z  WARN place: text stage="speech"`, or one object of
 /// JSON (`--log-format json`). Any other line is text as a whole.
-fn said(line: &str) -> Said {
+fn said(line: &str) -> LineParts {
     of_json(line)
         .or_else(|| of_text(line))
-        .unwrap_or_else(|| Said { text: line.to_owned(), ..Said::default() })
+        .unwrap_or_else(|| LineParts { text: line.to_owned(), ..LineParts::default() })
 }
 
-fn of_json(line: &str) -> Option<Said> {
+fn of_json(line: &str) -> Option<LineParts> {
     let value: serde_json::Value = serde_json::from_str(line.starts_with('{').then_some(line)?).ok()?;
     let of = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
     let (time, level) = (of("timestamp")?, of("level")?);
@@ -127,10 +127,10 @@ fn of_json(line: &str) -> Option<Said> {
         text += &format!(" {name}={}", in_words(value));
     }
     let is_level = LEVELS.contains(&level);
-    is_level.then(|| Said { time: Some(time.to_owned()), level: Some(level.to_owned()), stage, text })
+    is_level.then(|| LineParts { time: Some(time.to_owned()), level: Some(level.to_owned()), stage, text })
 }
 
-fn of_text(line: &str) -> Option<Said> {
+fn of_text(line: &str) -> Option<LineParts> {
     let parts = line.split_once(' ').and_then(|(time, rest)| {
         let (level, text) = rest.trim_start().split_once(' ')?;
         let is_time = time.len() >= 20 && time.ends_with('Z') && time.as_bytes().get(10) == Some(&b'T');
@@ -143,7 +143,7 @@ fn of_text(line: &str) -> Option<Said> {
         let name = rest.trim_matches(|c: char| c == '"' || c == ',');
         (!name.is_empty()).then(|| name.to_owned())
     });
-    Some(Said {
+    Some(LineParts {
         time: Some(time.to_owned()),
         level: Some(level.to_owned()),
         stage: named,
@@ -201,7 +201,7 @@ mod tests {
             "2026-11-23T20:15:00.123456Z",
             "{\"a\": 1}",
         ] {
-            assert_eq!(said(plain), Said { text: plain.to_owned(), ..Said::default() });
+            assert_eq!(said(plain), LineParts { text: plain.to_owned(), ..LineParts::default() });
         }
     }
 

@@ -105,7 +105,7 @@ pub struct InfrastructureView {
 
 /// Measurements of the link from one worker to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WayView {
+pub struct MeasuredLinkView {
     /// Sending worker.
     pub from: String,
     /// Receiving worker.
@@ -230,7 +230,7 @@ pub struct ReplanRequest {
 
 /// Measurements of a worker's link to another worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WayFigure {
+pub struct LinkMeasurement {
     /// The other worker.
     pub to: String,
     /// Seconds of the shortest round trip.
@@ -247,7 +247,7 @@ pub struct WayFigure {
 
 /// A worker to measure the link to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WayTarget {
+pub struct LinkTarget {
     /// Its name.
     pub worker: String,
     /// Address: `10.0.0.7:40123`.

@@ -150,23 +150,23 @@ mod tests {
     fn a_plan_that_needs_what_its_worker_lacks_is_refused_with_what_to_do() {
         let both = [worker("edge", Some(&["rten"])), worker("hub", Some(&["ort", "rten"]))];
         assert_eq!(check(&both, &roles(&[("hub", "ort"), ("edge", "rten")])), Ok(()));
-        let told = check(&both, &roles(&[("edge", "ort")])).unwrap_err();
+        let message = check(&both, &roles(&[("edge", "ort")])).unwrap_err();
         for words in ["`see`", "backend `ort`", "worker edge does not", "ONNX Runtime", "`backend: rten`"] {
-            assert!(told.contains(words), "`{words}` is not in {told}");
+            assert!(message.contains(words), "`{words}` is not in {message}");
         }
-        let told = check(&both, &roles(&[("edge", "quarter")])).unwrap_err();
-        assert!(told.contains("`quarter`") && !told.contains("ONNX Runtime"), "{told}");
+        let message = check(&both, &roles(&[("edge", "quarter")])).unwrap_err();
+        assert!(message.contains("`quarter`") && !message.contains("ONNX Runtime"), "{message}");
     }
 
     #[test]
     fn a_role_of_another_name_needs_one_worker_that_has_all() {
         let both = [worker("edge", Some(&["rten"])), worker("hub", Some(&["ort", "rten"]))];
         assert_eq!(check(&both, &roles(&[("local", "ort")])), Ok(()));
-        let told = check(&both[..1], &roles(&[("local", "ort")])).unwrap_err();
-        assert!(told.contains("worker edge does not have"), "{told}");
+        let message = check(&both[..1], &roles(&[("local", "ort")])).unwrap_err();
+        assert!(message.contains("worker edge does not have"), "{message}");
         let without = [both[0].clone(), worker("gate", Some(&["rten"]))];
-        let told = check(&without, &roles(&[("local", "ort")])).unwrap_err();
-        assert!(told.contains("none of the workers edge, gate has"), "{told}");
+        let message = check(&without, &roles(&[("local", "ort")])).unwrap_err();
+        assert!(message.contains("none of the workers edge, gate has"), "{message}");
         // Its place counts, not its name.
         let mut placed = roles(&[("local", "ort")]);
         placed.values_mut().for_each(|role| role.worker = Some("edge".into()));

@@ -12,14 +12,14 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Last reported state of a run's edges, and of its stand-ins by replaced stage: whether one answers, and its number of answers.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct ReportedCuts {
     edges: BTreeMap<(String, String), (CutStage, Option<String>)>,
     stand_ins: BTreeMap<String, (bool, u64)>,
 }
 
 impl Shared {
     /// Reports changes of edges for which the workflow defines a behaviour while cut.
-    pub(super) fn look_at_cuts(&self, run: &str, observer: &Observer, told: &mut Told) {
+    pub(super) fn look_at_cuts(&self, run: &str, observer: &Observer, told: &mut ReportedCuts) {
         let program = observer.program();
         if program.when_cut.is_empty() {
             return;

@@ -467,7 +467,7 @@ fn watch(
     prepared: &Prepared,
     mut change: Option<Option<Suspended>>,
 ) -> End {
-    let mut told_cuts = super::cuts::Told::default();
+    let mut told_cuts = super::cuts::ReportedCuts::default();
     let mut letters_lost = 0;
     loop {
         let result = run.wait_for(LOOK);

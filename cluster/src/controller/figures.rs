@@ -1,6 +1,6 @@
 //! Figures of a controller's runs, sampled several times a second.
 use super::answering::{Answer, asked, none};
-use super::ways::{RunTraffic, Sent, Traffic};
+use super::measured_links::{RunTraffic, Sent, Traffic};
 use super::{Shared, locked};
 use crate::api::{Myself, RunFigures};
 use crate::clock::instant;

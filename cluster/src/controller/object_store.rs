@@ -38,13 +38,13 @@ pub(super) struct ObjectStore {
 
 #[derive(Default)]
 struct Looked {
-    known: Mutex<Known>,
+    known: Mutex<StoreContent>,
     changed: Condvar,
 }
 
 /// Known contents.
 #[derive(Default)]
-struct Known {
+struct StoreContent {
     state: State,
     /// Only the controller that leads adds any.
     digests: BTreeSet<String>,
@@ -52,7 +52,7 @@ struct Known {
     told: BTreeMap<String, Instant>,
 }
 
-impl Known {
+impl StoreContent {
     /// Notes that the file is there and that a caller learns so.
     fn tell(&mut self, digest: &str) {
         self.digests.insert(digest.to_owned());
@@ -77,7 +77,7 @@ enum State {
 }
 
 impl Looked {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, StoreContent> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,10 +110,10 @@ impl ObjectStore {
     }
 
     /// Returns the known contents, or their absence after too long a wait.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, StoreContent> {
         let known = self.looked.known();
         let left = (self.begun + FIRST_LOOK).saturating_duration_since(instant());
-        let waits = |known: &mut Known| known.state == State::NotYet;
+        let waits = |known: &mut StoreContent| known.state == State::NotYet;
         let waited = self.looked.changed.wait_timeout_while(known, left, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

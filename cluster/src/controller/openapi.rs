@@ -1,9 +1,9 @@
 //! The document of the API, made from the types of [`crate::api`]: OpenAPI 3.1, for programs that make clients of it.
 use crate::api::{
     ChangeRequest, ControllerView, Duties, Event, FilePart, FilePartRefused, Heartbeat, InfrastructureView,
-    LogLine, Myself, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused, RemovedView,
-    RenewRequest, ReplanRequest, ReplanView, ResultView, RunFigures, RunView, SamplesView, Source,
-    SourceRequest, Submission, TokenAnswer, TokenRequest, WayView, WorkerView,
+    LogLine, MeasuredLinkView, Myself, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused,
+    RemovedView, RenewRequest, ReplanRequest, ReplanView, ResultView, RunFigures, RunView, SamplesView,
+    Source, SourceRequest, Submission, TokenAnswer, TokenRequest, WorkerView,
 };
 use axum::Json;
 use schemars::generate::SchemaSettings;
@@ -165,7 +165,7 @@ fn operations() -> Vec<Operation> {
             Viewer,
             "Returns the measured delay and rate between workers.",
             Nothing,
-            json_of::<Vec<WayView>>(),
+            json_of::<Vec<MeasuredLinkView>>(),
         ),
         of(
             "post",

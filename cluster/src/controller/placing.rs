@@ -2,7 +2,7 @@
 use super::{Happened, Shared, backends, changing, locked};
 use crate::api::WorkerView;
 use crate::facts::{Document, Role};
-use crate::replanning::placement::{Spare, Wanted, best};
+use crate::replanning::placement::{Spare, WorkerPreferences, best};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_spec::plan::PlanWorker;
@@ -86,7 +86,7 @@ impl<'a> Choice<'a> {
         let location = location.or(of_plan(|worker| worker.location.clone()));
         let tier = known.and_then(|view| view.tier.clone()).or(of_plan(|worker| Some(worker.tier.clone())));
         let worker_type = of_plan(|worker| Some(worker.worker_type.clone()));
-        best(&self.able(&own), &Wanted { tier, location, worker_type })
+        best(&self.able(&own), &WorkerPreferences { tier, location, worker_type })
     }
 }
 

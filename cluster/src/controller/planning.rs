@@ -13,10 +13,10 @@ mod taken;
 
 pub(crate) use crate::replanning::assessment::mark_of;
 pub(crate) use machines::{LinkFact, Machine, infrastructure, named};
-pub(crate) use plans::{Wish, pinned};
+pub(crate) use plans::{PlanningRequest, pinned};
 pub(crate) use taken::{Taken, part_of_quota, taken};
 
-use super::ways::STALE;
+use super::measured_links::STALE;
 use super::{Shared, locked};
 use crate::api::{InfrastructureView, WorkerView};
 use std::collections::BTreeMap;

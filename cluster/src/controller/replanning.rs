@@ -3,12 +3,12 @@
 //! | question | module |
 //! |---|---|
 //! | what do plans come to, and is another one worth a change? | [`crate::replanning`] |
-//! | who asks, and what is done? | `wishes` |
-mod wishes;
+//! | who asks, and what is done? | `replan_requests` |
+mod replan_requests;
 
-pub(super) use wishes::WishError;
+pub(super) use replan_requests::ReplanError;
 
-use super::planning::{Wish, mark_of, pinned};
+use super::planning::{PlanningRequest, mark_of, pinned};
 use super::{Shared, locked};
 use crate::api::{ChangeOutcome, PlanChange, Proposal, Replan};
 use crate::clock::instant;
@@ -81,7 +81,7 @@ impl Now {
 /// The planning problem of a run by current figures.
 struct Problem<'a> {
     shared: &'a Shared,
-    wish: Wish<'a>,
+    wish: PlanningRequest<'a>,
     case: Case,
     notes: Vec<String>,
     /// The present plan on the workers that have its roles.
@@ -93,7 +93,7 @@ struct Problem<'a> {
 /// The controller's planner: uses free capacity within the run's quota and keeps sinks with their files.
 struct Planner<'a> {
     shared: &'a Shared,
-    wish: Wish<'a>,
+    wish: PlanningRequest<'a>,
     notes: &'a [String],
     bound: &'a Bound,
 }
@@ -268,7 +268,7 @@ impl Shared {
             return Err("it was submitted with a plan, without profiles to plan with".to_owned());
         };
         let (bundle, quota) = (&run.facts.bundle, run.facts.planned.quota);
-        let wish = Wish { name, bundle, planning, quota, pins: &run.pins };
+        let wish = PlanningRequest { name, bundle, planning, quota, pins: &run.pins };
         let (mut case, notes) = self.case(&wish)?;
         let most = case.limits.wall_seconds.map_or(SEARCH_SECONDS, |wall| wall.min(SEARCH_SECONDS));
         case.limits.wall_seconds = Some(most);

@@ -1,6 +1,6 @@
 //! Submits, describes, cancels and resumes runs.
 use super::changing::{self, Switch};
-use super::planning::{Wish, mark_of};
+use super::planning::{PlanningRequest, mark_of};
 use super::removal::{RemovalError, trial_of};
 use super::{Shared, drive, locked, waiting};
 use crate::api::{CutView, LevelView, OutputView, Replan, RunState, RunView, StandInView, Submission};
@@ -278,7 +278,7 @@ impl Shared {
             return Ok((drive::judge(self, name, bundle, plan.clone())?, PlannedFacts::default()));
         };
         drive::arrived(self, bundle.files.iter().chain(&planning.profiles).chain(&planning.infrastructure))?;
-        let wish = Wish { name, bundle, planning, quota: *quota, pins: &BTreeMap::new() };
+        let wish = PlanningRequest { name, bundle, planning, quota: *quota, pins: &BTreeMap::new() };
         let found = match plan {
             Some(plan) => self.given_run(&wish, plan)?,
             None => self.planned_run(&wish)?,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::api::{Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
 use crate::blobs::BlobError;
-use crate::serving::{self, Known, Offset};
+use crate::serving::{self, CallerKind, Offset};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -155,15 +155,15 @@ fn app(shared: Arc<Shared>) -> Router {
 }
 
 impl serving::Doorkeeper for Shared {
-    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known {
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> CallerKind {
         if !peer.chain.is_empty() {
-            return Known::Sender;
+            return CallerKind::Sender;
         }
         match self.authority.authenticate(token(headers), Timestamp::now()) {
             // The least permission that a long body needs.
-            Ok(person) if person.role.may(Action::Submit) => Known::Sender,
-            Ok(_) => Known::Viewer,
-            Err(_) => Known::Nobody,
+            Ok(person) if person.role.may(Action::Submit) => CallerKind::Sender,
+            Ok(_) => CallerKind::Viewer,
+            Err(_) => CallerKind::Nobody,
         }
     }
 }
@@ -491,8 +491,8 @@ mod tests {
                 &HeaderMap::from_iter([("authorization".parse().unwrap(), shown.parse().unwrap())]),
             )
         };
-        assert_eq!(Role::ALL.map(of), [Known::Viewer, Known::Sender, Known::Sender]);
-        assert_eq!(shared.knows(&peer, &HeaderMap::new()), Known::Nobody);
+        assert_eq!(Role::ALL.map(of), [CallerKind::Viewer, CallerKind::Sender, CallerKind::Sender]);
+        assert_eq!(shared.knows(&peer, &HeaderMap::new()), CallerKind::Nobody);
         controller.end();
     }
 }

@@ -3,7 +3,7 @@
 use super::server::Server;
 use super::{ControllerError, ControllerOptions, renewal, take};
 use crate::api::NotLeading;
-use crate::serving::{Doorkeeper, Known};
+use crate::serving::{CallerKind, Doorkeeper};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -17,12 +17,12 @@ use tidemill_link::remote::{Certificates, Credentials, Revoked};
 use tidemill_postgres::Leader;
 
 /// `HOST:PORT` of the one that leads.
-type Told = Arc<Mutex<Option<String>>>;
+type LeaderAddress = Arc<Mutex<Option<String>>>;
 
 /// See the module.
 pub struct StandBy {
     server: Server,
-    leader: Told,
+    leader: LeaderAddress,
     fingerprint: Fingerprint,
     options: ControllerOptions,
     credentials: Credentials,
@@ -53,7 +53,7 @@ impl StandBy {
         let credentials = Credentials::with(&certificates, Revoked::default(), time)?;
         let failed = |source| ControllerError::Listen { address: options.listen.clone(), source };
         let listener = std::net::TcpListener::bind(&options.listen).map_err(failed)?;
-        let leader = Told::default();
+        let leader = LeaderAddress::default();
         let app = Router::new().fallback(redirect).with_state(Arc::clone(&leader));
         let server = Server::of(app, Arc::new(Unread), &credentials, listener).map_err(failed)?;
         let options = options.clone();
@@ -104,12 +104,12 @@ impl StandBy {
 struct Unread;
 
 impl Doorkeeper for Unread {
-    fn knows(&self, _: &Peer, _: &HeaderMap) -> Known {
-        Known::Sender
+    fn knows(&self, _: &Peer, _: &HeaderMap) -> CallerKind {
+        CallerKind::Sender
     }
 }
 
-async fn redirect(State(leader): State<Told>, uri: Uri) -> Response {
+async fn redirect(State(leader): State<LeaderAddress>, uri: Uri) -> Response {
     let leader = leader.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match leader {
         Some(leader) => {

@@ -1,11 +1,11 @@
 //! Tracks workers: joined, lost and drained.
 use super::detection::Rhythm;
+use super::measured_links::MeasuredLinks;
 use super::planning::part_of_quota;
 use super::runs::{Job, LiveRun};
-use super::ways::Ways;
 use super::{Shared, locked, placing};
 use crate::agent::health::civil_milliseconds;
-use crate::api::{Assignment, Duties, Heartbeat, HostStatus, Quota, WayTarget, WorkerHealth, WorkerView};
+use crate::api::{Assignment, Duties, Heartbeat, HostStatus, LinkTarget, Quota, WorkerHealth, WorkerView};
 use crate::clock::instant;
 use crate::facts::{Document, Role, RunFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ pub(crate) struct LiveWorker {
     pub(crate) backends: Option<Arc<[String]>>,
     pub(crate) address: String,
     /// Measured links to others.
-    pub(crate) ways: Ways,
+    pub(crate) ways: MeasuredLinks,
     /// Digests of the files that it can serve.
     pub(crate) held: BTreeSet<String>,
     /// Its clock less ours, milliseconds.
@@ -54,11 +54,11 @@ pub(crate) struct Measures {
     /// The change count of the workers at the search.
     changes: u64,
     since: Instant,
-    targets: Vec<WayTarget>,
+    targets: Vec<LinkTarget>,
 }
 
 /// Starts after the worker's own name, so that not all measure the same few. Other places come first.
-fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: &str) -> Vec<WayTarget> {
+fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: &str) -> Vec<LinkTarget> {
     let place_of = |name: &str| document.workers.get(name).map(|facts| (&facts.tier, &facts.location));
     let own = place_of(name);
     let (before, behind) = (
@@ -70,7 +70,7 @@ fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: 
         let Some(address) = worker.heartbeat.measured_at.clone() else { continue };
         let list = if place_of(other) == own { &mut near } else { &mut far };
         if list.len() < MOST_WAYS {
-            list.push(WayTarget { worker: other.clone(), address, only_delay: false });
+            list.push(LinkTarget { worker: other.clone(), address, only_delay: false });
         }
         if far.len() == MOST_WAYS {
             break;
@@ -80,7 +80,7 @@ fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: 
 }
 
 /// A process that a worker must have.
-struct Wanted<'a> {
+struct RequiredProcess<'a> {
     run: &'a str,
     role: &'a str,
     generation: u64,
@@ -96,7 +96,7 @@ fn wanted_of<'a>(
     runs: &'a BTreeMap<String, LiveRun>,
     document: &'a Document,
     worker: &str,
-) -> Vec<Wanted<'a>> {
+) -> Vec<RequiredProcess<'a>> {
     let mut wanted = Vec::new();
     for (name, live) in runs {
         let Some(run) = document.runs.get(name) else { continue };
@@ -106,7 +106,15 @@ fn wanted_of<'a>(
                 let is_wanted = of.worker.as_deref() == Some(worker) && set.wanted.get(role) == Some(&true);
                 if is_wanted {
                     let (generation, version) = (of.generation, *version);
-                    wanted.push(Wanted { run: name, role, generation, version, facts: run, job, roles });
+                    wanted.push(RequiredProcess {
+                        run: name,
+                        role,
+                        generation,
+                        version,
+                        facts: run,
+                        job,
+                        roles,
+                    });
                 }
             }
         }
@@ -237,7 +245,7 @@ impl Shared {
     }
 
     /// Workers to measure the link to, marked where traffic shows the rate.
-    fn ways_to_measure(&self, name: &str) -> Vec<WayTarget> {
+    fn ways_to_measure(&self, name: &str) -> Vec<LinkTarget> {
         let mut targets = self.ways_of(name);
         if let Some(worker) = locked(&self.workers).get(name) {
             for target in &mut targets {
@@ -248,7 +256,7 @@ impl Shared {
     }
 
     /// Workers to measure the link to, other places first. Cached for a while, because the search visits all workers.
-    fn ways_of(&self, name: &str) -> Vec<WayTarget> {
+    fn ways_of(&self, name: &str) -> Vec<LinkTarget> {
         let changes = self.worker_changes.load(Ordering::Acquire);
         let mut workers = locked(&self.workers);
         let known = workers.get(name).and_then(|worker| worker.measures.as_ref());
@@ -286,7 +294,7 @@ impl Shared {
         let runs = locked(&self.runs);
         self.facts.look(|document| {
             let wanted = wanted_of(&runs, document, worker);
-            let processors = |role: &str, of: &Wanted<'_>| {
+            let processors = |role: &str, of: &RequiredProcess<'_>| {
                 let at = of.roles.get(role).and_then(|of| of.worker.as_ref());
                 at.and_then(|at| locked(&self.processors).get(at).copied()).unwrap_or(1.0)
             };
@@ -304,7 +312,7 @@ impl Shared {
             if is_known && follows == Some(digest.as_str()) {
                 return (Vec::new(), digest, true);
             }
-            let assignment = |(of, quota): (&Wanted<'_>, Quota)| Assignment {
+            let assignment = |(of, quota): (&RequiredProcess<'_>, Quota)| Assignment {
                 run: of.run.to_owned(),
                 role: of.role.to_owned(),
                 generation: of.generation,

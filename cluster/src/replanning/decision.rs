@@ -118,7 +118,7 @@ pub struct Candidate {
 
 /// Findings of one look.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct Assessments {
     /// The present plan.
     pub current: Assessment,
     /// The best other plan; `None` if there was no search or the present one is the best.
@@ -129,7 +129,7 @@ pub struct Seen {
     pub is_searched: bool,
 }
 
-impl Seen {
+impl Assessments {
     /// Whether nothing found is a reason to change: no other plan keeps more levels or is cheaper by enough. Ignores for how long.
     pub fn has_no_reason(&self) -> bool {
         let Some(candidate) = &self.candidate else { return true };
@@ -213,8 +213,8 @@ pub fn stages_move(count: usize) -> String {
 }
 
 /// Decides at a time in seconds of a monotonic clock.
-pub fn decide(history: &mut History, seen: Seen, now: f64) -> Decision {
-    let Seen { current, candidate, none, is_searched } = seen;
+pub fn decide(history: &mut History, seen: Assessments, now: f64) -> Decision {
+    let Assessments { current, candidate, none, is_searched } = seen;
     let begun = *history.changed.get_or_insert(now);
     match current.is_kept() {
         true => (history.missed_since, history.told) = (None, None),
@@ -291,8 +291,8 @@ mod tests {
         }
     }
 
-    fn seen(current: Assessment, candidate: Option<Candidate>) -> Seen {
-        Seen { current, candidate, none: None, is_searched: true }
+    fn seen(current: Assessment, candidate: Option<Candidate>) -> Assessments {
+        Assessments { current, candidate, none: None, is_searched: true }
     }
 
     fn begun() -> History {
@@ -396,7 +396,7 @@ mod tests {
         assert!(matches!(at(&mut history, 430.0, 0.97), Decision::Keep(_)), "saves too little");
         assert!(matches!(at(&mut history, 440.0, 0.5), Decision::Keep(_)), "begins anew");
         // A look without a search says nothing about other plans.
-        let unsearched = Seen { is_searched: false, ..seen(assessed(1.0, 0.0), None) };
+        let unsearched = Assessments { is_searched: false, ..seen(assessed(1.0, 0.0), None) };
         assert!(matches!(decide(&mut history, unsearched, 470.0), Decision::Keep(_)));
         assert!(history.is_watching());
         assert!(matches!(at(&mut history, 501.0, 0.5), Decision::Change(..)));
@@ -426,7 +426,7 @@ mod tests {
             let none = Some("no plan keeps the service levels".to_owned());
             decide(
                 history,
-                Seen { current: assessed(1.0, by), candidate: None, none, is_searched: true },
+                Assessments { current: assessed(1.0, by), candidate: None, none, is_searched: true },
                 now,
             )
         };

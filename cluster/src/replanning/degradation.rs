@@ -17,13 +17,13 @@ const HALVINGS: usize = 3;
 
 /// Requested levels.
 #[derive(Debug, Clone, PartialEq)]
-struct Wanted {
+struct RequestedLevels {
     accuracy: Option<f64>,
     latency: Option<(f64, f64)>,
     rate: Option<f64>,
 }
 
-impl Wanted {
+impl RequestedLevels {
     fn of(case: &Case) -> Option<Self> {
         let assembly = case.assemble().ok()?;
         let limits = &assembly.problem.limits;
@@ -49,7 +49,7 @@ pub fn level_of(setting: &LevelSetting) -> Level {
 /// # Errors
 /// A level is listed twice, is not requested, or is not relaxed by its limit.
 pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
-    let Some(wanted) = Wanted::of(case) else { return Ok(()) }; // what is wrong is told when it is planned
+    let Some(wanted) = RequestedLevels::of(case) else { return Ok(()) }; // what is wrong is told when it is planned
     for (at, step) in order.iter().enumerate() {
         let level = level_of(step);
         if order[..at].iter().any(|other| level_of(other) == level) {
@@ -85,7 +85,7 @@ pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
 }
 
 /// A setting part of the distance from a level to its limit; `None` if there is nothing between.
-fn between(step: &LevelSetting, wanted: &Wanted, part: f64) -> Option<LevelSetting> {
+fn between(step: &LevelSetting, wanted: &RequestedLevels, part: f64) -> Option<LevelSetting> {
     match step {
         LevelSetting::Accuracy(Some(to)) => {
             let from = wanted.accuracy?;
@@ -113,7 +113,7 @@ pub fn planned_with_less(
     order: &[LevelSetting],
     search: &mut dyn Search,
 ) -> Option<(Best, Vec<Miss>)> {
-    let wanted = Wanted::of(case)?;
+    let wanted = RequestedLevels::of(case)?;
     let original = case.options.clone();
     let mut found = None;
     for (at, step) in order.iter().enumerate() {
@@ -143,7 +143,7 @@ pub fn planned_with_less(
 }
 
 /// The plan's miss of a relaxed level.
-fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> {
+fn missed(setting: &LevelSetting, wanted: &RequestedLevels, best: &Best) -> Option<Miss> {
     let miss = |level: Level, found: f64, text: String, by: f64| Miss {
         text,
         by: by.clamp(0.001, 1.0),

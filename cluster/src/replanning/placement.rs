@@ -17,7 +17,7 @@ pub struct Spare {
 
 /// Preferences of a worker of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WorkerPreferences {
     /// Its tier.
     pub tier: Option<String>,
     /// Its location.
@@ -27,7 +27,7 @@ pub struct Wanted {
 }
 
 /// The best worker, by tier, location, type and then the fewest duties. `None` if there are no candidates.
-pub fn best(spares: &[Spare], wanted: &Wanted) -> Option<String> {
+pub fn best(spares: &[Spare], wanted: &WorkerPreferences) -> Option<String> {
     let least = spares.iter().min_by_key(|spare| {
         let is_elsewhere = (spare.tier != wanted.tier, spare.location != wanted.location);
         (is_elsewhere, spare.worker_type != wanted.worker_type, spare.duties, spare.name.clone())
@@ -54,7 +54,11 @@ mod tests {
             spare("c", "edge", "small", 2),
             spare("d", "edge", "small", 1),
         ];
-        let wanted = Wanted { tier: Some("edge".into()), location: None, worker_type: Some("small".into()) };
+        let wanted = WorkerPreferences {
+            tier: Some("edge".into()),
+            location: None,
+            worker_type: Some("small".into()),
+        };
         assert_eq!(best(&all, &wanted).as_deref(), Some("d"));
         assert_eq!(best(&all[..2], &wanted).as_deref(), Some("b"));
         assert_eq!(best(&all[..1], &wanted).as_deref(), Some("a"));

@@ -3,7 +3,7 @@
 use super::assessment::{
     Drift, Times, assessed, busy, denied, drift_text, drifted, has_changed, is_other, measured, moved, times,
 };
-use super::decision::{Assessment, Candidate, Decision, History, Miss, Seen, decide};
+use super::decision::{Assessment, Assessments, Candidate, Decision, History, Miss, decide};
 use super::degradation::{mark, planned_with_less, yielded_rate};
 use super::load::{Load, Loads};
 use super::scores::{Scores, with_scores};
@@ -84,7 +84,7 @@ pub struct Situation<'a> {
 /// Findings of a check.
 pub struct Look {
     /// The plan beside others.
-    pub seen: Seen,
+    pub seen: Assessments,
     /// Workers and links that were planned with.
     pub infrastructure: Infrastructure,
     /// Measured times that differ from the profile.
@@ -112,21 +112,21 @@ struct Memory {
 }
 
 /// Facts about a run for one check.
-struct Known<'a> {
+struct RunCheck<'a> {
     load: Option<Load>,
     scores: &'a Scores,
     drift: Drift,
 }
 
 impl Memory {
-    fn see(&mut self, situation: &Situation<'_>, now: f64) -> Result<Known<'_>, String> {
+    fn see(&mut self, situation: &Situation<'_>, now: f64) -> Result<RunCheck<'_>, String> {
         let Situation { case, plan, late, .. } = situation;
         let assembly = case.assemble().map_err(|found| found.to_string())?;
         let load = self.loads.see(late, case, &assembly, now);
         self.scores.see(plan, late);
         let measured = times(&case.profile, plan, &late.stages, &busy(&case.infrastructure));
         let drift = self.times.see(measured, now);
-        Ok(Known { load, scores: &self.scores, drift })
+        Ok(RunCheck { load, scores: &self.scores, drift })
     }
 }
 
@@ -246,12 +246,12 @@ impl Replanner {
 /// The figures cannot be planned with.
 fn look_at(
     situation: Situation<'_>,
-    known: Known<'_>,
+    known: RunCheck<'_>,
     search: &mut dyn Search,
     searches: impl FnOnce(&Assessment, &Infrastructure, &Drift) -> bool,
 ) -> Result<Look, String> {
     let Situation { case, plan, late, bound, degrade } = situation;
-    let Known { load, scores, drift } = known;
+    let RunCheck { load, scores, drift } = known;
     drifted(&mut case.profile, &drift);
     with_scores(&mut case.profile, scores);
     if let Some(load) = load {
@@ -269,7 +269,7 @@ fn look_at(
     let mut current = judged(case, false);
     let infrastructure = case.infrastructure.clone();
     if !searches(&current, &infrastructure, &drift) {
-        let seen = Seen { current, candidate: None, none: None, is_searched: false };
+        let seen = Assessments { current, candidate: None, none: None, is_searched: false };
         return Ok(Look { seen, infrastructure, drift, load });
     }
     current = judged(case, true);
@@ -290,7 +290,7 @@ fn look_at(
         }
         Ok(_) => (None, None),
     };
-    let seen = Seen { current, candidate, none, is_searched: true };
+    let seen = Assessments { current, candidate, none, is_searched: true };
     Ok(Look { seen, infrastructure, drift, load })
 }
 

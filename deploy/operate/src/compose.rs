@@ -4,7 +4,7 @@ use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::diagnosis::diagnose;
 use crate::machine::{Call, Machine};
-use crate::process::Told;
+use crate::process::ProgramOutput;
 use std::time::Duration;
 
 /// Timeout of starting or stopping a location.
@@ -19,7 +19,7 @@ pub(crate) struct Compose {
 }
 
 /// Parses a version: `2.26.1`, `v2.26.1`, `1.29.2`.
-fn version(told: &Told) -> Option<String> {
+fn version(told: &ProgramOutput) -> Option<String> {
     let text = told.text();
     let text = text.strip_prefix('v').unwrap_or(&text);
     let is_version =
@@ -75,8 +75,8 @@ impl Compose {
 mod tests {
     use super::*;
 
-    fn told(code: i32, stdout: &str) -> Told {
-        Told { code: Some(code), stdout: stdout.as_bytes().to_vec(), stderr: String::new() }
+    fn told(code: i32, stdout: &str) -> ProgramOutput {
+        ProgramOutput { code: Some(code), stdout: stdout.as_bytes().to_vec(), stderr: String::new() }
     }
 
     #[test]

@@ -3,7 +3,7 @@ use crate::cause::{Cause, OperateError};
 use crate::control::Control;
 use crate::diagnosis::diagnose;
 use crate::machine::{Call, Machine, is_missing};
-use crate::process::Told;
+use crate::process::ProgramOutput;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -102,7 +102,7 @@ fn container(value: &Value) -> Container {
 }
 
 /// Whether the engine answered that the object does not exist.
-fn says_missing(told: &Told) -> bool {
+fn says_missing(told: &ProgramOutput) -> bool {
     let text = told.stderr.to_lowercase();
     told.code.is_some() && (text.contains("no such") || text.contains(" not found"))
 }
@@ -131,7 +131,7 @@ impl<'a> Engine<'a> {
         Self { machine, control }
     }
 
-    fn docker(&self, words: &[&str], patience: Duration) -> Result<Told, OperateError> {
+    fn docker(&self, words: &[&str], patience: Duration) -> Result<ProgramOutput, OperateError> {
         let words: Vec<&str> = std::iter::once("docker").chain(words.iter().copied()).collect();
         let told = self.machine.run(&Call { patience, ..Call::look(&words) }, self.control)?;
         if is_missing(&told) {
@@ -141,7 +141,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs a command that must succeed.
-    fn must(&self, words: &[&str], patience: Duration) -> Result<Told, OperateError> {
+    fn must(&self, words: &[&str], patience: Duration) -> Result<ProgramOutput, OperateError> {
         let told = self.docker(words, patience)?;
         if told.is_ok() {
             return Ok(told);
@@ -150,11 +150,11 @@ impl<'a> Engine<'a> {
         Err(self.failed(&what, &told))
     }
 
-    fn failed(&self, what: &str, told: &Told) -> OperateError {
+    fn failed(&self, what: &str, told: &ProgramOutput) -> OperateError {
         diagnose(&self.machine.name(), what, &told.complaint()).into()
     }
 
-    fn look(&self, words: &[&str]) -> Result<Told, OperateError> {
+    fn look(&self, words: &[&str]) -> Result<ProgramOutput, OperateError> {
         self.must(words, Call::look(&[]).patience)
     }
 

@@ -167,17 +167,17 @@ esac"#;
             .on("hub", &scripted(&near, &[("docker", DOCKER)]));
         let options = LogOptions { services: Vec::new(), tail: 5, follow: false };
         let mut lines = Vec::new();
-        let told = logs(&site, &options, NOBODY, |who, text| {
+        let message = logs(&site, &options, NOBODY, |who, text| {
             lines.push(format!("{who} {text}"));
             true
         });
         lines.sort();
         let expected = ["hub/controller words of controller", "hub/worker-hub-1 words of worker-hub-1"];
         assert_eq!(lines, expected);
-        let told = told.unwrap_err().to_string();
+        let message = message.unwrap_err().to_string();
         assert!(
-            told.contains("No route to host") && told.contains("docker logs of hub/worker-hub-1"),
-            "{told}"
+            message.contains("No route to host") && message.contains("docker logs of hub/worker-hub-1"),
+            "{message}"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Machines: this one, and others by ssh.
 use crate::cause::{Cause, HERE, OperateError};
 use crate::control::Control;
-use crate::process::{self, Told};
+use crate::process::{self, ProgramOutput};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -124,7 +124,7 @@ impl Machine {
     ///
     /// # Errors
     /// An interruption; the machine is not reached; the system cannot create a process.
-    pub(crate) fn run(&self, call: &Call<'_>, control: Control<'_>) -> Result<Told, OperateError> {
+    pub(crate) fn run(&self, call: &Call<'_>, control: Control<'_>) -> Result<ProgramOutput, OperateError> {
         if self.is_here() {
             return match process::run(
                 self.command(call.folder, call.words),
@@ -134,7 +134,7 @@ impl Machine {
             )? {
                 Ok(told) => Ok(told),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    Ok(Told { code: Some(NOT_FOUND), stdout: Vec::new(), stderr: error.to_string() })
+                    Ok(ProgramOutput { code: Some(NOT_FOUND), stdout: Vec::new(), stderr: error.to_string() })
                 }
                 Err(error) => {
                     let what = call.words.join(" ");
@@ -164,7 +164,7 @@ impl Machine {
 }
 
 /// Whether a program was missing.
-pub(crate) fn is_missing(told: &Told) -> bool {
+pub(crate) fn is_missing(told: &ProgramOutput) -> bool {
     told.code == Some(NOT_FOUND)
 }
 

@@ -14,14 +14,14 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Output of a program, and its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ProgramOutput {
     /// Its exit code; `None` if a signal or the timeout ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-impl Told {
+impl ProgramOutput {
     pub(crate) fn is_ok(&self) -> bool {
         self.code == Some(0)
     }
@@ -78,7 +78,7 @@ pub(crate) fn run(
     input: &[u8],
     patience: Duration,
     control: Control<'_>,
-) -> Result<io::Result<Told>, OperateError> {
+) -> Result<io::Result<ProgramOutput>, OperateError> {
     control.check()?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = match command.spawn() {
@@ -112,7 +112,7 @@ pub(crate) fn run(
     drop(child);
     let text = |handle: JoinHandle<Vec<u8>>| handle.join().unwrap_or_default();
     let (stdout, stderr) = (text(out), text(err));
-    Ok(Ok(Told { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() }))
+    Ok(Ok(ProgramOutput { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() }))
 }
 
 #[cfg(test)]

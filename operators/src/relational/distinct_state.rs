@@ -165,7 +165,7 @@ pub(super) struct Running {
 }
 
 /// A row to send.
-struct Told {
+struct CountRow {
     start: i64,
     key: Key,
     group: Group,
@@ -191,7 +191,7 @@ impl Running {
     }
 
     /// Counts of ended windows that differ from those that were sent.
-    fn corrections(&mut self) -> Vec<Told> {
+    fn corrections(&mut self) -> Vec<CountRow> {
         let mut rows = Vec::new();
         while rows.len() < EPOCH_ROWS {
             let Some((start, _)) = self.changed.first() else { break };
@@ -210,19 +210,19 @@ impl Running {
                 let id = self.setup.id(start, &key, group.sent);
                 group.sent += 1;
                 let group = Group { values: BTreeMap::new(), ..group.clone() };
-                rows.push(Told { start, key: Arc::clone(&key), group, id, change, count });
+                rows.push(CountRow { start, key: Arc::clone(&key), group, id, change, count });
             }
         }
         rows
     }
 
-    fn send(&self, rows: &[Told], output: &mut Output) -> Result<(), OperatorError> {
+    fn send(&self, rows: &[CountRow], output: &mut Output) -> Result<(), OperatorError> {
         if rows.is_empty() {
             return Ok(());
         }
         let setup = &self.setup;
         let ids: Vec<u8> = rows.iter().flat_map(|told| told.id).collect();
-        let each = |f: &dyn Fn(&Told) -> i64| -> ArrayRef {
+        let each = |f: &dyn Fn(&CountRow) -> i64| -> ArrayRef {
             Arc::new(Int64Array::from_iter_values(rows.iter().map(f)))
         };
         let groups = || rows.iter().map(|told| &told.group);

@@ -371,7 +371,7 @@ fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
     // Messages and advice have one line; line breaks of an expression mean nothing.
     let text = &text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let text = text.trim_end();
-    if let Some((ours, changes)) = super::slips::corrected(text)
+    if let Some((ours, changes)) = super::common_mistakes::corrected(text)
         && ENVIRONMENT.compile(&ours).is_ok()
     {
         let changes: Vec<String> =

@@ -1,6 +1,7 @@
 //! Operators on columns: `filter`, `map`, `join`, `window`, `distinct`.
 mod aggregate;
 mod columnar;
+mod common_mistakes;
 pub mod distinct;
 mod distinct_state;
 pub mod exact_sum;
@@ -13,7 +14,6 @@ mod join_state;
 mod keys;
 pub mod map;
 mod panes;
-mod slips;
 pub(crate) mod snapshot;
 mod text_length;
 mod typing;

@@ -1,7 +1,7 @@
 //! Static types of expressions. Every node gets a type from the columns below it, and whole numbers beside floats are
 //! turned into floats in the tree: CEL has no such conversions and would fail at run time.
 use super::expression::{ExpressionError, Mistake};
-use super::{float_order, slips, text_length, widening};
+use super::{common_mistakes, float_order, text_length, widening};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
 use cel::common::types::CelDouble;
@@ -202,7 +202,7 @@ impl<'a> Typing<'a> {
         let Some(index) = self.input.index_of(name) else {
             let names = self.input.columns.iter().map(|c| c.name.as_str());
             let mut help = suggestion(name, names, "columns of the input");
-            if let Some(constant) = slips::constant(name) {
+            if let Some(constant) = common_mistakes::constant(name) {
                 help = format!("did you mean `{constant}`?");
             } else if !help.starts_with("did you mean") {
                 help.push_str(&format!("; write a text in quotes: `'{name}'`"));
@@ -412,7 +412,8 @@ impl<'a> Typing<'a> {
         let named: Vec<_> = FUNCTIONS.iter().filter(|(n, ..)| *n == name).collect();
         if named.is_empty() {
             let names: BTreeSet<&str> = FUNCTIONS.iter().map(|(n, ..)| *n).chain(["math.abs"]).collect();
-            let help = slips::function(&name).unwrap_or_else(|| suggestion(&name, names, "functions"));
+            let help =
+                common_mistakes::function(&name).unwrap_or_else(|| suggestion(&name, names, "functions"));
             return Err(self.wrong(here, format!("there is no function `{name}`")).with_help(help));
         }
         let Some((_, wanted, result)) = named.iter().find(|(_, wanted, _)| wanted.len() == arguments.len())

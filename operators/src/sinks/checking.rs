@@ -132,9 +132,9 @@ mod tests {
             check_ended(kind.kind(), &path, &token, 3).unwrap();
             for more in [row, "x"] {
                 std::fs::write(&path, [&ended[..], more.as_bytes()].concat()).unwrap();
-                let told = check_ended(kind.kind(), &path, &token, 3).unwrap_err().message;
-                assert!(told.contains(&format!("truncate -s {} ", ended.len())), "{told}");
-                assert!(told.contains("another run has written more"), "{told}");
+                let message = check_ended(kind.kind(), &path, &token, 3).unwrap_err().message;
+                assert!(message.contains(&format!("truncate -s {} ", ended.len())), "{message}");
+                assert!(message.contains("another run has written more"), "{message}");
             }
         }
     }
@@ -166,9 +166,9 @@ mod tests {
             for (name, content) in before {
                 let path = folder.path().join(name);
                 std::fs::write(&path, &content[..content.len() / 2]).unwrap();
-                let told = check(&bound, Some(&token)).unwrap_err().message;
+                let message = check(&bound, Some(&token)).unwrap_err().message;
                 assert_eq!(std::fs::read(&path).unwrap().len(), content.len() / 2, "it is left alone");
-                assert_eq!(durable(Some(&token)).err().unwrap().message, told);
+                assert_eq!(durable(Some(&token)).err().unwrap().message, message);
                 std::fs::write(&path, &content).unwrap();
             }
             // A finished one is created again.

@@ -34,7 +34,7 @@ pub(super) struct Journal {
 }
 
 /// State of a journal on disk.
-pub(super) enum Found {
+pub(super) enum JournalContent {
     /// It continues there, after the requested rows.
     Whole(Box<Journal>),
     /// It has only this number of rows; 0 if there is no journal of that id.
@@ -97,11 +97,15 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be read, has other columns, or another run writes it; the text names it and gives advice.
-    pub(super) fn resume(path: &Path, schema: &SchemaRef, rows: u64) -> Result<Found, OperatorError> {
+    pub(super) fn resume(
+        path: &Path,
+        schema: &SchemaRef,
+        rows: u64,
+    ) -> Result<JournalContent, OperatorError> {
         loop {
             let (length, found) = match end_of(path, schema, rows)? {
                 (Some(length), found) => (length, found),
-                (None, found) => return Ok(Found::Rows(found)),
+                (None, found) => return Ok(JournalContent::Rows(found)),
             };
             let staging = Staging::resume_at(path, length)?;
             if !staging.is_in_place() {
@@ -111,7 +115,7 @@ impl Journal {
             encoder.get_mut().clear();
             let (path, schema) = (path.to_owned(), Arc::clone(schema));
             let journal = Self { path, schema, staging, encoder, committed: found, staged: 0 };
-            return Ok(Found::Whole(Box::new(journal)));
+            return Ok(JournalContent::Whole(Box::new(journal)));
         }
     }
 

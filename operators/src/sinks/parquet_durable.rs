@@ -6,7 +6,7 @@
 //! | between the end of the file and the removal of the journal | both; the file is made again |
 //! | after the removal of the journal | the file, which has its journal's id: the rows are read from it |
 use super::has_lost_rows;
-use super::journal::{self, Found, Journal};
+use super::journal::{self, Journal, JournalContent};
 use super::parquet_writer::{failure, file_writer};
 use super::rows::Rows;
 use super::staging::{LOST_HELP, read_token, write_token};
@@ -79,8 +79,8 @@ fn resume(
     rows: u64,
 ) -> Result<Journal, OperatorError> {
     let found = match Journal::resume(journal, schema, rows)? {
-        Found::Whole(journal) => return Ok(*journal),
-        Found::Rows(found) => found,
+        JournalContent::Whole(journal) => return Ok(*journal),
+        JournalContent::Rows(found) => found,
     };
     let finished = finished(path, target, journal, schema, (rows, found))?;
     if finished.schema().fields() != schema.fields() {

@@ -165,9 +165,9 @@ fn a_file_with_other_rows_is_refused_and_left_alone() {
 
         let others = b"ROW\n".repeat(rows + 1);
         std::fs::write(&path, &others).unwrap();
-        let told = Staging::check(&path, &token).unwrap_err().message;
-        assert!(told.contains("another program has changed") && told.ends_with(LOST_HELP), "{told}");
-        assert_eq!(Staging::resume(&path, &token).err().unwrap().message, told);
+        let message = Staging::check(&path, &token).unwrap_err().message;
+        assert!(message.contains("another program has changed") && message.ends_with(LOST_HELP), "{message}");
+        assert_eq!(Staging::resume(&path, &token).err().unwrap().message, message);
         assert!(std::fs::read(&path).unwrap() == others, "it is left alone");
 
         let of_before = serde_json::to_vec(&serde_json::json!({"length": rows * 4})).unwrap();

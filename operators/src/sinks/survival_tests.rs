@@ -336,9 +336,9 @@ fn mutated_rows_of_a_parquet_file_are_refused_before_they_are_used() {
         std::fs::write(trial.content(), &bytes).unwrap();
         let checked = check(&trial.bound, Some(&trial.token));
         match trial.try_resume() {
-            Err(told) => {
-                assert!(crate::sinks::has_lost_rows(&told), "{told}");
-                assert_eq!(checked.unwrap_err().message, told);
+            Err(message) => {
+                assert!(crate::sinks::has_lost_rows(&message), "{message}");
+                assert_eq!(checked.unwrap_err().message, message);
                 refused += 1;
             }
             Ok(mut sink) => {
@@ -367,8 +367,8 @@ fn rows_that_are_damaged_before_the_end_are_in_no_file() {
             bytes[middle] ^= 1;
         }
         std::fs::write(trial.content(), &bytes).unwrap();
-        let told = trial.sink.close().unwrap_err().message;
-        assert!(told.contains("is damaged") && crate::sinks::has_lost_rows(&told), "{told}");
+        let message = trial.sink.close().unwrap_err().message;
+        assert!(message.contains("is damaged") && crate::sinks::has_lost_rows(&message), "{message}");
         assert!(!trial.path("a.parquet").exists());
     }
 }

@@ -36,7 +36,7 @@
 //! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is not int64");
 //! ```
 use super::cells::{Refusal, from_text};
-use super::lines::{Found, Lines};
+use super::lines::{Lines, NextLine};
 use super::table::{self, Fields, Format, Options};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
@@ -140,14 +140,14 @@ impl Format for CsvFormat {
         let help = "the first line of a CSV file names its columns, for instance `sensor,temperature`";
         let mut first = lines.next();
         // Blank lines above the names are skipped.
-        while matches!(first, Ok(Found::Record(_))) && lines.record().trim_ascii().is_empty() {
+        while matches!(first, Ok(NextLine::Record(_))) && lines.record().trim_ascii().is_empty() {
             first = lines.next();
         }
         match first {
-            Ok(Found::Record(_)) => {}
-            Ok(Found::End) => return Err(("the file is empty".into(), help.into())),
-            Ok(Found::TooLong(_)) => return Err(("the first line is too long".into(), help.into())),
-            Ok(Found::OpenQuote { .. }) => {
+            Ok(NextLine::Record(_)) => {}
+            Ok(NextLine::End) => return Err(("the file is empty".into(), help.into())),
+            Ok(NextLine::TooLong(_)) => return Err(("the first line is too long".into(), help.into())),
+            Ok(NextLine::OpenQuote { .. }) => {
                 let help = "close the quote, or write a quote within a name twice";
                 return Err(("a quote in the first line is not closed".into(), help.into()));
             }

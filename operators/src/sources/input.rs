@@ -95,14 +95,14 @@ pub(super) struct Origin {
     path: PathBuf,
     /// Description, if it can be read only once.
     stream: Option<String>,
-    way: Way,
+    way: StreamOpening,
     /// Journal through which it is read.
     journal: Option<Arc<Journal>>,
 }
 
 /// How a stream is opened.
 #[derive(Clone)]
-enum Way {
+enum StreamOpening {
     /// By its path, which was checked.
     Found,
     /// By its path, which need not exist yet.
@@ -129,37 +129,37 @@ impl Origin {
             let stdin = Path::new("/dev/stdin");
             let stream = !std::fs::metadata(stdin).is_ok_and(|m| m.is_file() || m.is_dir());
             let stream = stream.then(|| "standard input".to_owned());
-            return Self { path: stdin.into(), stream, way: Way::Found, journal: None };
+            return Self { path: stdin.into(), stream, way: StreamOpening::Found, journal: None };
         }
         let stream = std::fs::metadata(&path).ok().and_then(|m| kind_of_stream(&m)).map(|kind| {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             format!("the {kind} `{}`", real.display())
         });
-        Self { path, stream, way: Way::Found, journal: None }
+        Self { path, stream, way: StreamOpening::Found, journal: None }
     }
 
     /// Assumes without a check: a file, unless it is standard input.
     pub(super) fn assumed(written: &str, path: PathBuf) -> Self {
         let stream = is_standard_input(written).then(|| "standard input".to_owned());
-        Self { path, stream, way: Way::Found, journal: None }
+        Self { path, stream, way: StreamOpening::Found, journal: None }
     }
 
     /// A stream of the machine that reads it, which cannot be checked before.
     pub(super) fn named(path: PathBuf, lasts: Lasts) -> Self {
         let stream = Some(format!("the stream `{}`", path.display()));
-        Self { path, stream, way: Way::Named(lasts), journal: None }
+        Self { path, stream, way: StreamOpening::Named(lasts), journal: None }
     }
 
     /// Lines from connections.
     pub(super) fn of_connections(connections: Connections) -> Self {
         let stream = Some(connections.in_words());
-        let way = Way::Connections(Arc::new(connections));
+        let way = StreamOpening::Connections(Arc::new(connections));
         Self { path: PathBuf::new(), stream, way, journal: None }
     }
 
     /// Whether it is read from connections.
     pub(super) fn has_connections(&self) -> bool {
-        matches!(self.way, Way::Connections(_))
+        matches!(self.way, StreamOpening::Connections(_))
     }
 
     /// Whether compressed data is detected. Lines of connections are not compressed together: a line with such first bytes
@@ -203,8 +203,10 @@ impl Origin {
             Some(journal) => {
                 let cut = match self.way {
                     // A client that sends the same lines as an earlier one does not send all of them again.
-                    Way::Connections(_) => journal.attach_any(|| self.open_stream())?,
-                    Way::Found | Way::Named(_) => journal.attach(|| self.open_stream())?,
+                    StreamOpening::Connections(_) => journal.attach_any(|| self.open_stream())?,
+                    StreamOpening::Found | StreamOpening::Named(_) => {
+                        journal.attach(|| self.open_stream())?
+                    }
                 };
                 if let Some(CutLine { bytes, at }) = cut {
                     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
@@ -221,9 +223,9 @@ impl Origin {
 
     fn open_stream(&self) -> io::Result<File> {
         match &self.way {
-            Way::Connections(connections) => return connections.open(),
-            Way::Named(lasts) => return self.open_named(*lasts),
-            Way::Found => {}
+            StreamOpening::Connections(connections) => return connections.open(),
+            StreamOpening::Named(lasts) => return self.open_named(*lasts),
+            StreamOpening::Found => {}
         }
         if self.path == Path::new("/dev/stdin") {
             // Opening it by its path would fail for a socket.

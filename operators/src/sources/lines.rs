@@ -30,7 +30,7 @@ pub(super) struct Place {
 
 /// Result of [`Lines::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum NextLine {
     /// A record; it starts at this line.
     Record(u64),
     /// A record that starts at this line and is longer than the limit; it was skipped.
@@ -285,17 +285,17 @@ impl Lines {
     /// # Errors
     /// When the input cannot be read, when there is no line break within 1 GiB, and as described at
     /// [`Lines::allow_waiting`].
-    pub(super) fn next(&mut self) -> io::Result<Found> {
+    pub(super) fn next(&mut self) -> io::Result<NextLine> {
         loop {
             let found = self.scan()?;
             let content = if self.quotes { self.record() } else { self.record().trim_ascii() };
-            if !matches!(found, Found::Record(_)) || !content.is_empty() {
+            if !matches!(found, NextLine::Record(_)) || !content.is_empty() {
                 return Ok(found);
             }
         }
     }
 
-    fn scan(&mut self) -> io::Result<Found> {
+    fn scan(&mut self) -> io::Result<NextLine> {
         self.before = self.place;
         let line = self.place.line;
         let start = self.place.offset;
@@ -338,7 +338,7 @@ impl Lines {
             } else if !self.fill()? {
                 if length == 0 {
                     self.record = 0..0;
-                    return Ok(Found::End);
+                    return Ok(NextLine::End);
                 }
                 if quoting.state == State::Quoted {
                     let until = start + length as u64;
@@ -352,12 +352,12 @@ impl Lines {
         if self.record().last() == Some(&b'\r') {
             self.record.end -= 1;
         }
-        Ok(Found::Record(line))
+        Ok(NextLine::Record(line))
     }
 
     /// Gives up the line of `length` bytes, and records that its quote is open up to the offset `until`. Otherwise the same
     /// bytes would be scanned again for each of their lines.
-    fn open_quote(&mut self, length: usize, line: u64, quote: u64, until: u64) -> Found {
+    fn open_quote(&mut self, length: usize, line: u64, quote: u64, until: u64) -> NextLine {
         self.place.open_until = self.place.open_until.max(until);
         self.record = self.begin..self.begin + length;
         let breaks = u64::from(self.record().last() == Some(&b'\n'));
@@ -366,14 +366,14 @@ impl Lines {
         if self.record().last() == Some(&b'\r') {
             self.record.end -= 1;
         }
-        Found::OpenQuote { line, quote }
+        NextLine::OpenQuote { line, quote }
     }
 
     /// Skips the rest of a line that is too long.
-    fn skip_line(&mut self, line: u64) -> io::Result<Found> {
+    fn skip_line(&mut self, line: u64) -> io::Result<NextLine> {
         self.record = self.begin..self.begin;
         if self.held.is_some() {
-            return Ok(Found::TooLong(line));
+            return Ok(NextLine::TooLong(line));
         }
         // Skipped data cannot be read again.
         self.may_wait = true;
@@ -386,7 +386,7 @@ impl Lines {
             self.consume(length, u64::from(end.is_some()));
             skipped += length as u64;
             if end.is_some() {
-                return Ok(Found::TooLong(line));
+                return Ok(NextLine::TooLong(line));
             }
             if skipped > self.unbroken {
                 return Err(io::Error::other(format!(
@@ -395,7 +395,7 @@ impl Lines {
                 )));
             }
             if !self.fill()? {
-                return Ok(Found::TooLong(line));
+                return Ok(NextLine::TooLong(line));
             }
         }
     }

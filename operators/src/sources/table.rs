@@ -7,7 +7,7 @@ use super::cells::Refusal;
 use super::event_time::EventTimes;
 use super::input::Origin;
 use super::jump;
-use super::lines::{Found, Lines, Place};
+use super::lines::{Lines, NextLine, Place};
 use crate::api::{
     BoundSource, DeadLetter, JournalledReading, MakeSource, OperatorError, Source, SourceInput,
     SourcePosition, SourceRead,
@@ -362,17 +362,17 @@ impl<F: Format> Reader<F> {
                 break;
             }
             match self.lines.next() {
-                Ok(Found::Record(_)) => {
+                Ok(NextLine::Record(_)) => {
                     next = self.table.parse(&mut self.format, self.lines.record(), &mut fields).ok();
                 }
-                Ok(Found::OpenQuote { .. }) => {}
+                Ok(NextLine::OpenQuote { .. }) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.lines.release();
                     self.lines.put_back();
                     return Err(error);
                 }
                 // The failure is repeated when its record is read.
-                Ok(Found::TooLong(_) | Found::End) | Err(_) => break,
+                Ok(NextLine::TooLong(_) | NextLine::End) | Err(_) => break,
             }
             if next.is_some() {
                 break;
@@ -391,12 +391,12 @@ impl<F: Format> Reader<F> {
     /// Reads the next record: its line, and its event time or refusal; `None` at the end.
     fn next(&mut self) -> std::io::Result<Option<(u64, Result<EventTime, Refusal>)>> {
         Ok(match self.lines.next()? {
-            Found::End => None,
-            Found::TooLong(line) => {
+            NextLine::End => None,
+            NextLine::TooLong(line) => {
                 let detail = format!("the record has more than {} bytes", self.table.limit);
                 Some((line, Err(("line_too_long", detail))))
             }
-            Found::OpenQuote { line, quote } => {
+            NextLine::OpenQuote { line, quote } => {
                 let place = if quote == line { "here".to_owned() } else { format!("in line {quote}") };
                 let detail = format!(
                     "a quoted field opens {place} and is not closed: the line is skipped; write a quote \
@@ -404,7 +404,7 @@ impl<F: Format> Reader<F> {
                 );
                 Some((line, Err(("open_quote", detail))))
             }
-            Found::Record(line) => {
+            NextLine::Record(line) => {
                 let parsed = self.table.parse(&mut self.format, self.lines.record(), &mut self.fields);
                 let checked = match parsed {
                     Ok(time) => self.check_jump(time)?.map(|()| time),

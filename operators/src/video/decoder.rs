@@ -47,7 +47,7 @@ pub struct Format {
 pub struct Decoder {
     child: Child,
     pictures: ChildStdout,
-    heard: Receiver<Heard>,
+    heard: Receiver<DecoderMessage>,
     form: Form,
     complaints: Vec<String>,
     file: PathBuf,
@@ -66,7 +66,7 @@ enum Form {
     Planes(Matrix, Conversion, Vec<u8>),
 }
 
-enum Heard {
+enum DecoderMessage {
     /// The next picture is a frame of this time.
     Frame(i64),
     Complaint(String),
@@ -132,9 +132,9 @@ impl Decoder {
                 let Ok(line) = line else { return };
                 let line = String::from_utf8_lossy(&line);
                 let message = match time_in(&line) {
-                    Some(time) => Heard::Frame(time),
+                    Some(time) => DecoderMessage::Frame(time),
                     None if line.trim().is_empty() || line.starts_with("tidemill=") => continue,
-                    None => Heard::Complaint(line.into_owned()),
+                    None => DecoderMessage::Complaint(line.into_owned()),
                 };
                 // The decoder is gone, and the child will be soon.
                 if tell.send(message).is_err() {
@@ -154,10 +154,10 @@ impl Decoder {
     pub fn next_time(&mut self) -> Option<i64> {
         loop {
             match self.heard.recv_timeout(self.patience) {
-                Ok(Heard::Frame(time)) => {
+                Ok(DecoderMessage::Frame(time)) => {
                     return self.counted.as_mut().map_or(Some(time), Iterator::next);
                 }
-                Ok(Heard::Complaint(words)) => self.complain(words),
+                Ok(DecoderMessage::Complaint(words)) => self.complain(words),
                 Err(RecvTimeoutError::Timeout) if goes_on(&self.child, &mut self.worked) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     // The pending lines are read, then the end.

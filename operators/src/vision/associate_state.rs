@@ -61,7 +61,7 @@ pub(super) struct Running {
 }
 
 /// A row to send: its track, whether it retracts, its object.
-struct Told {
+struct ObjectRow {
     row: RecordBatch,
     change: i8,
     object: Arc<str>,
@@ -171,7 +171,7 @@ impl Running {
     }
 
     /// Sends rows, retractions first.
-    fn tell(&self, mut told: Vec<Told>, output: &mut Output) -> Result<(), OperatorError> {
+    fn tell(&self, mut told: Vec<ObjectRow>, output: &mut Output) -> Result<(), OperatorError> {
         if told.is_empty() {
             return Ok(());
         }
@@ -179,8 +179,9 @@ impl Running {
         let rows: Vec<&RecordBatch> = told.iter().map(|told| &told.row).collect();
         let rows = concat_batches(&self.setup.input, rows).map_err(broken)?;
         let metadata = Metadata::of(&rows);
-        let id =
-            |(row, told): (usize, &Told)| derive_id(self.setup.operator, &[metadata.id(row)], told.number);
+        let id = |(row, told): (usize, &ObjectRow)| {
+            derive_id(self.setup.operator, &[metadata.id(row)], told.number)
+        };
         let ids: Vec<u8> = told.iter().enumerate().flat_map(id).collect();
         let times = metadata.times.values().iter().map(|time| (*time).max(self.watermark));
         let due = metadata.intended.values().iter().zip(&told);
@@ -289,13 +290,13 @@ impl Stateful for Running {
             let sent = |kept: &Kept| kept.sent;
             let mut number = self.tracks.get(&key).map_or(0, sent).max(old.as_ref().map_or(0, sent));
             if let (Some(old), Some(said)) = (old, &said) {
-                told.push(Told { row: old.row, change: -1, object: said.clone(), number, cause });
+                told.push(ObjectRow { row: old.row, change: -1, object: said.clone(), number, cause });
                 number += 1;
             }
             match (self.tracks.get_mut(&key), object) {
                 (Some(kept), Some(object)) => {
                     let (row, cause) = (kept.row.clone(), cause.filter(|_| !came));
-                    told.push(Told { row, change: 1, object: object.clone(), number, cause });
+                    told.push(ObjectRow { row, change: 1, object: object.clone(), number, cause });
                     kept.sent = number + 1;
                     let end = kept.item.end;
                     self.objects.set(key, object, end);

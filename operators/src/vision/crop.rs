@@ -159,7 +159,7 @@ struct Running {
 
 /// Boxes found in the pictures of a batch.
 #[derive(Default)]
-struct Found {
+struct DetectedBoxes {
     /// Row of the picture.
     rows: Vec<u32>,
     /// Index among its boxes.
@@ -177,7 +177,7 @@ impl Setup {
         row: u32,
         boxes: &[f32],
         bytes: &[u8],
-        found: &mut Found,
+        found: &mut DetectedBoxes,
     ) -> Result<(), (&'static str, String)> {
         if boxes.chunks_exact(NUMBERS).all(|numbers| numbers[4] <= 0.0) {
             return Ok(()); // a picture without boxes is not even decoded
@@ -233,7 +233,7 @@ impl Stateless for Running {
         let other = || OperatorError::new("crop: the column types of a batch differ from the bound ones");
         let (boxes, length) = tensor_f32(batch.column(setup.boxes)).ok_or_else(other)?;
         let pictures = binary(batch.column(setup.image)).ok_or_else(other)?;
-        let mut found = Found::default();
+        let mut found = DetectedBoxes::default();
         for row in 0..batch.num_rows() {
             if batch.column(setup.boxes).is_null(row) {
                 continue;

@@ -5,7 +5,7 @@
 //! its next record. Each reports its frontier to every stage that it sends records: at once without a link between
 //! them, else in a message over the link, after the records sent before it. So a stage or sink completes an epoch only
 //! when the last predecessor has reported it, even if none of its records came from there.
-use crate::network::{Network, Way, is_join};
+use crate::network::{LocationLink, Network, is_join};
 use crate::options::Sink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemill_optimizer::problem::{Problem, Producer};
@@ -122,8 +122,8 @@ impl Frontiers {
             }
         }
         let link = |from: usize, to: usize| match network.way(from, network.stages[to].slot.location) {
-            Way::Free => None,
-            Way::Link(link) => Some(link as u32),
+            LocationLink::Free => None,
+            LocationLink::Link(link) => Some(link as u32),
         };
         // Sender, receiver and the link between them.
         let mut channels: BTreeSet<(usize, usize, Option<u32>)> = BTreeSet::new();

@@ -30,7 +30,7 @@ pub(crate) struct Network<'a> {
     origins: Vec<u32>,
     locations: usize,
     /// Connection between two locations.
-    ways: Vec<Way>,
+    ways: Vec<LocationLink>,
 }
 
 /// One operator on one worker.
@@ -87,7 +87,7 @@ pub(crate) struct Link {
 
 /// The connection between locations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum LocationLink {
     /// At once.
     Free,
     /// Over a link.
@@ -118,12 +118,12 @@ impl<'a> Network<'a> {
         check(problem, solution)?;
         let locations = problem.locations.len();
         let mut links = Vec::new();
-        let mut ways = vec![Way::Free; locations * locations];
+        let mut ways = vec![LocationLink::Free; locations * locations];
         for from in 0..locations {
             for to in 0..locations {
                 let Some(route) = problem.route(from, to) else { continue };
                 if route.bandwidth.is_some() || route.delay > 0.0 {
-                    ways[from * locations + to] = Way::Link(links.len());
+                    ways[from * locations + to] = LocationLink::Link(links.len());
                     let delay = nanoseconds(route.delay);
                     links.push(Link { from, to, bytes_per_second: route.bandwidth, delay });
                 }
@@ -221,7 +221,7 @@ impl<'a> Network<'a> {
         self.origins[class as usize * self.sources.len() + source] as usize
     }
 
-    pub(crate) fn way(&self, from: usize, to: usize) -> Way {
+    pub(crate) fn way(&self, from: usize, to: usize) -> LocationLink {
         self.ways[from * self.locations + to]
     }
 

@@ -9,7 +9,7 @@ use crate::arrivals::Arrivals;
 use crate::calendar::{Calendar, Event};
 use crate::emission::Group;
 use crate::frontier::{Epoch, Frontiers, Progress};
-use crate::network::{Nanoseconds, Network, Out, Slot, Way, nanoseconds};
+use crate::network::{LocationLink, Nanoseconds, Network, Out, Slot, nanoseconds};
 use crate::options::Options;
 use service::{StageState, Worker};
 use std::cmp::Reverse;
@@ -349,17 +349,17 @@ impl<'a> World<'a> {
             let way = network.way(from.location, network.stages[to].slot.location);
             let engine = self.engine_time(from, is_source, to, out.bytes, way);
             match way {
-                Way::Free if engine == 0 => {
+                LocationLink::Free if engine == 0 => {
                     self.hold(to, &record);
                     self.deliver(to, out.input, record);
                 }
-                Way::Free => {
+                LocationLink::Free => {
                     self.begin(&record);
                     self.frontiers.comes(to, record.epoch);
                     let arriving = OnTheWay::Record(to as u32, out.input, record);
                     self.will_arrive(network.links.len() + to, self.now + engine, arriving);
                 }
-                Way::Link(link) => {
+                LocationLink::Link(link) => {
                     self.begin(&record);
                     self.frontiers.comes(to, record.epoch);
                     self.transfer(link, to, out, record, engine);
@@ -369,14 +369,21 @@ impl<'a> World<'a> {
     }
 
     /// The engine's overhead until the stage `to` has a record and, with a model, can call it.
-    fn engine_time(&mut self, from: Slot, is_source: bool, to: usize, bytes: f64, way: Way) -> Nanoseconds {
+    fn engine_time(
+        &mut self,
+        from: Slot,
+        is_source: bool,
+        to: usize,
+        bytes: f64,
+        way: LocationLink,
+    ) -> Nanoseconds {
         let stage = &self.network.stages[to];
         let Some(engine) = stage.engine else { return 0 };
         let mut seconds = if is_source { engine.source.at(self.draws.unit()) } else { 0.0 };
         seconds += match way {
-            Way::Link(_) => engine.frame.at(self.draws.unit()) + engine.seconds_per_byte * bytes,
-            Way::Free if from != stage.slot => engine.hand_over.at(self.draws.unit()),
-            Way::Free => 0.0,
+            LocationLink::Link(_) => engine.frame.at(self.draws.unit()) + engine.seconds_per_byte * bytes,
+            LocationLink::Free if from != stage.slot => engine.hand_over.at(self.draws.unit()),
+            LocationLink::Free => 0.0,
         };
         seconds += engine.call.as_ref().map_or(0.0, |call| call.at(self.draws.unit()));
         nanoseconds(seconds)

@@ -230,8 +230,8 @@ fn slower_modes_count_only_where_latency_does() {
 #[test]
 fn what_has_no_figures_is_left_out_and_named() {
     let assembly = vqa().assembled();
-    let told = "features/large has no figures on `little`: it is not planned there";
-    assert!(assembly.notes.iter().any(|note| note == told), "{:?}", assembly.notes);
+    let report = "features/large has no figures on `little`: it is not planned there";
+    assert!(assembly.notes.iter().any(|note| note == report), "{:?}", assembly.notes);
 }
 
 #[test]
@@ -275,8 +275,8 @@ accuracy:
     let assembly = Case::new(WORKFLOW, INFRASTRUCTURE, &profile).assembled();
     assert_eq!(assembly.problem.accuracy_of(&[0, 0, 0]), Some(60.0));
     assert_eq!(assembly.problem.accuracy_of(&[1, 0, 0]), None);
-    let told = "the accuracy of `features large` is not known: not chosen if an accuracy is required";
-    assert!(assembly.notes.iter().any(|note| note == told), "{:?}", assembly.notes);
+    let report = "the accuracy of `features large` is not known: not chosen if an accuracy is required";
+    assert!(assembly.notes.iter().any(|note| note == report), "{:?}", assembly.notes);
 }
 
 #[test]

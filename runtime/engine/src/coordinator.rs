@@ -339,7 +339,7 @@ impl Coordinator {
             | Notice::Epoch { .. }
             | Notice::Sample(_)
             | Notice::Spans(_)
-            | Notice::NotTold(_)
+            | Notice::LostNotices(_)
             | Notice::SourcesFound { .. }
             | Notice::Figures(_) => {}
         }

@@ -1,5 +1,7 @@
 //! A host of a run: starts slots, connects links, opens and closes sinks, and reports to the coordinator.
 mod checked;
+mod coordinator_address;
+mod coordinator_sender;
 mod entry;
 mod kept;
 mod network;
@@ -10,18 +12,16 @@ mod prepared;
 mod process;
 mod resources;
 mod setup;
-mod teller;
-mod whereabouts;
 
 pub(crate) use checked::TIMES;
+pub use coordinator_address::CoordinatorAddress;
+pub(crate) use coordinator_sender::Met;
 pub(crate) use network::{Network, NetworkEvent};
-pub(crate) use orders::Known;
+pub(crate) use orders::HostPlan;
 pub(crate) use prepared::PreparedModels;
 pub use process::{HostOptions, decline, serve};
 pub(crate) use resources::{Channel, InstancePlan, Opening, Resources, SlotPlan, Work};
 pub(crate) use setup::Setup;
-pub(crate) use teller::Met;
-pub use whereabouts::Whereabouts;
 
 use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
@@ -477,8 +477,8 @@ impl Host {
         if restarts {
             context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
             let parts: Vec<&RecordBatch> = parts.iter().collect();
-            let told = format!("its executor is lost: {text}");
-            found_cause = narrows && context.suspects.record_panic_of(&parts, &told);
+            let message = format!("its executor is lost: {text}");
+            found_cause = narrows && context.suspects.record_panic_of(&parts, &message);
         }
         End::ExecutorLost {
             instance,

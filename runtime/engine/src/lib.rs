@@ -20,9 +20,9 @@ mod failure;
 #[doc(hidden)]
 pub mod faults;
 mod freshness;
-mod graph;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
+mod graph;
 mod histogram;
 mod host;
 mod letters;
@@ -63,7 +63,7 @@ pub use executor::{
 };
 pub use failure::{OnPanic, RunError};
 pub use graph::{Program, instance_name};
-pub use host::{HostOptions, Whereabouts, decline as decline_host, serve as serve_host};
+pub use host::{CoordinatorAddress, HostOptions, decline as decline_host, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
     Amount, BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, Metric, MetricKind,

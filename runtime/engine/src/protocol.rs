@@ -174,12 +174,13 @@ pub(crate) enum Notice {
     /// The sinks are closed, or an error.
     Closed(Result<(), RunError>),
     /// Losses for lack of room since the last such notice; only from other processes.
-    NotTold(NotTold),
+    #[serde(rename = "NotTold")]
+    LostNotices(LostNotices),
 }
 
 /// Lost notices of a host: the coordinator was away, and the host's memory is bounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NotTold {
+pub(crate) struct LostNotices {
     /// Dead letters.
     pub(crate) letters: u64,
     /// Spans of traced records.

@@ -161,7 +161,7 @@ struct Place {
 
 /// A channel between slots.
 #[derive(Debug)]
-struct Way {
+struct TracedChannel {
     from: String,
     is_from_source: bool,
     to: String,
@@ -176,7 +176,7 @@ pub(crate) struct Tracer {
     /// Hashes below are traced.
     limit: u64,
     places: BTreeMap<String, Place>,
-    ways: Vec<Way>,
+    ways: Vec<TracedChannel>,
     waiting: Mutex<VecDeque<Span>>,
     dropped: AtomicU64,
     /// Held by the thread that takes spans and passes them on.
@@ -193,7 +193,7 @@ impl Tracer {
         let ways = graph.channels.iter().map(|channel| {
             let edge = &program.plan.edges[channel.edge];
             let (from, worker) = (operator_of(&edge.from), &graph.slots[channel.to_slot].worker);
-            Way {
+            TracedChannel {
                 is_from_source: is_source(&from),
                 from,
                 to: operator_of(&edge.to),
@@ -201,7 +201,7 @@ impl Tracer {
                 worker: worker.clone(),
             }
         });
-        let ways: Vec<Way> = ways.collect();
+        let ways: Vec<TracedChannel> = ways.collect();
         let mut places = BTreeMap::new();
         for slot in &graph.slots {
             for instance in &slot.instances {

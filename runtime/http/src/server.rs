@@ -15,7 +15,7 @@ mod file;
 mod tls;
 
 pub use body::paced;
-pub use connections::Heard;
+pub use connections::PeerActivity;
 pub use file::{relayed, streamed};
 pub use tls::{TlsListener, plain};
 
@@ -75,7 +75,7 @@ pub trait Answers: Send + Sync + 'static {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
-        heard: &Heard,
+        heard: &PeerActivity,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 

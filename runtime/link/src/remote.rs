@@ -35,9 +35,9 @@ mod carrier;
 mod certificates;
 mod credentials;
 mod ends;
-mod handshake;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
+mod handshake;
 mod inbound;
 mod listener;
 mod messages;

@@ -55,7 +55,7 @@ mod document;
 mod failure;
 mod files;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
 mod keeper;
 mod lease;
 mod service;

@@ -270,7 +270,7 @@ mod tests {
         origin: Origin { boot: 1 << 100 | 5, device: 8, inode: 9 },
     };
 
-    use crate::heard::sample as segment;
+    use crate::fuzz_entry::sample as segment;
 
     #[test]
     fn heads_come_back_and_changed_ones_do_not() {

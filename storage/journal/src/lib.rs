@@ -50,7 +50,7 @@ mod cursor;
 mod error;
 mod format;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
 mod journal;
 mod looking;
 mod marks;

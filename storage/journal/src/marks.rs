@@ -233,8 +233,8 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[HEAD.len() + MARK] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let told = Marks::open(folder.path(), "s").err().unwrap().to_string();
-        assert!(told.contains("behind byte 28"), "{told}");
+        let message = Marks::open(folder.path(), "s").err().unwrap().to_string();
+        assert!(message.contains("behind byte 28"), "{message}");
         std::fs::write(&path, b"else").unwrap();
         assert!(matches!(Marks::open(folder.path(), "s"), Err(JournalError::Damaged { .. })));
     }

@@ -62,7 +62,7 @@ mod error;
 mod files;
 mod folder;
 #[doc(hidden)]
-pub mod heard;
+pub mod fuzz_entry;
 mod identity;
 mod input;
 mod limits;

@@ -63,7 +63,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "frames",
         reads: "frames of records, from other workers",
-        read: tidemill_link::remote::heard::frames,
+        read: tidemill_link::remote::fuzz_entry::frames,
         samples: links::frames,
         words: &[],
         memory: ARROW,
@@ -71,7 +71,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "control-words",
         reads: "control words of a channel, from other workers",
-        read: tidemill_link::remote::heard::control_words,
+        read: tidemill_link::remote::fuzz_entry::control_words,
         samples: links::control_words,
         words: &[],
         memory: MEMORY,
@@ -79,7 +79,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "control-messages",
         reads: "messages of control, from coordinators and workers",
-        read: tidemill_link::remote::heard::control_messages,
+        read: tidemill_link::remote::fuzz_entry::control_messages,
         samples: links::control_messages,
         words: &["TMSG"],
         memory: MEMORY,
@@ -87,7 +87,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "greeting",
         reads: "greetings, from whoever connects",
-        read: tidemill_link::remote::heard::greeting,
+        read: tidemill_link::remote::fuzz_entry::greeting,
         samples: links::greetings,
         words: &["channel", "control", "sender", "receiver", "host", "run", "purpose"],
         memory: MEMORY,
@@ -95,7 +95,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "notice",
         reads: "notices, from hosts of a run",
-        read: tidemill_engine::heard::notice,
+        read: tidemill_engine::fuzz_entry::notice,
         samples: links::notices,
         words: &["Hello", "Part", "Ended", "standing", "slots", "stages"],
         memory: NESTED,
@@ -103,7 +103,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "order",
         reads: "orders, from the coordinator of a run",
-        read: tidemill_engine::heard::order,
+        read: tidemill_engine::fuzz_entry::order,
         samples: links::orders,
         words: &["Begin", "Start", "Part", "Close", "peers", "past"],
         memory: NESTED,
@@ -111,7 +111,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "sample",
         reads: "records to be shown, from hosts of a run",
-        read: tidemill_engine::heard::sample,
+        read: tidemill_engine::fuzz_entry::sample,
         samples: links::samples,
         words: &[],
         memory: ARROW,
@@ -119,7 +119,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "api-body",
         reads: "bodies of requests to the controller, and of its answers to workers",
-        read: tidemill_cluster::heard::named_body,
+        read: tidemill_cluster::fuzz_entry::named_body,
         samples: cluster::bodies,
         words: cluster::WORDS,
         memory: MEMORY,
@@ -127,7 +127,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "api-query",
         reads: "what stands behind the path of a request",
-        read: tidemill_cluster::heard::query,
+        read: tidemill_cluster::fuzz_entry::query,
         samples: cluster::queries,
         words: &["after=", "wait=", "offset=", "path=", "&", "%", "+"],
         memory: MEMORY,
@@ -143,7 +143,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "controller-facts",
         reads: "what the controller knows, from its folder",
-        read: tidemill_cluster::heard::facts_document,
+        read: tidemill_cluster::fuzz_entry::facts_document,
         samples: cluster::facts,
         words: cluster::WORDS,
         memory: MEMORY,
@@ -151,7 +151,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "facts-log",
         reads: "changes of what the controller knows, from its folder",
-        read: tidemill_cluster::heard::facts_log,
+        read: tidemill_cluster::fuzz_entry::facts_log,
         samples: cluster::facts_logs,
         words: &["\"change\":1", "\"parts\":", "\"kind\":\"run\"", "\"event\"", "\"value\":null"],
         memory: MEMORY,
@@ -159,7 +159,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "log-line",
         reads: "lines of logs, from the controller's folder",
-        read: tidemill_cluster::heard::log_line,
+        read: tidemill_cluster::fuzz_entry::log_line,
         samples: cluster::log_lines,
         words: &["run", "role", "line", "stages"],
         memory: MEMORY,
@@ -216,7 +216,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "register",
         reads: "the register of an authority, from its folder",
-        read: tidemill_identity::heard::register,
+        read: tidemill_identity::fuzz_entry::register,
         samples: identities::registers,
         words: &["certificates", "join_tokens", "people", "revoked"],
         memory: MEMORY,
@@ -224,7 +224,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "state-manifest",
         reads: "the manifest of a state, from a folder or a bucket",
-        read: tidemill_state::heard::manifest,
+        read: tidemill_state::fuzz_entry::manifest,
         samples: states::manifests,
         words: states::WORDS,
         memory: MEMORY,
@@ -232,7 +232,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "bucket-document",
         reads: "the manifest of a bucket",
-        read: tidemill_bucket::heard::document,
+        read: tidemill_bucket::fuzz_entry::document,
         samples: states::documents,
         words: states::WORDS,
         memory: MEMORY,
@@ -240,7 +240,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "marks",
         reads: "where the clock ended epochs of a stream, from the folder of a journal",
-        read: tidemill_journal::heard::marks,
+        read: tidemill_journal::fuzz_entry::marks,
         samples: states::marks,
         words: &["TMJM"],
         memory: MEMORY,
@@ -248,7 +248,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "journal",
         reads: "a segment of a journal, from a folder",
-        read: tidemill_journal::heard::segment,
+        read: tidemill_journal::fuzz_entry::segment,
         samples: states::segments,
         words: &["TMJS", "TMJR", "TMJE"],
         memory: MEMORY,
@@ -264,7 +264,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "calls",
         reads: "rows and watermarks since a snapshot, from a folder or a bucket of states",
-        read: tidemill_engine::heard::calls,
+        read: tidemill_engine::fuzz_entry::calls,
         samples: links::calls,
         words: &["Calls", "Apply", "Advance", "streams", "epoch", "watermark"],
         memory: ARROW,

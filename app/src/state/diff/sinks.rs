@@ -110,7 +110,7 @@ impl Case<'_> {
         let is_file = path(old).is_some();
         let has_other_path = path(old) != path(new);
         let other_file = path(new).and_then(|path| self.owner(id, path));
-        let told = if has_other_path && let Some(other) = other_file {
+        let message = if has_other_path && let Some(other) = other_file {
             part(
                 Verdict::Refused,
                 format!("that is the file of sink `{other}` in the state; name another one"),
@@ -135,7 +135,7 @@ impl Case<'_> {
         } else {
             part(Verdict::Changed, goes_on())
         };
-        told.with(changes)
+        message.with(changes)
     }
 
     /// Sinks that have rows of after the checkpoint which they cannot take back: of versions that noted only what a sink has.

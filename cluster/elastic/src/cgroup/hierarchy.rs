@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn both_versions_are_told_apart() {
         let root = tempfile::tempdir().unwrap();
-        let told = Hierarchy::find(root.path()).unwrap_err().to_string();
-        assert!(told.contains("has no control groups"), "{told}");
+        let message = Hierarchy::find(root.path()).unwrap_err().to_string();
+        assert!(message.contains("has no control groups"), "{message}");
         for controller in ["cpu", "memory"] {
             fs::create_dir(root.path().join(controller)).unwrap();
             fs::write(root.path().join(controller).join("cgroup.procs"), "").unwrap();
@@ -218,8 +218,8 @@ mod tests {
         assert_eq!(one.folder("cpu", "/docker/1"), root.path().join("cpu/docker/1"));
         let text = "4:memory:/docker/1\n2:cpuacct,cpu:/docker/2\n0::/\n";
         assert_eq!(one.paths_in(text, 7).unwrap(), ["/docker/2", "/docker/2", "/docker/1"]);
-        let told = one.paths_in("0::/\n", 7).unwrap_err().to_string();
-        assert!(told.contains("process 7 is in no control group with `cpu`"), "{told}");
+        let message = one.paths_in("0::/\n", 7).unwrap_err().to_string();
+        assert!(message.contains("process 7 is in no control group with `cpu`"), "{message}");
         fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
         let two = Hierarchy::find(root.path()).unwrap();
         assert_eq!(two.paths_in("0::/system.slice/a\n", 7).unwrap()[2], "/system.slice/a");

@@ -199,8 +199,8 @@ mod tests {
         assert_eq!((found.memory, found.killed, group.working_set().unwrap()), (1_000, 2, 700));
         assert_eq!(group.limits().unwrap(), Limits { quota: None, period: 50_000, memory: None });
         fs::write(folder.path().join("cpu.stat"), "nr_periods 11\n").unwrap();
-        let told = group.counters().unwrap_err().to_string();
-        assert!(told.contains("cpu.stat: nr_throttled is missing in `nr_periods 11`"), "{told}");
+        let message = group.counters().unwrap_err().to_string();
+        assert!(message.contains("cpu.stat: nr_throttled is missing in `nr_periods 11`"), "{message}");
         fs::remove_dir_all(folder.path()).unwrap();
         assert!(group.limits().unwrap_err().is_gone());
     }

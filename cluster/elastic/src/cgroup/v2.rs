@@ -286,8 +286,11 @@ pub(crate) mod tests {
         let found = group.found().unwrap();
         group.set_memory(200 << 20).unwrap();
         fs::write(folder.path().join(USED), (150_u64 << 20).to_string()).unwrap();
-        let told = found.restore().unwrap_err();
-        assert!(told.len() == 1 && told[0].to_string().contains("memory.max does not accept"), "{told:?}");
+        let message = found.restore().unwrap_err();
+        assert!(
+            message.len() == 1 && message[0].to_string().contains("memory.max does not accept"),
+            "{message:?}"
+        );
         assert_eq!((read(HIGH).as_str(), read(MOST)), ("max", ((200_u64 << 20) + GUARD).to_string()));
         fs::write(folder.path().join(USED), (90_u64 << 20).to_string()).unwrap();
         found.restore().unwrap();

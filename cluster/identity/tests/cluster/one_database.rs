@@ -85,6 +85,6 @@ fn a_controller_that_says_nothing_is_left_in_time() {
     let caller = Arc::new(Caller::new(place).connecting_within(Duration::from_millis(200)));
     let call = Call::get("/v1/runs");
     // Long before the answer would be given up.
-    let told = caller.send(&call, Duration::from_secs(3600), Repeat::Refused).unwrap_err();
-    assert!(matches!(told, CallError::Unreachable { .. }), "{told}");
+    let message = caller.send(&call, Duration::from_secs(3600), Repeat::Refused).unwrap_err();
+    assert!(matches!(message, CallError::Unreachable { .. }), "{message}");
 }

@@ -148,9 +148,9 @@ impl Server {
                 panic!("postgres: {status}\n{}", self.said());
             }
             // The line with its progress.
-            let told = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
-            let own = told.lines().next().is_some_and(|line| line == process.id().to_string());
-            if own && told.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
+            let message = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+            let own = message.lines().next().is_some_and(|line| line == process.id().to_string());
+            if own && message.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
                 *self.process() = Some(process);
                 return;
             }

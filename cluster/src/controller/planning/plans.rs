@@ -25,7 +25,7 @@ const GAP: f64 = 1e-6;
 
 /// A planning request.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct PlanningRequest<'a> {
     /// The run.
     pub(crate) name: &'a str,
     pub(crate) bundle: &'a Bundle,
@@ -48,15 +48,15 @@ pub(crate) struct PlannedRun {
 
 /// Collects messages while files are read.
 #[derive(Default)]
-pub(crate) struct Heard(RefCell<Vec<String>>);
+pub(crate) struct NoteCollector(RefCell<Vec<String>>);
 
-impl Heard {
+impl NoteCollector {
     pub(crate) fn take(&self) -> Vec<String> {
         self.0.take()
     }
 }
 
-impl Listener for Heard {
+impl Listener for NoteCollector {
     fn note(&self, text: &str) {
         self.0.borrow_mut().push(text.to_owned());
     }
@@ -109,12 +109,16 @@ impl Shared {
     ///
     /// # Errors
     /// Input is invalid or missing.
-    pub(crate) fn case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
+    pub(crate) fn case(&self, wish: &PlanningRequest<'_>) -> Result<(Case, Vec<String>), String> {
         self.case_with(wish, None)
     }
 
     /// Builds the problem for a given plan that the run does not have yet: its figures are needed, too.
-    fn case_with(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
+    fn case_with(
+        &self,
+        wish: &PlanningRequest<'_>,
+        given: Option<&Plan>,
+    ) -> Result<(Case, Vec<String>), String> {
         let planning = wish.planning;
         if !(planning.max_utilization > 0.0 && planning.max_utilization <= 1.0) {
             return Err("`max_utilization` must be above 0 and at most 1".to_owned());
@@ -143,7 +147,7 @@ impl Shared {
             keep_idle: planning.keep_idle,
             solver: SolverName::Auto,
         };
-        let heard = Heard::default();
+        let heard = NoteCollector::default();
         let mut case = Case::load_sent(&sent, &asked, &heard).map_err(|error| in_words(&error))?;
         notes.extend(heard.take());
         let in_use = |plan: &Plan, workers: &BTreeMap<String, String>| {
@@ -173,7 +177,7 @@ impl Shared {
     ///
     /// # Errors
     /// Input is invalid or missing, or no plan keeps the levels: which to relax, and the usage by other runs.
-    pub(crate) fn planned_run(&self, wish: &Wish<'_>) -> Result<PlannedRun, String> {
+    pub(crate) fn planned_run(&self, wish: &PlanningRequest<'_>) -> Result<PlannedRun, String> {
         let (case, notes) = self.checked_case(wish, None)?;
         self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
     }
@@ -183,7 +187,7 @@ impl Shared {
     ///
     /// # Errors
     /// Files, levels or the quota are invalid. Missed levels are no error.
-    pub(crate) fn given_run(&self, wish: &Wish<'_>, plan: &Plan) -> Result<PlannedRun, String> {
+    pub(crate) fn given_run(&self, wish: &PlanningRequest<'_>, plan: &Plan) -> Result<PlannedRun, String> {
         if let Err(why) = self.infrastructure(None, Some(wish.name)) {
             // No worker has joined, for instance: it waits for its workers like a plan without profiles.
             let text = format!("the plan is the submitted one: its figures are not known: {why}");
@@ -210,7 +214,11 @@ impl Shared {
     }
 
     /// Calls [`Shared::case_with`] and checks the order in which levels are relaxed.
-    fn checked_case(&self, wish: &Wish<'_>, given: Option<&Plan>) -> Result<(Case, Vec<String>), String> {
+    fn checked_case(
+        &self,
+        wish: &PlanningRequest<'_>,
+        given: Option<&Plan>,
+    ) -> Result<(Case, Vec<String>), String> {
         let (case, notes) = self.case_with(wish, given)?;
         let degrade: Result<Vec<LevelSetting>, LevelError> =
             wish.planning.degrade.iter().map(|text| text.parse()).collect();
@@ -224,12 +232,12 @@ impl Shared {
     /// As [`Shared::planned_run`].
     pub(crate) fn planned_case(
         &self,
-        wish: &Wish<'_>,
+        wish: &PlanningRequest<'_>,
         case: &Case,
         mut notes: Vec<String>,
         explains: bool,
     ) -> Result<(PlannedRun, Planned, Expectation, Assembly), String> {
-        let heard = Heard::default();
+        let heard = NoteCollector::default();
         let taken = self.taken(Some(wish.name));
         let mut assembly = case.assemble().map_err(|found| {
             format!("{}{}{}", found.to_string().trim_end(), others(&taken), noted(&notes))

@@ -1,8 +1,8 @@
 //! Routes of plans and of what they are made for.
-use crate::api::{InfrastructureView, ReplanRequest, ReplanView, WayView};
+use crate::api::{InfrastructureView, MeasuredLinkView, ReplanRequest, ReplanView};
 use crate::controller::Shared;
 use crate::controller::answering::{Answer, No, asked, none};
-use crate::controller::replanning::WishError;
+use crate::controller::replanning::ReplanError;
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -31,8 +31,8 @@ pub(super) async fn asked_for(
 ) -> Answer<ReplanView> {
     asked(shared, (who, headers), Action::ApplyPlan, move |shared, by| {
         shared.replan(&name, request, by).map_err(|error| match error {
-            WishError::NoRun(_) => No(StatusCode::NOT_FOUND, error.to_string()),
-            WishError::Refused(_) => No(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            ReplanError::NoRun(_) => No(StatusCode::NOT_FOUND, error.to_string()),
+            ReplanError::Refused(_) => No(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
         })
     })
     .await
@@ -53,6 +53,6 @@ pub(super) async fn links(
     State(shared): State<Arc<Shared>>,
     who: ConnectInfo<Peer>,
     headers: HeaderMap,
-) -> Answer<Vec<WayView>> {
+) -> Answer<Vec<MeasuredLinkView>> {
     asked(shared, (who, headers), Action::View, |shared, _| Ok(shared.way_views())).await
 }

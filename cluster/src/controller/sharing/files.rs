@@ -26,21 +26,21 @@ fn failed(error: PostgresError) -> io::Error {
 /// See the module.
 pub(in super::super) struct SharedFiles {
     lead: Arc<Lead>,
-    known: Mutex<Known>,
+    known: Mutex<SharedFileList>,
     /// Held while a file is stored or removed.
     changing: Mutex<()>,
 }
 
 /// Known files in the store.
 #[derive(Default)]
-struct Known {
+struct SharedFileList {
     /// Only the leader adds files.
     digests: BTreeSet<String>,
     /// Time of the last positive answer about a file: it then stays for a while, even if no run needs it yet.
     told: BTreeMap<String, Instant>,
 }
 
-impl Known {
+impl SharedFileList {
     /// Whether the file is stored. Records a positive answer.
     fn tell(&mut self, digest: &str) -> bool {
         let has = self.digests.contains(digest);
@@ -73,7 +73,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl SharedFiles {
     pub(in super::super) fn open(lead: &Arc<Lead>) -> Result<Self, PostgresError> {
         let digests = lead.names(WHOLE)?.into_iter().collect();
-        let known = Mutex::new(Known { digests, told: BTreeMap::new() });
+        let known = Mutex::new(SharedFileList { digests, told: BTreeMap::new() });
         Ok(Self { lead: Arc::clone(lead), known, changing: Mutex::default() })
     }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_somebody_was_told_of_stays_for_a_while() {
-        let mut known = Known::default();
+        let mut known = SharedFileList::default();
         let hour = Duration::from_secs(3600);
         assert!(!known.tell("one") && known.forget("one", hour));
         known.digests.insert("one".to_owned());

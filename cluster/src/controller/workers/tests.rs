@@ -102,7 +102,7 @@ fn a_worker_that_was_revoked_and_not_forgotten_is_forgotten_when_it_is_revoked_a
         .unwrap();
     assert_eq!(client.delete::<u64>("/v1/workers/edge").unwrap(), 1);
     assert!(!shared.remembers("edge"));
-    let told = client.delete::<u64>("/v1/workers/edge").unwrap_err().to_string();
-    assert!(told.contains("there is no worker `edge`"), "{told}");
+    let message = client.delete::<u64>("/v1/workers/edge").unwrap_err().to_string();
+    assert!(message.contains("there is no worker `edge`"), "{message}");
     controller.end();
 }

@@ -1,7 +1,7 @@
 //! Collects records and makes the videos from them at the end.
 use super::render::Render;
 use crate::api::{Flush, OperatorError, Sink};
-use crate::sinks::journal::{self, Found, Journal};
+use crate::sinks::journal::{self, Journal, JournalContent};
 use crate::sinks::staging::{LOST_HELP, read_token, write_token};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -48,8 +48,8 @@ impl Writer {
         let journal = match token {
             None => Journal::create(rows, Arc::clone(&schema))?,
             Some(token) => match Journal::resume(rows, &schema, token.rows)? {
-                Found::Whole(journal) => *journal,
-                Found::Rows(found) => {
+                JournalContent::Whole(journal) => *journal,
+                JournalContent::Rows(found) => {
                     return Err(OperatorError::new(format!(
                         "cannot continue the video: {} records of it are committed, but `{}`, which stores \
                          them, has {found} of them: {LOST_HELP}",

@@ -13,7 +13,7 @@ fn open(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Lines {
 }
 
 /// Returns all records, read in chunks of this size; each is read again from its place.
-fn all_in(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Vec<(Found, Vec<u8>)> {
+fn all_in(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Vec<(NextLine, Vec<u8>)> {
     let mut lines = open(path, limit, quotes, chunk);
     let mut result = Vec::new();
     loop {
@@ -25,7 +25,7 @@ fn all_in(path: &Path, limit: usize, quotes: bool, chunk: usize) -> Vec<(Found, 
         let mut fresh = open(path, limit, quotes, chunk);
         fresh.seek(place).unwrap();
         assert_eq!((fresh.next().unwrap(), fresh.record(), fresh.place()), (found, &record[..], after));
-        if found == Found::End {
+        if found == NextLine::End {
             return result;
         }
         result.push((found, record));
@@ -39,7 +39,7 @@ fn written(text: &[u8]) -> tempfile::NamedTempFile {
 }
 
 /// Returns all records; they must not depend on the size of reads, nor on compression.
-fn all(text: &[u8], limit: usize, quotes: bool) -> Vec<(Found, Vec<u8>)> {
+fn all(text: &[u8], limit: usize, quotes: bool) -> Vec<(NextLine, Vec<u8>)> {
     let file = written(text);
     let found = all_in(file.path(), limit, quotes, CHUNK);
     for chunk in CHUNKS {
@@ -70,30 +70,30 @@ fn blank_lines_long_lines_quotes() {
     assert_eq!(
         all(b"\xef\xbb\xbfa\r\n\n  \nbb\n12345\nlast", 4, false),
         [
-            (Found::Record(1), b"a".to_vec()),
-            (Found::Record(4), b"bb".to_vec()),
-            (Found::TooLong(5), vec![]),
-            (Found::Record(6), b"last".to_vec()),
+            (NextLine::Record(1), b"a".to_vec()),
+            (NextLine::Record(4), b"bb".to_vec()),
+            (NextLine::TooLong(5), vec![]),
+            (NextLine::Record(6), b"last".to_vec()),
         ]
     );
     assert_eq!(
         all(b"a,\"b\nc\"\nd\n", 100, true),
-        [(Found::Record(1), b"a,\"b\nc\"".to_vec()), (Found::Record(3), b"d".to_vec())]
+        [(NextLine::Record(1), b"a,\"b\nc\"".to_vec()), (NextLine::Record(3), b"d".to_vec())]
     );
     // After the start of a field a quote is a character like any other.
     assert_eq!(
         all(b"a,5\"\nb,\"\"\"\n\"\n", 100, true),
-        [(Found::Record(1), b"a,5\"".to_vec()), (Found::Record(2), b"b,\"\"\"\n\"".to_vec())]
+        [(NextLine::Record(1), b"a,5\"".to_vec()), (NextLine::Record(2), b"b,\"\"\"\n\"".to_vec())]
     );
 }
 
 /// A line with an open quote: its number and text.
-fn open_quote(line: u64, quote: u64, text: &str) -> (Found, Vec<u8>) {
-    (Found::OpenQuote { line, quote }, text.into())
+fn open_quote(line: u64, quote: u64, text: &str) -> (NextLine, Vec<u8>) {
+    (NextLine::OpenQuote { line, quote }, text.into())
 }
 
-fn record(line: u64, text: &str) -> (Found, Vec<u8>) {
-    (Found::Record(line), text.into())
+fn record(line: u64, text: &str) -> (NextLine, Vec<u8>) {
+    (NextLine::Record(line), text.into())
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_stray_quote_costs_its_line() {
     // Up to the limit.
     assert_eq!(
         all(b"\"\n1234567\nx\n", 6, true),
-        [open_quote(1, 1, "\""), (Found::TooLong(2), vec![]), record(3, "x")]
+        [open_quote(1, 1, "\""), (NextLine::TooLong(2), vec![]), record(3, "x")]
     );
     // Up to the quote of another field.
     assert_eq!(
@@ -133,10 +133,10 @@ fn many_open_quotes_take_time_in_proportion() {
     for line in 1..=200_000 {
         assert_eq!(
             lines.next().unwrap(),
-            Found::OpenQuote { line, quote: if line == 1 { 200_000 } else { line } }
+            NextLine::OpenQuote { line, quote: if line == 1 { 200_000 } else { line } }
         );
     }
-    assert_eq!(lines.next().unwrap(), Found::End);
+    assert_eq!(lines.next().unwrap(), NextLine::End);
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn a_record_is_held_while_others_are_looked_at() {
         lines.next().unwrap();
         let place = lines.place();
         lines.hold();
-        assert_eq!(lines.next().unwrap(), Found::Record(2));
-        assert_eq!(lines.next().unwrap(), Found::TooLong(3));
+        assert_eq!(lines.next().unwrap(), NextLine::Record(2));
+        assert_eq!(lines.next().unwrap(), NextLine::TooLong(3));
         lines.release();
         assert_eq!((lines.record(), lines.place()), (&b"1"[..], place));
-        assert_eq!(lines.next().unwrap(), Found::Record(2));
-        assert_eq!(lines.next().unwrap(), Found::TooLong(3));
-        assert_eq!((lines.next().unwrap(), lines.record()), (Found::Record(4), &b"3"[..]));
+        assert_eq!(lines.next().unwrap(), NextLine::Record(2));
+        assert_eq!(lines.next().unwrap(), NextLine::TooLong(3));
+        assert_eq!((lines.next().unwrap(), lines.record()), (NextLine::Record(4), &b"3"[..]));
     }
 }
 
@@ -163,9 +163,9 @@ fn a_long_line_takes_no_memory() {
     // A sparse file: 256 MiB of zeros in one line.
     file.as_file().set_len(256 << 20).unwrap();
     let mut lines = open(file.path(), 1 << 10, false, CHUNK);
-    assert_eq!(lines.next().unwrap(), Found::TooLong(1));
+    assert_eq!(lines.next().unwrap(), NextLine::TooLong(1));
     assert!(lines.buffer.capacity() < 1 << 20);
-    assert_eq!(lines.next().unwrap(), Found::End);
+    assert_eq!(lines.next().unwrap(), NextLine::End);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn damaged_compressed_data_fail_behind_the_rows_before() {
         let (mut rows, mut failure) = (0, None);
         while failure.is_none() {
             match lines.next() {
-                Ok(Found::End) => break,
+                Ok(NextLine::End) => break,
                 Ok(_) => rows += 1,
                 Err(error) => failure = Some(error.to_string()),
             }
@@ -202,7 +202,7 @@ fn damaged_compressed_data_fail_behind_the_rows_before() {
         let mut lines = open(file.path(), 100, false, CHUNK);
         let error = loop {
             match lines.next() {
-                Ok(found) => assert_ne!(found, Found::End, "{name}"),
+                Ok(found) => assert_ne!(found, NextLine::End, "{name}"),
                 Err(error) => break error.to_string(),
             }
         };
@@ -240,7 +240,7 @@ proptest! {
         // Every line is in one record, whatever its quotes.
         let mut lines = 0;
         for (found, record) in all(&text, limit, true) {
-            let (Found::Record(line) | Found::TooLong(line) | Found::OpenQuote { line, .. }) = found else { unreachable!() };
+            let (NextLine::Record(line) | NextLine::TooLong(line) | NextLine::OpenQuote { line, .. }) = found else { unreachable!() };
             prop_assert!(line > lines);
             lines = line + record.iter().filter(|byte| **byte == b'\n').count() as u64;
         }
@@ -260,7 +260,7 @@ proptest! {
         let expected: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
         prop_assert_eq!(found.len(), expected.len());
         for ((found, record), expected) in found.into_iter().zip(expected) {
-            prop_assert!(matches!(found, Found::Record(_)), "{:?}", found);
+            prop_assert!(matches!(found, NextLine::Record(_)), "{:?}", found);
             let mut one = csv::ReaderBuilder::new().has_headers(false).from_reader(&record[..]);
             let fields: Vec<csv::StringRecord> = one.records().map(Result::unwrap).collect();
             prop_assert_eq!(fields, [expected]);

@@ -28,7 +28,7 @@ pub(super) struct Offers {
 
 /// A link into a node, by locations.
 #[derive(Debug, Clone)]
-struct Way {
+struct IncomingLink {
     from: usize,
     /// Cost and seconds by sender's and receiver's location; none without a route.
     facts: Vec<Vec<Option<(f64, f64)>>>,
@@ -41,7 +41,7 @@ pub(super) struct RouteSearch {
     locations: usize,
     /// Nodes in the order in which labels are extended: origins first.
     order: Vec<usize>,
-    ways: Vec<Vec<Way>>,
+    ways: Vec<Vec<IncomingLink>>,
     /// Nodes with links still to be followed after each step, oldest first, and those that the tables distinguish.
     alive: Vec<Vec<usize>>,
     told: Vec<Vec<usize>>,
@@ -120,13 +120,13 @@ impl RouteSearch {
         let operators = prepared.problem.operators.len();
         let locations = prepared.problem.locations.len();
         let order: Vec<usize> = (operators..prepared.nodes()).chain(0..operators).collect();
-        let way = |link: &Link, group: usize| -> Way {
+        let way = |link: &Link, group: usize| -> IncomingLink {
             let facts = |from: usize, to: usize| {
                 prepared.problem.route(from, to)?;
                 let cost = prepared.link_cost(link, group, from, to);
                 Some((cost, prepared.link_seconds(link, group, from, to)))
             };
-            Way {
+            IncomingLink {
                 from: link.from,
                 facts: (0..locations)
                     .map(|from| (0..locations).map(|to| facts(from, to)).collect())
@@ -134,7 +134,7 @@ impl RouteSearch {
                 bytes: prepared.link_bytes(link, group).iter().sum(),
             }
         };
-        let mut ways: Vec<Vec<Way>> = vec![Vec::new(); prepared.nodes()];
+        let mut ways: Vec<Vec<IncomingLink>> = vec![Vec::new(); prepared.nodes()];
         for (operator, inputs) in inputs.iter().enumerate() {
             ways[operator] = inputs.iter().map(|&(link, group)| way(&prepared.links[link], group)).collect();
         }

@@ -8,7 +8,7 @@ use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
 use crate::letters::Letters;
 use crate::metrics::Figures;
-use crate::protocol::{NotTold, Notice, Order};
+use crate::protocol::{LostNotices, Notice, Order};
 use crate::report::RunFacts;
 use crate::samples::SampleMessage;
 use crate::store::EpochLogs;
@@ -202,7 +202,7 @@ impl Attendant for Shared {
                     spans.into_iter().for_each(|span| tracer.add(span));
                 }
             }
-            Notice::NotTold(not_told) => self.not_told(host, not_told),
+            Notice::LostNotices(not_told) => self.not_told(host, not_told),
             Notice::SourcesFound { number, sources } => {
                 if let Some(sampler) = self.facts.get().and_then(|facts| facts.sampler.as_ref()) {
                     self.questions.found(sampler, host, number, &sources);
@@ -223,7 +223,7 @@ impl Attendant for Shared {
 
 impl Shared {
     /// Counts notices that a host could not keep.
-    fn not_told(&self, host: usize, NotTold { letters, spans }: NotTold) {
+    fn not_told(&self, host: usize, LostNotices { letters, spans }: LostNotices) {
         if letters > 0 {
             let name = &self.workers.names[host];
             tracing::warn!(

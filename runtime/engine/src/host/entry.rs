@@ -2,10 +2,10 @@
 //! until its run begins. A host with loaded models survives the loss of its coordinator meanwhile: they are not
 //! loaded twice.
 use super::PreparedModels;
-use super::orders::Known;
+use super::coordinator_address::CoordinatorAddress;
+use super::coordinator_sender::say;
+use super::orders::HostPlan;
 use super::process::{JOINING, LOOKING, hear};
-use super::teller::say;
-use super::whereabouts::Whereabouts;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program};
@@ -20,7 +20,7 @@ pub(super) struct Entry<'a> {
     pub(super) graph: &'a Graph,
     pub(super) metrics: &'a MetricsTable,
     pub(super) name: &'a str,
-    pub(super) coordinator: &'a Whereabouts,
+    pub(super) coordinator: &'a CoordinatorAddress,
     pub(super) security: &'a Security,
     /// The required identity of the coordinator's certificate.
     pub(super) coordinator_identity: Option<&'a str>,
@@ -53,7 +53,7 @@ impl Entry<'_> {
         let (mut writer, mut reader) = self.dial().map_err(unreachable)?;
         say(&writer, &self.hello())?;
         let mut loaded = None;
-        let known = Known::of(self.graph, self.name);
+        let known = HostPlan::of(self.graph, self.name);
         loop {
             match hear(&mut reader, &known) {
                 Ok(Order::Begin(beginning)) => {
@@ -90,7 +90,7 @@ impl Entry<'_> {
     pub(super) fn decline(&self, why: &RunError) -> Result<(), RunError> {
         let (writer, mut reader) = self.dial().map_err(RunError::System)?;
         say(&writer, &self.hello())?;
-        let known = Known::of(self.graph, self.name);
+        let known = HostPlan::of(self.graph, self.name);
         loop {
             match hear(&mut reader, &known)? {
                 Order::Begin(_) => say(&writer, &Notice::Opened(Err(why.clone())))?,

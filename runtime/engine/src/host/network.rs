@@ -330,7 +330,7 @@ impl Network {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, of_peer);
         end.has_heard = Arc::default();
         let (generation, has_heard) = (end.generation, Arc::clone(&end.has_heard));
-        let tell = Tell { channel, generation, has_heard, events: self.events.clone(), told: false };
+        let tell = CutReporter { channel, generation, has_heard, events: self.events.clone(), told: false };
         let schema = Arc::clone(&end.schema);
         let command = match end.role {
             Role::Sender => connection
@@ -422,7 +422,7 @@ impl Drop for Network {
 }
 
 /// Reports once that a link is cut.
-struct Tell {
+struct CutReporter {
     channel: ChannelId,
     generation: u64,
     has_heard: Arc<AtomicBool>,
@@ -430,7 +430,7 @@ struct Tell {
     told: bool,
 }
 
-impl Tell {
+impl CutReporter {
     /// Records that valid data has come.
     fn heard<T>(&self, came: &Result<Option<T>, LinkError>) {
         if matches!(came, Ok(Some(_))) && !self.has_heard.load(Ordering::Relaxed) {
@@ -459,7 +459,7 @@ impl Tell {
 
 struct WatchedSender {
     inner: Box<dyn LinkSender>,
-    tell: Tell,
+    tell: CutReporter,
     controls: Controls,
 }
 
@@ -494,7 +494,7 @@ impl LinkSender for WatchedSender {
 
 struct WatchedReceiver {
     inner: Box<dyn LinkReceiver>,
-    tell: Tell,
+    tell: CutReporter,
     frames: Frames,
 }
 

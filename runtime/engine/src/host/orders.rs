@@ -5,13 +5,13 @@ use crate::graph::Graph;
 use crate::protocol::Order;
 
 /// The host's part of the plan.
-pub(crate) struct Known {
+pub(crate) struct HostPlan {
     /// Number of instances by slot; `None`: it is on another host.
     slots: Vec<Option<usize>>,
     channels: usize,
 }
 
-impl Known {
+impl HostPlan {
     pub(super) fn of(graph: &Graph, worker: &str) -> Self {
         let instances =
             graph.slots.iter().map(|slot| (slot.worker == worker).then_some(slot.instances.len()));
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn orders_about_what_is_not_here_are_refused() {
-        let known = Known::example();
+        let known = HostPlan::example();
         let start = |slot, resume_at| Order::Start { slot, incarnation: 1, resume_at, new_executor: None };
         for (order, word) in [
             (start(1, vec![0]), "slot 1, which is not on this host"),

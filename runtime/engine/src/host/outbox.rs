@@ -238,7 +238,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::teller::tests::connection;
+    use crate::host::coordinator_sender::tests::connection;
 
     fn message(number: u64, bytes: usize) -> Arc<Vec<u8>> {
         let mut message = number.to_le_bytes().to_vec();

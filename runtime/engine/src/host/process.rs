@@ -1,9 +1,9 @@
 //! A host that is a process of its own: joins the coordinator, opens its part of the plan, and serves until it may
 //! leave.
+use super::coordinator_address::CoordinatorAddress;
+use super::coordinator_sender::{CoordinatorSender, Facts, Met, say};
 use super::entry::{Entered, Entry};
-use super::orders::Known;
-use super::teller::{Facts, Met, Teller, say};
-use super::whereabouts::Whereabouts;
+use super::orders::HostPlan;
 use super::{HostEvent, Network, NetworkEvent, Notices, PreparedModels, Setup};
 use crate::checkpoint::FollowJournals;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
@@ -12,7 +12,7 @@ use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program, build};
 use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
-use crate::protocol::{Beginning, NotTold, Notice, Order};
+use crate::protocol::{Beginning, LostNotices, Notice, Order};
 use crate::report::SlotFacts;
 use crate::samples::Sampler;
 use crate::store::EpochLogs;
@@ -36,7 +36,7 @@ pub struct HostOptions {
     /// Counts the plans of the run: hosts of different plans do not connect.
     pub plan_version: u64,
     /// Where the coordinator listens, which may change.
-    pub coordinator: Whereabouts,
+    pub coordinator: CoordinatorAddress,
     /// Where this host listens for the others; none: it dials.
     pub listen: Option<Address>,
     /// Where the others reach it, if that is not where it listens: with a router that forwards, or in a container.
@@ -192,7 +192,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     };
     // Only now: a coordinator that takes over learns the time of the run from hosts that have continued.
     let later = |order| drop(event_sender.send(HostEvent::Order(order)));
-    if !learn_time(&clock, &writer, (&mut reader, &Known::of(&graph, &name)), later)? {
+    if !learn_time(&clock, &writer, (&mut reader, &HostPlan::of(&graph, &name)), later)? {
         return Ok(());
     }
     let shared_clock = clock;
@@ -216,7 +216,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         met,
     };
     let ended = Arc::new(AtomicBool::new(false));
-    let way_back = WayBack {
+    let way_back = CoordinatorSearch {
         coordinator,
         security,
         coordinator_identity,
@@ -232,7 +232,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         metrics: metrics.clone(),
         prepared,
         clock: shared_clock,
-        teller: Teller::new(writer, keeps)?,
+        teller: CoordinatorSender::new(writer, keeps)?,
         cuts,
         journals,
     };
@@ -244,7 +244,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     result
 }
 
-pub(super) fn hear(reader: &mut MessageReader, known: &Known) -> Result<Order, RunError> {
+pub(super) fn hear(reader: &mut MessageReader, known: &HostPlan) -> Result<Order, RunError> {
     let bytes = reader.receive().map_err(lost)?;
     let order = wire::decode(&bytes).map_err(system("the coordinator speaks another language"))?;
     known.check(&order).map_err(system("the coordinator has another plan"))?;
@@ -256,7 +256,7 @@ pub(super) fn hear(reader: &mut MessageReader, known: &Known) -> Result<Order, R
 fn learn_time(
     clock: &SharedClock,
     writer: &MessageWriter,
-    (reader, known): (&mut MessageReader, &Known),
+    (reader, known): (&mut MessageReader, &HostPlan),
     later: impl Fn(Order),
 ) -> Result<bool, RunError> {
     for _ in 0..PINGS {
@@ -281,7 +281,7 @@ fn learn_time(
 
 /// Sends the new records, spans and figures.
 fn tell_news(
-    teller: &Teller,
+    teller: &CoordinatorSender,
     (sampler, tracer): (Option<&Sampler>, Option<&Tracer>),
     (figures, now): (Option<Figures>, Nanoseconds),
 ) {
@@ -290,7 +290,7 @@ fn tell_news(
         tracer.give_on(|spans| teller.tell(&Notice::Spans(spans)));
         let spans = tracer.take_dropped();
         if spans > 0 {
-            teller.tell(&Notice::NotTold(NotTold { letters: 0, spans }));
+            teller.tell(&Notice::LostNotices(LostNotices { letters: 0, spans }));
         }
     }
     let shown = sampler.filter(|sampler| sampler.is_shown(now));
@@ -349,14 +349,14 @@ struct Joined<'a> {
     /// Models that are loaded already.
     prepared: Option<PreparedModels>,
     clock: Arc<SharedClock>,
-    teller: Teller,
+    teller: CoordinatorSender,
     cuts: Option<Arc<Cuts>>,
     journals: Option<FollowJournals>,
 }
 
 /// The search of a host for its coordinator.
-struct WayBack {
-    coordinator: Whereabouts,
+struct CoordinatorSearch {
+    coordinator: CoordinatorAddress,
     security: Security,
     coordinator_identity: Option<String>,
     greeting: Greeting,
@@ -366,9 +366,9 @@ struct WayBack {
     facts: Facts,
 }
 
-impl WayBack {
+impl CoordinatorSearch {
     /// Looks for the coordinator. Returns the reader of its orders.
-    fn find(&self, teller: &Teller) -> Option<MessageReader> {
+    fn find(&self, teller: &CoordinatorSender) -> Option<MessageReader> {
         let clock = WallClock::new();
         let patience = self.patience.as_nanos() as Nanoseconds;
         while clock.now() < patience && teller.can_stand() && !self.ended.load(Ordering::Acquire) {
@@ -397,7 +397,7 @@ impl Joined<'_> {
         &self,
         beginning: Beginning,
         network: Network,
-        (mut reader, way_back): (MessageReader, WayBack),
+        (mut reader, way_back): (MessageReader, CoordinatorSearch),
         (event_sender, events): (
             crossbeam_channel::Sender<HostEvent>,
             crossbeam_channel::Receiver<HostEvent>,
@@ -478,7 +478,7 @@ impl Joined<'_> {
         teller.tell(&Notice::Opened(Ok(())));
         let no_thread = |error| RunError::System(format!("no thread for a host: {error}"));
         let (of_hearing, clock, heard_samples) = (teller.clone(), Arc::clone(&self.clock), sampler.clone());
-        let known = Known::of(self.graph, self.name);
+        let known = HostPlan::of(self.graph, self.name);
         let journals = self.journals.clone();
         let shown_to = Arc::clone(&self.clock);
         let hearing = move || {

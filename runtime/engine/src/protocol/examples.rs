@@ -1,5 +1,5 @@
 //! One non-empty example of each kind of notice and order, for tests that mutate them.
-use super::{Beginning, End, Hello, NotTold, Notice, Order, Part, PartRequest, Standing, StandingSlot};
+use super::{Beginning, End, Hello, LostNotices, Notice, Order, Part, PartRequest, Standing, StandingSlot};
 use crate::checkpoint::{JournalOrder, Past, StageChange, StagePast};
 use crate::failure::RunError;
 use crate::store::{Cut, EpochEntry, EpochLog};
@@ -59,7 +59,7 @@ pub(crate) fn notices() -> Vec<Notice> {
         Notice::Figures(Box::default()),
         Notice::Spans(vec![span()]),
         Notice::Closed(Ok(())),
-        Notice::NotTold(NotTold { letters: 3, spans: 4 }),
+        Notice::LostNotices(LostNotices { letters: 3, spans: 4 }),
     ]
 }
 

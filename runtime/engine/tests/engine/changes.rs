@@ -2,7 +2,7 @@
 //! plan ends.
 use crate::hosts::{Picky, RUN};
 use crate::parts::*;
-use crate::takeover::{Kept, Told};
+use crate::takeover::{Kept, TestLetters};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,7 +84,7 @@ impl Job {
     /// Continues from the last checkpoint.
     fn start(&self, program: &Program, hosts: Hosts) -> Run {
         let past = self.kept.last();
-        let letters = Told::behind(&self.letters, past.as_ref());
+        let letters = TestLetters::behind(&self.letters, past.as_ref());
         let durability =
             Durability { writer: Box::new(self.kept.clone()), past, interval: Duration::from_millis(20) };
         let options = RunOptions {

@@ -2,7 +2,7 @@
 //! kept data arrives once, in order.
 use crate::hosts::RUN;
 use crate::parts::{Gate as Brake, *};
-use crate::takeover::{Kept, Told};
+use crate::takeover::{Kept, TestLetters};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -273,7 +273,7 @@ impl Job {
         let options = RunOptions {
             hosts: Some(hosts),
             durability: Some(durability),
-            letters: Some(Box::new(Told::behind(&Arc::default(), None))),
+            letters: Some(Box::new(TestLetters::behind(&Arc::default(), None))),
             ..RunOptions::default()
         };
         Run::start(self.program.clone(), options).expect("starts")

@@ -57,12 +57,12 @@ impl CheckpointWriter for Kept {
 }
 
 /// Letters by epoch; another process continues after the committed ones.
-pub(crate) struct Told {
+pub(crate) struct TestLetters {
     staged: Vec<(u64, String)>,
     committed: Arc<Mutex<Vec<String>>>,
 }
 
-impl Told {
+impl TestLetters {
     pub(crate) fn behind(committed: &Arc<Mutex<Vec<String>>>, past: Option<&Past>) -> Self {
         let token = past.and_then(|past| past.letters.token.clone());
         let token = token.map(|token| String::from_utf8(token).expect("a text"));
@@ -72,7 +72,7 @@ impl Told {
     }
 }
 
-impl LetterWriter for Told {
+impl LetterWriter for TestLetters {
     fn write(&mut self, _: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
         self.staged.push((epoch, format!("{:?}", letter.values)));
         Ok(())
@@ -190,7 +190,7 @@ impl Job {
             plan_version: 0,
             listen: Listen::At(self.listen.clone(), Security::none()),
         };
-        let letters = Told::behind(&self.letters, past.as_ref());
+        let letters = TestLetters::behind(&self.letters, past.as_ref());
         let durability =
             Durability { writer: Box::new(self.kept.clone()), past, interval: Duration::from_millis(20) };
         let options = RunOptions {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connections::Heard;
+use super::connections::PeerActivity;
 use super::{SILENCE, SLOWEST};
 
 /// See [`paced`].
@@ -21,7 +21,7 @@ struct Paced<B> {
     /// Since then nothing came, though it was asked for.
     is_waited_for: bool,
     pause: Pin<Box<Sleep>>,
-    heard: Heard,
+    heard: PeerActivity,
 }
 
 /// The body `from`, which ends with an error where it pauses, comes too slowly, or has more than `most` bytes. As long as it comes, its
@@ -29,7 +29,7 @@ struct Paced<B> {
 pub fn paced<B>(
     from: B,
     most: Option<u64>,
-    heard: Heard,
+    heard: PeerActivity,
 ) -> impl Body<Data = Bytes, Error = io::Error> + Send + 'static
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
@@ -110,7 +110,7 @@ mod tests {
 
     /// Of a peer that may send any number of bytes.
     fn all(body: Channel) -> impl Body<Data = Bytes, Error = io::Error> {
-        paced(body, None, Heard::new(Instant::now()))
+        paced(body, None, PeerActivity::new(Instant::now()))
     }
 
     async fn read(body: impl Body<Data = Bytes, Error = io::Error>) -> Result<usize, String> {
@@ -124,21 +124,22 @@ mod tests {
         assert_eq!(read(all(drops(3, 10, second))).await, Ok(30));
         // A slow way, for a minute and a half: as slow as is allowed.
         assert_eq!(read(all(drops(90, 1024, second))).await, Ok(90 * 1024));
-        let told = read(all(drops(1_000, 1, second))).await.unwrap_err();
-        assert!(told.contains("too slowly"), "{told}");
-        let told = read(all(drops(2, 10, SILENCE * 2))).await.unwrap_err();
-        assert!(told.contains("pauses"), "{told}");
-        let few =
-            |parts| paced(drops(parts, 1_000, Duration::ZERO), Some(64_000), Heard::new(Instant::now()));
-        let told = read(few(100)).await.unwrap_err();
-        assert!(told.contains("may not send much"), "{told}");
+        let message = read(all(drops(1_000, 1, second))).await.unwrap_err();
+        assert!(message.contains("too slowly"), "{message}");
+        let message = read(all(drops(2, 10, SILENCE * 2))).await.unwrap_err();
+        assert!(message.contains("pauses"), "{message}");
+        let few = |parts| {
+            paced(drops(parts, 1_000, Duration::ZERO), Some(64_000), PeerActivity::new(Instant::now()))
+        };
+        let message = read(few(100)).await.unwrap_err();
+        assert!(message.contains("may not send much"), "{message}");
         assert_eq!(read(few(64)).await, Ok(64_000));
     }
 
     #[tokio::test(start_paused = true)]
     async fn as_long_as_a_body_comes_its_connection_is_heard() {
         let begun = Instant::now();
-        let heard = Heard::new(begun);
+        let heard = PeerActivity::new(begun);
         let mut body = std::pin::pin!(paced(drops(3, 2048, Duration::from_secs(1)), None, heard.clone()));
         while body.frame().await.is_some_and(|frame| frame.is_ok()) {
             assert_eq!(heard.last().as_micros(), begun.elapsed().as_micros());

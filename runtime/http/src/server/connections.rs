@@ -23,18 +23,18 @@ pub(super) struct Connections {
 
 struct Held {
     task: AbortHandle,
-    heard: Heard,
+    heard: PeerActivity,
 }
 
 /// Notes that something comes over a connection, and that it is known who is at its other end.
 #[derive(Clone)]
-pub struct Heard {
+pub struct PeerActivity {
     begun: Instant,
     at: Arc<AtomicU64>,
     is_proved: Arc<AtomicBool>,
 }
 
-impl Heard {
+impl PeerActivity {
     /// Makes the state of a connection with traffic now. `begun`: when the first of all connections was made, or before.
     pub(super) fn new(begun: Instant) -> Self {
         let heard = Self { begun, at: Arc::default(), is_proved: Arc::default() };
@@ -82,10 +82,10 @@ impl Connections {
     /// Serves a connection on a task of its own.
     pub(super) fn hold<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
-        serve: impl FnOnce(Heard) -> F,
+        serve: impl FnOnce(PeerActivity) -> F,
     ) {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let heard = Heard::new(self.begun);
+        let heard = PeerActivity::new(self.begun);
         let mut held = self.lock();
         if held.len() >= self.most
             && let Some(oldest) = held.iter().min_by_key(|(_, held)| held.heard.order()).map(|(n, _)| *n)
@@ -120,7 +120,7 @@ mod tests {
         for number in 0..5 {
             if number == 3 {
                 // The first one asks, so the second one goes.
-                let first: &Heard = &all[0];
+                let first: &PeerActivity = &all[0];
                 first.now();
             }
             let (sender, slot) = (sender.clone(), &mut all);

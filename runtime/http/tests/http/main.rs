@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use tidemill_http::server::{
-    Answers, Channel, Heard, Incoming, Peer, Request, Response, StatusCode, paced, plain, serve, streamed,
+    Answers, Channel, Incoming, Peer, PeerActivity, Request, Response, StatusCode, paced, plain, serve,
+    streamed,
 };
 use tidemill_http::{Call, CallError, Caller, Payload, Place, Repeat, range};
 
@@ -24,7 +25,12 @@ struct Desk;
 impl Answers for Desk {
     type Body = Channel;
 
-    async fn answer(&self, request: Request<Incoming>, _: &Peer, heard: &Heard) -> Response<Self::Body> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        _: &Peer,
+        heard: &PeerActivity,
+    ) -> Response<Self::Body> {
         if request.uri().path() == "/file" {
             let first = range::first_wanted(request.headers()).unwrap_or(0);
             let rest = content().split_off(usize::try_from(first).unwrap());

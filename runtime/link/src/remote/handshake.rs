@@ -49,7 +49,7 @@ pub(super) fn words(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// The first message of a peer.
-enum Said {
+enum FirstMessage {
     Greeting(Greeting),
     Refusal(String),
 }
@@ -154,7 +154,7 @@ impl Talk<'_> {
         self.say(GREETING, &body)
     }
 
-    fn listen(&mut self) -> Result<Said, RemoteError> {
+    fn listen(&mut self) -> Result<FirstMessage, RemoteError> {
         let mut preamble = [0; PREAMBLE];
         self.read(&mut preamble)?;
         if !preamble.starts_with(MAGIC) {
@@ -178,9 +178,9 @@ impl Talk<'_> {
         }
         match preamble[12] {
             GREETING => serde_json::from_slice(body)
-                .map(Said::Greeting)
+                .map(FirstMessage::Greeting)
                 .map_err(|error| RemoteError::Malformed(error.to_string())),
-            REFUSAL => Ok(Said::Refusal(String::from_utf8_lossy(body).into_owned())),
+            REFUSAL => Ok(FirstMessage::Refusal(String::from_utf8_lossy(body).into_owned())),
             other => Err(RemoteError::Malformed(format!("unknown kind {other}"))),
         }
     }
@@ -239,8 +239,8 @@ pub fn dial_to(
     }
     talk.greet(greeting)?;
     match talk.listen()? {
-        Said::Refusal(reason) => Err(RemoteError::Refused(reason)),
-        Said::Greeting(peer) => match greeting.mismatch(&peer) {
+        FirstMessage::Refusal(reason) => Err(RemoteError::Refused(reason)),
+        FirstMessage::Greeting(peer) => match greeting.mismatch(&peer) {
             Some(reason) => Err(RemoteError::Mismatch(reason)),
             None => Ok(Connection { carrier, peer }),
         },
@@ -266,8 +266,8 @@ impl Incoming {
         let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
         let mut talk = Talk { carrier: &mut carrier, deadline, stop: Some(stop) };
         let error = match talk.listen() {
-            Ok(Said::Greeting(greeting)) => return Ok(Self { greeting, carrier }),
-            Ok(Said::Refusal(reason)) => RemoteError::Refused(reason),
+            Ok(FirstMessage::Greeting(greeting)) => return Ok(Self { greeting, carrier }),
+            Ok(FirstMessage::Refusal(reason)) => RemoteError::Refused(reason),
             Err(error) => error,
         };
         if matches!(error, RemoteError::Malformed(_) | RemoteError::Version { .. }) {

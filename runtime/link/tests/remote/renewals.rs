@@ -141,8 +141,8 @@ fn a_revoked_peer_is_refused_on_new_connections_with_a_clear_text_on_both_sides(
     let number = serial(&edge);
     hub.revoked().add(&number);
     let error = dial(serving.address(), &edge_security, &control("edge"), PATIENCE).unwrap_err();
-    let told = "TLS: the peer refuses the certificate of this side: it has been revoked";
-    assert_eq!(error.to_string(), told);
+    let message = "TLS: the peer refuses the certificate of this side: it has been revoked";
+    assert_eq!(error.to_string(), message);
     drop(serving); // waits until the listening side has said what it has to say
     let logged = log().lock().unwrap().join("\n");
     let text = "turned away: TLS: the certificate of the peer is refused: it has been revoked";

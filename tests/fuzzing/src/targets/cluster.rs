@@ -130,7 +130,7 @@ pub(super) fn facts_logs() -> Vec<Vec<u8>> {
         json!({"change": 1, "parts": [{"kind": "worker", "name": "edge-1", "value": worker}]}),
         json!({"change": 2, "parts": [{"kind": "event", "name": "1", "value": event}, {"kind": "worker", "name": "edge-1", "value": null}]}),
     ];
-    vec![lines.map(|line| tidemill_cluster::heard::facts_line(&line.to_string())).concat().into_bytes()]
+    vec![lines.map(|line| tidemill_cluster::fuzz_entry::facts_line(&line.to_string())).concat().into_bytes()]
 }
 
 pub(super) fn log_lines() -> Vec<Vec<u8>> {

@@ -5,7 +5,7 @@ fn of(name: &str, samples: impl IntoIterator<Item = (&'static str, Vec<u8>)>) ->
 }
 
 fn of_link(name: &str) -> Vec<Vec<u8>> {
-    of(name, tidemill_link::remote::heard::samples().expect("the system gives sockets"))
+    of(name, tidemill_link::remote::fuzz_entry::samples().expect("the system gives sockets"))
 }
 
 pub(super) fn frames() -> Vec<Vec<u8>> {
@@ -25,17 +25,17 @@ pub(super) fn greetings() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn notices() -> Vec<Vec<u8>> {
-    of("notice", tidemill_engine::heard::samples())
+    of("notice", tidemill_engine::fuzz_entry::samples())
 }
 
 pub(super) fn orders() -> Vec<Vec<u8>> {
-    of("order", tidemill_engine::heard::samples())
+    of("order", tidemill_engine::fuzz_entry::samples())
 }
 
 pub(super) fn calls() -> Vec<Vec<u8>> {
-    of("calls", tidemill_engine::heard::samples())
+    of("calls", tidemill_engine::fuzz_entry::samples())
 }
 
 pub(super) fn samples() -> Vec<Vec<u8>> {
-    of("sample", tidemill_engine::heard::samples())
+    of("sample", tidemill_engine::fuzz_entry::samples())
 }

@@ -86,7 +86,7 @@ thread_local! {
 pub(super) fn snapshot(bytes: &[u8]) -> bool {
     BOUND.with(|all| {
         let is_read = |(operator, _): &(BoundOperator, Vec<StreamType>)| {
-            tidemill_engine::heard::snapshot(&|| made(operator), bytes)
+            tidemill_engine::fuzz_entry::snapshot(&|| made(operator), bytes)
         };
         all.get_or_init(bound).iter().any(is_read)
     })

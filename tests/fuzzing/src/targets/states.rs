@@ -39,7 +39,7 @@ fn manifest() -> Manifest {
 }
 
 pub(super) fn manifests() -> Vec<Vec<u8>> {
-    tidemill_state::heard::sample(&manifest()).into_iter().collect()
+    tidemill_state::fuzz_entry::sample(&manifest()).into_iter().collect()
 }
 
 pub(super) fn documents() -> Vec<Vec<u8>> {
@@ -55,12 +55,12 @@ pub(super) fn documents() -> Vec<Vec<u8>> {
 
 pub(super) fn marks() -> Vec<Vec<u8>> {
     let marks = [(3, 40), (4, 41), (u64::MAX, 0)];
-    vec![tidemill_journal::heard::sample_marks(&marks), tidemill_journal::heard::sample_marks(&[])]
+    vec![tidemill_journal::fuzz_entry::sample_marks(&marks), tidemill_journal::fuzz_entry::sample_marks(&[])]
 }
 
 pub(super) fn segments() -> Vec<Vec<u8>> {
     vec![
-        tidemill_journal::heard::sample(&[b"one\n", b"two\n", b"three and more\n"]),
-        tidemill_journal::heard::sample(&[]),
+        tidemill_journal::fuzz_entry::sample(&[b"one\n", b"two\n", b"three and more\n"]),
+        tidemill_journal::fuzz_entry::sample(&[]),
     ]
 }

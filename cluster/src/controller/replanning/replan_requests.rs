@@ -1,7 +1,7 @@
 //! Handles user requests to search for a plan or to change to one.
 use super::Now;
 use crate::api::{BundleFile, Planning, ReplanRequest, ReplanView};
-use crate::controller::planning::{Wish, mark_of, pinned};
+use crate::controller::planning::{PlanningRequest, mark_of, pinned};
 use crate::controller::{Shared, drive, locked};
 use crate::facts::RunFacts;
 use crate::replanning::assessment::{as_placed, assessed, moved};
@@ -13,7 +13,7 @@ use tidemill_spec::plan::Plan;
 
 /// Reason for a rejected request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WishError {
+pub(crate) enum ReplanError {
     #[error("there is no run `{0}`")]
     NoRun(String),
     #[error("{0}")]
@@ -53,15 +53,15 @@ impl Shared {
         name: &str,
         request: ReplanRequest,
         by: &str,
-    ) -> Result<ReplanView, WishError> {
+    ) -> Result<ReplanView, ReplanError> {
         let Some(run) = self.run_now(name) else {
             return Err(match self.facts.look(|document| document.runs.contains_key(name)) {
-                true => WishError::Refused(format!("run `{name}` has ended: its plan cannot change")),
-                false => WishError::NoRun(name.to_owned()),
+                true => ReplanError::Refused(format!("run `{name}` has ended: its plan cannot change")),
+                false => ReplanError::NoRun(name.to_owned()),
             });
         };
         if run.facts.state.is_over() {
-            return Err(WishError::Refused(format!("run `{name}` has ended: its plan cannot change")));
+            return Err(ReplanError::Refused(format!("run `{name}` has ended: its plan cannot change")));
         }
         let ReplanRequest { plan, apply, infrastructure } = request;
         let before = (run.facts.planned.planning.clone(), run.facts.planned.proposal.clone());
@@ -95,7 +95,7 @@ impl Shared {
         run: &Now,
         (plan, apply): (Option<Plan>, bool),
         by: &str,
-    ) -> Result<ReplanView, WishError> {
+    ) -> Result<ReplanView, ReplanError> {
         let decision = match plan {
             // The user has already seen the proposal.
             Some(plan) if run.facts.proposes(&mark_of(&plan)) => None,
@@ -106,31 +106,37 @@ impl Shared {
         let has_one = self.replan_view(name).is_some_and(|view| view.proposal.is_some());
         let is_applied = apply && has_one;
         if is_applied {
-            self.apply(name, &format!("requested by {by}")).map_err(WishError::Refused)?;
+            self.apply(name, &format!("requested by {by}")).map_err(ReplanError::Refused)?;
         }
-        let view = self.replan_view(name).ok_or_else(|| WishError::NoRun(name.to_owned()))?;
+        let view = self.replan_view(name).ok_or_else(|| ReplanError::NoRun(name.to_owned()))?;
         Ok(ReplanView { decision, is_applied, ..view })
     }
 
     /// Plans the run with these machines, prices and links from now on, if possible.
-    fn take_infrastructure(&self, name: &str, run: Now, file: BundleFile) -> Result<Now, WishError> {
+    fn take_infrastructure(&self, name: &str, run: Now, file: BundleFile) -> Result<Now, ReplanError> {
         let Some(planning) = &run.facts.planned.planning else {
-            return Err(WishError::Refused(format!(
+            return Err(ReplanError::Refused(format!(
                 "run `{name}` was submitted without profiles: prices and links have no effect on its plan"
             )));
         };
-        drive::arrived(self, std::iter::once(&file)).map_err(WishError::Refused)?;
+        drive::arrived(self, std::iter::once(&file)).map_err(ReplanError::Refused)?;
         // Its name in the folder of the run, independent of the user's file name.
         let file = BundleFile { path: "infrastructure.yaml".to_owned(), ..file };
         let planning = Planning { infrastructure: Some(file), ..planning.clone() };
         {
             let _alone = locked(&self.planning);
             let quota = run.facts.planned.quota;
-            let wish = Wish { name, bundle: &run.facts.bundle, planning: &planning, quota, pins: &run.pins };
+            let wish = PlanningRequest {
+                name,
+                bundle: &run.facts.bundle,
+                planning: &planning,
+                quota,
+                pins: &run.pins,
+            };
             let planned_with = self.case(&wish).and_then(|(case, _)| {
                 case.assemble().map(|_| ()).map_err(|found| found.to_string().trim_end().to_owned())
             });
-            planned_with.map_err(WishError::Refused)?;
+            planned_with.map_err(ReplanError::Refused)?;
         }
         let facts = self.facts.change(|document| {
             let run = document.runs.get_mut(name)?;
@@ -139,13 +145,13 @@ impl Shared {
             run.planned.proposal = None;
             Some(run.clone())
         });
-        let facts = facts.map_err(|error| WishError::Refused(error.to_string()))?;
-        let facts = facts.ok_or_else(|| WishError::NoRun(name.to_owned()))?;
+        let facts = facts.map_err(|error| ReplanError::Refused(error.to_string()))?;
+        let facts = facts.ok_or_else(|| ReplanError::NoRun(name.to_owned()))?;
         Ok(Now { facts, ..run })
     }
 
     /// Searches the best plan by current figures.
-    fn propose_best(&self, name: &str, run: &Now) -> Result<String, WishError> {
+    fn propose_best(&self, name: &str, run: &Now) -> Result<String, ReplanError> {
         if let Some(parts) = self.missing_of(name).in_words() {
             let decision = format!("no search for another plan until the run is complete again: {parts}");
             self.tell("replan_asked", Some(name), None, &format!("run {name}: {decision}"));
@@ -153,7 +159,7 @@ impl Shared {
         }
         let found = {
             let _alone = locked(&self.planning);
-            self.look_at(name, run).map_err(WishError::Refused)?
+            self.look_at(name, run).map_err(ReplanError::Refused)?
         };
         let drift = found.because(&run.facts.plan);
         let now = found.seen.current;
@@ -182,14 +188,14 @@ impl Shared {
     }
 
     /// Takes a user's plan as the proposal if it can be run.
-    fn propose_own(&self, name: &str, run: &Now, plan: Plan, by: &str) -> Result<String, WishError> {
+    fn propose_own(&self, name: &str, run: &Now, plan: Plan, by: &str) -> Result<String, ReplanError> {
         let plan = pinned(plan, &BTreeMap::new()); // stages that were moved by hand have links of another kind
-        let judged = drive::judge(self, name, &run.facts.bundle, Some(plan)).map_err(WishError::Refused)?;
+        let judged = drive::judge(self, name, &run.facts.bundle, Some(plan)).map_err(ReplanError::Refused)?;
         let plan = judged.plan;
         for (sink, worker) in &run.pins {
             let stage = plan.stages.iter().find(|stage| stage.operator == *sink);
             if let Some(stage) = stage.filter(|stage| stage.worker != worker.id) {
-                return Err(WishError::Refused(format!(
+                return Err(ReplanError::Refused(format!(
                     "sink `{sink}` has written files on worker `{}` of the plan, and must stay there, but this plan has it on `{}`",
                     worker.id, stage.worker
                 )));

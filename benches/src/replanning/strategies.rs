@@ -26,7 +26,7 @@ const PROBED: f64 = 20.0;
 const DWELL: f64 = 30.0;
 
 /// A strategy for the plan of each moment.
-pub(super) enum Way<'a> {
+pub(super) enum PlanStrategy<'a> {
     /// Always the first plan.
     Fixed,
     /// The controller's decisions.
@@ -203,7 +203,7 @@ pub(super) struct Lived {
     pub(super) curve: Vec<(f64, f64)>,
 }
 
-impl Way<'_> {
+impl PlanStrategy<'_> {
     /// Runs the strategy through a day.
     pub(super) fn live(&mut self, world: &World<'_>, first: &Plan) -> anyhow::Result<Lived> {
         let mut all = Lived::default();
@@ -218,7 +218,7 @@ impl Way<'_> {
                 plan = other;
                 true
             });
-            if let Way::Oracle(chosen) = self
+            if let PlanStrategy::Oracle(chosen) = self
                 && let Some(chosen) = chosen.get(number)
                 && mark_of(&chosen.plan) != mark_of(&plan)
             {
@@ -232,7 +232,7 @@ impl Way<'_> {
                 paid.extend(workers(&plan));
             }
             before = moment.state;
-            if let Way::Scaling(scaling) = self {
+            if let PlanStrategy::Scaling(scaling) = self {
                 paid.extend(scaling.paid.iter().cloned());
             }
             paid.retain(|name| !(moment.state.is_lost && *name == world.lost));
@@ -243,9 +243,9 @@ impl Way<'_> {
             all.add(&served);
             let now = (moment.at + STEP, moment.state);
             next = match self {
-                Way::Fixed | Way::Oracle(_) => None,
-                Way::Auto(auto) => auto.decide(world, &plan, now, &served)?,
-                Way::Scaling(scaling) => scaling.decide(world, &plan, now, &served)?,
+                PlanStrategy::Fixed | PlanStrategy::Oracle(_) => None,
+                PlanStrategy::Auto(auto) => auto.decide(world, &plan, now, &served)?,
+                PlanStrategy::Scaling(scaling) => scaling.decide(world, &plan, now, &served)?,
             };
             all.changes += usize::from(next.is_some());
         }

@@ -8,7 +8,7 @@ use crate::channel::ChannelId;
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
 use crate::letters::LetterWriter;
-use crate::protocol::{Hello, NotTold, Notice, Order, Standing, StandingSlot, remember};
+use crate::protocol::{Hello, LostNotices, Notice, Order, Standing, StandingSlot, remember};
 use crate::store::{EpochEntry, EpochWriter};
 use crate::wire;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ struct State {
 /// Sends to the coordinator from any thread. No thread waits for the coordinator to read, unless very much waits
 /// already ([`Outbox`]).
 #[derive(Clone)]
-pub(super) struct Teller(Arc<Mutex<State>>);
+pub(super) struct CoordinatorSender(Arc<Mutex<State>>);
 
 /// Returns a notice as the bytes of one message.
 fn message(notice: &Notice) -> Result<Vec<u8>, RunError> {
@@ -89,7 +89,7 @@ fn newest(notice: &Notice) -> Option<Newest> {
     }
 }
 
-impl Teller {
+impl CoordinatorSender {
     /// Keeps the notices to repeat if `keeps`.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Teller {
         let is_taken = outbox.is_some_and(|outbox| outbox.push(newest(notice), bytes));
         match notice {
             Notice::Spans(spans) if !is_taken => self.lock().lost_spans += spans.len() as u64,
-            Notice::NotTold(not_told) if !is_taken => self.lock().lost_spans += not_told.spans,
+            Notice::LostNotices(not_told) if !is_taken => self.lock().lost_spans += not_told.spans,
             _ => {}
         }
     }
@@ -229,9 +229,9 @@ impl Teller {
         let hello =
             Hello { graph: facts.graph, address: facts.address.clone(), standing: Some(Box::new(standing)) };
         let letters = state.kept.as_mut().map_or(0, Kept::take_lost);
-        let not_told = NotTold { letters, spans: std::mem::take(&mut state.lost_spans) };
-        if not_told != NotTold::default() {
-            rest.push(Arc::new(message(&Notice::NotTold(not_told))?));
+        let not_told = LostNotices { letters, spans: std::mem::take(&mut state.lost_spans) };
+        if not_told != LostNotices::default() {
+            rest.push(Arc::new(message(&Notice::LostNotices(not_told))?));
         }
         rest.push(Arc::new(message(&Notice::Hello(hello))?));
         state.outbox = Some(Arc::new(Outbox::beginning_with(writer, Bounds::default(), rest)?));
@@ -253,7 +253,7 @@ impl State {
     }
 }
 
-impl LetterWriter for Teller {
+impl LetterWriter for CoordinatorSender {
     fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
         self.tell(&Notice::Letter { operator: operator.to_owned(), epoch, letter: letter.clone() });
         Ok(())
@@ -268,7 +268,7 @@ impl LetterWriter for Teller {
     }
 }
 
-impl EpochWriter for Teller {
+impl EpochWriter for CoordinatorSender {
     fn write(&mut self, source: &str, entry: &EpochEntry) {
         self.tell(&Notice::Epoch { source: source.to_owned(), entry: entry.clone() });
     }
@@ -333,7 +333,7 @@ pub(super) mod tests {
     #[test]
     fn a_coordinator_that_does_not_read_a_part_holds_up_no_source() {
         let (writer, mut reader) = connection();
-        let mut teller = Teller::new(writer, true).expect("nothing fails here");
+        let mut teller = CoordinatorSender::new(writer, true).expect("nothing fails here");
         let mut part = Part::default();
         let change = crate::checkpoint::StageChange {
             snapshot: Some((3, Arc::new(vec![9; 64 << 20]))),
@@ -363,7 +363,7 @@ pub(super) mod tests {
     #[test]
     fn another_coordinator_is_told_everything_again_while_sources_go_on() {
         let (writer, reader) = connection();
-        let teller = Teller::new(writer, true).expect("nothing fails here");
+        let teller = CoordinatorSender::new(writer, true).expect("nothing fails here");
         drop(reader);
         teller.deserted();
         let mut source = teller.clone();
@@ -391,7 +391,7 @@ pub(super) mod tests {
     #[test]
     fn another_coordinator_is_told_how_much_it_is_not_told() {
         let (writer, reader) = connection();
-        let mut teller = Teller::new(writer, true).expect("nothing fails here");
+        let mut teller = CoordinatorSender::new(writer, true).expect("nothing fails here");
         drop(reader);
         teller.deserted();
         let letter = DeadLetter {
@@ -415,7 +415,7 @@ pub(super) mod tests {
         loop {
             match hear(&mut reader) {
                 Notice::Letter { .. } => letters += 1,
-                Notice::NotTold(not_told) => told.push(not_told),
+                Notice::LostNotices(not_told) => told.push(not_told),
                 Notice::Hello(_) => break,
                 other => panic!("{other:?}"),
             }
@@ -423,7 +423,7 @@ pub(super) mod tests {
         standing.join().expect("no panic").expect("nothing fails here");
         let lost = 20 - letters;
         assert!((1..20).contains(&lost), "{letters} came");
-        assert_eq!(told, [NotTold { letters: lost, spans: 1 }]);
+        assert_eq!(told, [LostNotices { letters: lost, spans: 1 }]);
         teller.finish();
     }
 }

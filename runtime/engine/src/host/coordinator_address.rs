@@ -4,28 +4,28 @@ use tidemill_link::remote::{Address, MessageWriter};
 
 /// See the module. Copies share the address.
 #[derive(Clone)]
-pub struct Whereabouts(Arc<Mutex<Known>>);
+pub struct CoordinatorAddress(Arc<Mutex<AddressState>>);
 
-struct Known {
+struct AddressState {
     address: Address,
     /// The connection to it, and its address.
     connection: Option<(Address, MessageWriter)>,
 }
 
-impl From<Address> for Whereabouts {
+impl From<Address> for CoordinatorAddress {
     fn from(address: Address) -> Self {
-        Self(Arc::new(Mutex::new(Known { address, connection: None })))
+        Self(Arc::new(Mutex::new(AddressState { address, connection: None })))
     }
 }
 
-impl std::fmt::Debug for Whereabouts {
+impl std::fmt::Debug for CoordinatorAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Whereabouts({})", self.address())
+        write!(f, "CoordinatorAddress({})", self.address())
     }
 }
 
-impl Whereabouts {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl CoordinatorAddress {
+    fn known(&self) -> MutexGuard<'_, AddressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ pub fn document(bytes: &[u8]) -> bool {
         let _ = lease.is_alive();
     }
     if let Some(state) = &document.state {
-        tidemill_state::heard::manifest(state.get().as_bytes());
+        tidemill_state::fuzz_entry::manifest(state.get().as_bytes());
     }
     true
 }

@@ -17,13 +17,13 @@ const QUIET: u32 = 30;
 
 /// A level between two looks.
 #[derive(Debug, Default)]
-struct Seen {
+struct LevelHistory {
     /// Consecutive looks that differ from the last report.
     otherwise: u32,
     quiet: u32,
 }
 
-impl Seen {
+impl LevelHistory {
     /// Whether to report the level as found; `told` is the last reported one.
     fn look(&mut self, found: Option<bool>, told: bool) -> bool {
         self.quiet = self.quiet.saturating_sub(1);
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-type Levels = BTreeMap<(String, String), Seen>;
+type Levels = BTreeMap<(String, String), LevelHistory>;
 
 /// Looks until the controller ends.
 pub(super) fn watch(shared: &Arc<Shared>) {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_level_is_told_when_it_is_otherwise_for_a_while_and_not_all_the_time() {
-        let mut seen = Seen::default();
+        let mut seen = LevelHistory::default();
         let mut look = |found: bool, told: bool| seen.look(Some(found), told);
         // Occasional misses do not count.
         assert!(!(0..20).any(|n| look(n % 4 != 0, true)));
@@ -193,7 +193,7 @@ mod tests {
         let again = (0..60).position(|_| look(true, false));
         assert_eq!(again, Some(29));
         assert!(!(0..60).any(|_| look(true, true)), "nothing new");
-        assert!(!Seen::default().look(None, true), "nothing is known");
+        assert!(!LevelHistory::default().look(None, true), "nothing is known");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! is accepted; others are refused with a reason.
 use crate::checkpoint;
 use crate::coordinator::Workers;
-use crate::host::Known;
+use crate::host::HostPlan;
 use crate::protocol::{Notice, Order, examples};
 use crate::samples;
 use crate::wire::{decode, encode};
@@ -29,7 +29,7 @@ pub fn notice(bytes: &[u8]) -> bool {
 
 /// An order of the coordinator to a host.
 pub fn order(bytes: &[u8]) -> bool {
-    read::<Order>(bytes).is_some_and(|order| Known::example().check(&order).is_ok())
+    read::<Order>(bytes).is_some_and(|order| HostPlan::example().check(&order).is_ok())
 }
 
 /// An operator's snapshot from a state, restored as in a run. The snapshot of the restored operator must restore to an

@@ -8,7 +8,7 @@
 //! Traffic of at least [`SHOWS`] of the known rate, with no record waiting, confirms the rate for at most [`CONFIRMED`]; probes then
 //! measure only the delay. Traffic above the known rate replaces it.
 use super::{Shared, locked};
-use crate::api::{RateSource, WayFigure, WayView};
+use crate::api::{LinkMeasurement, MeasuredLinkView, RateSource};
 use crate::clock::instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,16 +92,21 @@ struct KnownRate {
 
 /// Measurements of the link from one worker to another.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct MeasuredLink {
     round_trip_seconds: f64,
     probing: f64,
     came: Instant,
     rate: Option<KnownRate>,
 }
 
-impl Way {
+impl MeasuredLink {
     /// Combines an agent's measurement with the traffic at that time.
-    pub(crate) fn measured(before: Option<&Self>, figure: &WayFigure, sent: Sent, now: Instant) -> Self {
+    pub(crate) fn measured(
+        before: Option<&Self>,
+        figure: &LinkMeasurement,
+        sent: Sent,
+        now: Instant,
+    ) -> Self {
         let rate = match figure.bits_per_second {
             _ if figure.only_delay => before.and_then(|before| before.rate),
             None => None,
@@ -136,19 +141,19 @@ impl Way {
 
 /// Measured links from a worker, by destination.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ways(BTreeMap<String, Way>);
+pub(crate) struct MeasuredLinks(BTreeMap<String, MeasuredLink>);
 
-impl Ways {
+impl MeasuredLinks {
     /// Records measurements, with the traffic at that time. Drops workers that have left the cluster, and stale figures.
     pub(crate) fn learn(
         &mut self,
-        figures: &[WayFigure],
+        figures: &[LinkMeasurement],
         sent: impl Fn(&str) -> Sent,
         is_there: impl Fn(&str) -> bool,
         now: Instant,
     ) {
         for figure in figures.iter().filter(|figure| is_there(&figure.to)) {
-            let way = Way::measured(self.0.get(&figure.to), figure, sent(&figure.to), now);
+            let way = MeasuredLink::measured(self.0.get(&figure.to), figure, sent(&figure.to), now);
             self.0.insert(figure.to.clone(), way);
         }
         self.0.retain(|to, way| now.duration_since(way.came) < STALE && is_there(to));
@@ -187,12 +192,12 @@ impl Shared {
     }
 
     /// Measured links between workers.
-    pub(crate) fn way_views(&self) -> Vec<WayView> {
+    pub(crate) fn way_views(&self) -> Vec<MeasuredLinkView> {
         let traffic = self.traffic();
         let workers = locked(&self.workers);
         let mut all = Vec::new();
         for (from, worker) in workers.iter() {
-            all.extend(worker.ways.0.iter().map(|(to, way)| WayView {
+            all.extend(worker.ways.0.iter().map(|(to, way)| MeasuredLinkView {
                 from: from.clone(),
                 to: to.clone(),
                 delay_seconds: way.round_trip_seconds / 2.0,
@@ -220,8 +225,8 @@ mod tests {
         Sent { bits_per_second: megabits * MEGABIT, is_waited_for }
     }
 
-    fn probed(megabits: f64) -> WayFigure {
-        WayFigure {
+    fn probed(megabits: f64) -> LinkMeasurement {
+        LinkMeasurement {
             to: "hub".into(),
             round_trip_seconds: 0.01,
             bits_per_second: Some(megabits * MEGABIT),
@@ -230,7 +235,7 @@ mod tests {
         }
     }
 
-    fn rate(way: &Way) -> f64 {
+    fn rate(way: &MeasuredLink) -> f64 {
         way.rate.map_or(0.0, |rate| rate.bits_per_second / MEGABIT)
     }
 
@@ -244,11 +249,11 @@ mod tests {
         let now = instant();
         for run in [0.0, 1.0, 4.0, 5.0, 6.0, 8.0, 9.5, 10.0] {
             let figure = probed(seen_by_a_probe(10.0, run));
-            let way = Way::measured(None, &figure, sent(run, false), now);
+            let way = MeasuredLink::measured(None, &figure, sent(run, false), now);
             assert!((rate(&way) - 10.0).abs() < 1e-9, "{} with {run} of a run", rate(&way));
         }
         // A probe is one of many streams; the run's rate counts in any case.
-        let way = Way::measured(None, &probed(1.0), sent(9.0, false), now);
+        let way = MeasuredLink::measured(None, &probed(1.0), sent(9.0, false), now);
         assert!(rate(&way) >= 9.0 && rate(&way) <= 10.0, "{}", rate(&way));
     }
 
@@ -256,7 +261,7 @@ mod tests {
     fn traffic_that_goes_well_saves_probes_for_a_while() {
         let now = instant();
         let later = |seconds: u64| now + Duration::from_secs(seconds);
-        let mut way = Way::measured(None, &probed(10.0), sent(0.0, false), now);
+        let mut way = MeasuredLink::measured(None, &probed(10.0), sent(0.0, false), now);
         way.carries(sent(4.0, false), later(1));
         assert!(!way.is_shown(later(1)), "less than half says nothing");
         way.carries(sent(6.0, true), later(2));
@@ -264,8 +269,8 @@ mod tests {
         way.carries(sent(6.0, false), later(3));
         assert!(way.is_shown(later(4)));
         assert!(!way.is_shown(later(9)), "nobody sends any more");
-        let only_delay = WayFigure { bits_per_second: None, only_delay: true, ..probed(0.0) };
-        let mut way = Way::measured(Some(&way), &only_delay, sent(6.0, false), later(20));
+        let only_delay = LinkMeasurement { bits_per_second: None, only_delay: true, ..probed(0.0) };
+        let mut way = MeasuredLink::measured(Some(&way), &only_delay, sent(6.0, false), later(20));
         assert!((rate(&way) - 10.0).abs() < 1e-9);
         way.carries(sent(6.0, false), later(299));
         assert!(way.is_shown(later(299)) && !way.is_shown(later(301)), "probed again after five minutes");
@@ -274,20 +279,20 @@ mod tests {
     #[test]
     fn traffic_that_is_more_than_the_rate_is_the_rate() {
         let now = instant();
-        let mut way = Way::measured(None, &probed(10.0), sent(0.0, false), now);
+        let mut way = MeasuredLink::measured(None, &probed(10.0), sent(0.0, false), now);
         way.carries(sent(14.0, false), now);
         assert!((rate(&way) - 14.0).abs() < 1e-9);
         assert!(way.rate.is_some_and(|rate| rate.source == RateSource::Traffic));
         // The link has become slower, and a run waits for it.
-        let way = Way::measured(Some(&way), &probed(0.5), sent(0.5, true), now);
+        let way = MeasuredLink::measured(Some(&way), &probed(0.5), sent(0.5, true), now);
         assert!((rate(&way) - 1.0).abs() < 1e-9);
     }
 
     #[test]
     fn ways_to_workers_that_are_gone_are_forgotten() {
         let now = instant();
-        let mut ways = Ways::default();
-        let to = |name: &str| WayFigure { to: name.into(), ..probed(10.0) };
+        let mut ways = MeasuredLinks::default();
+        let to = |name: &str| LinkMeasurement { to: name.into(), ..probed(10.0) };
         let nothing = |_: &str| Sent::default();
         ways.learn(&[to("hub"), to("cloud"), to("spare")], nothing, |_| true, now);
         assert_eq!(ways.0.len(), 3);
