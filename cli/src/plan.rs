@@ -23,7 +23,7 @@ use tidemill_app::expectation::{Contradiction, Expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
-use tidemill_app::planned::{Found, guaranteed, planned};
+use tidemill_app::planned::{JudgedPlan, guaranteed, planned};
 use tidemill_app::planning::{Case, tell};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planners::obstacle::{Obstacle, obstacle};
@@ -148,7 +148,8 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
             (outcome, found, None)
         }
     };
-    let (planned, expectation) = found.map(|Found { planned, expectation }| (planned, expectation)).unzip();
+    let (planned, expectation) =
+        found.map(|JudgedPlan { planned, expectation }| (planned, expectation)).unzip();
     if let Some(planned) = &planned {
         case.check(&planned.plan)?;
     }

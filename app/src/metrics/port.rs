@@ -6,8 +6,8 @@ use std::fmt;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_http::server::{
-    Answers, Bytes, Full, HeaderValue, Heard, Incoming, Method, Peer, Request, Response, StatusCode, header,
-    plain, serve,
+    Answers, Bytes, Full, HeaderValue, Incoming, Method, Peer, PeerActivity, Request, Response, StatusCode,
+    header, plain, serve,
 };
 use tokio::runtime::Builder;
 
@@ -107,7 +107,7 @@ type Page = Result<(&'static str, String), String>;
 impl Answers for Desk {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>, _: &Peer, _: &Heard) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, _: &Peer, _: &PeerActivity) -> Response<Full<Bytes>> {
         let page = |path: &str| self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(path);
         let plain = "text/plain; charset=utf-8";
         let (status, kind, body) = match *request.method() {

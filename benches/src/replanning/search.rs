@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tidemill_app::expectation::Expectation;
 use tidemill_app::listener::Silent;
-use tidemill_app::planned::{Found, Planned, guaranteed, planned};
+use tidemill_app::planned::{JudgedPlan, Planned, guaranteed, planned};
 use tidemill_app::planning::Case;
 use tidemill_cluster::replanning::assessment::mark_of;
 use tidemill_cluster::replanning::replanner::{Best, Search};
@@ -41,7 +41,7 @@ impl Planner<'_> {
         let mut assembly = case.assemble().map_err(|found| found.to_string())?;
         let outcome = planned(case, &mut assembly, &Exact, &Silent).map_err(|error| format!("{error:#}"))?;
         let found = guaranteed(case, &assembly, &outcome).map_err(|failure| failure.to_string())?;
-        Ok(found.map(|Found { planned, expectation }| {
+        Ok(found.map(|JudgedPlan { planned, expectation }| {
             let Planned { solution, plan, workers, summary } = planned;
             Known { plan, solution, workers, summary, expectation }
         }))

@@ -1,6 +1,6 @@
 //! Gives files to other workers of the cluster, who show their certificates.
 use crate::blobs::Blobs;
-use crate::serving::{self, Known, Offset};
+use crate::serving::{self, CallerKind, Offset};
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -24,8 +24,8 @@ const MOST_ANSWERS: usize = 8;
 struct Workers;
 
 impl serving::Doorkeeper for Workers {
-    fn knows(&self, peer: &Peer, _: &HeaderMap) -> Known {
-        if peer.chain.is_empty() { Known::Nobody } else { Known::Sender }
+    fn knows(&self, peer: &Peer, _: &HeaderMap) -> CallerKind {
+        if peer.chain.is_empty() { CallerKind::Nobody } else { CallerKind::Sender }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tidemill_app::expectation::Expectation;
 use tidemill_app::listener::Listener;
-use tidemill_app::planned::{Found, Planned, guaranteed, planned};
+use tidemill_app::planned::{JudgedPlan, Planned, guaranteed, planned};
 use tidemill_app::planning::{Case, PlanningOptions, SolverName};
 use tidemill_app::service_level::{LevelError, LevelSetting};
 use tidemill_optimizer::assemble::{Assembly, Options};
@@ -244,7 +244,7 @@ impl Shared {
         })?;
         let outcome = planned(case, &mut assembly, &Exact, &heard).map_err(|error| in_words(&error))?;
         let found = guaranteed(case, &assembly, &outcome).map_err(|failure| failure.to_string())?;
-        let Some(Found { planned, expectation }) = found else {
+        let Some(JudgedPlan { planned, expectation }) = found else {
             return Err(match explains {
                 true => refused(case, &assembly, &outcome, &taken, &notes),
                 false => "no plan keeps the service levels".to_owned(),
