@@ -115,7 +115,7 @@ mod tests {
         assert!(one.help().unwrap().contains("docker-compose"), "{one:?}");
         let both = failure_of(&[cause("a"), cause("b")]).to_string();
         assert!(
-            both.starts_with("2 things")
+            both.starts_with("2 obstacles")
                 && both.contains("\n- b has neither")
                 && both.matches("help:").count() == 2,
             "{both}"

@@ -108,7 +108,7 @@ fn what_others_appended_behind_a_run_that_ended_is_not_cut_off() {
     let printed = go_on("200").expect(78).stderr;
     let way_out = format!("truncate -s {} ", of_first[0].len());
     assert!(
-        printed.contains("out/rows.jsonl` cannot be continued") && printed.contains(&way_out),
+        printed.contains("out/rows.jsonl`: the run had ended at byte") && printed.contains(&way_out),
         "{printed}"
     );
     assert_eq!(outputs(&place), of_both, "it is left alone");

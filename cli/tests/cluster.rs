@@ -373,7 +373,7 @@ fn a_run_is_cancelled_and_its_processes_are_gone() {
     cluster.until("each role has a process", |_| hosts().len() == 3);
     let hosts = hosts();
     cluster.until("its processes have reported their stages", |cluster| {
-        cluster.ask(&["logs", "spread"]).expect(0).stdout.contains("begins with the stages")
+        cluster.ask(&["logs", "spread"]).expect(0).stdout.contains("starts with the stages")
     });
     cluster.ask(&["cancel", "spread"]).expect(0);
     cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");

@@ -88,7 +88,7 @@ fn follows(seconds: usize, plans: &[&str]) {
     // Files stay where they are.
     moved(&cluster.place, "sink-elsewhere.yaml", &[("pairs", "edge")]);
     let told = change(&cluster, "sink-elsewhere.yaml", &["--yes"]).expect(78);
-    assert!(told.stderr.contains("sink `pairs` writes files, which are on `hub`"), "{}", told.stderr);
+    assert!(told.stderr.contains("sink `pairs` writes files, which are only on `hub`"), "{}", told.stderr);
     cluster.place.write("ticks.yaml", cluster.place.read("plan.yaml").replace("tick: 10ms", "tick: 20ms"));
     let told = change(&cluster, "ticks.yaml", &["--yes"]).expect(78);
     assert!(told.stderr.contains("write `tick: 10ms`"), "{}", told.stderr);

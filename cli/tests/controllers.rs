@@ -339,7 +339,7 @@ fn what_cannot_be_shared_is_told() {
         .unwrap();
     let text = String::from_utf8_lossy(&told.stderr);
     assert!(
-        told.status.code() == Some(2) && text.contains("not said to be safe"),
+        told.status.code() == Some(2) && text.contains("not declared safe"),
         "{:?} {text}",
         told.status
     );

@@ -110,7 +110,7 @@ fn wrong_arguments_are_two() {
         (vec!["run", &workflow, "--set", "spech=speech-small"], "did you mean `speech`?"),
         (vec!["run", &workflow, "--set", "pair=x"], "has no variants to set"),
         (vec!["run", &workflow, "--set", "speech=x", "--plan", "p.yaml"], "cannot be used with"),
-        (vec!["run", &workflow, "--metrics", "nowhere"], "is no address"),
+        (vec!["run", &workflow, "--metrics", "nowhere"], "is not an address"),
     ] {
         let outcome = tidemill(&arguments).expect(2);
         assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);

@@ -147,7 +147,7 @@ fn a_line_without_end_ends_the_run() {
     let place = place("jsonl", "/dev/zero");
     tidemill(&["validate", &place.argument("workflow.yaml")]).expect(0);
     let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(69);
-    let told = "the device `/dev/zero` cannot be read: line 1 has no end within 1GiB";
+    let told = "cannot read the device `/dev/zero`: line 1 has no end within 1GiB";
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
 }
 

@@ -8,7 +8,7 @@ use crate::repository::{files_with_extension, text};
 
 /// Files with other sleeps: (path, number of them, reason).
 const SLEEPS: &[(&str, usize, &str)] = &[
-    ("app/src/metrics.rs", 1, "a client that pauses is the subject"),
+    ("app/src/metrics/port.rs", 1, "a client that pauses is the subject"),
     ("cli/tests/appending.rs", 1, "the process is killed at another time in each round"),
     ("cli/tests/buckets.rs", 1, "the service is away for a minute"),
     ("cli/tests/changed_states.rs", 1, "the process is killed at a random time"),

@@ -266,7 +266,7 @@ def attempts():
 def submissions():
     """Runs that would have the controller open, write or tell what is its own: `FOLDER` is its folder."""
     folder = sys.argv[5]
-    outside = "is none of the files that were sent"
+    outside = "is not one of the sent files"
     variable = "is not set"
 
     def submitted(name, text, workflow="workflow.yaml", path="workflow.yaml"):

@@ -93,5 +93,5 @@ fn a_machine_that_is_not_reached_is_told() {
     let told = other.call(&["up"]).expect(69).stderr;
     assert!(told.contains("cannot reach ada@nobody by ssh") && told.contains("No route to host"), "{told}");
     let shown = other.call(&["ps"]).expect(1).stdout;
-    assert!(shown.contains("not known: ada@nobody"), "{shown}");
+    assert!(shown.contains("not known: cannot reach ada@nobody"), "{shown}");
 }

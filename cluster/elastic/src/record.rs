@@ -285,7 +285,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::at(folder.path().to_owned());
         fs::write(folder.path().join("x.json"), "{").unwrap();
-        assert!(records.read("x").unwrap_err().to_string().contains("is no record of this version"));
+        assert!(records.read("x").unwrap_err().to_string().contains("is not a record of this version"));
         assert_eq!(records.all().1.len(), 1);
         assert!(records.read("y").unwrap().is_none());
     }

@@ -36,7 +36,7 @@ mod tests {
         let viewer = Person { name: "Ada".to_owned(), role: Role::Viewer, token: TokenId([1; 5]) };
         assert_eq!(viewer.require(Action::View), Ok(()));
         let refusal = viewer.require(Action::Submit).unwrap_err();
-        let text = "Ada may not start a run: that takes the role operator, and this access token has the role viewer";
+        let text = "Ada may not start a run: that needs the role operator, but this access token has the role viewer";
         assert_eq!((refusal.to_string(), refusal.for_peer()), (text.to_owned(), text.to_owned()));
     }
 }

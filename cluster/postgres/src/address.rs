@@ -264,13 +264,13 @@ mod tests {
             ("postgres://me@db/x?sslmode=verify-full", "`sslmode=verify-full` needs"),
             ("postgres://me@db/x?sslmode=disable&sslrootcert=a", "exclude each other"),
             ("mysql://db/x", "it does not start with postgres://"),
-            ("postgres://me@localhost/x?schema=A-b", "`A-b` is no name of a schema"),
-            ("postgres://me@localhost/x?schema=1st", "`1st` is no name of a schema"),
-            ("postgres://me@localhost/x?schema=a%22b", "`a\"b` is no name of a schema"),
-            ("postgres://me@localhost/x?schema=", "`` is no name of a schema"),
+            ("postgres://me@localhost/x?schema=A-b", "`A-b` is not the name of a schema"),
+            ("postgres://me@localhost/x?schema=1st", "`1st` is not the name of a schema"),
+            ("postgres://me@localhost/x?schema=a%22b", "`a\"b` is not the name of a schema"),
+            ("postgres://me@localhost/x?schema=", "`` is not the name of a schema"),
             ("postgres://me@db/x?sslrootcert=100%", "a `%` that does not stand for a character"),
             ("postgres://me@db/x?sslrootcert=%ff", "a `%` that does not stand for a character"),
-            ("postgres://me@localhost/x?sslmode", "`sslmode` is no option"),
+            ("postgres://me@localhost/x?sslmode", "`sslmode` is not an option"),
             ("postgres://me@localhost/x?colour=red", "unknown option `colour`"),
         ] {
             let message = tls(text).unwrap_err();

@@ -127,8 +127,8 @@ mod tests {
         };
         assert_eq!(
             stand_in.in_words(),
-            "see: `tiny` answers on edge-1 in place of `large`, which is not reached; 12 of 100 records; the accuracy is that of \
-             the smaller one meanwhile, and its level may be missed"
+            "see: `tiny` answers on edge-1 in place of `large`, which is unreachable; 12 of 100 records; meanwhile the \
+             accuracy is that of the smaller model, which may miss its level"
         );
         stand_in.answers = false;
         assert_eq!(

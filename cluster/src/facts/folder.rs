@@ -276,7 +276,7 @@ mod tests {
         damaged[before / 2] ^= 1;
         fs::write(folder.path().join(LOG), &damaged).unwrap();
         let error = Facts::open(folder.path()).err().unwrap().to_string();
-        assert!(error.contains("line 1 is not what was written"), "{error}");
+        assert!(error.contains("line 1 differs from what was written"), "{error}");
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn devices_that_sources_read_are_given_to_their_workers() {
     assert_eq!(notes(&reads("/dev/null"), Target::Compose), "");
     // A colon ends the name in the syntax common to all versions of Compose.
     let colon = reads("/dev/serial/by-path/pci-0000:00");
-    assert!(notes(&colon, Target::Compose).contains("takes no `:`"));
+    assert!(notes(&colon, Target::Compose).contains("accepts no `:`"));
     assert!(!file(&colon, Target::Compose, "edge/compose.yaml").contains("devices:"));
 }
 

@@ -400,7 +400,7 @@ fn a_check_gives_all_types_and_says_what_only_opening_shows() {
         checked.unopened().iter().map(|one| (one.id.as_str(), one.text.as_str())).collect();
     let [("readings", source), ("out", truth)] = told[..] else { panic!("{told:?}") };
     assert!(
-        source.contains("`r.csv` was not looked at") && source.contains("its first line names"),
+        source.contains("`r.csv` was not checked") && source.contains("its first line names"),
         "{source}"
     );
     assert!(truth.contains("ground truth of `out`: `truth.csv` was not checked"), "{truth}");

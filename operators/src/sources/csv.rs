@@ -359,7 +359,7 @@ mod tests {
             dead,
             [(
                 "wrong_columns".into(),
-                "t.csv, line 2: 3 fields, the first line has 2; the record has 2 lines: is a quote left open?".into()
+                "t.csv, line 2: 3 fields, but the first line has 2; the record has 2 lines: is a quote left open?".into()
             )]
         );
     }
@@ -503,11 +503,11 @@ mod tests {
                 "E0606",
                 "`time_unit` has no effect without `event_time`",
             ),
-            ("path: t.csv\ncolumns: {n: int64}\nout_of_order: 0s", "E0606", "`out_of_order` does nothing"),
+            ("path: t.csv\ncolumns: {n: int64}\nout_of_order: 0s", "E0606", "`out_of_order` has no effect"),
             (
                 "event_time: null\npath: t.csv\ncolumns: {n: int64}\nmax_jump: 1d",
                 "E0606",
-                "`max_jump` does nothing",
+                "`max_jump` has no effect",
             ),
         ] {
             let error = only(bind(&Csv, folder.path(), yaml).err().unwrap());

@@ -293,7 +293,7 @@ mod tests {
         );
         let text = details("{\"s\": \"\\ud800\"}\n{\"s\": 1}\n", "{s: text}");
         assert!(text[0].starts_with("t.jsonl, line 1: field `s`: \"\\ud800\" is not a text: "), "{text:?}");
-        assert_eq!(text[1], "t.jsonl, line 2: field `s`: 1 is not a text");
+        assert_eq!(text[1], "t.jsonl, line 2: field `s`: 1 is not text");
     }
 
     #[test]

@@ -222,7 +222,7 @@ mod tests {
     fn mistakes_have_a_place() {
         for (text, place, part) in [
             ("1,1,1,1,1,1\n1,x,1,1,1,1", (2, 3), "`x` is not a number, expected the identity"),
-            ("0,1,1,1,1,1", (1, 1), "`0` is no frame"),
+            ("0,1,1,1,1,1", (1, 1), "`0` is not a frame"),
             ("1,1,1,1, -3,1", (1, 9), "`-3` is negative, expected the width"),
             ("1,1,1", (1, 1), "found 3 fields"),
             ("1,1,1,1,1,inf", (1, 11), "`inf` is not a number"),

@@ -230,7 +230,7 @@ fn slower_modes_count_only_where_latency_does() {
 #[test]
 fn what_has_no_figures_is_left_out_and_named() {
     let assembly = vqa().assembled();
-    let report = "features/large has no figures on `little`: it is not planned there";
+    let report = "features/large has no figures on `little`: not planned there";
     assert!(assembly.notes.iter().any(|note| note == report), "{:?}", assembly.notes);
 }
 
@@ -491,7 +491,7 @@ fn a_missing_link_is_refused() {
     case.profile.services.retain(|service| service.operator != "speech" || service.worker_type == "big");
     let (codes, text) = case.refused();
     assert_eq!(codes, ["E0905"]);
-    assert!(text.contains("`speech` can run in `cloud` only, but no link leads there from `edge`"), "{text}");
+    assert!(text.contains("`speech` can run only in `cloud`, but no link leads there from `edge`"), "{text}");
     assert!(text.contains("{from: edge, to: cloud"), "{text}");
 }
 

@@ -145,6 +145,7 @@ impl Caller {
                 let body: Outgoing = Full::new(body.clone()).map_err(|never| match never {}).boxed_unsync();
                 call.request(self.place.host(), body, call.body.len() as u64)
             };
+            let first = request()?; // a call that cannot be written dials no one
             if let Some(mut idle) = self.take()
                 && let Ok(Ok(())) = timeout_at(deadline, idle.sender.ready()).await
             {
@@ -159,7 +160,7 @@ impl Caller {
                 }
             }
             let mut idle = self.connect(deadline).await?;
-            let response = timeout_at(deadline, idle.sender.send_request(request()?)).await;
+            let response = timeout_at(deadline, idle.sender.send_request(first)).await;
             self.answered(idle, response, begun, deadline, timeout).await
         })
     }
@@ -175,9 +176,9 @@ impl Caller {
         timeout: Duration,
     ) -> Result<Answer, CallError> {
         let reply = self.block(timeout, async |begun, deadline| {
-            let mut idle = self.connect(deadline).await?;
             let (sender, channel) = Channel::new(2);
             let request = call.request(self.place.host(), channel.boxed_unsync(), body.length)?;
+            let mut idle = self.connect(deadline).await?;
             let answer = idle.sender.send_request(request);
             let exchange = async {
                 let mut answer = std::pin::pin!(answer);

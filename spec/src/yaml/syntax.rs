@@ -439,7 +439,7 @@ mod tests {
     fn a_file_holds_one_document() {
         let (_, _, message, help) = said("a: b\n...\nc: d\n---\n%");
         assert_eq!(message, "there is a second document in the file");
-        assert!(help.contains("take out the line `---`"), "{help}");
+        assert!(help.contains("remove the line `---`"), "{help}");
     }
 
     #[test]

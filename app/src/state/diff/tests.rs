@@ -140,7 +140,7 @@ fn what_is_renamed_is_gone_and_new() {
         "{found:?}"
     );
     let new = changes.with(Verdict::New).next().unwrap();
-    assert!(new.why.contains("`counted` is gone and says the same"), "{}", new.why);
+    assert!(new.why.contains("`counted` has the same definition"), "{}", new.why);
     refused(&[("id: lines", "id: rows")], "rows", "the file of sink `lines`");
 }
 

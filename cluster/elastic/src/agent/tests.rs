@@ -196,7 +196,7 @@ fn what_is_too_much_is_refused_and_nothing_changes() {
     let kernel = Arc::new(Mutex::new(Kernel { working_set: 500 << 20, ..Kernel::default() }));
     let fake = Fake { folder: "big".into(), kernel: Arc::clone(&kernel) };
     let told = agent.attach(vec![("big".into(), Box::new(fake))], &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("use 500 MiB of memory, and the cap is 100 MiB"), "{told}");
+    assert!(told.contains("use 500 MiB of memory, but the total is 100 MiB"), "{told}");
     assert_eq!(agent.names().count(), 1);
     assert_eq!(kernel.lock().unwrap().memory, None);
 }

@@ -126,7 +126,7 @@ fn nothing_is_believed_outside_its_time() {
     clock.set(Timestamp::from_unix(0));
     let text = stranger(ask()).to_string();
     assert!(
-        text.contains("here it is 1970-01-01 00:00:00 UTC: is the clock of this machine right?"),
+        text.contains("now is 1970-01-01 00:00:00 UTC: is the clock of this machine right?"),
         "{text}"
     );
 }

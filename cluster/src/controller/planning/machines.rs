@@ -449,7 +449,7 @@ mod tests {
         let down = found.link("cloud", "edge").unwrap();
         assert_eq!((down.delay.value, down.bandwidth.as_ref()), (TimeSpan(30_000_000), None));
         assert!(notes.iter().any(|note| note.contains("odd is left out: it has no type")), "{notes:?}");
-        assert!(notes.iter().any(|note| note.contains("`7th` cannot stand in a plan")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.contains("`7th` cannot be in a plan")), "{notes:?}");
         let yaml = found.to_yaml().unwrap();
         assert_eq!(Infrastructure::parse(&yaml, "workers.yaml").unwrap(), found, "{yaml}");
     }
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!((free.busy, free.price.value), (None, HourlyPrice(0.01)));
         assert_eq!(of("c"), None);
         assert!(
-            notes.iter().any(|note| note.contains("c is left out, its memory is taken: run first has 10 %")),
+            notes.iter().any(|note| note.contains("c is left out, its memory is used: run first uses 10 %")),
             "{notes:?}"
         );
         let yaml = found.to_yaml().unwrap();

@@ -387,6 +387,6 @@ mod tests {
         let found = options(&planning).unwrap();
         assert_eq!((found.rate.unwrap().0, found.max_utilization, found.without.len()), (40.0, 0.7, 1));
         planning.slo.push("speed=9".into());
-        assert!(options(&planning).unwrap_err().to_string().contains("no service level"));
+        assert!(options(&planning).unwrap_err().to_string().contains("is not a service level"));
     }
 }

@@ -90,7 +90,7 @@ fn units_are_counted_from_1970() {
         assert_eq!((found, dead), (vec![1_500_000], vec![]), "{unit}");
     }
     let (_, dead) = times("1774749599000000000", "columns: {at: int64}");
-    assert!(dead[0].ends_with("is out of range; `time_unit: ns` would make it of 2026"), "{dead:?}");
+    assert!(dead[0].ends_with("is out of range; `time_unit: ns` would put it in 2026"), "{dead:?}");
 }
 
 #[test]
