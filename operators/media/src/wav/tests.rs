@@ -71,7 +71,7 @@ fn a_sound_that_would_become_too_long_is_refused_by_its_header() {
     let longest = Longest { sample_rate: 16000, seconds: None };
     let rejected = decode_any(&bytes, longest).unwrap_err();
     assert_eq!(rejected.reason, "audio_too_long", "{rejected}");
-    assert!(rejected.detail.contains("80000000 at 16000 a second"), "{rejected}");
+    assert!(rejected.detail.contains("80000000 at 16000 per second"), "{rejected}");
     assert_eq!(
         decode_any(&bytes, Longest { sample_rate: 8000, ..longest }).unwrap_err().reason,
         "audio_truncated"
