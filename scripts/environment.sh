@@ -49,10 +49,14 @@ tool() {
 }
 
 # Builds the command $1 with what a run on one machine needs, or with everything where it has everything now: `build_for_demo PROGRAM`.
+# The crates that move and compute records are optimised, unlike in other development builds (docs/decisions/0054).
 build_for_demo() {
-  local features=(--no-default-features)
+  local features=(--no-default-features) optimised=() package
   if "$1" version --output json 2>/dev/null | grep -q '"cluster": true'; then features=(); fi
-  cargo build --locked -p tidemill "${features[@]}"
+  for package in engine operators inference; do
+    optimised+=(--config "profile.dev.package.tidemill-$package.opt-level=2")
+  done
+  cargo build --locked -p tidemill "${features[@]}" "${optimised[@]}"
 }
 
 # Runs a program that a Ctrl-C on the terminal does not reach, and waits for it also where one reaches this script meanwhile.

@@ -20,7 +20,7 @@ use tidemill_spec::workflow::Workflow;
 /// As a source writes that it reads standard input.
 const STANDARD_INPUT: &str = "-";
 /// Error of a path that leads out of the folder.
-const OUTSIDE: &str = "is none of the files that were sent";
+const OUTSIDE: &str = "is not one of the sent files";
 /// Error of a pipe or a device.
 const NO_FILE: &str = "is neither a file nor a folder";
 

@@ -99,7 +99,7 @@ fn follows(seconds: usize, plans: &[&str]) {
     same(&cluster.outputs(), &expected.join().unwrap());
     let told = cluster.ask(&["events"]).expect(0).stdout;
     assert_eq!(told.matches("sinks paused for ").count(), plans.len(), "{told}");
-    let told = change(&cluster, "filter-on-hub.yaml", &["--yes"]).expect(78);
+    let told = change(&cluster, "state-on-cloud.yaml", &["--yes"]).expect(78);
     assert!(told.stderr.contains("is complete"), "{}", told.stderr);
 }
 

@@ -74,7 +74,7 @@ impl Place {
 fn what_is_not_of_the_submission_is_not_read() {
     let place = Place::new();
     assert!(place.load("flows/workflow.yaml", &[]).is_ok());
-    let outside = "is none of the files that were sent";
+    let outside = "is not one of the sent files";
     let absolute = place.path("secret.yaml").display().to_string();
     for path in ["../../../secret.yaml", "../../secret.yaml", "../nothing/../../secret.yaml"] {
         let words = format!("source `rows`: `{path}` {outside}");
