@@ -2,13 +2,16 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aicity demo-cluster demo-cluster-aicity image test test-long bench profiles lint book check-aarch64
+.PHONY: help setup install demo demo-aicity demo-cluster demo-cluster-aicity image test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing on this machine (demo and test call it)
 	@scripts/setup.sh
+
+install: setup ## build the command `tidemill` with all features, and put it into ~/.cargo/bin
+	@scripts/install.sh
 
 demo: setup ## build, then answer spoken questions about pictures
 	@scripts/demo.sh

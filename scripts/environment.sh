@@ -48,14 +48,16 @@ tool() {
     stop "$1 could not be installed" "the crates registry must be reachable the first time; make setup, demo and test do not need it"
 }
 
+# A development build for work: the crates that move and compute records are optimised (docs/decisions/0054).
+optimised=()
+for package in engine operators inference; do
+  optimised+=(--config "profile.dev.package.tidemill-$package.opt-level=2")
+done
+
 # Builds the command $1 with what a run on one machine needs, or with everything where it has everything now: `build_for_demo PROGRAM`.
-# The crates that move and compute records are optimised, unlike in other development builds (docs/decisions/0054).
 build_for_demo() {
-  local features=(--no-default-features) optimised=() package
+  local features=(--no-default-features)
   if "$1" version --output json 2>/dev/null | grep -q '"cluster": true'; then features=(); fi
-  for package in engine operators inference; do
-    optimised+=(--config "profile.dev.package.tidemill-$package.opt-level=2")
-  done
   cargo build --locked -p tidemill "${features[@]}" "${optimised[@]}"
 }
 
