@@ -30,7 +30,11 @@ pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
                     true => writeln!(out, "feature {}: {}", feature.name, feature.content)?,
                     false => {
                         let build = format!("{} --features {}", features::BUILD_ALL, feature.name);
-                        writeln!(out, "feature {}: not in this build: {}; `{build}`", feature.name, feature.content)?;
+                        writeln!(
+                            out,
+                            "feature {}: not in this build: {}; `{build}`",
+                            feature.name, feature.content
+                        )?;
                     }
                 }
             }

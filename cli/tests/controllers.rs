@@ -338,11 +338,7 @@ fn what_cannot_be_shared_is_told() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&told.stderr);
-    assert!(
-        told.status.code() == Some(2) && text.contains("not declared safe"),
-        "{:?} {text}",
-        told.status
-    );
+    assert!(told.status.code() == Some(2) && text.contains("not declared safe"), "{:?} {text}", told.status);
     place.write("store", "postgres://tidemill@127.0.0.1:9/tidemill\n");
     let options =
         ["controller", "--state", &state, "--listen", "127.0.0.1:0", "--listen-hosts", "127.0.0.1:0"];

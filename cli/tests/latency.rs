@@ -151,7 +151,7 @@ fn a_parquet_file_is_visible_when_the_run_ends() {
     let place = place(
         "kind: parquet, options: {path: out.parquet}",
         "tick: 50ms, checkpoint_every: 2",
-        "latency: {percentile: p50, below: 1s}",
+        "latency: {percentile: p50, below: 500ms}",
     );
     let stdout = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0).stdout;
     for text in ["latency  MISSED", "readers see the file when the run ends", "kind `jsonl` or `csv`"] {

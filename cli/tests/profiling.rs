@@ -343,7 +343,11 @@ fn published_models_can_be_checked_but_not_run() {
     let outcome = tidemill(&arguments).expect(0);
     assert!(outcome.stderr.is_empty(), "{}", outcome.stderr);
     let outcome = tidemill(&["run", &files[0]]).expect(78);
-    assert!(outcome.stderr.contains("error[E0562]: the model `resnet18` is not available"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("error[E0562]: the model `resnet18` is not available"),
+        "{}",
+        outcome.stderr
+    );
     let outcome = tidemill(&["profile", &files[0], "--infra", &files[1]]).expect(78);
     assert!(outcome.stderr.contains("only published figures"), "{}", outcome.stderr);
     assert!(!root().join("examples/published-vqa/out").exists());

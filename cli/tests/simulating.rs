@@ -172,7 +172,10 @@ fn a_quiet_beginning_does_not_hide_a_miss() {
 fn what_is_too_short_to_tell_is_said_to_be() {
     let place = planned(&with_percentiles());
     let seen = simulate(&place, &["--for", "1ms"]).expect(1).stdout;
-    assert!(seen.contains("rate   open  all due records  too short: it ended before the first record arrived"), "{seen}");
+    assert!(
+        seen.contains("rate   open  all due records  too short: it ended before the first record arrived"),
+        "{seen}"
+    );
     assert!(!seen.contains("above its capacity") && !seen.contains("missed"), "{seen}");
     let document = simulate(&place, &["--for", "1ms", "--output", "json"]).expect(1).json();
     assert_eq!((&document["rate"]["met"], &document["rate"]["achieved_share"]), (&Value::Null, &Value::Null));

@@ -536,10 +536,7 @@ fn a_stream_that_begins_again_is_refused_and_nothing_of_it_is_taken() {
         journal.attach(|| Ok(reader)).unwrap();
         for _ in 0..2 {
             let error = Cursor::at(end).read(&journal, &mut [0; 100]).unwrap_err().to_string();
-            assert!(
-                error.contains("begins with") && error.contains(&format!("after byte {end}")),
-                "{error}"
-            );
+            assert!(error.contains("begins with") && error.contains(&format!("after byte {end}")), "{error}");
             assert!(crate::is_of_again(&error));
         }
         assert_eq!(journal.extent().end, end);

@@ -125,10 +125,7 @@ fn nothing_is_believed_outside_its_time() {
     assert!(matches!(stranger(ask()), ControllerError::AuthorityNotValid { .. }));
     clock.set(Timestamp::from_unix(0));
     let text = stranger(ask()).to_string();
-    assert!(
-        text.contains("now is 1970-01-01 00:00:00 UTC: is the clock of this machine right?"),
-        "{text}"
-    );
+    assert!(text.contains("now is 1970-01-01 00:00:00 UTC: is the clock of this machine right?"), "{text}");
 }
 
 /// The server of the controller: people come without certificates, workers with good ones.
