@@ -178,7 +178,7 @@ pub fn serve(
         only_dials: options.only_dials,
         credentials: credentials.clone(),
     };
-    let mut services = vec![("links", meter.service())];
+    let mut services = vec![(tidemill_service::LINKS, meter.service())];
     services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));
     let services =
         Arc::new(Supervisor::start(services, &host).map_err(system("cannot start the thread for services"))?);

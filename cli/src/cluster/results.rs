@@ -15,10 +15,12 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{ResultView, RunView};
-use tidemill_cluster::client::{Client, segment};
+use tidemill_cluster::client::{Client, ClientError, segment};
 
 /// Bytes that are written at once.
 const PART: usize = 256 << 10;
+/// Tries to continue a transfer for which the controller has no place at the moment, one each [`LOOK`].
+const TRIES: u32 = 20;
 /// Interval of looks for more rows.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -84,9 +86,19 @@ fn copy(
 ) -> anyhow::Result<u64> {
     let (run, sink, path) = (segment(run), segment(&of.sink), segment(&of.path));
     let path = format!("/v1/runs/{run}/results/{sink}?path={path}");
-    let mut part = vec![0; PART];
+    let (mut part, mut tries) = (vec![0; PART], 0);
     loop {
-        let mut reply = client.open(&path, offset).map_err(|error| failure(&error))?;
+        let mut reply = match client.open(&path, offset) {
+            Ok(reply) => reply,
+            // Much is there already, and the rest is worth a wait.
+            Err(ClientError::Refused { status: 503, .. }) if offset > 0 && tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            Err(error) => return Err(failure(&error).into()),
+        };
+        tries = 0;
         let begun = offset;
         let cut = loop {
             match reply.read(&mut part) {

@@ -95,10 +95,16 @@ impl HostService for Measuring {
         let running = self.running.insert(Running::default());
         let started = (|| -> io::Result<()> {
             if !host.only_dials {
-                let (address, thread) =
-                    answer_at(host.address, &self.shared, &running.is_over, &host.credentials)?;
-                *locked(&self.shared.address) = Some(address);
-                running.threads.push(thread);
+                match answer_at(host.address, &self.shared, &running.is_over, &host.credentials) {
+                    Ok((address, thread)) => {
+                        *locked(&self.shared.address) = Some(address);
+                        running.threads.push(thread);
+                    }
+                    // The address may be that of a router in front of this machine. Links to others can be measured all the same.
+                    Err(error) => {
+                        tracing::warn!("cannot answer probes of other workers at {}: {error}", host.address);
+                    }
+                }
             }
             let config = Arc::new(host.credentials.client_config().map_err(io::Error::other)?);
             let (shared, is_over) = (Arc::clone(&self.shared), Arc::clone(&running.is_over));
@@ -289,7 +295,11 @@ mod tests {
 
     impl Metered {
         fn start(only_dials: bool, credentials: &Credentials) -> Self {
-            let (meter, address) = (Meter::default(), IpAddr::from([127, 0, 0, 1]));
+            Self::at([127, 0, 0, 1].into(), only_dials, credentials)
+        }
+
+        fn at(address: IpAddr, only_dials: bool, credentials: &Credentials) -> Self {
+            let meter = Meter::default();
             let (folder, worker, credentials) = (Default::default(), "one".to_owned(), credentials.clone());
             let mut service = meter.service();
             service.start(&Host { folder, worker, address, only_dials, credentials }).unwrap();
@@ -332,6 +342,20 @@ mod tests {
         assert!(found.bits_per_second.is_some_and(|rate| rate > 1e6), "{found:?}");
         assert!(found.probing > 0.0 && found.probing < 0.0101, "{found:?}");
         assert!(other.0.take().is_empty(), "told once");
+    }
+
+    /// The address may be that of a router in front of the machine.
+    #[test]
+    fn a_worker_that_cannot_answer_measures_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let credentials = authority(folder.path());
+        let one = Metered::start(false, &credentials);
+        let address = IpAddr::from([192, 0, 2, 1]); // for documentation: no machine has it
+        let mut behind = Metered::at(address, false, &credentials);
+        assert_eq!((behind.1.health(), behind.0.address()), (Ok(()), None));
+        let address = one.0.address().unwrap().to_string();
+        behind.0.follow(vec![LinkTarget { worker: "one".into(), address, only_delay: true }]);
+        assert_eq!(until(|| behind.0.take().pop()).expect("it is measured").to, "one");
     }
 
     #[test]

@@ -80,15 +80,28 @@ impl Shared {
         let path = format!("/v1/file-parts/{}", part.number);
         let folder = self.folders.find(&part.run, &part.id, &part.role);
         let open = || open(&folder.clone()?, &self.results, &part.path, part.offset);
-        match open() {
-            Ok((_, left)) => {
-                let length = left.min(part.bytes);
+        match open().and_then(|(_, left)| length(part, left)) {
+            Ok(length) => {
                 let again = || open().map(|(file, _)| file).map_err(std::io::Error::other);
                 self.client.upload(&path, length, again)
             }
             Err(error) => self.client.post(&path, &FilePartRefused { error }),
         }
     }
+}
+
+/// Returns the number of bytes to send of a file that has `left` of them from the offset on.
+///
+/// # Errors
+/// The file has less than is committed: a short answer would be taken for all of it.
+fn length(part: &FilePart, left: u64) -> Result<u64, String> {
+    if part.bytes != u64::MAX && left < part.bytes {
+        return Err(format!(
+            "`{}` has {left} bytes after byte {}, but {} are committed there: it was made shorter after the commit",
+            part.path, part.offset, part.bytes
+        ));
+    }
+    Ok(left.min(part.bytes))
 }
 
 /// A file that is within a folder, or, by an absolute path, within one of those for results, whatever links there are; it is read from
@@ -151,6 +164,17 @@ mod tests {
             assert!(message.contains("is not in the folder of the run"), "{path}: {message}");
         }
         assert!(read(&folder, &[], "out", 0, 1).is_err() && read(&folder, &[], "none", 0, 1).is_err());
+    }
+
+    #[test]
+    fn a_file_that_lost_committed_bytes_is_not_sent() {
+        let (run, id, role, path) = ("night".into(), "1".into(), "edge".into(), "rows.csv".into());
+        let mut part = FilePart { number: 1, run, id, role, path, offset: 40, bytes: 10 };
+        assert_eq!((length(&part, 10), length(&part, 900)), (Ok(10), Ok(10)));
+        let message = length(&part, 9).unwrap_err();
+        assert!(message.contains("`rows.csv` has 9 bytes after byte 40, but 10 are committed"), "{message}");
+        part.bytes = u64::MAX; // all of a complete file
+        assert_eq!(length(&part, 9), Ok(9));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Largest number of requested files at once: a part of each is in memory.
 const MOST: usize = 32;
+/// Largest number of them for one person: slow readers of one do not keep others from theirs.
+const MOST_EACH: usize = 8;
 /// Time that a worker has to begin: less than the time limit of a request for results.
 const PATIENCE: Duration = Duration::from_secs(50);
 /// Time after which a file is requested again if the worker has not begun to send it.
@@ -47,8 +49,13 @@ struct Open {
     part: FilePart,
     given: Option<Instant>,
     answer: oneshot::Sender<Result<Coming, String>>,
-    /// Its share of [`MOST`].
-    place: OwnedSemaphorePermit,
+    place: Place,
+}
+
+/// A share of [`MOST`], and of [`MOST_EACH`] of a person.
+struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_person: OwnedSemaphorePermit,
 }
 
 struct All {
@@ -56,6 +63,8 @@ struct All {
     /// again: the first is a random one.
     last: u64,
     open: BTreeMap<u64, Open>,
+    /// Free places of the people who have requested files.
+    people: BTreeMap<String, Arc<Semaphore>>,
 }
 
 /// Numbers begin below this: they stay exact in programs that read numbers of JSON as floating point, 2^53.
@@ -64,7 +73,8 @@ const FIRST_BELOW: u64 = 1 << 52;
 impl Default for All {
     fn default() -> Self {
         // The standard library has no other random numbers.
-        Self { last: RandomState::new().build_hasher().finish() % FIRST_BELOW, open: BTreeMap::new() }
+        let last = RandomState::new().build_hasher().finish() % FIRST_BELOW;
+        Self { last, open: BTreeMap::new(), people: BTreeMap::new() }
     }
 }
 
@@ -106,9 +116,19 @@ impl Drop for Forgets<'_> {
 }
 
 impl Parts {
-    /// Gets a file from a worker, or the requested part of it, and assigns its number.
-    pub(super) async fn have(&self, worker: &str, part: FilePart) -> Result<Coming, PartError> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| PartError::Busy)?;
+    /// Takes a place for a transfer to a person.
+    fn place(&self, person: &str) -> Result<Place, PartError> {
+        let take = |free: &Arc<Semaphore>| Arc::clone(free).try_acquire_owned().map_err(|_| PartError::Busy);
+        let mut all = locked(&self.all);
+        all.people.retain(|_, free| free.available_permits() < MOST_EACH);
+        let of_person =
+            all.people.entry(person.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(MOST_EACH)));
+        Ok(Place { _of_person: take(of_person)?, _of_all: take(&self.places)? })
+    }
+
+    /// Gets a file from a worker for a person, or the requested part of it, and assigns its number.
+    pub(super) async fn have(&self, worker: &str, part: FilePart, person: &str) -> Result<Coming, PartError> {
+        let place = self.place(person)?;
         let (answer, answered) = oneshot::channel();
         let number = {
             let mut all = locked(&self.all);
@@ -165,7 +185,7 @@ impl Parts {
     /// Passes the reason of a worker that does not send a file to the caller.
     fn refused(&self, worker: &str, number: u64, why: String) {
         if let Some(open) = self.begun(worker, number) {
-            let _ = open.answer.send(Err(why)); // nobody waits for it any more
+            let _ = open.answer.send(Err(why)); // the caller may be gone
         }
     }
 }
@@ -220,11 +240,17 @@ mod tests {
         FilePart { number: 0, run, id, role, path: path.to_owned(), offset: 0, bytes: 8 }
     }
 
-    /// Somebody wants a file of `edge`: what they get.
-    fn wants(parts: &Arc<Parts>, path: &'static str) -> tokio::task::JoinHandle<Result<Vec<u8>, PartError>> {
-        let parts = Arc::clone(parts);
+    type Wait = tokio::task::JoinHandle<Result<Vec<u8>, PartError>>;
+
+    /// Requests a file of `edge` and returns its content.
+    fn wants(parts: &Arc<Parts>, path: &'static str) -> Wait {
+        wants_for("ada", parts, path)
+    }
+
+    fn wants_for(person: &str, parts: &Arc<Parts>, path: &'static str) -> Wait {
+        let (parts, person) = (Arc::clone(parts), person.to_owned());
         tokio::spawn(async move {
-            let Coming { bytes, body } = parts.have("edge", part(path)).await?;
+            let Coming { bytes, body } = parts.have("edge", part(path), &person).await?;
             let read = to_bytes(body, 1 << 20).await.unwrap().to_vec();
             assert_eq!(read.len() as u64, bytes);
             Ok(read)
@@ -289,11 +315,13 @@ mod tests {
     #[tokio::test]
     async fn no_more_than_a_few_are_on_their_way_and_none_is_left() {
         let parts = Arc::new(Parts::default());
-        let waits: Vec<_> = (0..MOST).map(|_| wants(&parts, "a")).collect();
+        let people = ["ada", "ben", "cleo", "dan"];
+        let waits: Vec<_> =
+            (0..MOST).map(|number| wants_for(people[number % people.len()], &parts, "a")).collect();
         while locked(&parts.all).open.len() < MOST {
             tokio::task::yield_now().await;
         }
-        assert_eq!(parts.have("edge", part("a")).await.err(), Some(PartError::Busy));
+        assert_eq!(parts.have("edge", part("a"), "eve").await.err(), Some(PartError::Busy));
         for wait in &waits {
             wait.abort();
         }
@@ -302,5 +330,26 @@ mod tests {
         }
         assert!(locked(&parts.all).open.is_empty());
         assert_eq!(parts.places.available_permits(), MOST);
+    }
+
+    #[tokio::test]
+    async fn slow_readers_of_one_person_keep_no_other_person_from_a_file() {
+        let parts = Arc::new(Parts::default());
+        let slow: Vec<_> = (0..MOST_EACH).map(|_| wants_for("ada", &parts, "a")).collect();
+        while locked(&parts.all).open.len() < MOST_EACH {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(parts.have("edge", part("a"), "ada").await.err(), Some(PartError::Busy));
+        let known: Vec<u64> = parts.wanted("edge").iter().map(|part| part.number).collect();
+        let other = wants_for("ben", &parts, "b");
+        let wanted = parts.wanted_soon("edge").await;
+        assert!(known.len() == MOST_EACH && !known.contains(&wanted[0].number));
+        parts.sent("edge", wanted[0].number, 5, Body::from("right")).await;
+        assert_eq!(other.await.unwrap(), Ok(b"right".to_vec()));
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+        for wait in slow {
+            assert!(wait.await.is_err());
+        }
+        assert!(parts.place("ada").is_ok());
     }
 }

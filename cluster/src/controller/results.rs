@@ -178,13 +178,13 @@ pub(super) async fn result(
 ) -> Result<Response, No> {
     let (first, most) = from.wanted(&headers);
     let wanted = blocking(&shared, move |shared| {
-        person(shared, &headers, Action::View)?;
+        let person = person(shared, &headers, Action::View)?;
         let part = shared.result_part(&name, &sink, first, of.path.as_deref())?;
-        Ok(part.map(|(worker, part)| (worker, FilePart { bytes: part.bytes.min(most), ..part })))
+        Ok(part.map(|(worker, part)| (worker, FilePart { bytes: part.bytes.min(most), ..part }, person)))
     });
     let coming = match wanted.await? {
         None => Coming { bytes: 0, body: Body::empty() },
-        Some((worker, part)) => shared.parts.have(&worker, part).await?,
+        Some((worker, part, person)) => shared.parts.have(&worker, part, &person).await?,
     };
     let mut answer = coming.body.into_response();
     *answer.status_mut() = range::mark(answer.headers_mut(), first, coming.bytes, None);

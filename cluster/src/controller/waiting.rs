@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(missing("edge", 629, &[]).as_deref(), Some(held));
         assert_eq!(missing("edge", 631, &[]), None, "it is given up");
         assert_eq!(missing("hub", 2, &[]).as_deref(), Some("worker hub, which has 'b', sends no heartbeats"));
-        assert_eq!(missing("hub", 5, &[]), None, "nobody waits for it");
+        assert_eq!(missing("hub", 5, &[]), None, "no run waits for it");
         assert!(
             missing("rack", 90_000, &[]).unwrap().contains("the only one with some of its files"),
             "no other worker can run it"

@@ -49,7 +49,7 @@ pub fn level_of(setting: &LevelSetting) -> Level {
 /// # Errors
 /// A level is listed twice, is not requested, or is not relaxed by its limit.
 pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
-    let Some(wanted) = RequestedLevels::of(case) else { return Ok(()) }; // what is wrong is told when it is planned
+    let Some(wanted) = RequestedLevels::of(case) else { return Ok(()) }; // planning reports a wrong level
     for (at, step) in order.iter().enumerate() {
         let level = level_of(step);
         if order[..at].iter().any(|other| level_of(other) == level) {

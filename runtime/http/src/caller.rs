@@ -24,6 +24,8 @@ use crate::reply::Reply;
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
 /// Age after which a new connection replaces one, so that a name that changed its machine is resolved again.
 const LONGEST_LIFE: Duration = Duration::from_secs(600);
+/// Longest time that an answer is waited for, a year: a clock reaches it.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Bytes of the head of an answer, and of what is read at once.
 const BUFFER: usize = 32 << 10;
 /// Bytes of a body that are read at once to be sent.
@@ -139,6 +141,7 @@ impl Caller {
         timeout: Duration,
         repeat: Repeat,
     ) -> Result<Reply, CallError> {
+        let timeout = timeout.min(LONGEST);
         self.block(timeout, async |begun, deadline| {
             let body = Bytes::copy_from_slice(call.body);
             let request = || {
@@ -175,6 +178,7 @@ impl Caller {
         body: Payload<'_>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
+        let timeout = timeout.min(LONGEST);
         let reply = self.block(timeout, async |begun, deadline| {
             let (sender, channel) = Channel::new(2);
             let request = call.request(self.place.host(), channel.boxed_unsync(), body.length)?;
@@ -203,8 +207,7 @@ impl Caller {
             runtime().map_err(|source| CallError::Unreachable { place: self.address.clone(), source })?;
         runtime.block_on(async {
             let begun = Instant::now();
-            // Times that no clock reaches are as long as a year.
-            act(begun, begun + timeout.min(Duration::from_secs(365 * 24 * 3600))).await
+            act(begun, begun + timeout).await
         })
     }
 

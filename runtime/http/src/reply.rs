@@ -76,7 +76,7 @@ impl Read for Reply {
                 Ok(Some(Ok(frame))) => {
                     self.part = frame.into_data().unwrap_or_default();
                     self.received += self.part.len() as u64;
-                    // Where the length is known, the last part is known, too: nobody has to read on for the end.
+                    // Where the length is known, the last part is known, too: the connection is free before the end is read.
                     match self.body.is_end_stream() {
                         true => self.caller.keep(idle),
                         false => self.idle = Some(idle),

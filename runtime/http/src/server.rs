@@ -7,12 +7,13 @@
 //! | does not finish the head of a request, or asks nothing | [`HEAD`] |
 //! | sends a head that is too long | [`HEAD_BYTES`]: 431 |
 //! | sends a body by drops | [`SILENCE`], [`SLOWEST`], see [`paced`] |
-//! | takes an answer by drops | [`READING`], see [`streamed`] |
+//! | takes nothing of an answer | [`READING`] |
 //! | opens very many connections | the one of which nothing came for longest makes room, those first whose peer has proved nothing |
 mod body;
 mod connections;
 mod file;
 mod tls;
+mod writing;
 
 pub use body::paced;
 pub use connections::PeerActivity;
@@ -41,6 +42,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
+use writing::Writing;
 
 /// The head of a request is whole after so long, counted from the end of the answer before it. A client that keeps its connection for
 /// longer than that finds it ended, and makes another one.
@@ -53,7 +55,7 @@ const HEAD_FIELDS: usize = 64;
 pub const SILENCE: Duration = Duration::from_secs(15);
 /// Bytes per second of a body, on average, once it has taken longer than [`SILENCE`].
 pub const SLOWEST: u64 = 1 << 10;
-/// Limits how long a peer takes nothing of an answer that is streamed.
+/// Limits how long a peer takes nothing of an answer.
 pub const READING: Duration = Duration::from_secs(60);
 
 /// The other end of a connection.
@@ -99,6 +101,7 @@ pub async fn serve(mut listener: impl Accepts, answers: Arc<impl Answers>) {
                 heard.prove();
             }
             async move {
+                let stream = Writing::new(stream, heard.clone());
                 let desk = Arc::new((answers, peer, heard));
                 let service = service_fn(move |request: Request<Incoming>| {
                     let desk = Arc::clone(&desk);

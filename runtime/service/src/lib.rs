@@ -20,6 +20,7 @@
 //! };
 //! assert!(register(echo));
 //! assert!(!register(echo), "each name once");
+//! assert!(!register(Registration { name: "links", ..echo }), "the agent has that one");
 //! ```
 //!
 //! The agent of each host makes its own instance and has [`Supervisor`] start it, restart it after a failure and stop it. The worker's
@@ -115,15 +116,19 @@ pub struct Registration {
     pub make: fn() -> Box<dyn HostService>,
 }
 
+/// The name of the service that measures links to other workers, which every agent has.
+pub const LINKS: &str = "links";
+
 /// Services that this program added.
 static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
 
 /// Adds a service to this process, before an agent starts or a deployment is written. Whether it did: the first service of a name stays,
-/// and a name that cannot be that of a folder is refused.
+/// and a name that is [`LINKS`] or cannot be that of a folder is refused.
 pub fn register(service: Registration) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let is_new = !service.name.is_empty()
+        && service.name != LINKS
         && service.name.bytes().all(is_plain)
         && added.iter().all(|other| other.name != service.name);
     if is_new {

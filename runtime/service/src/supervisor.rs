@@ -1,7 +1,7 @@
 //! Starts services, restarts those that fail, and stops them.
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Time of work after which a service restarts with the shortest pause again.
 const SETTLED: Duration = Duration::from_secs(120);
+/// Time that services have to stop when the agent ends.
+const STOPPING: Duration = Duration::from_secs(10);
 
 /// The state of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,8 @@ struct Service {
     /// Since then it works; none: it is stopped.
     since: Option<Instant>,
     problem: Option<String>,
+    /// Its figures at the last look; none while it does not work.
+    figures: Vec<Figure>,
     restarts: u64,
     /// Failures in a row.
     failures: u32,
@@ -54,7 +58,9 @@ pub struct Supervisor {
     seen: Arc<Mutex<Seen>>,
     /// Its end ends the thread.
     end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected once all services are stopped.
+    stopped: Mutex<Receiver<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Supervisor {
@@ -65,22 +71,28 @@ impl Supervisor {
     pub fn start(services: Vec<(&'static str, Box<dyn HostService>)>, host: &Host) -> std::io::Result<Self> {
         let mut services = Services::new(services, host, instant());
         let seen = Arc::new(Mutex::new(services.seen()));
-        let (told, (end, ended)) = (Arc::clone(&seen), channel::<()>());
+        let (told, (end, ended), (stops, stopped)) = (Arc::clone(&seen), channel::<()>(), channel::<()>());
         let thread = std::thread::Builder::new().name("tm-services".into()).spawn(move || {
             loop {
                 services.look(instant());
                 *locked(&told) = services.seen();
                 if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
-                    return;
+                    break;
                 }
             }
+            drop(services);
+            drop(stops);
         })?;
-        Ok(Self { seen, end: Some(end), thread: Some(thread) })
+        Ok(Self { seen, end: Some(end), stopped: Mutex::new(stopped), thread })
     }
 
     /// The states of all services.
     pub fn states(&self) -> Vec<Watched> {
-        locked(&self.seen).states.clone()
+        let mut states = locked(&self.seen).states.clone();
+        if self.thread.is_finished() {
+            states.iter_mut().for_each(|state| state.problem = Some("its supervisor has ended".to_owned()));
+        }
+        states
     }
 
     /// The figures of services that work, each with the name of its service.
@@ -92,8 +104,9 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.end = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a service that panicked has said so
+        let stopped = self.stopped.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if stopped.recv_timeout(STOPPING) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("a service has not stopped within {STOPPING:?}: it ends with the process");
         }
     }
 }
@@ -115,7 +128,8 @@ impl Services {
         let service = |(name, instance): (&'static str, Box<dyn HostService>)| {
             let host = Host { folder: host.folder.join(name), ..host.clone() };
             let (since, problem) = (None, Some("it has not started yet".to_owned()));
-            Service { name, host, instance, since, problem, restarts: 0, failures: 0, due: now }
+            let figures = Vec::new();
+            Service { name, host, instance, since, problem, figures, restarts: 0, failures: 0, due: now }
         };
         Self(services.into_iter().map(service).collect())
     }
@@ -131,8 +145,7 @@ impl Services {
             problem: service.problem.clone(),
             restarts: service.restarts,
         };
-        let works = self.0.iter().filter(|service| service.since.is_some());
-        let figures = works.flat_map(|of| of.instance.metrics().into_iter().map(move |one| (of.name, one)));
+        let figures = self.0.iter().flat_map(|of| of.figures.iter().map(move |one| (of.name, *one)));
         Seen { states: self.0.iter().map(state).collect(), figures: figures.collect() }
     }
 }
@@ -148,25 +161,33 @@ impl Service {
         if self.since.is_none() && now < self.due {
             return;
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| match self.since {
-            Some(_) => self.instance.health(),
-            None => fs::create_dir_all(&self.host.folder)
-                .map_err(|error| format!("{}: {error}", self.host.folder.display()))
-                .and_then(|()| self.instance.start(&self.host)),
-        }));
-        let outcome = outcome.unwrap_or_else(|_| Err("it panicked".to_owned()));
-        match (outcome, self.since) {
-            (Ok(()), None) => {
-                self.restarts += u64::from(self.failures > 0);
-                (self.since, self.problem) = (Some(now), None);
-                tracing::info!("service {} works", self.name);
-            }
-            (Ok(()), Some(since)) => {
-                if now.saturating_duration_since(since) >= SETTLED {
-                    self.failures = 0;
+        let before = self.since;
+        let outcome = contained(|| {
+            match before {
+                Some(_) => self.instance.health(),
+                None => fs::create_dir_all(&self.host.folder)
+                    .map_err(|error| format!("{}: {error}", self.host.folder.display()))
+                    .and_then(|()| self.instance.start(&self.host)),
+            }?;
+            // From here on it has to be stopped, whatever its figures do.
+            self.since.get_or_insert(now);
+            Ok(self.instance.metrics())
+        });
+        match outcome {
+            Ok(figures) => {
+                self.figures = figures;
+                match before {
+                    Some(since) if now.saturating_duration_since(since) >= SETTLED => self.failures = 0,
+                    Some(_) => {}
+                    None => {
+                        self.restarts += u64::from(self.failures > 0);
+                        self.problem = None;
+                        tracing::info!("service {} works", self.name);
+                    }
                 }
             }
-            (Err(problem), _) => {
+            Err(problem) => {
+                self.figures.clear();
                 self.stop();
                 let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(8)).min(LONGEST_PAUSE);
                 self.failures = self.failures.saturating_add(1);
@@ -181,10 +202,20 @@ impl Service {
     }
 
     fn stop(&mut self) {
-        if self.since.take().is_some() {
-            self.instance.stop();
+        if self.since.take().is_some()
+            && let Err(problem) = contained(|| {
+                self.instance.stop();
+                Ok(())
+            })
+        {
+            tracing::warn!("service {} did not stop: {problem}", self.name);
         }
     }
+}
+
+/// Calls a service. A panic is a failure of that service alone.
+fn contained<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err("it panicked".to_owned()))
 }
 
 #[cfg(test)]
@@ -258,5 +289,65 @@ mod tests {
         drop(all);
         assert_eq!(STOPS.load(Ordering::Relaxed), 2);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    struct Panics {
+        when: &'static str,
+    }
+
+    impl HostService for Panics {
+        fn start(&mut self, _: &Host) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn stop(&mut self) {
+            assert_ne!(self.when, "stop");
+        }
+
+        fn health(&mut self) -> Result<(), String> {
+            if self.when == "stop" { Err("it is ill".to_owned()) } else { Ok(()) }
+        }
+
+        fn metrics(&self) -> Vec<Figure> {
+            assert_ne!(self.when, "metrics");
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_of_one_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = instant();
+        let all: Vec<(&'static str, Box<dyn HostService>)> = vec![
+            ("figures", Box::new(Panics { when: "metrics" })),
+            ("ends", Box::new(Panics { when: "stop" })),
+            ("works", Box::new(Panics { when: "never" })),
+        ];
+        let mut all = Services::new(all, &host(folder.path()), start);
+        all.look(start);
+        all.look(start + LOOK);
+        let problems: Vec<_> = all.seen().states.into_iter().map(|state| state.problem).collect();
+        assert_eq!(problems, [Some("it panicked".to_owned()), Some("it is ill".to_owned()), None]);
+    }
+
+    #[test]
+    fn services_stop_with_their_supervisor() {
+        let folder = tempfile::tempdir().unwrap();
+        struct Says(Sender<&'static str>);
+        impl HostService for Says {
+            fn start(&mut self, _: &Host) -> Result<(), String> {
+                self.0.send("start").map_err(|error| error.to_string())
+            }
+
+            fn stop(&mut self) {
+                self.0.send("stop").unwrap();
+            }
+        }
+        let (says, said) = channel();
+        let supervisor =
+            Supervisor::start(vec![("says", Box::new(Says(says)))], &host(folder.path())).unwrap();
+        assert_eq!(said.recv(), Ok("start"));
+        drop(supervisor);
+        assert_eq!(said.iter().collect::<Vec<_>>(), ["stop"]);
     }
 }
