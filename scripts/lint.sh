@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks comments and documents for phrases that make them hard to read (plain_english.py), the licences, versions and sources
-# of everything that we depend on (deny.toml), the build without features, and the shell scripts where shellcheck is installed.
+# of everything that we depend on (deny.toml), the builds with one feature and with none, and the shell scripts where shellcheck is installed.
 # Format and clippy of the build with all features are part of `make test`.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -24,9 +24,11 @@ else
   line -- "NOT CHECKED: the advisory database could not be fetched (no network, or its host is not reachable)"
 fi
 
-title "The build without features"
-cargo clippy --locked --quiet -p tidemill --no-default-features -- -D warnings
-line ok "cargo clippy -p tidemill --no-default-features"
+title "Builds with fewer features"
+for features in "" cluster formats metrics otlp storage-s3; do
+  cargo clippy --locked --quiet -p tidemill --no-default-features --features "$features" -- -D warnings
+  line ok "${features:-none}"
+done
 
 title "Shell scripts"
 if command -v shellcheck >/dev/null; then

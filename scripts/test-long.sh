@@ -2,7 +2,7 @@
 # The tests that `make test` has no time for:
 # - tests that are ignored because they take long, or need fetched models
 # - more of what other tests look at: 10^6 mutated inputs, 2000 rounds of chaos, 10^5 planning problems, 5000 workflows with the plans
-#   of all planners, 10^4 damaged states, eight times the cases of properties
+#   of all planners, 10^4 damaged states, eight times the cases of the properties among them
 # - tests with programs that other machines lack: Prometheus, a browser, Compose, systemd-analyze, kubernetes-validate, an S3 server
 # - the operator tests of the ONNX standard
 # As root it installs the programs from Debian's packages. It names the programs that it cannot install; tests that need them count as

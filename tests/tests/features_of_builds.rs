@@ -1,4 +1,5 @@
-//! What a build with few features compiled, the build with all of them takes as it is: packages of others have the same features in both.
+//! Third-party packages have the same features in each build of the command: the build with all features compiles none of them again
+//! after one with few.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -8,7 +8,7 @@ use super::{
 };
 use clap::Subcommand;
 
-/// What to do.
+/// A verb of clusters and deployments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
     /// Run the controller of a cluster: it accepts workflows and runs them on its workers.
@@ -53,7 +53,7 @@ pub(crate) enum ClusterVerb {
     Events(EventsArguments),
     /// Adapt the limits of containers on this machine to their load.
     Elastic {
-        /// What to do.
+        /// The verb.
         #[command(subcommand)]
         verb: ElasticVerb,
     },
@@ -71,7 +71,7 @@ pub(crate) enum ClusterVerb {
     Ps(PsArguments),
     /// Print the logs of a deployment's containers, or upgrade them.
     Deployment {
-        /// What to do.
+        /// The verb.
         #[command(subcommand)]
         verb: DeploymentVerb,
     },
