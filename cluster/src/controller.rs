@@ -101,6 +101,26 @@ pub struct ControllerOptions {
     pub files: Option<StoredFiles>,
 }
 
+#[cfg(test)]
+impl ControllerOptions {
+    /// Settings of a controller of a test, with its folder in this one, at any free ports of this machine.
+    pub(crate) fn of_test(folder: &Path) -> Self {
+        Self {
+            folder: folder.join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["localhost".into()],
+            metrics: None,
+            keeping: Keeping::default(),
+            detection: Detection::default(),
+            replan_pace: 1.0,
+            traced: None,
+            lifetimes: Lifetimes::default(),
+            files: None,
+        }
+    }
+}
+
 /// Settings and credentials of an object store.
 pub use tidemill_bucket::Settings as StoreSettings;
 

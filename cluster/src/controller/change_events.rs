@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_proposal_that_means_nothing_is_withdrawn_and_that_is_told_once() {
         use crate::api::{Proposal, RunState};
-        use crate::controller::{Controller, ControllerOptions, Keeping};
+        use crate::controller::{Controller, ControllerOptions};
         use crate::facts::RunFacts;
         use tidemill_spec::plan::Plan;
         let text = "version: 1\nworkflow: {name: w}\nworkers: [{id: a, tier: t, worker_type: s}]\nstages: [{id: rows, operator: rows, worker: a}, {id: out, operator: out, worker: a}]\nclasses: [{id: 0, share: 1, route: {rows: rows, out: out}}]\nedges: [{from: rows, to: out}]\n";
@@ -211,19 +211,7 @@ mod tests {
             "plan.yaml",
         );
         let folder = tempfile::tempdir().unwrap();
-        let options = ControllerOptions {
-            lifetimes: Default::default(),
-            detection: Default::default(),
-            replan_pace: 1.0,
-            folder: folder.path().join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
-            names: vec!["localhost".into()],
-            traced: None,
-            files: None,
-            keeping: Keeping::default(),
-            metrics: None,
-        };
+        let options = ControllerOptions::of_test(folder.path());
         let controller = Controller::start(&options).unwrap();
         let shared = &controller.shared;
         let propose = |plan: &Plan| {

@@ -231,7 +231,7 @@ pub(crate) fn place(shared: &Shared, run: &str, version: u64, role: &str, worker
 mod tests {
     use super::*;
     use crate::api::RunState;
-    use crate::controller::{Controller, ControllerOptions, Keeping};
+    use crate::controller::{Controller, ControllerOptions};
     use crate::facts::{RunFacts, WorkerFacts};
     use std::path::Path;
     use tidemill_spec::plan::{Plan, PlanWorkflow};
@@ -295,19 +295,7 @@ mod tests {
     }
 
     fn options(folder: &Path) -> ControllerOptions {
-        ControllerOptions {
-            lifetimes: Default::default(),
-            folder: folder.join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
-            names: vec!["localhost".into()],
-            keeping: Keeping::default(),
-            metrics: None,
-            traced: None,
-            files: None,
-            detection: Default::default(),
-            replan_pace: Default::default(),
-        }
+        ControllerOptions { replan_pace: Default::default(), ..ControllerOptions::of_test(folder) }
     }
 
     /// The controller exits after the cancel request and before the run has ended.

@@ -285,19 +285,7 @@ mod tests {
         use crate::facts::RunFacts;
         use tidemill_spec::plan::{Plan, PlanWorkflow};
         let folder = tempfile::tempdir().unwrap();
-        let options = ControllerOptions {
-            lifetimes: Default::default(),
-            detection: Default::default(),
-            replan_pace: 1.0,
-            folder: folder.path().join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
-            names: vec!["localhost".into()],
-            traced: None,
-            files: None,
-            keeping: Keeping::default(),
-            metrics: None,
-        };
+        let options = ControllerOptions::of_test(folder.path());
         let controller = Controller::start(&options).unwrap();
         let shared = &controller.shared;
         for number in 0..20 {

@@ -459,7 +459,7 @@ impl Read for Given {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Controller, ControllerOptions, Detection, Keeping};
+    use crate::controller::{Controller, ControllerOptions};
     use crate::serving::Doorkeeper;
     use tidemill_identity::Role;
 
@@ -467,17 +467,8 @@ mod tests {
     fn only_who_may_submit_may_send_what_is_long() {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
-            lifetimes: Default::default(),
-            detection: Detection::default(),
-            replan_pace: 1.0,
-            folder: folder.path().join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
             names: vec!["127.0.0.1".into()],
-            traced: None,
-            files: None,
-            keeping: Keeping::default(),
-            metrics: None,
+            ..ControllerOptions::of_test(folder.path())
         };
         let controller = Controller::start(&options).unwrap();
         let shared = &controller.shared;

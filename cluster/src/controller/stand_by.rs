@@ -130,25 +130,13 @@ async fn redirect(State(leader): State<LeaderAddress>, uri: Uri) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Detection, Keeping};
-    use tidemill_identity::{CertificateFacts, Lifetimes};
+
+    use tidemill_identity::CertificateFacts;
 
     #[test]
     fn one_that_stands_by_for_long_renews_its_certificate() {
         let folder = tempfile::tempdir().unwrap();
-        let options = ControllerOptions {
-            lifetimes: Lifetimes::default(),
-            detection: Detection::default(),
-            replan_pace: 1.0,
-            folder: folder.path().join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
-            names: vec!["localhost".into()],
-            traced: None,
-            files: None,
-            keeping: Keeping::default(),
-            metrics: None,
-        };
+        let options = ControllerOptions::of_test(folder.path());
         let identities = options.folder.join("identities");
         let now = Timestamp::now();
         drop(Authority::open_or_create(&identities, options.lifetimes, now).unwrap());

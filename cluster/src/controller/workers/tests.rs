@@ -1,7 +1,7 @@
 use super::*;
 use crate::client::Client;
 use crate::controller::runs::{Job, LiveRun, LiveSet};
-use crate::controller::{Controller, ControllerOptions, Detection, Keeping, locked, placing};
+use crate::controller::{Controller, ControllerOptions, locked, placing};
 use std::path::Path;
 use tidemill_spec::plan::{Plan, PlanWorkflow};
 
@@ -10,19 +10,8 @@ fn plan(workflow: &str) -> Plan {
 }
 
 fn started(folder: &Path) -> Controller {
-    let options = ControllerOptions {
-        lifetimes: Default::default(),
-        detection: Detection::default(),
-        replan_pace: 1.0,
-        folder: folder.join("controller"),
-        listen: "127.0.0.1:0".into(),
-        listen_hosts: "127.0.0.1:0".into(),
-        names: vec!["127.0.0.1".into()],
-        traced: None,
-        files: None,
-        keeping: Keeping::default(),
-        metrics: None,
-    };
+    let names = vec!["127.0.0.1".into()];
+    let options = ControllerOptions { names, ..ControllerOptions::of_test(folder) };
     Controller::start(&options).unwrap()
 }
 
