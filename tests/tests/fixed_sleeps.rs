@@ -34,6 +34,7 @@ const SLEEPS: &[(&str, usize, &str)] = &[
     ("runtime/engine/tests/engine/parts/host_threads.rs", 1, "the time that a process takes to start"),
     ("runtime/engine/tests/engine/resources.rs", 6, "slow models, and starts that are not measured"),
     ("runtime/http/src/server/connections.rs", 3, "the clock of these tests is paused"),
+    ("runtime/http/src/server/writing.rs", 2, "the clock of these tests is paused"),
     ("storage/state/tests/folder.rs", 1, "the process is killed meanwhile"),
 ];
 
