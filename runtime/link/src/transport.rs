@@ -5,22 +5,25 @@
 //! frames, checksums and credits ([`crate::remote`]).
 //!
 //! One more transport is one file that implements [`Transport`], and one call of [`register`] before addresses of its
-//! scheme are read. `tests/transports.rs` holds every registered transport to the same behaviour.
+//! scheme are read. [`conformance`] holds every transport to the same behaviour.
 //!
 //! # How threads wait
 //! A stream never blocks. A thread that has to wait polls descriptors of its [`Line`]. A transport without
 //! descriptors of its own raises [`Event`](crate::wake::Event)s instead, as the one in memory does.
 mod address;
+pub mod conformance;
 mod memory;
+mod paths;
 mod socket;
 mod tcp;
 mod unix;
 
 pub use address::{Address, AddressError};
+pub use paths::{Health, PathFigures};
 pub(crate) use socket::Socket;
-pub use tcp::PEER_TIMEOUT;
 #[cfg(test)]
 pub(crate) use tcp::configure;
+pub use tcp::{PEER_TIMEOUT, tcp_stream};
 #[cfg(test)]
 pub(crate) use unix::LocalSocket;
 
@@ -55,6 +58,10 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// When nothing listens there; [`io::ErrorKind::TimedOut`] when the other side takes longer than that.
     fn dial(&self, place: &str, timeout: Duration) -> io::Result<Box<dyn Stream>>;
+    /// Returns the figures of the paths to the places that were dialled. Default: the transport has no paths.
+    fn paths(&self) -> Vec<PathFigures> {
+        Vec::new()
+    }
 }
 
 /// A place where a side listens. Dropping it frees the place; connections that were made stay.
@@ -89,6 +96,19 @@ pub trait Stream: Send {
     fn descriptors(&mut self) -> Option<&mut dyn Descriptors> {
         None
     }
+    /// Says what it carries from now on; [`Class::Records`] until then. For transports that treat them differently.
+    fn classify(&mut self, class: Class) {
+        let _ = class;
+    }
+}
+
+/// What a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Frames of a channel, which resumes over another stream by itself: that nothing arrives is reported at once.
+    Records,
+    /// Messages whose loss is expensive: the stream waits [`PEER_TIMEOUT`] before it reports that nothing arrives.
+    Control,
 }
 
 /// Waits for a stream, and ends it, from any thread.

@@ -1,7 +1,7 @@
 //! A stream, plain or with TLS on it.
 use super::secured::{Secured, explain};
 use crate::link::LinkError;
-use crate::transport::{Descriptors, Line, Stream};
+use crate::transport::{Class, Descriptors, Line, Stream};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
@@ -47,6 +47,11 @@ impl Carrier {
     /// protected from this host. What TLS protects stays in TLS.
     pub(super) fn descriptors(&mut self) -> Option<&mut dyn Descriptors> {
         if self.tls.is_some() { None } else { self.stream.descriptors() }
+    }
+
+    /// Says what the stream carries.
+    pub(super) fn classify(&mut self, class: Class) {
+        self.stream.classify(class);
     }
 
     /// The part of the stream that other threads use.

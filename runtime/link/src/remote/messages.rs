@@ -8,7 +8,7 @@ use super::carrier::{Carrier, lost};
 use super::waiting::{wait_to_read, wait_to_write};
 use crate::link::LinkError;
 use crate::link::codec::{u32_at, u64_at};
-use crate::transport::Line;
+use crate::transport::{Class, Line};
 use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,8 @@ pub struct MessageWriter(Arc<Shared>);
 /// than its system keeps is taken for dead.
 pub struct MessageReader(Arc<Shared>);
 
-pub(super) fn over(carrier: Carrier) -> (MessageWriter, MessageReader) {
+pub(super) fn over(mut carrier: Carrier) -> (MessageWriter, MessageReader) {
+    carrier.classify(Class::Control);
     let shared = Arc::new(Shared {
         line: carrier.line(),
         carrier: Mutex::new(carrier),

@@ -68,7 +68,14 @@ impl Transport for Tcp {
 }
 
 fn connected(stream: TcpStream) -> io::Result<Box<dyn Stream>> {
-    let socket = OwnedFd::from(stream);
+    tcp_stream(stream.into())
+}
+
+/// Makes a stream of a connected TCP socket, with the options that all of them have.
+///
+/// # Errors
+/// When the system refuses an option.
+pub fn tcp_stream(socket: OwnedFd) -> io::Result<Box<dyn Stream>> {
     configure(&socket)?;
     Ok(Box::new(Socket::new(socket)?))
 }
