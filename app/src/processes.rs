@@ -22,6 +22,7 @@ use tidemill_engine::remote::{Address, Certificates, Credentials, Security};
 use tidemill_engine::{
     CoordinatorAddress, HostLauncher, HostOptions, Hosts, Listen, RunError, decline_host, serve_host,
 };
+use tidemill_session::Options as SessionOptions;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::variables;
@@ -87,6 +88,9 @@ pub struct ClusterPart {
     pub coordinator: Option<String>,
     /// Address on which it listens for other workers; none: it dials.
     pub listen: Option<Address>,
+    /// The paths of its machine.
+    #[serde(default)]
+    pub paths: SessionOptions,
     /// Time that it continues without its coordinator.
     pub patience_seconds: u64,
     /// The folder of what is kept of the run on this machine from one process to the next: journals of streams. Default: that of its
@@ -258,6 +262,7 @@ fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
 /// # Errors
 /// Its task, files or models are wrong; the coordinator is gone.
 pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
+    tidemill_session::install()?;
     let mut line = String::new();
     (&mut input).take(MOST_BYTES).read_line(&mut line)?;
     let task: WorkerTask = serde_json::from_str(&line).map_err(|error| {
@@ -331,6 +336,9 @@ fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentia
     options.security = Security::with(&credentials).map_err(certificates)?;
     options.coordinator_identity.clone_from(&cluster.coordinator);
     options.listen.clone_from(&cluster.listen);
+    if let Some(sessions) = tidemill_session::sessions() {
+        sessions.configure(cluster.paths.clone());
+    }
     options.patience = Duration::from_secs(cluster.patience_seconds);
     // Its agent has started it in the folder of its run.
     options.keep_in = PathBuf::from(".");

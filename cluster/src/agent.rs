@@ -70,6 +70,8 @@ pub struct AgentOptions {
     pub address: Option<IpAddr>,
     /// Other workers cannot reach it: it dials them.
     pub only_dials: bool,
+    /// Its paths to other hosts.
+    pub paths: tidemill_session::Options,
     /// Bytes of files that are kept for later runs.
     pub cache_bytes: u64,
     /// The port on which other workers fetch files from this one; 0: one that the system chooses.
@@ -140,6 +142,7 @@ pub fn serve(
     end: &Arc<AtomicBool>,
     joined: impl FnOnce(&str),
 ) -> Result<(), AgentError> {
+    tidemill_session::install().map_err(RemoteError::from)?;
     let mut folder = WorkerFolder::open(&options.folder.join("identity"))?;
     joining::join(options, &mut folder)?;
     let Some(identity) = folder.current().cloned() else { return Err(AgentError::NoToken) };

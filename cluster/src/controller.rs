@@ -329,7 +329,9 @@ impl Controller {
             Arc::new(rustls::time_provider::DefaultTimeProvider),
         )?;
         let security = Security::with(&credentials)?;
-        let exchange = Exchange::listen(&Address::tcp(options.listen_hosts.clone()), None, &security)?;
+        tidemill_session::install().map_err(RemoteError::from)?;
+        let exchange =
+            Exchange::listen(&tidemill_session::address(options.listen_hosts.clone()), None, &security)?;
         let exchange_port = port_of(exchange.address());
         let listener = std::net::TcpListener::bind(&options.listen)
             .map_err(|source| ControllerError::Listen { address: options.listen.clone(), source })?;

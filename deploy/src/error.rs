@@ -40,6 +40,14 @@ pub enum DeployError {
         /// Number of machines.
         machines: usize,
     },
+    /// Containers with a network of their own do not see the interfaces of their machine.
+    #[error(
+        "the paths of `{location}` are of its machine, and its containers would have a network of their own"
+    )]
+    NoPaths {
+        /// The location.
+        location: String,
+    },
     /// Too few ports follow the first one.
     #[error("the deployment needs {wanted} ports from {first} on, but the last port is 65535")]
     TooFewPorts {
@@ -82,6 +90,9 @@ impl DeployError {
             )),
             DeployError::OneBridge { .. } => Some(
                 "leave out `--network`: containers then use the networks of their machines".to_owned(),
+            ),
+            DeployError::NoPaths { .. } => Some(
+                "deploy with `--network host` or with systemd, or leave out `paths:` of the host".to_owned(),
             ),
             DeployError::TooFewPorts { wanted, .. } => {
                 Some(format!("start at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))

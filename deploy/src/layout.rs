@@ -18,7 +18,7 @@ pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
 pub(crate) use ports::Ports;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use streams::{Streams, unheard};
-use tidemill_spec::infrastructure::{Architecture, Infrastructure};
+use tidemill_spec::infrastructure::{Architecture, Infrastructure, NetworkPath, PathRule};
 use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::units::{Bytes, HourlyPrice};
@@ -69,6 +69,8 @@ pub(crate) struct Site {
     /// Name or address by which the others reach it.
     pub(crate) reached_at: Option<String>,
     pub(crate) only_dials: bool,
+    pub(crate) paths: Vec<NetworkPath>,
+    pub(crate) path_rule: PathRule,
     pub(crate) architecture: Option<Architecture>,
     pub(crate) workers: Vec<Unit>,
     /// The container that moves limits between the workers of its machine; `None` if there is none, or it is at another
@@ -140,6 +142,15 @@ impl Unit {
         if let Some(price) = self.price {
             add("--price", price.to_string());
         }
+        for path in &site.paths {
+            let by = path.interface.as_ref().or(path.address.as_ref());
+            let by = by.map_or("", |by| by.as_str());
+            let price = path.price.as_ref().map_or_else(String::new, |price| format!(",{}", price.value));
+            add("--path", format!("{}={by}{price}", path.id));
+        }
+        if site.path_rule != PathRule::default() {
+            add("--path-rule", site.path_rule.name().into());
+        }
         if site.only_dials {
             facts.push("--only-dials".into());
         }
@@ -173,6 +184,11 @@ impl Layout {
         let machines: BTreeSet<Option<&String>> = sites.iter().map(|site| site.host.as_ref()).collect();
         if (request.target, network) == (Target::Compose, NetworkMode::Bridge) && machines.len() > 1 {
             return Err(DeployError::OneBridge { machines: machines.len() });
+        }
+        if let Some(site) = sites.iter().find(|site| network == NetworkMode::Bridge && !site.paths.is_empty())
+        {
+            let location = site.location.clone().unwrap_or_else(|| site.tier.clone());
+            return Err(DeployError::NoPaths { location });
         }
         printable::check(request, &sites)?;
         name_sites(&mut sites);
@@ -254,6 +270,8 @@ impl Site {
             host: host.and_then(|host| host.host.as_ref()).map(|host| host.value.clone()),
             reached_at: host.and_then(|host| host.reached_at()).map(str::to_owned),
             only_dials: host.is_some_and(|host| host.only_dials),
+            paths: host.map(|host| host.paths.clone()).unwrap_or_default(),
+            path_rule: host.map(|host| host.path_rule).unwrap_or_default(),
             architecture: host.and_then(|host| host.architecture),
             workers: Vec::new(),
             elastic: None,

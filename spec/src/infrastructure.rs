@@ -24,8 +24,10 @@ use serde::{Deserialize, Serialize};
 mod check;
 mod hosts;
 mod load;
+mod paths;
 
 pub use hosts::{Architecture, Host, SshAddress};
+pub use paths::{NetworkPath, PathRule};
 
 /// Tiers of machines and the links between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -299,6 +299,7 @@ fn infrastructure() {
         (&[("{tier: hub,", "{tier: cloud,")], &["E0314"], "one machine"),
         (&[("ssh://deploy@", "deploy@")], &["E0315"], "ssh://USER@MACHINE"),
         (&[("address: hub.example", "address: https://hub.example")], &["E0315"], "10.0.0.7"),
+        (&[("architecture: arm64", "paths: [{id: lte}]")], &["E0316"], "`interface: eth0`"),
         (&[("architecture: arm64", "architecture: arm")], &["E0114"], "`amd64`, `arm64`"),
         (&[("direction: both", "direction: back")], &["E0114"], "`forward`, `both`"),
         (

@@ -1,7 +1,8 @@
 //! Printed values are read back equal.
 use proptest::prelude::*;
 use tidemill_spec::infrastructure::{
-    Accelerator, Architecture, Direction, Host, Infrastructure, Link, SourcePlace, Tier, WorkerType,
+    Accelerator, Architecture, Direction, Host, Infrastructure, Link, NetworkPath, PathRule, SourcePlace,
+    Tier, WorkerType,
 };
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
 use tidemill_spec::plan::{Freshness, LatencyBasis, Plan, Predicted, PredictedValue};
@@ -197,6 +198,13 @@ proptest! {
                 host: both.then(|| "ssh://someone@machine.example:2222".into()),
                 address: (!both).then(|| "fd00::7".into()),
                 only_dials: both,
+                paths: vec![NetworkPath {
+                    id: "lte".to_owned().into(),
+                    interface: Some("wwan0".to_owned().into()),
+                    address: None,
+                    price: None,
+                }],
+                path_rule: PathRule::Cheapest,
                 architecture: both.then_some(Architecture::Arm64),
             }],
         };

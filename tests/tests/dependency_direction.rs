@@ -133,6 +133,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-machine",
             "tidemill-drawing",
             "tidemill-service",
+            "tidemill-session",
             "tidemill-spec",
             "tidemill-optimizer",
             "tidemill-simulator",

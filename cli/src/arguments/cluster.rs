@@ -6,6 +6,7 @@ mod deployment;
 mod detection;
 mod elastic;
 mod old_spellings;
+mod paths;
 mod people;
 mod verb;
 
@@ -171,6 +172,8 @@ pub(crate) struct WorkerArguments {
     /// Other workers cannot reach this one (it is behind a router); it connects to them.
     #[arg(long, conflicts_with = "address")]
     pub(crate) only_dials: bool,
+    #[command(flatten)]
+    pub(crate) paths: paths::PathArguments,
     /// Limit on the files to keep for later runs.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = size)]
     pub(crate) cache: u64,

@@ -160,6 +160,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         labels: arguments.labels.iter().cloned().collect(),
         address: arguments.address,
         only_dials: arguments.only_dials,
+        paths: arguments.paths.options(),
         cache_bytes: arguments.cache,
         files_port: arguments.files_port,
         results: arguments.results.clone(),

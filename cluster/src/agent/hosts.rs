@@ -11,7 +11,7 @@ use crate::clock::instant;
 use crate::run_id::run_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Hosts {
         let host = &self.led_from;
         let is_bare = host.contains(':') && !host.starts_with('[');
         let host = if is_bare { format!("[{host}]") } else { host.clone() };
-        Address::tcp(format!("{host}:{}", assignment.coordinator_port))
+        tidemill_session::address(format!("{host}:{}", assignment.coordinator_port))
     }
 
     /// The controller on this host leads: sends its address to processes with another coordinator.
@@ -223,6 +223,23 @@ impl Hosts {
         self.all.insert(key, Host { generation, state });
     }
 
+    /// Returns where a process listens: on each path of this machine that has an address now.
+    fn place(&self) -> String {
+        let mut doors = Vec::new();
+        for path in &self.options.paths.paths {
+            let address = match (path.address, &path.interface) {
+                (Some(address), _) => Ok(address),
+                (None, Some(interface)) => tidemill_session::address_of(interface),
+                (None, None) => Ok(self.address),
+            };
+            match address {
+                Ok(address) => doors.push(format!("{}={}", path.id, SocketAddr::new(address, 0))),
+                Err(error) => tracing::warn!("path '{}' is not used for now: {error}", path.id),
+            }
+        }
+        if doors.is_empty() { SocketAddr::new(self.address, 0).to_string() } else { doors.join(",") }
+    }
+
     /// Whether a process of another plan of the run is still running here.
     fn has_another_plan_of(&self, assignment: &Assignment) -> bool {
         self.all.iter().any(|((run, _, version), host)| {
@@ -234,10 +251,7 @@ impl Hosts {
 
     fn spawn(&mut self, assignment: &Assignment, folder: &Path) -> Result<State, String> {
         let coordinator = self.coordinator_of(assignment);
-        let own = match self.address {
-            IpAddr::V4(address) => format!("{address}:0"),
-            IpAddr::V6(address) => format!("[{address}]:0"),
-        };
+        let own = self.place();
         let task = WorkerTask {
             workflow: folder.join(&assignment.bundle.workflow),
             plan: assignment.plan.clone(),
@@ -253,7 +267,8 @@ impl Hosts {
                 certificates: texts(&self.certificates),
                 revoked: self.revoked.iter().cloned().collect(),
                 coordinator: Some(PeerIdentity::Controller.to_string()),
-                listen: (!self.options.only_dials).then_some(Address::tcp(own)),
+                listen: (!self.options.only_dials).then_some(tidemill_session::address(own)),
+                paths: self.options.paths.clone(),
                 patience_seconds: PATIENCE.as_secs(),
                 // Beside the folders of the run's roles: whichever of them reads a source here finds its journal.
                 kept: folder.parent().unwrap_or(folder).join(KEPT),

@@ -99,6 +99,7 @@ impl Place {
     /// Starts an agent whose processes are this command.
     pub(crate) fn agent(&mut self, name: &str, token: &str, command: &[&str]) {
         let options = AgentOptions {
+            paths: Default::default(),
             capacity: Default::default(),
             metrics: None,
             folder: self.folder.path().join(name),

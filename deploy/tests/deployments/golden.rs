@@ -211,6 +211,22 @@ fn a_tier_of_several_places_is_asked_about() {
 }
 
 #[test]
+fn the_paths_of_a_machine_are_options_of_its_workers() {
+    let case = case::find("three-tiers");
+    let text = std::fs::read_to_string(case.folder().join("infrastructure.yaml")).unwrap();
+    let paths = "path_rule: cheapest, paths: [{id: fibre, interface: eth0}, {id: lte, interface: wwan0, price: 4 $/GiB}], ";
+    let text = text.replacen("only_dials: true, ", &format!("only_dials: true, {paths}"), 1);
+    let files = case.loaded().with_infrastructure(&text).deploy(|_| {}).unwrap();
+    let compose = files.get("north/compose.yaml").unwrap();
+    for option in ["fibre=eth0", "lte=wwan0,4 $$/GiB", "--path-rule", "cheapest"] {
+        assert!(compose.contains(option), "{option}: {compose}");
+    }
+    let error = case.loaded().with_infrastructure(&text);
+    let error = error.deploy(|request| request.target = Target::Kubernetes).unwrap_err();
+    assert!(error.to_string().contains("paths of `north`"), "{error}");
+}
+
+#[test]
 fn one_machine_can_be_forced_to_its_own_network() {
     let loaded = case::find("two-tiers").loaded();
     // Without addresses the others do not find the controller.

@@ -93,15 +93,15 @@ fn names_at(tier: &Tier, worker: &WorkerType, site: Option<&str>) -> Vec<String>
 fn route(infrastructure: &Infrastructure, sites: &[Site], from: usize, to: usize) -> Option<Route> {
     let link = infrastructure.link(&sites[from].tier, &sites[to].tier);
     if from != to {
-        return link.map(of_link);
+        return link.map(|link| of_link(infrastructure, link));
     }
     let alone = sites[from].location.is_none();
-    Some(link.filter(|_| alone).map(of_link).unwrap_or_default())
+    Some(link.filter(|_| alone).map(|link| of_link(infrastructure, link)).unwrap_or_default())
 }
 
-fn of_link(link: &Link) -> Route {
+fn of_link(infrastructure: &Infrastructure, link: &Link) -> Route {
     Route {
-        price: link.price.0,
+        price: infrastructure.traffic_price(link).0,
         bandwidth: link.bandwidth.as_ref().map(|bandwidth| bandwidth.0 as f64 / 8.0),
         delay: super::seconds(link.delay.value),
     }

@@ -10,7 +10,8 @@ const FADES: i32 = 40;
 const LONGEST_TRIAL: Duration = Duration::from_secs(60);
 
 /// How often the two sides of a path greet, and when it counts as silent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Hellos {
     /// Time between two hellos on a path that carries lanes. Default: 50 ms.
     pub every: Duration,

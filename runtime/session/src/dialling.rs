@@ -30,6 +30,22 @@ pub(crate) fn resolve(place: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
+/// Returns the address that connections by way of an interface leave from.
+///
+/// # Errors
+/// When the machine has no such interface, or nothing leaves by it now.
+pub fn address_of(interface: &str) -> io::Result<IpAddr> {
+    // Nothing is sent: the system only chooses an address. Any address that is not of this network will do.
+    const ELSEWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let of = |(any, elsewhere): (&str, &str)| {
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket2::SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
+        socket.connect(elsewhere).and_then(|()| socket.local_addr()).map(|own| own.ip())
+    };
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("interface {interface}: {error}"));
+    of(ELSEWHERE[0]).or_else(|error| of(ELSEWHERE[1]).map_err(|_| named(error)))
+}
+
 /// Begins to connect by way of an interface or address of this host; never waits.
 pub(crate) fn begin(own: Option<&OwnPath>, to: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -181,6 +197,8 @@ mod tests {
     fn an_interface_that_there_is_not_is_named() {
         let own = OwnPath { interface: Some("wwan77".into()), ..OwnPath::default() };
         let error = begin(Some(&own), &nobody()).unwrap_err().to_string();
+        assert!(error.contains("wwan77"), "{error}");
+        let error = address_of("wwan77").unwrap_err().to_string();
         assert!(error.contains("wwan77"), "{error}");
     }
 }

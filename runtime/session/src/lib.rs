@@ -52,6 +52,7 @@ mod transport;
 mod window;
 
 pub use detector::Hellos;
+pub use dialling::address_of;
 pub use hello::HELLO_IN_A_PACKET;
 pub use place::{OwnPath, is_path_name};
 pub use policy::Policy;
@@ -60,7 +61,8 @@ pub use tidemill_link::transport::{Health, PathFigures};
 pub use transport::{SCHEME, SessionTransport, address, install, sessions};
 
 /// How a process uses its paths.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// The ways out of this host, the preferred one first; none: as the system chooses.
     pub paths: Vec<OwnPath>,

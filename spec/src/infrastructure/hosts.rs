@@ -1,6 +1,6 @@
 //! The machines of the sites of tiers.
-use super::Infrastructure;
 use super::check::twice;
+use super::{Infrastructure, NetworkPath, PathRule};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::span::Located;
 use schemars::JsonSchema;
@@ -26,9 +26,19 @@ pub struct Host {
     /// Other machines cannot reach it (it is behind a router); it connects to them. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_dials: bool,
+    /// The paths by which it reaches the others, the preferred one first. Default: one, as its system chooses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<NetworkPath>,
+    /// Use of the paths. Default: prefer.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub path_rule: PathRule,
     /// Its processors; none: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
+}
+
+fn is_usual(rule: &PathRule) -> bool {
+    *rule == PathRule::default()
 }
 
 /// Architecture of a machine's processors.
@@ -148,6 +158,7 @@ impl Infrastructure {
             }
             self.check_site(host, found);
             host.check(found);
+            host.check_paths(found);
         }
     }
 
@@ -197,7 +208,7 @@ impl Host {
     }
 }
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
