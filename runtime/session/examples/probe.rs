@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, IoSlice, Write};
+use std::io::{ErrorKind, IoSlice, Write};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -44,7 +44,7 @@ fn receive(mut stream: Box<dyn Stream>, out: &mut impl Write) -> Result<(), Box<
                 break;
             }
             bytes.drain(..length);
-            writeln!(out, "{number} {now}")?;
+            out.write_all(format!("{number} {now}\n").as_bytes())?;
         }
     }
 }
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|[name, value]| (name.as_str(), value.as_str()))
         .collect();
     let value = |name: &str| values.get(name).copied().ok_or_else(|| format!("{name} is missing"));
-    let mut out = BufWriter::new(File::create(value("--out")?)?);
+    let mut out = File::create(value("--out")?)?;
     if verb == "receive" {
         let address: Address = value("--listen")?.parse()?;
         let acceptor = address.transport()?.listen(address.place())?;
@@ -107,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Err(error) => return Err(error.into()),
             }
         }
-        writeln!(out, "{number} {due}")?;
+        out.write_all(format!("{number} {due}\n").as_bytes())?;
     }
     out.flush()?;
     for path in address.transport()?.paths() {

@@ -88,6 +88,8 @@ struct Inner {
     // Its life.
     failed: Option<ErrorKind>,
     search: Search,
+    /// When it got its newest carrier.
+    carried_since: Duration,
     lost_at: Duration,
     /// When nothing is left to do but to wait for the last acknowledgement.
     left_at: Duration,
@@ -140,6 +142,7 @@ impl Lane {
             has_ended: false,
             failed: None,
             search: Search::No,
+            carried_since: now(),
             lost_at: Duration::ZERO,
             left_at: Duration::ZERO,
         };
@@ -159,6 +162,7 @@ impl Lane {
             path: inner.under.as_ref().map(|under| under.path),
             last_path: inner.path,
             search: inner.search,
+            carried_since: inner.carried_since,
             lost_at: inner.lost_at,
             hold: if inner.class == Class::Control { PEER_TIMEOUT } else { Duration::ZERO },
             epoch: inner.epoch,
@@ -235,7 +239,7 @@ impl Lane {
         if self.readiness.over(&*under.stream.line()).is_err() {
             return false;
         }
-        inner.path = under.path;
+        (inner.path, inner.carried_since) = (under.path, now());
         (inner.under, inner.epoch, inner.given) = (Some(under), epoch, taken);
         (inner.announced, inner.has_sent_end) = (0, false);
         inner.held.clear();
@@ -645,6 +649,7 @@ pub(crate) struct Look {
     /// The path of its newest carrier, which may be lost.
     pub(crate) last_path: usize,
     pub(crate) search: Search,
+    pub(crate) carried_since: Duration,
     pub(crate) lost_at: Duration,
     /// How long it waits for a path.
     pub(crate) hold: Duration,

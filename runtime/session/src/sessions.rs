@@ -417,7 +417,14 @@ fn step(session: &Session, number: u32, entry: &LaneEntry, cut: Option<Duration>
     let health = |path: usize| session.paths[path].detector.health();
     let is_silent = look.path.is_none_or(|path| health(path) == Health::Silent);
     if let Some(since) = cut.filter(|_| is_silent) {
-        let since = if look.path.is_none() { since.max(look.lost_at) } else { since };
+        // A carrier that is newer than the silence shows that the path works: hellos follow.
+        let silent_since = look.path.map(|path| session.paths[path].detector.silent_since());
+        let own = match silent_since {
+            None => look.lost_at,
+            Some(silent) if look.carried_since > silent => look.carried_since + TRY,
+            Some(_) => since,
+        };
+        let since = since.max(own);
         if time >= since + look.hold {
             return Step::Fail(ErrorKind::TimedOut);
         }

@@ -281,6 +281,25 @@ fn a_cut_ends_a_lane_of_records_and_control_waits() {
     traffic.end();
 }
 
+/// A new connection shows that a path works before its hellos do.
+#[test]
+fn a_lane_that_is_dialled_after_a_cut_lives() {
+    let lab = Lab::new(&["only"], options());
+    for _ in 0..5 {
+        let (mut one, _other) = lab.connect();
+        lab.until("only", |only| only.health == Health::Up);
+        lab.paths[0].set(Mode::Drops);
+        assert!(read_exactly(&mut *one, &mut [0]).is_err());
+        assert_eq!(lab.figures("only").health, Health::Silent);
+        lab.paths[0].set(Mode::Passes);
+        let traffic = Traffic::over(lab.connect());
+        traffic.more();
+        lab.until("only", |only| only.health == Health::Up);
+        traffic.more();
+        traffic.end();
+    }
+}
+
 #[test]
 fn what_was_written_before_the_end_survives_the_path() {
     let lab = Lab::new(&["fibre", "lte"], options());
