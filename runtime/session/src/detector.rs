@@ -49,6 +49,8 @@ pub(crate) struct Detector {
     irregular: Duration,
     up_since: Duration,
     silent_since: Duration,
+    /// It is silent because its connection broke: the other side did that, or is gone.
+    is_broken: bool,
     /// Times that it fell silent recently.
     falls: u32,
     /// Times in all.
@@ -67,6 +69,7 @@ impl Detector {
             irregular: zero,
             up_since: zero,
             silent_since: zero,
+            is_broken: false,
             falls: 0,
             silences: 0,
         }
@@ -110,7 +113,12 @@ impl Detector {
     pub(crate) fn broke(&mut self, now: Duration) {
         if self.health == Health::Up {
             self.fall(now);
+            self.is_broken = true;
         }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// Looks at the time. Returns whether the path has just fallen silent.
@@ -141,7 +149,7 @@ impl Detector {
     fn fall(&mut self, now: Duration) {
         self.falls = if now.saturating_sub(self.up_since) > LONGEST_TRIAL { 1 } else { self.falls + 1 };
         self.silences += 1;
-        (self.health, self.silent_since) = (Health::Silent, now);
+        (self.health, self.silent_since, self.is_broken) = (Health::Silent, now, false);
     }
 
     /// Whether lanes may move to it from one that works: it has been up for long enough.

@@ -369,12 +369,20 @@ impl Session {
         for path in &self.paths {
             match path.detector.health() {
                 Health::Up => return None,
+                // A connection was made after the silence: its hellos follow.
+                _ if path.greets.is_some() => return None,
                 Health::Unknown => {}
                 Health::Silent => since = since.max(Some(path.detector.silent_since())),
             }
         }
         // A fresh connection may still answer.
         since.map(|since| since + self.hellos.every * self.hellos.misses)
+    }
+
+    /// Whether the other side ended all connections at once: its process is gone, rather than the paths to it.
+    pub(crate) fn is_gone(&self) -> bool {
+        let silent = || self.paths.iter().filter(|path| path.detector.health() == Health::Silent);
+        silent().count() > 0 && silent().all(|path| path.detector.is_broken()) && !self.has_greetings()
     }
 
     /// The next time at which something is due.

@@ -22,6 +22,8 @@ use tidemill_link::wake::Waker;
 const KEPT: Duration = Duration::from_secs(10);
 /// Time that the side that accepted waits for a lane that lost its carrier while its path works.
 const COMES_BACK: Duration = Duration::from_secs(3);
+/// Time that a lane waits for a process that ended all its connections.
+const GONE: Duration = Duration::from_millis(300);
 /// Pause between two searches of one lane.
 const SEARCH_AGAIN: Duration = Duration::from_millis(50);
 /// Sessions that others may have with this process.
@@ -425,7 +427,8 @@ fn step(session: &Session, number: u32, entry: &LaneEntry, cut: Option<Duration>
             Some(_) => since,
         };
         let since = since.max(own);
-        if time >= since + look.hold {
+        let hold = if session.is_gone() { look.hold.min(GONE) } else { look.hold };
+        if time >= since + hold {
             return Step::Fail(ErrorKind::TimedOut);
         }
     }
@@ -480,7 +483,9 @@ fn keep(all: &Weak<Sessions>, waker: &Waker) {
     loop {
         waker.clear();
         let Some(sessions) = all.upgrade() else { return };
+        let begun = now();
         let next = sessions.look(late);
+        let looked = now().saturating_sub(begun);
         let waits = sessions.waits();
         drop(sessions);
         let left = next.saturating_sub(now());
@@ -495,6 +500,7 @@ fn keep(all: &Weak<Sessions>, waker: &Waker) {
             }
         }
         let beyond = now().saturating_sub(next);
+        let beyond = beyond.max(looked);
         late = if beyond > LATE { beyond } else { Duration::ZERO };
     }
 }

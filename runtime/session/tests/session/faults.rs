@@ -281,6 +281,19 @@ fn a_cut_ends_a_lane_of_records_and_control_waits() {
     traffic.end();
 }
 
+/// A process that is gone ends its connections: nobody waits for a path to it, and a message is no exception.
+#[test]
+fn a_process_that_is_gone_is_noticed_at_once_by_the_side_that_accepted() {
+    let mut lab = Lab::new(&["fibre", "lte"], options());
+    let (_control, mut answers) = lab.connect();
+    answers.classify(Class::Control);
+    lab.until("fibre", |fibre| fibre.health == Health::Up);
+    lab.until("lte", |lte| lte.health == Health::Up);
+    // The system closes the sockets of a process that was killed.
+    lab.paths.drain(..).for_each(drop);
+    assert!(read_exactly(&mut *answers, &mut [0]).is_err());
+}
+
 /// A new connection shows that a path works before its hellos do.
 #[test]
 fn a_lane_that_is_dialled_after_a_cut_lives() {
