@@ -9,6 +9,7 @@ pub use watched::Watched;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tidemill_engine::transport::{Health, PathFigures};
 use tidemill_spec::plan::{Plan, PlanWorker, Stage};
 
 /// State of a run.
@@ -107,6 +108,9 @@ pub struct RunFigures {
     pub links: Vec<LinkFigures>,
     /// Workers of the plan.
     pub workers: Vec<RoleFigures>,
+    /// Paths between the processes of the run, each at the side that dialled.
+    #[serde(default)]
+    pub paths: Vec<PathState>,
     /// Service levels.
     pub levels: Vec<LevelFigures>,
     /// Its cost.
@@ -280,6 +284,70 @@ pub struct RoleFigures {
     pub predicted_percent: Option<f64>,
 }
 
+/// A path from a worker of the plan to another process of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PathState {
+    /// The worker of the plan.
+    pub worker: String,
+    /// The worker of the plan at the other end, or `controller`.
+    pub peer: String,
+    /// Name of the path.
+    pub path: String,
+    /// The interface or address by which it leaves its machine; none: as the system chooses.
+    pub from: Option<String>,
+    /// The address at the other end.
+    pub to: String,
+    /// `up`, `silent`, or `unknown`.
+    pub state: String,
+    /// Channels leave it while another path works.
+    pub is_drained: bool,
+    /// Its price, dollars per GiB.
+    pub price: f64,
+    /// Smoothed round trip, milliseconds; none: not known yet.
+    pub round_trip_ms: Option<f64>,
+    /// Connections that it carries now.
+    pub connections: u64,
+    /// Bytes sent and received over it, without signs of life.
+    pub bytes: u64,
+    /// Bytes of signs of life.
+    pub hello_bytes: u64,
+    /// Dollars for all of them so far.
+    pub cost: f64,
+    /// Times that it fell silent.
+    pub silences: u64,
+    /// Connections that left it for another path.
+    pub moves: u64,
+}
+
+impl PathState {
+    fn of((worker, peer, path): (String, Option<String>, PathFigures)) -> Self {
+        const GIB: f64 = (1u64 << 30) as f64;
+        let bytes = path.sent_bytes + path.received_bytes;
+        Self {
+            worker,
+            peer: peer.unwrap_or_else(|| "controller".to_owned()),
+            path: path.path,
+            from: path.from,
+            to: path.to,
+            state: match path.health {
+                Health::Unknown => "unknown",
+                Health::Up => "up",
+                Health::Silent => "silent",
+            }
+            .to_owned(),
+            is_drained: path.is_drained,
+            price: path.price,
+            round_trip_ms: path.round_trip_us.map(|time| time as f64 / 1e3),
+            connections: path.lanes as u64,
+            bytes,
+            hello_bytes: path.hello_bytes,
+            cost: (bytes + path.hello_bytes) as f64 / GIB * path.price,
+            silences: path.silences,
+            moves: path.moves,
+        }
+    }
+}
+
 /// A service level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelFigures {
@@ -344,6 +412,7 @@ impl RunFigures {
             sinks: Vec::new(),
             links: Vec::new(),
             workers: plan.workers.iter().map(|worker| RoleFigures::of(worker, plan, place, 0.0)).collect(),
+            paths: Vec::new(),
             levels: Vec::new(),
             cost: CostFigures { predicted: predicted_cost(plan), ..CostFigures::default() },
         }

@@ -1,8 +1,8 @@
 //! An active run under observation.
 use super::change::{Change, LONG, Recent, Sample, Seen, StageCounts, stage_of};
 use super::{
-    Computed, CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, RunPlace, SinkFigures,
-    SourceFigures, StageFigures, limit, predicted_cost,
+    Computed, CostFigures, LevelFigures, LinkFigures, PathState, RoleFigures, RunFigures, RunPlace,
+    SinkFigures, SourceFigures, StageFigures, limit, predicted_cost,
 };
 use crate::measured::{Measured, MeasuredLevel};
 use crate::metrics::ObservedRun;
@@ -145,6 +145,7 @@ impl Watched {
             sources,
             links,
             workers,
+            paths: self.observer.paths().into_iter().map(PathState::of).collect(),
             cost,
         }
     }

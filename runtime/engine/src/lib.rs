@@ -81,5 +81,5 @@ pub use sharing::{Share, state_of};
 pub use store::{Base, Cut, End, EpochEntry, EpochLog, EpochWriter};
 pub(crate) use tidemill_link::wake;
 pub use tidemill_link::wake::Waker;
-pub use tidemill_link::{frame, link, remote};
+pub use tidemill_link::{frame, link, remote, transport};
 pub use traces::{Happening, Span, TraceId, TraceOptions, Traces, trace_name};

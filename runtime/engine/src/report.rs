@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_link::transport::PathFigures;
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::workflow::WhenCut;
@@ -39,6 +40,9 @@ pub(crate) struct RunFacts {
     /// The hosts among them that have opened their files.
     pub(crate) opened: Vec<AtomicBool>,
     pub(crate) clocks: Mutex<BTreeMap<usize, ClockFigures>>,
+    /// The paths of hosts, by number, and the hosts of the places that they lead to.
+    pub(crate) paths: Mutex<BTreeMap<usize, Vec<PathFigures>>>,
+    pub(crate) places: Mutex<BTreeMap<String, String>>,
     /// By sink.
     pub(crate) promises: BTreeMap<String, Promise>,
 }
@@ -374,6 +378,22 @@ impl Observer {
     /// Restarts of slots so far.
     pub fn restarts(&self) -> u64 {
         self.0.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Returns the paths of hosts that are processes of their own: the host, the host at the other end (none: the
+    /// coordinator), and figures.
+    pub fn paths(&self) -> Vec<(String, Option<String>, PathFigures)> {
+        let places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let paths = self.0.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = paths.iter().filter_map(|(number, paths)| Some((self.0.hosts.get(*number)?, paths)));
+        known
+            .flat_map(|(host, paths)| {
+                paths.iter().map(|path| {
+                    let to = path.peer.as_ref().and_then(|place| places.get(place).cloned());
+                    (host.clone(), to, path.clone())
+                })
+            })
+            .collect()
     }
 
     /// Returns the slots, in the order in which data reaches them first.

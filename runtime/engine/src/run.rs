@@ -198,6 +198,8 @@ impl Run {
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
             emulated,
             clocks: Mutex::default(),
+            paths: Mutex::default(),
+            places: Mutex::default(),
             hosts: Vec::new(),
             opened: Vec::new(),
             restarts: AtomicU64::new(0),

@@ -51,6 +51,12 @@ fn receive(mut stream: Box<dyn Stream>, out: &mut impl Write) -> Result<(), Box<
 
 fn main() -> Result<(), Box<dyn Error>> {
     tidemill_session::install()?;
+    if std::env::var_os("PROBE_LOG").is_some() {
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
+            .init();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let verb = arguments.first().cloned().unwrap_or_default();
     let values: BTreeMap<&str, &str> = arguments

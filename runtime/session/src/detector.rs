@@ -40,9 +40,10 @@ impl Default for Hellos {
 pub(crate) struct Detector {
     settings: Hellos,
     health: Health,
-    /// When the newest hello came, and when the newest of this side is known to have arrived.
+    /// When the newest hello came.
     heard: Duration,
-    arrived: Duration,
+    /// Since when hellos of this side are sent that the other one has not heard; none: it has heard all.
+    unheard: Option<Duration>,
     /// Time until the next hello, as the other side said.
     expected: Duration,
     /// The longest recent time between two hellos beyond what was expected.
@@ -64,7 +65,7 @@ impl Detector {
             settings,
             health: Health::Unknown,
             heard: zero,
-            arrived: zero,
+            unheard: None,
             expected: settings.every,
             irregular: zero,
             up_since: zero,
@@ -89,6 +90,11 @@ impl Detector {
         usual.max(self.expected + self.irregular * 3 / 2).min(self.expected * MOST)
     }
 
+    /// Notes that this side sends a hello.
+    pub(crate) fn sends(&mut self, now: Duration) {
+        self.unheard.get_or_insert(now);
+    }
+
     /// Notes a hello. `interval`: time until the next one. `arrives`: the other side has heard this side since the hello
     /// before; only then the path works.
     pub(crate) fn heard(&mut self, now: Duration, interval: Duration, arrives: bool) {
@@ -105,7 +111,7 @@ impl Detector {
         self.heard = now;
         self.expected = interval.clamp(Duration::from_millis(1), self.settings.idle.max(self.settings.every));
         if arrives {
-            self.arrived = now;
+            self.unheard = None;
         }
     }
 
@@ -123,10 +129,7 @@ impl Detector {
 
     /// Looks at the time. Returns whether the path has just fallen silent.
     pub(crate) fn look(&mut self, now: Duration) -> bool {
-        let patience = self.patience();
-        // A hello of this side is acknowledged by the next one of the other side.
-        let unheard = self.arrived + patience + self.expected;
-        let falls = self.health == Health::Up && (now > self.heard + patience || now > unheard);
+        let falls = self.next_look().is_some_and(|until| now > until);
         if falls {
             self.fall(now);
         }
@@ -136,14 +139,16 @@ impl Detector {
     /// The next time to look at it; none: nothing changes by itself.
     pub(crate) fn next_look(&self) -> Option<Duration> {
         let patience = self.patience();
-        (self.health == Health::Up)
-            .then(|| (self.heard + patience).min(self.arrived + patience + self.expected))
+        // A hello of this side is acknowledged by the next one of the other side.
+        let unheard = self.unheard.map(|since| since + patience + self.expected);
+        let until = self.heard + patience;
+        (self.health == Health::Up).then(|| unheard.map_or(until, |unheard| unheard.min(until)))
     }
 
     /// This side stood still for that time: hellos may have come meanwhile.
     pub(crate) fn excuse(&mut self, late: Duration) {
         self.heard += late;
-        self.arrived += late;
+        self.unheard = self.unheard.map(|since| since + late);
     }
 
     fn fall(&mut self, now: Duration) {
@@ -193,10 +198,23 @@ mod tests {
     fn one_direction_that_fails_is_silence() {
         let mut detector = up();
         let fell = (1..20).map(|n| 1000 * MS + n * EVERY).find(|now| {
+            detector.sends(*now);
             detector.heard(*now, EVERY, false);
             detector.look(*now + MS)
         });
-        assert_eq!(fell, Some(1200 * MS));
+        assert_eq!(fell, Some(1250 * MS));
+    }
+
+    /// Lanes move to a path that stood by: the last hello that the other side heard is older than the new patience.
+    #[test]
+    fn hellos_that_become_more_frequent_are_not_silence() {
+        let mut detector = up();
+        detector.heard(1050 * MS, Duration::from_secs(1), true);
+        detector.sends(1900 * MS);
+        detector.heard(1901 * MS, EVERY, false);
+        assert!(!detector.look(1902 * MS));
+        detector.heard(1951 * MS, EVERY, true);
+        assert!(!detector.look(2050 * MS) && detector.look(2102 * MS));
     }
 
     #[test]

@@ -156,6 +156,13 @@ impl Path {
                 }
                 greets.their_interval = hello.interval;
                 self.detector.heard(now, hello.interval, arrives);
+                if hello.number <= 2 {
+                    // The other side waits to know that it is heard.
+                    greets.next_at = now;
+                }
+                if hello.heard < greets.number {
+                    self.detector.sends(now);
+                }
             }
             if is_broken || !is_hello {
                 self.detector.broke(now);
@@ -187,6 +194,7 @@ impl Path {
             interval,
         };
         greets.next_at = now + interval;
+        self.detector.sends(now);
         match greets.stream.write(&[IoSlice::new(&hello.to_bytes(route))]) {
             Ok(HELLO) => self.hello_bytes += HELLO_IN_A_PACKET,
             // The buffer of the system is full of hellos: nothing has left for long.

@@ -366,6 +366,7 @@ impl Sessions {
                     }
                     let candidates = session.candidates(number, time);
                     let names = session.paths.iter().map(|path| path.route.id.clone()).collect();
+                    tracing::debug!(number, make_before_break, "a lane dials");
                     if let Some(entry) = session.lanes.get_mut(&number) {
                         entry.next_search = time + SEARCH_AGAIN;
                     }

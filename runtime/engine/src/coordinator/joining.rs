@@ -11,6 +11,7 @@ use crate::frame::{CLOSED, Epoch};
 use crate::metrics::Own;
 use crate::protocol::{Beginning, Order};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_link::remote::{Address, MAX_MESSAGE};
@@ -163,6 +164,10 @@ impl Coordinator {
         (life.process, life.phase, life.missing_since) = (process, Phase::Joined, None);
         life.is_leaving = false;
         life.address.clone_from(&hello.address);
+        if let Some(address) = &hello.address {
+            let mut places = self.facts.places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.insert(address.place().to_owned(), life.name.clone());
+        }
         life.identity = identity;
         self.tell_identity(host);
         let life = &mut self.hosts[host];

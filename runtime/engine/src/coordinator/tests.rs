@@ -65,6 +65,8 @@ fn facts(graph: &Graph) -> RunFacts {
         hosts: Vec::new(),
         opened: Vec::new(),
         clocks: Mutex::default(),
+        paths: Mutex::default(),
+        places: Mutex::default(),
         promises: BTreeMap::new(),
     }
 }

@@ -9,6 +9,7 @@ use crate::report::SlotFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tidemill_link::transport::{PathFigures, Transport, registered};
 
 type Edge = (String, String, u32);
 
@@ -27,6 +28,9 @@ pub(crate) struct Figures {
     pub(crate) emulation: Option<EmulationReport>,
     /// Its clock compared with the coordinator's.
     pub(crate) clock: Option<ClockFigures>,
+    /// Its paths to other processes.
+    #[serde(default)]
+    pub(crate) paths: Vec<PathFigures>,
 }
 
 /// A host's part of a plan.
@@ -69,12 +73,14 @@ impl Figures {
             slots: slots.iter().map(|slot| (slot.name().to_owned(), slot.processor_nanoseconds())).collect(),
             emulation: None,
             clock: None,
+            paths: Vec::new(),
         }
     }
 
-    /// Adds the work of its worker and its ends of wires, and the figures of its clock.
+    /// Adds the work of its worker and its ends of wires, the figures of its clock, and those of its paths.
     pub(crate) fn with(self, emulation: Option<EmulationReport>, clock: ClockFigures) -> Self {
-        Self { emulation, clock: Some(clock), ..self }
+        let paths = registered().flat_map(Transport::paths).collect();
+        Self { emulation, clock: Some(clock), paths, ..self }
     }
 
     /// Returns the figures that differ from `before`.

@@ -42,6 +42,7 @@ pub(in crate::cluster::top) fn figures() -> RunFigures {
         drops: Default::default(),
     };
     RunFigures {
+        paths: Vec::new(),
         run: "night-shift".to_owned(),
         workflow: "vqa".to_owned(),
         state: RunState::Running,
