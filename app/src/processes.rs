@@ -121,6 +121,14 @@ pub struct NotBelieved {
     pub revoked: Vec<String>,
 }
 
+/// Paths of the machine that connections leave while another one works, instead of earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainedPaths {
+    /// Their names.
+    pub drained_paths: Vec<String>,
+}
+
 /// Certificates as PEM.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CertificateTexts {
@@ -388,6 +396,7 @@ enum News {
     Certificates(CertificateTexts),
     Moved(Moved),
     NotBelieved(NotBelieved),
+    Drained(DrainedPaths),
 }
 
 /// Reads lines until the end: replaces certificates, revokes others, and moves to another coordinator.
@@ -410,6 +419,12 @@ fn listen(
                 }
                 Ok(News::NotBelieved(NotBelieved { revoked })) => {
                     refuse(&credentials, &revoked);
+                    Ok(())
+                }
+                Ok(News::Drained(DrainedPaths { drained_paths })) => {
+                    if let Some(sessions) = tidemill_session::sessions() {
+                        sessions.drain(drained_paths);
+                    }
                     Ok(())
                 }
                 Err(error) => Err(error.to_string()),

@@ -16,12 +16,13 @@ mod cluster;
 pub(crate) use cluster::{
     AddPersonArguments, AttachArguments, ChangeArguments, ClusterVerb, ControllerArguments, ControllerChoice,
     DeployArguments, DeploymentLogsArguments, DeploymentVerb, DownArguments, DrainArguments,
-    ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments, HealthArguments,
-    ListArguments, ListPeopleArguments, LoginArguments, LogsArguments, NetworkChoice, NextPlan,
-    PeopleArguments, PeopleVerb, PlanApplyArguments, PsArguments, RemoveArguments, RemovePersonArguments,
-    ReplanArguments, ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, SortColumn,
-    StatusArguments, SubmitArguments, TargetChoice, TokenArguments, TopArguments, UndrainArguments,
-    UpArguments, UpgradeArguments, WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
+    DrainPathArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments,
+    HealthArguments, ListArguments, ListPathsArguments, ListPeopleArguments, LoginArguments, LogsArguments,
+    NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb, PlanApplyArguments,
+    PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments, ReplanChoice, ResultsArguments,
+    RevokeArguments, RuleChoice, RunChoice, SortColumn, StatusArguments, SubmitArguments, TargetChoice,
+    TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments,
+    WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod groups;

@@ -5,6 +5,7 @@ mod connect;
 mod join_file;
 mod leading;
 mod logs;
+mod net;
 mod people;
 mod plans;
 mod removing;
@@ -43,6 +44,7 @@ pub(crate) fn verb(verb: &ClusterVerb, terminal: &Terminal) -> anyhow::Result<Ex
         ClusterVerb::Workers(arguments) => asking::workers(arguments, terminal),
         ClusterVerb::Drain(arguments) => asking::drain(arguments, terminal),
         ClusterVerb::Undrain(arguments) => asking::undrain(arguments, terminal),
+        ClusterVerb::Net { verb } => net::net(verb, terminal),
         ClusterVerb::Events(arguments) => asking::events(arguments),
         ClusterVerb::Elastic { verb } => elastic::elastic(verb, terminal),
         ClusterVerb::Top(arguments) => top::top(arguments, terminal),

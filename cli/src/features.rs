@@ -41,6 +41,7 @@ pub(crate) const CLUSTER: &Feature = &Feature {
         "list",
         "login",
         "logs",
+        "net",
         "people",
         "ps",
         "remove",

@@ -309,6 +309,7 @@ impl Agent<'_> {
             backends: self.backends.look(),
             labels: self.options.labels.clone(),
             only_dials: self.options.only_dials,
+            paths: self.options.paths.paths.iter().map(|path| path.id.clone()).collect(),
             hosts,
             logs: self.hosts.take_logs(),
             health: Some(health::now(&self.health, &self.options.folder, self.services.states())),
@@ -341,6 +342,7 @@ impl Agent<'_> {
         let revoked = duties.revoked.iter().filter_map(|serial| serial.parse::<Serial>().ok());
         self.credentials.revoked().replace(revoked);
         self.hosts.refuse(&duties.revoked);
+        self.hosts.drain_paths(duties.drained_paths);
         if duties.tell_held {
             self.held = None;
         }

@@ -154,6 +154,9 @@ pub struct Heartbeat {
     /// Other workers cannot connect to it.
     #[serde(default)]
     pub only_dials: bool,
+    /// Names of its paths; none: one, as its system chooses.
+    #[serde(default)]
+    pub paths: Vec<String>,
     /// Processes of runs that it has.
     pub hosts: Vec<HostStatus>,
     /// Lines of their logs since the last heartbeat.
@@ -257,6 +260,9 @@ pub struct Duties {
     /// Workers to measure links to.
     #[serde(default)]
     pub measure: Vec<LinkTarget>,
+    /// Names of its paths that connections leave while another one works.
+    #[serde(default)]
+    pub drained_paths: Vec<String>,
     /// Digest of the assignments; empty: the controller sends them each time.
     #[serde(default)]
     pub digest: String,
@@ -512,6 +518,12 @@ pub struct WorkerView {
     /// Its health; none: no heartbeat yet.
     #[serde(default)]
     pub health: Option<WorkerHealth>,
+    /// Names of its paths; none: one, as its system chooses.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// Those among them that connections leave while another one works.
+    #[serde(default)]
+    pub drained_paths: Vec<String>,
 }
 
 /// An event of the cluster.

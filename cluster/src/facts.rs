@@ -279,6 +279,9 @@ pub(crate) struct WorkerFacts {
     pub(crate) is_lost: bool,
     pub(crate) location: Option<String>,
     pub(crate) tier: Option<String>,
+    /// Paths that connections leave while another one works.
+    #[serde(default)]
+    pub(crate) drained_paths: Vec<String>,
 }
 
 /// The document; see the module.

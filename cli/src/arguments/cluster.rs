@@ -5,6 +5,7 @@ mod deploying;
 mod deployment;
 mod detection;
 mod elastic;
+mod net;
 mod old_spellings;
 mod paths;
 mod people;
@@ -18,6 +19,7 @@ pub(crate) use deployment::{
 pub(crate) use elastic::{
     AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
 };
+pub(crate) use net::{DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, TestPathsArguments};
 pub(crate) use old_spellings::{note_old_spelling, note_plan_apply};
 pub(crate) use people::{
     AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,

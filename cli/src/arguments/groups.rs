@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
             (&["results"], ""),
             (&["cancel", "remove"], "End a run; remove an ended run and its files"),
             (
-                &["workers", "drain", "undrain", "revoke"],
+                &["workers", "drain", "undrain", "net", "revoke"],
                 "List workers; move their work; revoke their certificates",
             ),
         ],

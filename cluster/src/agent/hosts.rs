@@ -17,10 +17,13 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
-use tidemill_app::processes::{CertificateTexts, ClusterPart, Moved, NotBelieved, WorkerTask, in_words};
+use tidemill_app::processes::{
+    CertificateTexts, ClusterPart, DrainedPaths, Moved, NotBelieved, WorkerTask, in_words,
+};
 use tidemill_engine::remote::Address;
 use tidemill_identity::PeerIdentity;
 use tidemill_link::remote::Certificates;
+use tidemill_session::Options as SessionOptions;
 
 /// Time that a process of a run looks for its coordinator before it ends.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -73,6 +76,8 @@ pub(super) struct Hosts {
     relay: Relay,
     ready: (Sender<Ready>, Receiver<Ready>),
     limiter: Limiter,
+    /// Paths that connections leave while another one works.
+    drained_paths: Vec<String>,
 }
 
 fn key_of(assignment: &Assignment) -> Key {
@@ -101,6 +106,7 @@ impl Hosts {
             wanted: BTreeMap::new(),
             relay: Relay::default(),
             ready: channel(),
+            drained_paths: Vec::new(),
             limiter: Limiter::open(&options.folder, memory_of(&options.capacity)),
         })
     }
@@ -268,7 +274,7 @@ impl Hosts {
                 revoked: self.revoked.iter().cloned().collect(),
                 coordinator: Some(PeerIdentity::Controller.to_string()),
                 listen: (!self.options.only_dials).then_some(tidemill_session::address(own)),
-                paths: self.options.paths.clone(),
+                paths: SessionOptions { drained: self.drained_paths.clone(), ..self.options.paths.clone() },
                 patience_seconds: PATIENCE.as_secs(),
                 // Beside the folders of the run's roles: whichever of them reads a source here finds its journal.
                 kept: folder.parent().unwrap_or(folder).join(KEPT),
@@ -377,9 +383,26 @@ impl Hosts {
         let Some(line) = serde_json::to_string(&news).ok().filter(|_| !news.revoked.is_empty()) else {
             return;
         };
+        self.tell_all(&line);
+    }
+
+    /// Moves connections off these paths, and back to all others.
+    pub(super) fn drain_paths(&mut self, drained: Vec<String>) {
+        if drained == self.drained_paths {
+            return;
+        }
+        let news = DrainedPaths { drained_paths: drained };
+        if let Ok(line) = serde_json::to_string(&news) {
+            self.tell_all(&line);
+        }
+        self.drained_paths = news.drained_paths;
+    }
+
+    /// Sends a line to each process.
+    fn tell_all(&mut self, line: &str) {
         for host in self.all.values_mut() {
             if let State::Running { input, .. } = &mut host.state {
-                let _ = input.write_all((line.clone() + "\n").as_bytes()); // one that ends needs none
+                let _ = input.write_all((line.to_owned() + "\n").as_bytes()); // one that ends needs none
             }
         }
     }

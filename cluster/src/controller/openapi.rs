@@ -318,6 +318,22 @@ fn operations() -> Vec<Operation> {
         ),
         of(
             "post",
+            "/v1/workers/{name}/paths/{path}/drain",
+            Operator,
+            "Moves connections off a path of a worker while another one works.",
+            Nothing,
+            json_of::<WorkerView>(),
+        ),
+        of(
+            "post",
+            "/v1/workers/{name}/paths/{path}/resume",
+            Operator,
+            "Lets connections use a drained path of a worker again.",
+            Nothing,
+            json_of::<WorkerView>(),
+        ),
+        of(
+            "post",
             "/v1/workers/{name}/resume",
             Operator,
             "Lets a drained worker accept work again.",

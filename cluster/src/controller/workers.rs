@@ -240,6 +240,7 @@ impl Shared {
             parts: self.parts.wanted(name),
             probe: self.probing(name, probed.as_ref()),
             measure: self.ways_to_measure(name),
+            drained_paths: self.drained_paths(name),
             term: self.term(),
         })
     }
@@ -358,7 +359,7 @@ impl Shared {
         let live = locked(&self.workers);
         self.facts.look(|document| {
             let views = document.workers.iter().map(|(name, facts)| {
-                let WorkerFacts { is_drained, location, tier, .. } = facts.clone();
+                let WorkerFacts { is_drained, location, tier, drained_paths, .. } = facts.clone();
                 let worker = live.get(name);
                 let heartbeat = worker.map(|worker| worker.heartbeat.clone()).unwrap_or_default();
                 let is_alive = worker.is_some_and(|worker| worker.is_alive);
@@ -381,6 +382,8 @@ impl Shared {
                     hosts: running.map(|host| (host.run.clone(), host.role.clone())).collect(),
                     version: heartbeat.version,
                     health: worker.and_then(health),
+                    paths: heartbeat.paths,
+                    drained_paths,
                 }
             });
             views.collect()
@@ -443,6 +446,37 @@ impl Shared {
         workers.values_mut().for_each(|worker| worker.ways.forget(name));
         drop(workers);
         locked(&self.processors).remove(name);
+    }
+
+    fn drained_paths(&self, name: &str) -> Vec<String> {
+        self.facts.look(|document| {
+            document.workers.get(name).map(|facts| facts.drained_paths.clone()).unwrap_or_default()
+        })
+    }
+
+    /// Drains a path of a worker or ends that; false if there is no such worker.
+    pub(crate) fn drain_path(
+        &self,
+        (name, path): (&str, &str),
+        is_drained: bool,
+        by: &str,
+    ) -> Result<bool, crate::facts::FactsError> {
+        let found = self.facts.change(|document| match document.workers.get_mut(name) {
+            Some(facts) => {
+                facts.drained_paths.retain(|known| known != path);
+                if is_drained {
+                    facts.drained_paths.push(path.to_owned());
+                }
+                true
+            }
+            None => false,
+        })?;
+        if found {
+            let kind = if is_drained { "path_drained" } else { "path_resumed" };
+            let what = if is_drained { "drains" } else { "uses again" };
+            self.tell(kind, None, Some(name), &format!("{by} {what} path {path} of worker {name}"));
+        }
+        Ok(found)
     }
 
     /// Drains a worker or ends that; false if there is no such worker.

@@ -24,6 +24,8 @@ pub(crate) struct Hello {
     pub(crate) held: u64,
     /// Time until the next one. In a header's field for deadlines: by then another one must have left.
     pub(crate) interval: Duration,
+    /// Lanes are to leave this path. In a header's field for epochs.
+    pub(crate) drains: bool,
 }
 
 impl Hello {
@@ -34,7 +36,7 @@ impl Hello {
             route,
             length: BODY as u32,
             lane: 0,
-            epoch: 0,
+            epoch: u32::from(self.drains),
             sequence: self.number,
             deadline: u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX),
         };
@@ -63,6 +65,7 @@ impl Hello {
             echo: at(2)?,
             held: at(3)?,
             interval: Duration::from_nanos(header.deadline),
+            drains: header.epoch != 0,
         })
     }
 }
@@ -73,8 +76,8 @@ mod tests {
 
     #[test]
     fn hellos_are_read_as_written() {
-        let hello =
-            Hello { number: 3, heard: 2, sent: 9, echo: 8, held: 7, interval: Duration::from_millis(50) };
+        let interval = Duration::from_millis(50);
+        let hello = Hello { number: 3, heard: 2, sent: 9, echo: 8, held: 7, interval, drains: true };
         let mut bytes = hello.to_bytes(4);
         assert_eq!(Hello::from_bytes(&bytes), Some(hello));
         bytes[0] = Kind::Data as u8;

@@ -48,6 +48,8 @@ pub(crate) struct Path {
     pub(crate) detector: Detector,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) is_drained: bool,
+    /// The other side drains it.
+    is_drained_there: bool,
     addresses: Vec<SocketAddr>,
     greets: Option<Greets>,
     /// A connection for hellos that is being made, and since when.
@@ -67,6 +69,7 @@ impl Path {
             detector: Detector::new(hellos),
             traffic: Arc::default(),
             is_drained: false,
+            is_drained_there: false,
             addresses: Vec::new(),
             greets: None,
             connecting: None,
@@ -88,7 +91,7 @@ impl Path {
         Seen {
             health: self.detector.health(),
             is_steady: self.detector.is_steady(now),
-            is_drained: self.is_drained,
+            is_drained: self.is_drained || self.is_drained_there,
             price: self.route.price(),
         }
     }
@@ -155,6 +158,7 @@ impl Path {
                     greets.next_at = now;
                 }
                 greets.their_interval = hello.interval;
+                self.is_drained_there = hello.drains;
                 self.detector.heard(now, hello.interval, arrives);
                 if hello.number <= 2 {
                     // The other side waits to know that it is heard.
@@ -192,6 +196,7 @@ impl Path {
             echo: greets.their_time,
             held: nanoseconds(now.saturating_sub(greets.heard_at)),
             interval,
+            drains: self.is_drained,
         };
         greets.next_at = now + interval;
         self.detector.sends(now);
@@ -237,6 +242,11 @@ impl Path {
     }
 }
 
+/// Whether a path is drained. The side that dialled may have named it by both of its ends: `fibre>lte`.
+fn is_drained(path: &str, drained: &[String]) -> bool {
+    path.split('>').any(|end| drained.iter().any(|name| name == end))
+}
+
 /// A lane and the next time to dial for it.
 pub(crate) struct LaneEntry {
     pub(crate) lane: Arc<Lane>,
@@ -256,13 +266,14 @@ pub(crate) struct Session {
     pub(crate) empty_since: Duration,
     hellos: Hellos,
     policy: Policy,
+    drained: Vec<String>,
 }
 
 impl Session {
     pub(crate) fn dialled(id: u128, text: &str, place: &Place, options: &Options, now: Duration) -> Self {
         let paths = routes(&options.paths, place);
         let paths = paths.into_iter().map(|route| {
-            let is_drained = options.drained.contains(&route.id);
+            let is_drained = is_drained(&route.id, &options.drained);
             Path { is_drained, ..Path::new(route, options.hellos) }
         });
         Self { paths: paths.collect(), ..Self::new(id, Some(text.to_owned()), options, now) }
@@ -283,6 +294,7 @@ impl Session {
             empty_since: now,
             hellos: options.hellos,
             policy: options.policy,
+            drained: options.drained.clone(),
         }
     }
 
@@ -323,7 +335,8 @@ impl Session {
             return None;
         }
         let route = Route { id: name.to_owned(), own: None, to: String::new() };
-        self.paths.push(Path::new(route, self.hellos));
+        let is_drained = is_drained(name, &self.drained);
+        self.paths.push(Path { is_drained, ..Path::new(route, self.hellos) });
         Some(self.paths.len() - 1)
     }
 
@@ -429,8 +442,15 @@ impl Session {
     }
 
     pub(crate) fn drain(&mut self, drained: &[String]) {
+        self.drained = drained.to_vec();
         for path in &mut self.paths {
-            path.is_drained = drained.contains(&path.route.id);
+            let is_drained = is_drained(&path.route.id, drained);
+            if std::mem::replace(&mut path.is_drained, is_drained) != is_drained
+                && let Some(greets) = &mut path.greets
+            {
+                // The other side learns it at once.
+                greets.next_at = Duration::ZERO;
+            }
         }
     }
 
@@ -446,7 +466,7 @@ impl Session {
             }),
             to: path.route.to.clone(),
             health: path.detector.health(),
-            is_drained: path.is_drained,
+            is_drained: path.is_drained || path.is_drained_there,
             price: path.route.price(),
             round_trip_us: path.round_trip.map(|time| time.as_micros() as u64),
             lanes,

@@ -109,6 +109,26 @@ impl Sessions {
         self.state().sessions.len()
     }
 
+    /// Keeps the paths to a place as long as the process lives, also without lanes.
+    ///
+    /// # Errors
+    /// When the text is no place, or a name in it has no address.
+    pub fn watch(self: &Arc<Self>, text: &str) -> io::Result<()> {
+        let place = crate::transport::place(text)?;
+        let mut addresses = BTreeMap::new();
+        for door in &place.0 {
+            addresses.insert(door.at.clone(), dialling::resolve(&door.at)?);
+        }
+        let mut state = self.state();
+        self.keep(&mut state)?;
+        let mut session = Session::dialled(random()?, text, &place, &state.options, now());
+        session.resolved(&addresses);
+        session.dialling += 1;
+        state.sessions.push(session);
+        self.waker.wake();
+        Ok(())
+    }
+
     pub(crate) fn listen(self: &Arc<Self>, place: &Place) -> io::Result<Arc<Door>> {
         let door = Arc::new(Door::open(place, Arc::clone(&self.waker))?);
         let mut state = self.state();

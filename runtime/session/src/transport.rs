@@ -45,7 +45,7 @@ pub struct SessionTransport(pub Arc<Sessions>);
 
 struct Listening(Arc<Door>);
 
-fn place(text: &str) -> io::Result<Place> {
+pub(crate) fn place(text: &str) -> io::Result<Place> {
     text.parse().map_err(|()| {
         io::Error::new(ErrorKind::InvalidInput, format!("{text:?} is no place of sessions: {FORM}"))
     })

@@ -1,7 +1,7 @@
 //! The verbs of clusters and deployments, in the order of manual pages.
 use super::{
     ChangeArguments, ControllerArguments, DeployArguments, DeploymentVerb, DownArguments, DrainArguments,
-    ElasticVerb, EventsArguments, HealthArguments, ListArguments, LoginArguments, LogsArguments,
+    ElasticVerb, EventsArguments, HealthArguments, ListArguments, LoginArguments, LogsArguments, NetVerb,
     PeopleArguments, PsArguments, RemoveArguments, ReplanArguments, ResultsArguments, RevokeArguments,
     RunChoice, StatusArguments, SubmitArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments,
     WorkerArguments, WorkersArguments,
@@ -45,6 +45,12 @@ pub(crate) enum ClusterVerb {
     Drain(DrainArguments),
     /// Let a drained worker accept work again.
     Undrain(UndrainArguments),
+    /// Show, drain and test the paths between machines.
+    Net {
+        /// The verb.
+        #[command(subcommand)]
+        verb: NetVerb,
+    },
     /// Revoke the certificates of a worker: it leaves the cluster.
     Revoke(RevokeArguments),
     /// List, add and remove the people of a cluster and their access tokens.

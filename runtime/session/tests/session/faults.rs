@@ -21,10 +21,10 @@ fn options() -> Options {
 /// Two processes with two paths between them.
 struct Lab {
     near: SessionTransport,
+    far: SessionTransport,
     acceptor: Box<dyn Acceptor>,
     paths: Vec<Relay>,
     place: String,
-    _far: SessionTransport,
 }
 
 impl Lab {
@@ -35,7 +35,7 @@ impl Lab {
         let paths: Vec<Relay> = names.iter().map(|_| Relay::to(&acceptor.place())).collect();
         let doors = names.iter().zip(&paths).map(|(name, relay)| format!("{name}={}", relay.at));
         let place = doors.collect::<Vec<_>>().join(",");
-        Self { near, acceptor, paths, place, _far: far }
+        Self { near, acceptor, paths, place, far }
     }
 
     fn connect(&self) -> (Box<dyn Stream>, Box<dyn Stream>) {
@@ -235,6 +235,20 @@ fn a_drained_path_carries_nothing_until_it_is_wanted_again() {
     lab.near.0.drain(Vec::new());
     lab.until("fibre", |fibre| fibre.lanes == 2);
     traffic.more();
+    traffic.end();
+}
+
+#[test]
+fn the_side_that_accepted_drains_a_path_too() {
+    let lab = Lab::new(&["fibre", "lte"], options());
+    let traffic = Traffic::over(lab.connect());
+    lab.until("fibre", |fibre| fibre.health == Health::Up);
+    lab.far.0.drain(vec!["fibre".into()]);
+    lab.until("lte", |lte| lte.lanes == 1);
+    assert!(lab.figures("fibre").is_drained);
+    traffic.more();
+    lab.far.0.drain(Vec::new());
+    lab.until("fibre", |fibre| fibre.lanes == 1);
     traffic.end();
 }
 

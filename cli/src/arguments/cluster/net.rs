@@ -1,0 +1,91 @@
+//! `tidemill net`: the connections between machines.
+use super::super::OutputForm;
+use super::super::parse_time;
+use super::ControllerChoice;
+use super::paths::PathArguments;
+use clap::{Args, Subcommand};
+use std::time::Duration;
+
+/// A verb of `tidemill net`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetVerb {
+    /// The paths by which machines reach each other.
+    Paths {
+        /// The verb.
+        #[command(subcommand)]
+        verb: PathsVerb,
+    },
+}
+
+/// A verb of `tidemill net paths`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PathsVerb {
+    /// List the paths of running runs: state, round trip, bytes, and what they cost.
+    Ls(ListPathsArguments),
+    /// Move connections off a path of a worker while another one works.
+    Drain(DrainPathArguments),
+    /// Let connections use a drained path again.
+    Undrain(DrainPathArguments),
+    /// Try the paths from this machine to another one, without a run.
+    Test(TestPathsArguments),
+}
+
+/// `tidemill net paths ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill net paths ls               all paths of all running runs
+  tidemill net paths ls traffic       those of one run
+  tidemill net paths ls --output json")]
+pub(crate) struct ListPathsArguments {
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
+    /// The run; default: all that run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill net paths drain` and `undrain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill net paths drain edge-1 lte       before the LTE modem is exchanged
+  tidemill net paths undrain edge-1 lte")]
+pub(crate) struct DrainPathArguments {
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
+    /// The worker.
+    #[arg(value_name = "WORKER")]
+    pub(crate) worker: String,
+    /// Its path.
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill net paths test`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The other side is the port for workers of a controller (`--listen-hosts`), or any address that `net paths ls`
+shows while its run is there. Paths that answer are up; the round trip is that of their signs of life.
+
+Examples:
+  tidemill net paths test hub.example:7072 --path fibre=eth0 --path lte=wwan0
+  tidemill net paths test fibre=10.0.0.2:7072,lte=10.8.0.2:7072"
+)]
+pub(crate) struct TestPathsArguments {
+    /// Address of the other side, or one for each of its paths.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) paths: PathArguments,
+    /// Time of the test.
+    #[arg(long = "for", value_name = "TIME", default_value = "3s", value_parser = parse_time)]
+    pub(crate) time: Duration,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
