@@ -185,3 +185,77 @@ impl Descriptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn descriptors() -> impl Strategy<Value = Descriptor> {
+        let small = (any::<u8>(), any::<u8>(), any::<u16>(), any::<u32>(), any::<u32>(), any::<u32>());
+        (small, any::<[u64; 6]>()).prop_map(|((kind, class, route, region, length, lane), large)| {
+            let [offset, sequence, epoch, deadline, tag, lease] = large;
+            Descriptor {
+                kind,
+                class,
+                route,
+                region,
+                offset,
+                length,
+                lane,
+                sequence,
+                epoch,
+                deadline,
+                tag,
+                lease,
+            }
+        })
+    }
+
+    #[test]
+    fn the_form_in_memory_stays_as_it_is() {
+        let descriptor = Descriptor {
+            kind: 1,
+            class: 2,
+            route: 0x0403,
+            region: 0x0807_0605,
+            offset: 0x100F_0E0D_0C0B_0A09,
+            length: 0x1413_1211,
+            lane: 0x1817_1615,
+            sequence: 0x201F_1E1D_1C1B_1A19,
+            epoch: 0x2827_2625_2423_2221,
+            deadline: 0x302F_2E2D_2C2B_2A29,
+            tag: 0x3837_3635_3433_3231,
+            lease: 0x403F_3E3D_3C3B_3A39,
+        };
+        assert!(descriptor.to_bytes().iter().zip(1..).all(|(byte, number)| *byte == number));
+    }
+
+    #[test]
+    fn a_payload_may_end_where_its_region_ends() {
+        let limits = Limits { kinds: 1, regions: vec![4096], longest: 4096 };
+        let check = |offset, length| Descriptor { offset, length, ..Descriptor::default() }.check(&limits);
+        assert_eq!(check(4032, 64).map(|place| (place.offset(), place.length())), Ok((4032, 64)));
+        assert!(check(0, 4096).is_ok() && check(4096, 0).is_ok());
+        assert_eq!(check(4032, 65), Err(DescriptorError::Outside(4032, 65, 4096)));
+        assert_eq!(check(u64::MAX - 63, 64), Err(DescriptorError::Outside(u64::MAX - 63, 64, 4096)));
+        assert_eq!(check(8, 8), Err(DescriptorError::Alignment(8)));
+        assert_eq!(check(0, 4097), Err(DescriptorError::Length(4097, 4096)));
+        let other = Descriptor { region: 1, ..Descriptor::default() };
+        assert_eq!(other.check(&limits), Err(DescriptorError::Region(1)));
+        assert_eq!(other.check(&Limits::default()), Err(DescriptorError::Kind(0)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn bytes_and_shared_words_hold_all_fields(descriptor in descriptors()) {
+            prop_assert_eq!(Descriptor::from_bytes(&descriptor.to_bytes()), descriptor);
+            let words: Vec<_> = (0..10).map(std::sync::atomic::AtomicU64::new).collect();
+            descriptor.copy_to(&words, 1);
+            prop_assert_eq!(Descriptor::copy_from(&words, 1), descriptor);
+            prop_assert_eq!((words[0].load(Ordering::Relaxed), words[9].load(Ordering::Relaxed)), (0, 9));
+        }
+    }
+}

@@ -238,3 +238,134 @@ impl Heap<SharedRegion> {
         region.is_some_and(|region| region.copy_in(block.offset + u64::from(at), bytes).is_ok())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// No memory: what is free is noted elsewhere.
+    struct Nothing;
+
+    impl Memory for Nothing {
+        fn create(_: u64) -> Result<Self, RegionError> {
+            Ok(Self)
+        }
+    }
+
+    const LIMITS: HeapLimits = HeapLimits { largest: 4096, region: 3 * 4096, regions: 2 };
+
+    fn heap() -> Heap<Nothing> {
+        let mut heap = Heap::new(LIMITS).unwrap();
+        while heap.grow().unwrap().is_some() {}
+        heap
+    }
+
+    fn fill(heap: &mut Heap<Nothing>, length: usize) -> Vec<Block> {
+        std::iter::from_fn(|| heap.alloc(length)).collect()
+    }
+
+    #[test]
+    fn limits_that_fit_no_heap_are_refused() {
+        let refused = |limits| Heap::<Nothing>::new(limits).is_err();
+        assert!(!refused(LIMITS) && !refused(HeapLimits::default()));
+        assert!(refused(HeapLimits { largest: 0, ..LIMITS }));
+        assert!(refused(HeapLimits { largest: 256, ..LIMITS }), "a region has whole pages");
+        assert!(refused(HeapLimits { largest: 5000, region: 50_000, ..LIMITS }));
+        assert!(refused(HeapLimits { region: 0, ..LIMITS }));
+        assert!(refused(HeapLimits { region: 4096 + 256, ..LIMITS }));
+        assert!(refused(HeapLimits { region: 1 << 41, ..LIMITS }));
+    }
+
+    #[test]
+    fn a_heap_without_memory_gives_nothing_until_it_grows() {
+        let mut heap = Heap::<Nothing>::new(LIMITS).unwrap();
+        assert_eq!(heap.alloc(1), None);
+        assert_eq!(heap.grow().unwrap(), Some(0));
+        assert_eq!(fill(&mut heap, 4096).len(), 3);
+        assert_eq!(heap.grow().unwrap(), Some(1));
+        assert_eq!(fill(&mut heap, 4096).iter().map(Block::region).collect::<Vec<_>>(), [1, 1, 1]);
+        assert_eq!(heap.grow().unwrap(), None, "as many as it may");
+        assert!(heap.region(1).is_some() && heap.region(2).is_none());
+        assert_eq!(heap.used(), 6 * 4096);
+    }
+
+    #[test]
+    fn blocks_are_as_large_as_the_next_power_of_two() {
+        let mut heap = heap();
+        for (length, count) in [(0, 96), (256, 96), (257, 48), (2048, 12), (2049, 6), (4096, 6), (4097, 0)] {
+            let blocks = fill(&mut heap, length);
+            assert_eq!(blocks.len(), count, "{length}");
+            blocks.into_iter().for_each(|block| heap.free(block).unwrap());
+        }
+        assert_eq!(heap.alloc(usize::MAX), None);
+    }
+
+    #[test]
+    fn a_block_of_another_heap_comes_back() {
+        let (mut one, mut other) = (heap(), heap());
+        let block = one.alloc(300).unwrap();
+        let block = other.free(block).unwrap_err();
+        assert_eq!((one.used(), other.used()), (512, 0));
+        one.free(block).unwrap();
+        assert_eq!(one.used(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "system calls")]
+    fn a_payload_is_written_to_its_own_block_only() {
+        let mut heap: Heap<Region> = Heap::new(LIMITS).unwrap();
+        heap.grow().unwrap();
+        let (mut one, mut two) = (heap.alloc(300).unwrap(), heap.alloc(300).unwrap());
+        heap.bytes_mut(&mut one).unwrap().fill(1);
+        heap.bytes_mut(&mut two).unwrap().fill(2);
+        assert!(heap.write(&mut one, 298, &[3, 3]));
+        assert!(!heap.write(&mut one, 299, &[4, 4]), "the payload ends before");
+        assert!(!heap.write(&mut one, u32::MAX, &[]));
+        assert_eq!(heap.bytes_mut(&mut one).unwrap()[297..], [1, 3, 3]);
+        assert_eq!(*heap.bytes_mut(&mut two).unwrap(), [2; 300]);
+        let mut other: Heap<Region> = Heap::new(LIMITS).unwrap();
+        other.grow().unwrap();
+        assert!(other.bytes_mut(&mut one).is_none() && !other.write(&mut one, 0, &[]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Steps: allocate that many bytes, or free one of the blocks.
+        #[test]
+        fn blocks_never_overlap_and_all_memory_comes_back(
+            steps in proptest::collection::vec((any::<bool>(), 0usize..6000, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let mut heap = heap();
+            let mut blocks: Vec<Block> = Vec::new();
+            for (is_taken, length, which) in steps {
+                if is_taken {
+                    match heap.alloc(length) {
+                        Some(block) => {
+                            prop_assert_eq!(block.length() as usize, length);
+                            prop_assert!(block.offset() % 256 == 0);
+                            prop_assert!(block.offset() + block.length() as u64 <= LIMITS.region);
+                            let is_apart = |other: &Block| {
+                                other.region() != block.region()
+                                    || other.offset() >= block.offset() + u64::from(block.length())
+                                    || block.offset() >= other.offset() + u64::from(other.length())
+                            };
+                            prop_assert!(blocks.iter().all(is_apart));
+                            blocks.push(block);
+                        }
+                        None => prop_assert!(length > 4096 || heap.used() > 0),
+                    }
+                } else if !blocks.is_empty() {
+                    let block = blocks.swap_remove(which.index(blocks.len()));
+                    prop_assert!(heap.free(block).is_ok());
+                }
+            }
+            for block in blocks {
+                prop_assert!(heap.free(block).is_ok());
+            }
+            prop_assert_eq!(heap.used(), 0);
+            prop_assert_eq!(fill(&mut heap, 4096).len(), 6, "all halves have joined");
+        }
+    }
+}

@@ -77,3 +77,8 @@ pub mod lease;
 pub mod region;
 pub mod ring;
 pub mod wake;
+
+#[cfg(test)]
+mod mutations;
+#[cfg(test)]
+mod on_loom;

@@ -331,3 +331,128 @@ impl AsRef<[AtomicU64]> for Window {
         &self.region.map.words()[self.words.clone()]
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::descriptor::{Descriptor, Limits};
+    use proptest::prelude::*;
+    use rustix::fs::{Mode, OFlags, open};
+
+    fn place(offset: u64, length: u32) -> Checked {
+        let limits = Limits { kinds: 1, regions: vec![u64::MAX], longest: u32::MAX };
+        Descriptor { offset, length, ..Descriptor::default() }.check(&limits).unwrap()
+    }
+
+    fn again(file: &impl AsFd) -> OwnedFd {
+        rustix::io::dup(file).unwrap()
+    }
+
+    #[test]
+    fn others_read_what_the_owner_writes_and_cannot_write() {
+        let region = Region::create(2 * GRANULE).unwrap();
+        let file = region.seal().unwrap();
+        let reader = ReadRegion::adopt(again(&file), 1 << 20).unwrap();
+        assert_eq!((region.bytes(), reader.bytes()), (8192, 8192));
+        region.copy_in(4160, b"after sealing").unwrap();
+        let mut into = [0; 13];
+        reader.copy_to(&place(4160, 13), &mut into).unwrap();
+        assert_eq!(&into, b"after sealing");
+        assert_eq!(reader.slice(&place(4160, 5)).unwrap(), b"after");
+
+        let refused = |result: rustix::io::Result<()>| assert_eq!(result, Err(rustix::io::Errno::PERM));
+        // By the descriptor that was passed, and by one that was opened by its help.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        for file in [again(&file), open(path, OFlags::RDWR, Mode::empty()).unwrap()] {
+            assert!(Map::new(&file, GRANULE, ProtFlags::READ | ProtFlags::WRITE).is_err());
+            assert!(SharedRegion::adopt(again(&file), 1 << 20).is_err());
+            refused(rustix::io::pwrite(&file, b"x", 0).map(drop));
+            refused(ftruncate(&file, GRANULE));
+            refused(ftruncate(&file, 4 * GRANULE));
+            refused(fcntl_add_seals(&file, SealFlags::WRITE));
+        }
+        // A mapping to read does not become one to write.
+        let write = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        // SAFETY: the range is that of a mapping; more rights make no access unsound.
+        let result = unsafe { rustix::mm::mprotect(reader.0.start.as_ptr().cast(), 8192, write) };
+        assert_eq!(result, Err(rustix::io::Errno::ACCESS));
+        assert!(region.seal().is_ok(), "again, for one more reader");
+    }
+
+    #[test]
+    fn only_regions_are_mapped() {
+        let file = |seals: SealFlags, size: u64| {
+            let file = memfd_create("peer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&file, size).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        let read = |file| ReadRegion::adopt(file, 1 << 20).map(drop);
+        let shared = |file| SharedRegion::adopt(file, 1 << 20).map(drop);
+        assert!(read(file(READ_ONLY, 4096)).is_ok());
+        assert!(shared(file(FIXED, 4096)).is_ok());
+        for missing in FIXED.iter() {
+            assert!(
+                matches!(read(file(READ_ONLY - missing, 4096)), Err(RegionError::NotSealed)),
+                "{missing:?}"
+            );
+            assert!(
+                matches!(shared(file(FIXED - missing, 4096)), Err(RegionError::NotSealed)),
+                "{missing:?}"
+            );
+        }
+        assert!(matches!(read(file(FIXED, 4096)), Err(RegionError::NotSealed)), "others could write");
+        for size in [0, 1, 4095, 4097, (1 << 20) + 4096, 1 << 50] {
+            assert!(matches!(read(file(READ_ONLY, size)), Err(RegionError::Size(..))), "{size}");
+            assert!(matches!(shared(file(FIXED, size)), Err(RegionError::Size(..))), "{size}");
+        }
+        for path in ["/proc/self/exe", "/dev/null", "/dev/zero", "/proc/self"] {
+            let other = || open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+            assert!(matches!(read(other()), Err(RegionError::NotSealed)), "{path}");
+            assert!(matches!(shared(other()), Err(RegionError::NotSealed)), "{path}");
+        }
+        // Its pages may be missing when they are read, which kills the reader.
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = memfd_create("huge", flags) {
+            fcntl_add_seals(&huge, READ_ONLY).unwrap();
+            assert!(matches!(read(huge), Err(RegionError::NotSealed)));
+        }
+        for size in [0, 1, 5000] {
+            assert!(Region::create(size).is_err() && SharedRegion::create(size).is_err());
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let region = Arc::new(SharedRegion::create(GRANULE).unwrap());
+        let mut into = [0; 64];
+        region.copy_to(&place(4032, 64), &mut into).unwrap();
+        for (offset, length) in [(4096, 1), (4032, 65), (1 << 40, 0), (u64::MAX - 127, 64)] {
+            assert!(region.copy_to(&place(offset, length), &mut into).is_err());
+            assert!(region.copy_to(&place(offset, length), &mut []).is_err(), "a short slice hides nothing");
+            assert!(region.copy_in(offset, &[0; 65][..length as usize]).is_err());
+        }
+        assert!(region.window(0, 512).is_some() && region.window(512, 0).is_some());
+        for (first, count) in [(0, 513), (512, 1), (usize::MAX, 2), (1, usize::MAX)] {
+            assert!(region.window(first, count).is_none());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn copies_are_whole_at_each_alignment(offset in 0u64..200, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let (region, mut whole) = (SharedRegion::create(GRANULE).unwrap(), [7; 512]);
+            region.copy_in(0, &whole).unwrap();
+            region.copy_in(offset, &bytes).unwrap();
+            whole[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+            let mut into = [0; 512];
+            region.copy_to(&place(0, 512), &mut into).unwrap();
+            prop_assert_eq!(into, whole);
+            let mut part = vec![0; bytes.len()];
+            region.map.copy_out(offset, &mut part).unwrap();
+            prop_assert_eq!(part, bytes);
+        }
+    }
+}

@@ -211,3 +211,103 @@ impl<W: Words> Consumer<W> {
         self.0.words.store(SLEEPS, 0, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    type Memory = Arc<[AtomicU64]>;
+
+    /// A ring whose positions are as after so many descriptors.
+    fn ring_after(position: u64, capacity: u32) -> (Producer<Memory>, Consumer<Memory>, Memory) {
+        let memory: Memory = (0..words(capacity)).map(|_| AtomicU64::new(0)).collect();
+        memory[WRITTEN].store(position, Ordering::Relaxed);
+        memory[READ].store(position, Ordering::Relaxed);
+        let mut producer = Producer::new(memory.clone(), capacity).unwrap();
+        let mut consumer = Consumer::new(memory.clone(), capacity).unwrap();
+        for end in [&mut producer.0, &mut consumer.0] {
+            (end.own, end.other) = (position, position);
+        }
+        (producer, consumer, memory)
+    }
+
+    fn numbered(sequence: u64) -> Descriptor {
+        Descriptor { sequence, ..Descriptor::default() }
+    }
+
+    #[test]
+    fn memory_that_is_too_small_and_odd_capacities_are_refused() {
+        let memory: Memory = (0..words(4)).map(|_| AtomicU64::new(0)).collect();
+        for capacity in [0, 3, 8, MOST * 2, u32::MAX] {
+            let error = RingError::Capacity(capacity, memory.len());
+            assert_eq!(Producer::new(memory.clone(), capacity).err(), Some(error));
+            assert_eq!(Consumer::new(memory.clone(), capacity).err(), Some(error));
+        }
+        assert!(Producer::new(memory, 4).is_ok());
+    }
+
+    #[test]
+    fn positions_that_cannot_be_damage_the_ring_for_good() {
+        for (read, is_right) in
+            [(0, true), (1, true), (2, true), (3, false), (u64::MAX, false), (1 << 32, false)]
+        {
+            let (mut producer, _, memory) = ring_after(0, 4);
+            assert_eq!((producer.push(&numbered(0)), producer.push(&numbered(1))), (Ok(true), Ok(true)));
+            memory[READ].store(read, Ordering::Relaxed);
+            assert_eq!(producer.push(&numbered(2)).is_ok(), is_right, "{read}");
+            memory[READ].store(if is_right { read.wrapping_sub(1) } else { 1 }, Ordering::Relaxed);
+            assert_eq!(
+                producer.push(&numbered(3)),
+                Err(RingError::Damaged),
+                "{read}: never again, never back"
+            );
+        }
+        for (written, is_right) in [(0, true), (4, true), (5, false), (u64::MAX, false), (1 << 63, false)] {
+            let (_, mut consumer, memory) = ring_after(0, 4);
+            memory[WRITTEN].store(written, Ordering::Relaxed);
+            assert_eq!(consumer.pop().is_ok(), is_right, "{written}");
+            memory[WRITTEN].store(if is_right { written.wrapping_sub(1) } else { 1 }, Ordering::Relaxed);
+            assert_eq!(consumer.pop(), Err(RingError::Damaged), "{written}: never again, never back");
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_once() {
+        let (mut producer, mut consumer, _) = ring_after(0, 4);
+        assert!(!producer.must_wake());
+        assert_eq!(consumer.may_sleep(), Ok(true));
+        producer.push(&numbered(0)).unwrap();
+        assert!(producer.must_wake());
+        assert!(!producer.must_wake());
+        assert_eq!(consumer.may_sleep(), Ok(false), "something came");
+        consumer.woke();
+        assert!(!producer.must_wake());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Also where positions begin again at 0.
+        #[test]
+        fn descriptors_come_in_order(
+            before in prop_oneof![Just(0u64), u64::MAX - 20..=u64::MAX, (1u64 << 32) - 20..1 << 32],
+            bits in 0u32..4,
+            pushes in proptest::collection::vec(any::<bool>(), 0..100),
+        ) {
+            let (mut producer, mut consumer, _) = ring_after(before, 1 << bits);
+            let mut expected = VecDeque::new();
+            for (number, is_push) in (0..).zip(pushes) {
+                if is_push {
+                    let is_pushed = producer.push(&numbered(number)).unwrap();
+                    prop_assert_eq!(is_pushed, expected.len() < 1 << bits);
+                    expected.extend(is_pushed.then_some(number));
+                } else {
+                    prop_assert_eq!(consumer.pop().unwrap(), expected.pop_front().map(numbered));
+                }
+            }
+        }
+    }
+}
