@@ -262,3 +262,203 @@ impl AsRef<[u8]> for Lease {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::{Heap, HeapLimits, Memory};
+    use proptest::prelude::*;
+
+    struct Nothing;
+
+    impl Memory for Nothing {
+        fn create(_: u64) -> Result<Self, RegionError> {
+            Ok(Self)
+        }
+    }
+
+    fn heap() -> Heap<Nothing> {
+        let mut heap = Heap::new(HeapLimits { largest: 4096, region: 65_536, regions: 1 }).unwrap();
+        heap.grow().unwrap();
+        heap
+    }
+
+    fn returns(lease: u64) -> Descriptor {
+        Descriptor { kind: RETURNED, lease, ..Descriptor::default() }
+    }
+
+    const A: Holder = Holder(1);
+    const B: Holder = Holder(2);
+
+    #[test]
+    fn a_block_comes_back_with_its_last_lease() {
+        let (mut heap, mut leases) = (heap(), Leases::new(4));
+        let one = leases.lend(heap.alloc(10).unwrap(), A).unwrap();
+        let (two, three) = (leases.share(one, B).unwrap(), leases.share(one, A).unwrap());
+        assert_eq!(leases.returned(A, &returns(one)), Ok(None));
+        let four = leases.share(two, B).unwrap();
+        assert_eq!(leases.returned(A, &returns(three)), Ok(None));
+        assert_eq!(leases.returned(B, &returns(two)), Ok(None));
+        assert_eq!(leases.share(two, A), Err(LeaseError::Unknown(A, two)));
+        let block = leases.returned(B, &returns(four)).unwrap().unwrap();
+        heap.free(block).unwrap();
+        assert_eq!((heap.used(), leases.count()), (0, 0));
+    }
+
+    #[test]
+    fn what_holders_lie_is_refused_and_counted() {
+        let (mut heap, mut leases) = (heap(), Leases::new(2));
+        let lease = leases.lend(heap.alloc(10).unwrap(), A).unwrap();
+        assert_eq!(leases.returned(A, &returns(0)), Err(LeaseError::Unknown(A, 0)));
+        assert_eq!(leases.returned(A, &returns(lease + 1)), Err(LeaseError::Unknown(A, lease + 1)));
+        assert_eq!(leases.returned(B, &returns(lease)), Err(LeaseError::NotTheirs(B, lease)));
+        let other = Descriptor { kind: 3, ..returns(lease) };
+        assert_eq!(leases.returned(A, &other), Err(LeaseError::Kind(A, 3)));
+        heap.free(leases.returned(A, &returns(lease)).unwrap().unwrap()).unwrap();
+        assert_eq!(leases.returned(A, &returns(lease)), Err(LeaseError::Again(A, lease)));
+        assert_eq!((leases.refused(A), leases.refused(B)), (4, 1));
+        assert_eq!(LeaseError::Again(A, 7).to_string(), "holder 1 returns lease 7 again");
+    }
+
+    #[test]
+    fn a_holder_has_no_more_than_it_may() {
+        let (mut heap, mut leases) = (heap(), Leases::new(2));
+        let one = leases.lend(heap.alloc(10).unwrap(), A).unwrap();
+        leases.lend(heap.alloc(10).unwrap(), A).unwrap();
+        let (block, error) = leases.lend(heap.alloc(10).unwrap(), A).unwrap_err();
+        assert_eq!(error, LeaseError::TooMany(A, 2));
+        assert_eq!(leases.share(one, A), Err(error));
+        leases.lend(block, B).expect("another holder may");
+        assert_eq!(leases.count(), 3);
+        let blocks = leases.forget(A);
+        assert_eq!((blocks.len(), leases.count()), (2, 1));
+        assert!(leases.forget(A).is_empty());
+        leases.forget(B).into_iter().chain(blocks).for_each(|block| heap.free(block).unwrap());
+        assert_eq!(heap.used(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Steps: what happens, to which holder, and to which of the leases.
+        #[test]
+        fn all_blocks_come_back_whatever_happens(
+            steps in proptest::collection::vec((0u8..8, 0u64..3, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let (mut heap, mut leases) = (heap(), Leases::new(5));
+            // Leases with their holder and a number of their block.
+            let mut held: Vec<(u64, Holder, u64)> = Vec::new();
+            let (mut free, mut blocks) = (Vec::new(), 0);
+            for (step, holder, which) in steps {
+                let holder = Holder(holder);
+                let one = (!held.is_empty()).then(|| held[which.index(held.len())]);
+                match (step, one) {
+                    (0..=2, _) => {
+                        let Some(block) = heap.alloc(500) else { continue };
+                        match leases.lend(block, holder) {
+                            Ok(lease) => held.push((lease, holder, blocks)),
+                            Err((block, _)) => free.push(block),
+                        }
+                        blocks += 1;
+                    }
+                    (3..=4, Some((lease, _, block))) => {
+                        held.extend(leases.share(lease, holder).ok().map(|lease| (lease, holder, block)));
+                    }
+                    (5..=6, Some((lease, holder, block))) => {
+                        held.retain(|(other, ..)| *other != lease);
+                        let back = leases.returned(holder, &returns(lease)).unwrap();
+                        prop_assert_eq!(back.is_some(), held.iter().all(|(_, _, other)| *other != block));
+                        free.extend(back);
+                    }
+                    (7, _) => {
+                        free.extend(leases.forget(holder));
+                        held.retain(|(_, other, _)| *other != holder);
+                    }
+                    _ => {}
+                }
+                free.drain(..).for_each(|block| heap.free(block).unwrap());
+                let lent: BTreeSet<u64> = held.iter().map(|(.., block)| *block).collect();
+                prop_assert_eq!((leases.count(), heap.used()), (held.len(), lent.len() as u64 * 512));
+            }
+        }
+    }
+
+    /// Holders and owner in one process; `tests` has them in two.
+    #[cfg(not(miri))]
+    mod mapped {
+        use super::*;
+        use crate::region::{GRANULE, Region, SharedRegion};
+        use crate::ring::{Consumer, Producer, words};
+        use crate::wake::{Bell, Receiver, Spin};
+
+        /// A holder of one region, the owner's heap, and the ring of what it returns, with two places.
+        fn holder() -> (Holdings, Heap<Region>, Receiver) {
+            let region = Arc::new(SharedRegion::create(GRANULE).unwrap());
+            let window = region.window(0, words(2)).unwrap();
+            let (bell, other) = Bell::pair().unwrap();
+            let to = Sender::new(Producer::new(window.clone(), 2).unwrap(), Arc::new(bell));
+            let returned = Consumer::new(window, 2).unwrap();
+            let returned = Receiver::new(returned, Arc::new(Bell::adopt(other).unwrap()), Spin::up_to(0));
+            let mut heap: Heap<Region> =
+                Heap::new(HeapLimits { largest: 4096, region: 16_384, regions: 1 }).unwrap();
+            heap.grow().unwrap();
+            let mut holdings = Holdings::new(1, 4096, to);
+            let sealed = heap.region(0).unwrap().seal().unwrap();
+            holdings.add(ReadRegion::adopt(sealed, 1 << 20).unwrap());
+            (holdings, heap, returned)
+        }
+
+        #[test]
+        fn the_last_clone_returns_a_lease() {
+            let (holdings, mut heap, mut returned) = holder();
+            let mut block = heap.alloc(4096).unwrap();
+            heap.bytes_mut(&mut block).unwrap().fill(9);
+            let lease = holdings.take(&Descriptor { lease: 5, ..block.describe(0) }).unwrap();
+            drop(holdings);
+            let clone = lease.clone();
+            assert_eq!(*lease, [9; 4096]);
+            assert_eq!(lease.as_ptr(), clone.as_ref().as_ptr(), "nothing was copied");
+            drop(lease);
+            assert_eq!(returned.receive(), Ok(None));
+            assert_eq!(clone.descriptor().lease, 5);
+            drop(clone);
+            let message = returned.receive().unwrap().unwrap();
+            assert_eq!((message.kind, message.lease, message.length), (RETURNED, 5, 4096));
+            heap.free(block).unwrap();
+        }
+
+        #[test]
+        fn leases_that_find_no_place_are_returned_later() {
+            let (holdings, mut heap, mut returned) = holder();
+            let block = heap.alloc(1).unwrap();
+            let leases: Vec<Lease> = (1..=5)
+                .map(|lease| holdings.take(&Descriptor { lease, ..block.describe(0) }).unwrap())
+                .collect();
+            leases.into_iter().for_each(drop);
+            let mut came = Vec::new();
+            while let Some(message) = returned.receive().unwrap() {
+                came.push(message.lease);
+            }
+            assert_eq!(came, [1, 2]);
+            drop(holdings.take(&Descriptor { lease: 6, ..block.describe(0) }).unwrap());
+            while let Some(message) = returned.receive().unwrap() {
+                came.push(message.lease);
+            }
+            assert_eq!(came, [1, 2, 3, 4], "in order");
+            heap.free(block).unwrap();
+        }
+
+        #[test]
+        fn descriptors_that_name_no_payload_give_no_lease() {
+            let (holdings, ..) = holder();
+            for wrong in [
+                Descriptor { kind: 1, ..Descriptor::default() },
+                Descriptor { region: 1, ..Descriptor::default() },
+                Descriptor { offset: 16_384, length: 1, ..Descriptor::default() },
+                Descriptor { length: 4097, ..Descriptor::default() },
+            ] {
+                assert!(matches!(holdings.take(&wrong), Err(HoldingError::Descriptor(_))), "{wrong:?}");
+            }
+        }
+    }
+}

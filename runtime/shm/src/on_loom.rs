@@ -10,16 +10,17 @@ use std::sync::atomic::Ordering;
 struct Memory {
     positions: Vec<AtomicU64>,
     slots: Vec<UnsafeCell<u64>>,
+    is_fenced: bool,
 }
 
 #[derive(Clone)]
 struct Shared(Arc<Memory>);
 
 impl Shared {
-    fn new(capacity: u32) -> Self {
+    fn new(capacity: u32, is_fenced: bool) -> Self {
         let positions = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         let slots = (0..capacity as usize * WORDS).map(|_| UnsafeCell::new(0)).collect();
-        Self(Arc::new(Memory { positions, slots }))
+        Self(Arc::new(Memory { positions, slots, is_fenced }))
     }
 }
 
@@ -50,12 +51,14 @@ impl Words for Shared {
     }
 
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        if self.0.is_fenced {
+            fence(Ordering::SeqCst);
+        }
     }
 }
 
-fn ring(capacity: u32) -> (Producer<Shared>, Consumer<Shared>) {
-    let memory = Shared::new(capacity);
+fn ring(capacity: u32, is_fenced: bool) -> (Producer<Shared>, Consumer<Shared>) {
+    let memory = Shared::new(capacity, is_fenced);
     assert_eq!(memory.count(), words(capacity));
     (Producer::new(memory.clone(), capacity).unwrap(), Consumer::new(memory, capacity).unwrap())
 }
@@ -70,7 +73,7 @@ fn numbered(number: u64) -> Descriptor {
 fn loom_finds_no_interleaving_that_tears_or_reorders_descriptors() {
     const ITEMS: u64 = 3;
     loom::model(|| {
-        let (mut producer, mut consumer) = ring(2);
+        let (mut producer, mut consumer) = ring(2, true);
         let writer = loom::thread::spawn(move || {
             let mut number = 0;
             while number < ITEMS {
@@ -119,37 +122,49 @@ impl Bell {
     }
 }
 
-/// As [`crate::wake::Sender`] and [`crate::wake::Receiver`] do it. Three items: a lost wake-up may show only at the one after.
-#[test]
-fn loom_finds_no_interleaving_that_loses_a_wake_up() {
-    const ITEMS: u64 = 3;
-    loom::model(|| {
-        let (mut producer, mut consumer) = ring(4);
-        let bell = Arc::new(Bell::default());
-        let ringer = bell.clone();
-        let writer = loom::thread::spawn(move || {
-            for number in 0..ITEMS {
-                assert!(producer.push(&numbered(number)).unwrap());
-                if producer.must_wake() {
-                    ringer.ring();
-                }
-            }
-        });
-        let mut number = 0;
-        while number < ITEMS {
-            match consumer.pop().unwrap() {
-                Some(descriptor) => {
-                    assert_eq!(descriptor, numbered(number));
-                    number += 1;
-                }
-                None => {
-                    if consumer.may_sleep().unwrap() {
-                        bell.sleep();
-                    }
-                    consumer.woke();
-                }
+/// Sends and receives as [`crate::wake::Sender`] and [`crate::wake::Receiver`] do it.
+fn wake(items: u64, is_fenced: bool) {
+    let (mut producer, mut consumer) = ring(4, is_fenced);
+    let bell = Arc::new(Bell::default());
+    let ringer = bell.clone();
+    let writer = loom::thread::spawn(move || {
+        for number in 0..items {
+            assert!(producer.push(&numbered(number)).unwrap());
+            if producer.must_wake() {
+                ringer.ring();
             }
         }
-        writer.join().unwrap();
     });
+    let mut number = 0;
+    while number < items {
+        match consumer.pop().unwrap() {
+            Some(descriptor) => {
+                assert_eq!(descriptor, numbered(number));
+                number += 1;
+            }
+            None => {
+                if consumer.may_sleep().unwrap() {
+                    bell.sleep();
+                }
+                consumer.woke();
+            }
+        }
+    }
+    writer.join().unwrap();
+}
+
+/// All interleavings of one item; those of more items with so many preemptions, as all take hours.
+#[test]
+fn loom_finds_no_interleaving_that_loses_a_wake_up() {
+    for (items, preemptions) in [(1, None), (2, Some(5)), (3, Some(3))] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = preemptions;
+        model.check(move || wake(items, true));
+    }
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_finds_the_wake_up_that_is_lost_without_fences() {
+    loom::model(|| wake(1, false));
 }

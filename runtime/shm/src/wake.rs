@@ -228,3 +228,147 @@ impl AsFd for Receiver {
         self.bell.as_fd()
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::region::{GRANULE, SharedRegion};
+    use crate::ring::words;
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    const PLACES: u32 = 16;
+
+    fn pair() -> (Sender, Receiver) {
+        let region = Arc::new(SharedRegion::create(GRANULE).unwrap());
+        let window = region.window(0, words(PLACES)).unwrap();
+        let (bell, other) = Bell::pair().unwrap();
+        let sender = Sender::new(Producer::new(window.clone(), PLACES).unwrap(), Arc::new(bell));
+        let ring = Consumer::new(window, PLACES).unwrap();
+        (sender, Receiver::new(ring, Arc::new(Bell::adopt(other).unwrap()), Spin::up_to(0)))
+    }
+
+    fn is_readable(end: &impl AsFd) -> bool {
+        poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
+    }
+
+    #[test]
+    fn only_a_sleeper_is_woken_and_only_once() {
+        let (mut sender, mut receiver) = pair();
+        assert!(sender.send(&Descriptor::default()).unwrap());
+        assert!(!is_readable(&receiver), "nobody sleeps");
+        assert_eq!(receiver.wait(None), Ok(Woken::Ready));
+        assert!(!receiver.may_sleep().unwrap(), "there is something to read");
+        receiver.receive().unwrap().unwrap();
+        assert!(receiver.may_sleep().unwrap());
+        for _ in 0..3 {
+            assert!(sender.send(&Descriptor::default()).unwrap());
+        }
+        assert!(is_readable(&receiver));
+        assert_eq!(recv(&receiver.bell.0, &mut [0; 8], RecvFlags::PEEK).unwrap().0, 1, "one call woke it");
+        assert_eq!(receiver.woke(), Ok(Woken::Ready));
+        assert!(!is_readable(&receiver), "the next sleep is one");
+        while receiver.receive().unwrap().is_some() {}
+        assert_eq!(receiver.wait(Some(Duration::ZERO)), Ok(Woken::Idle));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_is_read_before_it() {
+        let (mut sender, mut receiver) = pair();
+        assert!(sender.send(&Descriptor::default()).unwrap());
+        drop(sender);
+        assert_eq!(receiver.wait(None), Ok(Woken::Ready));
+        assert!(receiver.receive().unwrap().is_some());
+        assert_eq!(receiver.wait(None), Ok(Woken::Gone));
+    }
+
+    #[test]
+    fn a_full_ring_takes_more_when_it_was_read() {
+        let (mut sender, mut receiver) = pair();
+        let sent = (0..100).take_while(|_| sender.send(&Descriptor::default()).unwrap()).count();
+        assert_eq!(sent, PLACES as usize);
+        receiver.receive().unwrap().unwrap();
+        assert!(sender.send(&Descriptor::default()).unwrap());
+        drop(receiver);
+        assert!(!sender.send(&Descriptor::default()).unwrap(), "nothing breaks where nobody reads");
+    }
+
+    #[test]
+    fn descriptors_of_two_threads_arrive_whichever_way_they_wait() {
+        for spin in [Spin::up_to(0), Spin::up_to(64), Spin::default()] {
+            let (mut sender, mut receiver) = pair();
+            receiver.spin = spin;
+            let writer = std::thread::spawn(move || {
+                let mut sequence = 0;
+                while sequence < 5000 {
+                    match sender.send(&Descriptor { sequence, ..Descriptor::default() }).unwrap() {
+                        true => sequence += 1,
+                        false => std::thread::yield_now(),
+                    }
+                }
+            });
+            let mut expected = 0;
+            while receiver.wait(None).unwrap() != Woken::Gone {
+                while let Some(descriptor) = receiver.receive().unwrap() {
+                    assert_eq!(descriptor.sequence, expected);
+                    expected += 1;
+                }
+            }
+            assert_eq!(expected, 5000);
+            writer.join().unwrap();
+        }
+    }
+
+    /// A peer that lets all calls block and reads nothing.
+    #[test]
+    fn a_bell_never_blocks() {
+        let (own, other) = Bell::pair().unwrap();
+        fcntl_setfl(&other, fcntl_getfl(&other).unwrap() - OFlags::NONBLOCK).unwrap();
+        // More than the buffer of a socket takes.
+        for _ in 0..10_000 {
+            own.ring();
+        }
+        assert!(own.take(), "the other end is there and silent");
+        let other = Bell::adopt(other).unwrap();
+        for _ in 0..10_000 {
+            other.ring();
+        }
+        assert!(is_readable(&own));
+        drop(other);
+        let takes = (0..10_000).take_while(|_| own.take()).count();
+        assert!((1..1000).contains(&takes), "many rings are taken at once: {takes}");
+        own.ring();
+    }
+
+    #[test]
+    fn only_sockets_are_bells() {
+        let datagrams =
+            socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap().0;
+        for other in [datagrams, std::fs::File::open("/dev/null").unwrap().into()] {
+            assert!(Bell::adopt(other).is_err());
+        }
+    }
+
+    #[test]
+    fn a_reader_looks_as_long_as_that_helps() {
+        assert_eq!(Spin::for_cores(2), Spin::up_to(0));
+        let mut spin = Spin::for_cores(4);
+        let looks = |spin: &mut Spin, found: bool| {
+            let mut looks = 0;
+            let mut look = || {
+                looks += 1;
+                Ok(found && looks == 2)
+            };
+            assert_eq!(spin.run(&mut look), Ok(found));
+            looks
+        };
+        assert_eq!(looks(&mut spin, false), LOOKS + 1);
+        assert_eq!(looks(&mut spin, false), LOOKS / 2 + 1);
+        assert_eq!(looks(&mut spin, true), 2);
+        assert_eq!(looks(&mut spin, false), LOOKS / 2 + 1, "twice as long after it helped");
+        while looks(&mut spin, false) > 1 {}
+        let quiet = (0..200).take_while(|_| looks(&mut spin, false) == 1).count();
+        assert!(quiet + 2 >= PATIENCE as usize && quiet < 200, "it is tried again: {quiet}");
+        let mut never = Spin::up_to(0);
+        assert!((0..200).all(|_| looks(&mut never, false) == 1));
+    }
+}
