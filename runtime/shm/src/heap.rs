@@ -242,6 +242,7 @@ impl Heap<SharedRegion> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::Limits;
     use proptest::prelude::*;
 
     /// No memory: what is free is noted elsewhere.
@@ -327,6 +328,25 @@ mod tests {
         let mut other: Heap<Region> = Heap::new(LIMITS).unwrap();
         other.grow().unwrap();
         assert!(other.bytes_mut(&mut one).is_none() && !other.write(&mut one, 0, &[]));
+    }
+
+    /// As a program sends to a service, which believes it nothing.
+    #[test]
+    #[cfg_attr(miri, ignore = "system calls")]
+    fn a_payload_in_shared_memory_is_copied_out_by_a_checked_descriptor() {
+        let mut heap: Heap<SharedRegion> = Heap::new(LIMITS).unwrap();
+        heap.grow().unwrap();
+        let mut block = heap.alloc(1000).unwrap();
+        assert!(heap.write(&mut block, 0, &[5; 1000]) && heap.write(&mut block, 997, b"end"));
+        assert!(!heap.write(&mut block, 998, b"end") && !heap.write(&mut block, 1001, &[]));
+        let service = rustix::io::dup(heap.region(0).unwrap()).unwrap();
+        let service = SharedRegion::adopt(service, LIMITS.region).unwrap();
+        let limits = Limits { kinds: 1, regions: vec![service.bytes()], longest: 4096 };
+        let place = block.describe(0).check(&limits).unwrap();
+        let mut into = vec![0; place.length()];
+        service.copy_to(&place, &mut into).unwrap();
+        assert_eq!((&into[..997], &into[997..]), (&[5; 997][..], &b"end"[..]));
+        heap.free(block).unwrap();
     }
 
     proptest! {
