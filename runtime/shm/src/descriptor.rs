@@ -1,4 +1,4 @@
-//! Descriptors: 64 bytes that say where a payload lies and what it is.
+//! Descriptors: 64 bytes that say where a payload lies, and its kind.
 //!
 //! They come out of memory that a hostile process may change at any time. So each is copied once, into memory of this
 //! process, and only the copy is looked at; only a [`Checked`] one gives access to a payload.
@@ -12,10 +12,10 @@ pub(crate) const WORDS: usize = BYTES / 8;
 /// Payloads begin at multiples of this, in bytes, as columns of Arrow must.
 pub const ALIGNMENT: u64 = 64;
 
-/// What a ring carries. Numbers are little-endian in memory; fields that a kind does not use are 0.
+/// A message of a ring. Numbers are little-endian in memory; fields that a kind does not use are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// What it is; the two sides agree on the numbers. The last one, [`crate::lease::RETURNED`], is taken.
+    /// Its kind; the two sides agree on the numbers. The last one, [`crate::lease::RETURNED`], is taken.
     pub kind: u8,
     /// Class of service.
     pub class: u8,
@@ -61,7 +61,7 @@ pub enum DescriptorError {
     Outside(u64, u32, u64),
 }
 
-/// What a descriptor may name.
+/// Bounds of a descriptor's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Kinds are below this number.
@@ -109,7 +109,7 @@ impl Descriptor {
         bytes
     }
 
-    /// Reads what [`Descriptor::to_bytes`] wrote. All bytes are a descriptor: [`Descriptor::check`] says what it is worth.
+    /// Reads the bytes of [`Descriptor::to_bytes`]. All bytes are a descriptor; [`Descriptor::check`] finds the wrong ones.
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Self {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {

@@ -1,7 +1,7 @@
 //! Heaps: blocks of memory in regions, for payloads.
 //!
-//! A block has a power of two bytes. A free block splits into halves, and halves that are free again join. What is
-//! free is noted in private memory of the owner, where no peer can damage it.
+//! A block has a power of two bytes. A free block splits into halves, and halves that are free again join. The
+//! list of free blocks is private memory of the owner, where no peer can damage it.
 use crate::descriptor::Descriptor;
 use crate::region::{GRANULE, Region, RegionError, SharedRegion};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of the smallest block.
 pub const SMALLEST: u32 = 256;
 
-/// What a heap takes at most.
+/// Bounds of a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapLimits {
     /// Bytes of the largest block: a power of two from 4 KiB on.
@@ -245,7 +245,7 @@ mod tests {
     use crate::descriptor::Limits;
     use proptest::prelude::*;
 
-    /// No memory: what is free is noted elsewhere.
+    /// No memory: the list of free blocks is elsewhere.
     struct Nothing;
 
     impl Memory for Nothing {

@@ -1,6 +1,6 @@
-//! Leases: another process reads a block where it lies, and its owner frees the block when nobody reads it any more.
+//! Leases: another process reads a block where it lies, and its owner frees the block after the last reader.
 //!
-//! The owner notes in private memory who has what ([`Leases`]). What holders say is checked: they may lie, say it twice,
+//! The owner notes in private memory who has which block ([`Leases`]). Messages of holders are checked: they may lie, say it twice,
 //! or die and say nothing. Holders ([`Holdings`]) read without a copy and so trust the owner: it writes a block only
 //! while no lease on it exists. Who does not trust the owner copies ([`ReadRegion::copy_to`]).
 use crate::descriptor::{Checked, Descriptor, DescriptorError, Limits};
@@ -45,7 +45,7 @@ pub enum LeaseError {
     Kind(Holder, u8),
 }
 
-/// What one holder has.
+/// Leases of one holder.
 #[derive(Debug, Default)]
 struct Held {
     leases: BTreeSet<u64>,
@@ -67,7 +67,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Lends to each holder up to so many leases, which is also the least capacity of the ring by which it returns them.
+    /// Lends to each holder up to `most` leases, which is also the least capacity of the ring by which it returns them.
     pub fn new(most: usize) -> Self {
         let (given, blocks, holders) = Default::default();
         Self { most, next: 1, given, blocks, holders }
@@ -117,7 +117,7 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Takes what a holder says that it returns. The block comes back with the last lease on it, for [`crate::heap::Heap::free`].
+    /// Takes a message by which a holder returns a lease. The block comes back with the last lease on it, for [`crate::heap::Heap::free`].
     ///
     /// # Errors
     /// When the holder has no such lease; nothing changes but [`Leases::refused`].
@@ -152,8 +152,9 @@ impl Leases {
         self.holders.get(&by).map_or(0, |held| held.refused)
     }
 
-    /// Ends all leases of a holder that is gone; returns the blocks that nobody reads any more. The memory of the holder
-    /// is gone with its process, so a block may be used again at once.
+    /// Ends all leases of a holder that is gone; returns the blocks that have no other reader. A process that hung up and
+    /// lives on can still read its regions, with whatever is written there next: where that matters, a holder has a heap
+    /// of its own.
     pub fn forget(&mut self, holder: Holder) -> Vec<Block> {
         let held = self.holders.remove(&holder).unwrap_or_default();
         held.leases.into_iter().filter_map(|lease| self.end(lease)).collect()
@@ -175,7 +176,7 @@ pub enum HoldingError {
 #[derive(Debug)]
 struct Returns {
     to: Sender,
-    /// What found no place, oldest first: more than the owner has lent.
+    /// Messages that found no place, oldest first: more than the owner has lent.
     kept: Vec<Descriptor>,
 }
 
@@ -197,7 +198,8 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Takes descriptors of kinds below this number, with payloads of up to so many bytes.
+    /// Takes descriptors of kinds below this number, with payloads of up to `longest` bytes. The ring of `returns` has a place
+    /// for each lease that the owner may give; in a smaller one, some returns wait for the next.
     pub fn new(kinds: u8, longest: u32, returns: Sender) -> Self {
         let returns = Arc::new(Mutex::new(Returns { to: returns, kept: Vec::new() }));
         Self { limits: Limits { kinds, regions: Vec::new(), longest }, regions: Vec::new(), returns }
@@ -340,7 +342,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Steps: what happens, to which holder, and to which of the leases.
+        /// Steps: the action, the holder, and the lease.
         #[test]
         fn all_blocks_come_back_whatever_happens(
             steps in proptest::collection::vec((0u8..8, 0u64..3, any::<prop::sample::Index>()), 1..200)
@@ -391,7 +393,7 @@ mod tests {
         use crate::ring::{Consumer, Producer, words};
         use crate::wake::{Bell, Receiver, Spin};
 
-        /// A holder of one region, the owner's heap, and the ring of what it returns, with two places.
+        /// A holder of one region, the owner's heap, and the ring of returned leases, with two places.
         fn holder() -> (Holdings, Heap<Region>, Receiver) {
             let region = Arc::new(SharedRegion::create(GRANULE).unwrap());
             let window = region.window(0, words(2)).unwrap();

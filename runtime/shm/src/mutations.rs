@@ -85,7 +85,7 @@ fn is_right(descriptor: &Descriptor) -> bool {
     let end = u128::from(descriptor.offset) + u128::from(descriptor.length);
     descriptor.kind < 4
         && descriptor.length <= 70_000
-        && descriptor.offset % 64 == 0
+        && descriptor.offset & 63 == 0
         && end <= u128::from(*size)
 }
 

@@ -153,7 +153,7 @@ fn wake(items: u64, is_fenced: bool) {
     writer.join().unwrap();
 }
 
-/// All interleavings of one item; those of more items with so many preemptions, as all take hours.
+/// All interleavings of one item; for more items, the ones with few preemptions: all of them take hours.
 #[test]
 fn loom_finds_no_interleaving_that_loses_a_wake_up() {
     for (items, preemptions) in [(1, None), (2, Some(5)), (3, Some(3))] {

@@ -19,7 +19,7 @@ pub const GRANULE: u64 = 4096;
 
 /// Size and seals cannot change any more.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// Nobody can map it to write from now on; the mapping that its owner has stays.
+/// No process can map it to write from now on; the mapping that its owner has stays.
 const READ_ONLY: SealFlags = FIXED.union(SealFlags::FUTURE_WRITE);
 /// Kind of the file system that memory files are in. Pages of huge ones may be missing, which kills who reads them.
 const TMPFS: u64 = 0x0102_1994;
@@ -153,7 +153,7 @@ fn size_of_sealed(file: &OwnedFd, seals: SealFlags, limit: u64) -> Result<u64, R
     {
         return Err(RegionError::NotSealed);
     }
-    // After the seals: from there on the size is what it is.
+    // After the seals: from there on the size is fixed.
     let size = u64::try_from(fstat(file)?.st_size).unwrap_or(u64::MAX);
     if size == 0 || size > limit || !size.is_multiple_of(GRANULE) {
         return Err(RegionError::Size(size, limit));
@@ -178,7 +178,7 @@ impl Region {
         Ok(Self { map: Map::new(&file, bytes, ProtFlags::READ | ProtFlags::WRITE)?, file })
     }
 
-    /// Seals it and returns a descriptor for another process, by which nobody can write or change the size.
+    /// Seals it and returns a descriptor for another process, by which no process can write or change the size.
     ///
     /// # Errors
     /// When no descriptors are left.
@@ -218,10 +218,10 @@ impl Region {
 pub struct ReadRegion(Map);
 
 impl ReadRegion {
-    /// Maps what [`Region::seal`] of a peer gave, if it is that and has at most `limit` bytes.
+    /// Maps the descriptor of [`Region::seal`] that a peer passed, if it is one and has at most `limit` bytes.
     ///
     /// # Errors
-    /// [`RegionError::NotSealed`] and [`RegionError::Size`] for what a peer may not pass; others of the system.
+    /// [`RegionError::NotSealed`] and [`RegionError::Size`] for a descriptor that a peer may not pass; others of the system.
     pub fn adopt(file: OwnedFd, limit: u64) -> Result<Self, RegionError> {
         let bytes = size_of_sealed(&file, READ_ONLY, limit)?;
         Ok(Self(Map::new(&file, bytes, ProtFlags::READ)?))
@@ -257,7 +257,7 @@ fn copy_place(map: &Map, place: &Checked, into: &mut [u8]) -> Result<(), RegionE
     map.copy_out(place.offset(), &mut into[..length])
 }
 
-/// Memory that two processes write, for rings and for what a program sends: all access is atomic or a copy.
+/// Memory that two processes write, for rings and for payloads of programs: all access is atomic or a copy.
 #[derive(Debug)]
 pub struct SharedRegion {
     map: Map,

@@ -1,12 +1,12 @@
 //! Rings: descriptors from one producer to one consumer, in memory that both can write.
 //!
-//! Each side believes only its own position, which it keeps in private memory; what it reads of the other is checked,
+//! Each side believes only its own position, which it keeps in private memory; the position of the other is checked,
 //! and after one wrong position the ring is damaged for good. A call looks at one descriptor at most, so a hostile side
 //! can neither lead the other out of bounds nor keep it in a loop.
 //!
 //! The code is generic over its memory, so that `loom` can check the very same code. It uses:
 //!
-//! | word | what | who writes it |
+//! | word | meaning | who writes it |
 //! |---|---|---|
 //! | 0 | number of descriptors that were written | producer |
 //! | 8 | number of descriptors that were read | consumer |
@@ -69,7 +69,7 @@ pub const fn words(capacity: u32) -> usize {
     SLOTS + capacity as usize * WORDS
 }
 
-/// What both ends have.
+/// The part that both ends have.
 #[derive(Debug)]
 struct End<W> {
     words: W,
@@ -130,7 +130,7 @@ impl<W: Words> Producer<W> {
     pub fn push(&mut self, descriptor: &Descriptor) -> Result<bool, RingError> {
         let end = &mut self.0;
         let used = end.own.wrapping_sub(end.other);
-        // The consumer can have read what was written since, no more.
+        // The consumer can have read the descriptors written since, no more.
         end.look(READ, used)?;
         if end.own.wrapping_sub(end.other) >= u64::from(end.capacity) {
             return Ok(false);
@@ -221,7 +221,7 @@ mod tests {
 
     type Memory = Arc<[AtomicU64]>;
 
-    /// A ring whose positions are as after so many descriptors.
+    /// A ring whose positions are as after this number of descriptors.
     fn ring_after(position: u64, capacity: u32) -> (Producer<Memory>, Consumer<Memory>, Memory) {
         let memory: Memory = (0..words(capacity)).map(|_| AtomicU64::new(0)).collect();
         memory[WRITTEN].store(position, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! `O_NONBLOCK` away and fill the counter, and the next write of the other side blocks for ever. Each end of a pair has
 //! flags of its own, calls on it say themselves that they do not block, and the death of the other side ends the sleep.
 use crate::descriptor::Descriptor;
-use crate::region::{RegionError, Window};
+use crate::region::Window;
 use crate::ring::{Consumer, Producer, RingError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,6 +14,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A descriptor of a peer that is no end of a bell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the descriptor is no bell")]
+pub struct NoBell;
 
 /// One end of a bell: it wakes the other end and is woken by it. The side that trusts the other less makes the pair.
 #[derive(Debug)]
@@ -32,20 +37,20 @@ impl Bell {
     /// Takes the end that a peer passed.
     ///
     /// # Errors
-    /// [`RegionError::NotSealed`] when it is no such socket.
-    pub fn adopt(end: OwnedFd) -> Result<Self, RegionError> {
+    /// [`NoBell`] when it is no such socket.
+    pub fn adopt(end: OwnedFd) -> Result<Self, NoBell> {
         let is_bell =
             socket_domain(&end) == Ok(AddressFamily::UNIX) && socket_type(&end) == Ok(SocketType::STREAM);
-        if is_bell { Ok(Self(end)) } else { Err(RegionError::NotSealed) }
+        if is_bell { Ok(Self(end)) } else { Err(NoBell) }
     }
 
     /// Wakes the other end. It never blocks: where nothing more fits, the other end has enough to wake up for, and where
-    /// nobody is left there is nobody to wake.
+    /// the other end is gone there is no sleeper.
     pub fn ring(&self) {
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes what has rung, so that the next sleep is one; `false` when the other end is gone.
+    /// Takes the rings that came, so that the next sleep is one; `false` when the other end is gone.
     fn take(&self) -> bool {
         match recv(&self.0, &mut [0; 256], RecvFlags::DONTWAIT) {
             Ok((read, _)) => read > 0,
@@ -80,12 +85,12 @@ const FEW: u32 = 16;
 const PATIENCE: u32 = 64;
 
 impl Spin {
-    /// Looks up to so many times.
+    /// Looks up to this number of times.
     pub fn up_to(most: u32) -> Self {
         Self { looks: most, most, given_up: 0 }
     }
 
-    /// Looks as is right for a machine with so many cores: not at all where there are fewer than 4.
+    /// Looks as is right for a machine with this number of cores: not at all where there are fewer than 4.
     pub fn for_cores(cores: usize) -> Self {
         Self::up_to(if cores < CORES { 0 } else { LOOKS })
     }
@@ -131,7 +136,7 @@ impl Sender {
     }
 
     /// Sends a descriptor; `false` when there is no place for it now. No wake-up comes when there is one: senders send no
-    /// more than they have credit for, or wait for what comes back.
+    /// more than they have credit for, or wait for answers.
     ///
     /// # Errors
     /// [`RingError::Damaged`].
@@ -217,7 +222,7 @@ impl Receiver {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        // An open socket can be polled; what else may fail, such as a signal, ends the sleep early.
+        // An open socket can be polled; any failure, such as a signal, ends the sleep early.
         let _ = poll(&mut [PollFd::new(&*self.bell, PollFlags::IN)], timeout.as_ref());
         self.woke()
     }

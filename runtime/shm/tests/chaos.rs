@@ -1,5 +1,5 @@
 //! One of two processes is killed while the other works: nothing of it remains there. This is the only test of its program,
-//! so that nobody else opens or closes anything meanwhile.
+//! so that no other test opens or closes anything meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod processes;
 
@@ -14,7 +14,7 @@ const LENGTH: usize = 16 << 10;
 /// Leases that a holder keeps.
 const KEPT: usize = 8;
 
-/// What a process has: descriptors, threads, and mappings of regions.
+/// Possessions of a process: descriptors, threads, and mappings of regions.
 fn possessions() -> (Vec<String>, usize, usize) {
     let entries = |folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     // The one of the folder itself leads nowhere any more.
@@ -54,7 +54,7 @@ fn kill_holder(moment: usize) {
     assert_eq!((owner.used(), owner.lent()), (0, 0), "all memory came back");
 }
 
-/// The holder survives: what it has stays readable, and it learns that no more comes.
+/// The holder survives: its leases stay readable, and it learns that no more comes.
 fn kill_owner(moment: usize) {
     let (child, socket) = start("owner_to_be_killed");
     let mut reader = Reader::new(&socket);

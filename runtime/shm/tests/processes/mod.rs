@@ -86,7 +86,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Makes what the two share and passes it to the holder at the other end.
+    /// Makes the region, the rings and the bell, and passes them to the holder at the other end.
     pub(crate) fn new(socket: &UnixStream) -> Self {
         let mut heap: Heap<Region> =
             Heap::new(HeapLimits { largest: LONGEST, region: 4 << 20, regions: 1 }).unwrap();
@@ -122,7 +122,7 @@ impl Owner {
         }
     }
 
-    /// Takes what was returned, waiting for the first; the number of leases, or none when the holder is gone.
+    /// Takes returned leases, waiting for the first; the number of leases, or none when the holder is gone.
     pub(crate) fn take_returned(&mut self) -> Option<usize> {
         let woken = self.returned.wait(None).unwrap();
         let mut taken = 0;
@@ -145,7 +145,7 @@ impl Owner {
         self.next
     }
 
-    /// Frees what the holder has.
+    /// Frees the blocks of the holder.
     pub(crate) fn forget(&mut self) -> usize {
         let blocks = self.leases.forget(HOLDER);
         let count = blocks.len();
@@ -166,7 +166,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Maps what the owner at the other end passes.
+    /// Maps the memory that the owner at the other end passes.
     pub(crate) fn new(socket: &UnixStream) -> Self {
         let [sealed, rings, bell] = receive(socket);
         let rings = Arc::new(SharedRegion::adopt(rings, 1 << 20).unwrap());
@@ -192,7 +192,7 @@ impl Reader {
     }
 }
 
-/// Checks that a payload is what its owner wrote.
+/// Checks the bytes of a payload.
 pub(crate) fn check(lease: &Lease) {
     let expected = byte_of(lease.descriptor().sequence);
     assert!(lease.iter().all(|byte| *byte == expected), "payload {}", lease.descriptor().sequence);
