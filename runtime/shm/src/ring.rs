@@ -274,6 +274,18 @@ mod tests {
         }
     }
 
+    /// The consumer has not read all that it believes is there.
+    #[test]
+    fn a_producer_that_overwrites_unread_descriptors_damages_the_ring() {
+        for (written, is_right) in [(4, true), (5, true), (6, false)] {
+            let (_, mut consumer, memory) = ring_after(0, 4);
+            memory[WRITTEN].store(3, Ordering::Relaxed);
+            assert!(consumer.pop().unwrap().is_some());
+            memory[WRITTEN].store(written, Ordering::Relaxed);
+            assert_eq!(consumer.pop().is_ok(), is_right, "{written}");
+        }
+    }
+
     #[test]
     fn a_sleeper_is_woken_once() {
         let (mut producer, mut consumer, _) = ring_after(0, 4);
