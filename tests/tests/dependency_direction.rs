@@ -73,7 +73,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("tidemill-inference", &["tidemill-machine", "tidemill-media", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-shm", &[]),
-    ("tidemill-link", &["tidemill-spec"]),
+    ("tidemill-link", &["tidemill-shm", "tidemill-spec"]),
     ("tidemill-session", &["tidemill-link"]),
     ("tidemill-engine", &["tidemill-link", "tidemill-machine", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-state", &[]),

@@ -21,7 +21,8 @@ fn the_server_has_the_methods_of_the_document_and_no_others() {
             .replace("{digest}", &"0".repeat(64))
             .replace("{number}", "1")
             .replace("{name}", "nobody")
-            .replace("{sink}", "none");
+            .replace("{sink}", "none")
+            .replace("{path}", "lte");
         assert!(!filled.contains('{'), "{path}");
         for method in ["GET", "PUT", "POST", "DELETE"] {
             // No credentials: the server rejects the request.

@@ -40,13 +40,13 @@ pub mod fuzz_entry;
 mod handshake;
 mod inbound;
 mod listener;
+mod memory;
 mod messages;
 #[cfg(test)]
 mod mutations;
 mod outgoing;
 mod peer_name;
 mod pool;
-mod ring;
 mod secured;
 mod security;
 #[cfg(test)]
@@ -73,7 +73,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::link::LinkError;
 
 /// Version of the protocol. Two sides with different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The role of the greeting side on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -172,7 +172,13 @@ pub enum HoldingError {
     Region(#[from] RegionError),
 }
 
-/// Returns leases to their owner.
+/// Brings returned leases to their owner, from whatever thread drops them: over a ring, or a connection that there is.
+pub trait Returning: Send {
+    /// Takes the message of one lease, of the kind [`RETURNED`].
+    fn give(&mut self, message: Descriptor);
+}
+
+/// Returns leases over a ring.
 #[derive(Debug)]
 struct Returns {
     to: Sender,
@@ -180,7 +186,7 @@ struct Returns {
     kept: Vec<Descriptor>,
 }
 
-impl Returns {
+impl Returning for Returns {
     fn give(&mut self, message: Descriptor) {
         self.kept.push(message);
         // A ring that is damaged takes nothing any more; the owner sees that the process is gone, or is gone itself.
@@ -189,20 +195,32 @@ impl Returns {
     }
 }
 
-/// Regions of an owner that this process trusts, and the ring by which leases go back.
-#[derive(Debug)]
+type BoxedReturning = Box<dyn Returning>;
+
+/// Regions of an owner that this process trusts, and what brings leases back to it.
 pub struct Holdings {
     limits: Limits,
     regions: Vec<Arc<ReadRegion>>,
-    returns: Arc<Mutex<Returns>>,
+    returns: Arc<Mutex<BoxedReturning>>,
+}
+
+impl fmt::Debug for Holdings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holdings").field("regions", &self.regions).finish_non_exhaustive()
+    }
 }
 
 impl Holdings {
     /// Takes descriptors of kinds below this number, with payloads of up to `longest` bytes. The ring of `returns` has a place
     /// for each lease that the owner may give; in a smaller one, some returns wait for the next.
     pub fn new(kinds: u8, longest: u32, returns: Sender) -> Self {
-        let returns = Arc::new(Mutex::new(Returns { to: returns, kept: Vec::new() }));
-        Self { limits: Limits { kinds, regions: Vec::new(), longest }, regions: Vec::new(), returns }
+        Self::returning(kinds, longest, Box::new(Returns { to: returns, kept: Vec::new() }))
+    }
+
+    /// As [`Holdings::new`], with something else that brings leases back.
+    pub fn returning(kinds: u8, longest: u32, returns: Box<dyn Returning>) -> Self {
+        let limits = Limits { kinds, regions: Vec::new(), longest };
+        Self { limits, regions: Vec::new(), returns: Arc::new(Mutex::new(returns)) }
     }
 
     /// Adds the next region that the owner announced; its number is the number of those before it.
@@ -224,11 +242,16 @@ impl Holdings {
     }
 }
 
-#[derive(Debug)]
 struct Reading {
     region: Arc<ReadRegion>,
     place: Checked,
-    returns: Arc<Mutex<Returns>>,
+    returns: Arc<Mutex<BoxedReturning>>,
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("place", &self.place).finish_non_exhaustive()
+    }
 }
 
 impl Drop for Reading {

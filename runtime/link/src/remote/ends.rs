@@ -1,9 +1,9 @@
 //! The ends of a channel over a stream.
 use super::carrier::{Carrier, lost};
-use super::inbound::{Inbound, MAX_PAYLOAD, new_ring, seal};
+use super::inbound::{Inbound, MAX_PAYLOAD, new_region, seal};
+use super::memory::SharedSender;
 use super::outgoing::Outgoing;
 use super::pool::{LARGE, READ_AHEAD};
-use super::ring::RingSender;
 use crate::frame::{Content, Control, Frame};
 use crate::link::codec::{Decoder, Encoder, HEADER_BYTES, WireHeader, u32_at, u64_at};
 use crate::link::{LinkError, LinkReceiver, LinkSender};
@@ -24,8 +24,8 @@ const WORDS: usize = 256;
 const RESUME: u8 = 1;
 const CREDIT: u8 = 2;
 const DURABLE: u8 = 3;
-/// The number of payloads taken from the ring, in all; not for the one above.
-const TAKEN: u8 = 4;
+/// The place of a payload in shared memory that is not needed any more; not for the layer above.
+const RETURNED: u8 = 4;
 const AHEAD: u8 = 5;
 const DELIVERS: u8 = 6;
 
@@ -142,16 +142,16 @@ pub(super) struct Sender {
     /// Bytes of control words that came and were not taken, and how many of them were taken since.
     words: Vec<u8>,
     taken: usize,
-    ring: Option<RingSender>,
+    shared: Option<SharedSender>,
 }
 
 impl Sender {
     pub(super) fn new(mut carrier: Carrier, schema: &SchemaRef) -> Result<Self, LinkError> {
-        let mut ring = None;
+        let mut shared = None;
         if let Some(descriptors) = carrier.descriptors() {
-            let made = RingSender::new()?;
-            match descriptors.pass(&new_ring(), made.as_fd()) {
-                Ok(HEADER_BYTES) => ring = Some(made),
+            let (made, sealed) = SharedSender::new()?;
+            match descriptors.pass(&new_region(), sealed.as_fd()) {
+                Ok(HEADER_BYTES) => shared = Some(made),
                 // Everything goes over the stream, as to another host.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return Err(LinkError::Lost),
@@ -163,8 +163,16 @@ impl Sender {
             wire: RefCell::new(Wire::new(carrier)),
             words: Vec::new(),
             taken: 0,
-            ring,
+            shared,
         })
+    }
+}
+
+#[cfg(test)]
+impl Sender {
+    /// Bytes of shared memory that the receiver has.
+    pub(super) fn lent(&self) -> u64 {
+        self.shared.as_ref().map_or(0, SharedSender::used)
     }
 }
 
@@ -180,8 +188,8 @@ impl LinkSender for Sender {
         let checksum = payload.iter().fold(0, |checksum, part| crc32c::crc32c_append(checksum, part));
         header.checksum = u64::from(checksum);
         let large = header.length >= LARGE as u64;
-        let place = match &mut self.ring {
-            Some(ring) if large => ring.write(&payload, header.length)?,
+        let place = match &mut self.shared {
+            Some(shared) if large => shared.write(&payload, header.length),
             _ => None,
         };
         let inline = if place.is_some() { &[] } else { payload.as_slice() };
@@ -195,10 +203,10 @@ impl LinkSender for Sender {
         loop {
             if let Some(word) = self.words[self.taken..].first_chunk::<WORD_BYTES>() {
                 self.taken += WORD_BYTES;
-                let heard = read_word(word).and_then(|word| match (word, &mut self.ring) {
+                let heard = read_word(word).and_then(|word| match (word, &mut self.shared) {
                     (Word::Control(control), _) => Ok(Some(control)),
-                    (Word::Taken(count), Some(ring)) => ring.release(count).map(|()| None),
-                    (Word::Taken(_), None) => Err(LinkError::Damaged("taken from no ring".into())),
+                    (Word::Returned(place), Some(shared)) => shared.returned(place).map(|()| None),
+                    (Word::Returned(_), None) => Err(LinkError::Damaged("no memory is shared".into())),
                 });
                 match heard {
                     Ok(None) => continue,
@@ -249,7 +257,7 @@ impl LinkSender for Sender {
 #[derive(Clone, Copy)]
 enum Word {
     Control(Control),
-    Taken(u64),
+    Returned(u64),
 }
 
 fn write_word(word: Word) -> [u8; WORD_BYTES] {
@@ -259,7 +267,7 @@ fn write_word(word: Word) -> [u8; WORD_BYTES] {
         Word::Control(Control::Durable(epoch)) => (DURABLE, epoch),
         Word::Control(Control::Ahead(bytes)) => (AHEAD, bytes),
         Word::Control(Control::Delivers(bytes)) => (DELIVERS, bytes),
-        Word::Taken(count) => (TAKEN, count),
+        Word::Returned(place) => (RETURNED, place),
     };
     let mut word = [0; WORD_BYTES];
     word[0] = kind;
@@ -298,7 +306,7 @@ fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
         DURABLE => Ok(Word::Control(Control::Durable(value))),
         AHEAD => Ok(Word::Control(Control::Ahead(value))),
         DELIVERS => Ok(Word::Control(Control::Delivers(value))),
-        TAKEN => Ok(Word::Taken(value)),
+        RETURNED => Ok(Word::Returned(value)),
         other => Err(LinkError::Damaged(format!("unknown control word {other}"))),
     }
 }
@@ -318,16 +326,20 @@ fn memory(payload: &Buffer) -> usize {
 }
 
 impl Ahead {
+    /// Returns the blocks of shared memory whose records are gone.
+    fn give_back(&mut self) {
+        for place in self.inbound.dropped() {
+            // A sender that is gone needs no space; what it sent is still taken.
+            let _ = self.wire.send(&write_word(Word::Returned(place)), &[]);
+        }
+    }
+
     fn next(&mut self) -> Option<(WireHeader, Buffer)> {
         if !self.wire.readable {
             return None;
         }
-        let before = self.inbound.taken();
+        self.give_back();
         let next = self.inbound.next(&mut self.wire.carrier);
-        if self.inbound.taken() > before {
-            // A sender that is gone needs no space; what it sent is still taken.
-            let _ = self.wire.send(&write_word(Word::Taken(self.inbound.taken())), &[]);
-        }
         match next {
             Ok(frame) => {
                 self.wire.readable = frame.is_some();
@@ -388,7 +400,7 @@ impl Receiver {
     }
 
     #[cfg(test)]
-    pub(super) fn taken_from_ring(&self) -> u64 {
+    pub(super) fn taken_from_memory(&self) -> u64 {
         self.ahead.borrow().inbound.taken()
     }
 
@@ -426,7 +438,9 @@ impl LinkReceiver for Receiver {
     }
 
     fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
-        self.ahead.get_mut().wire.send(&write_word(Word::Control(control)), &[])
+        let ahead = self.ahead.get_mut();
+        ahead.give_back();
+        ahead.wire.send(&write_word(Word::Control(control)), &[])
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -444,6 +458,7 @@ impl LinkReceiver for Receiver {
         }
         // A failure is kept and reported later.
         let _ = ahead.wire.flush();
+        ahead.give_back();
         // Also when no records are taken for a while: the kernel of the sender takes a full socket for a dead peer.
         while ahead.bytes < READ_AHEAD {
             let Some(frame) = ahead.next() else { break };

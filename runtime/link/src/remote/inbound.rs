@@ -1,7 +1,7 @@
 //! Puts frames together from what a stream gives.
 use super::carrier::{Carrier, lost};
+use super::memory::SharedReceiver;
 use super::pool::{LARGE, Memory, READ_AHEAD};
-use super::ring::RingReceiver;
 use crate::frame::Header;
 use crate::link::LinkError;
 use crate::link::codec::{HEADER_BYTES, WireHeader, u32_at};
@@ -24,22 +24,22 @@ const HEADER_CHECKSUM: usize = 56;
 
 /// Offset of the payload's carrier in the header.
 const TRAVEL: usize = 1;
-/// The payload follows the header; it lies in the ring, whose offset is in the upper half of the checksum; there is none, and
-/// the descriptor of a ring came with the header.
+/// The payload follows the header; it lies in shared memory, whose offset is in the upper half of the checksum; there is
+/// none, and the descriptor of a region came with the header.
 const INLINE: u8 = 0;
-const IN_RING: u8 = 1;
-const NEW_RING: u8 = 2;
+const SHARED: u8 = 1;
+const NEW_REGION: u8 = 2;
 
-/// The header of a frame with its checksum; `ring`: where in the ring its payload lies.
-pub(super) fn seal(wire: &WireHeader, ring: Option<u32>) -> [u8; HEADER_BYTES] {
-    let checksum = wire.checksum | u64::from(ring.unwrap_or(0)) << 32;
-    finish(WireHeader { checksum, ..*wire }, if ring.is_some() { IN_RING } else { INLINE })
+/// The header of a frame with its checksum; `place`: where in shared memory its payload lies.
+pub(super) fn seal(wire: &WireHeader, place: Option<u32>) -> [u8; HEADER_BYTES] {
+    let checksum = wire.checksum | u64::from(place.unwrap_or(0)) << 32;
+    finish(WireHeader { checksum, ..*wire }, if place.is_some() { SHARED } else { INLINE })
 }
 
-/// The header that the descriptor of a ring travels with.
-pub(super) fn new_ring() -> [u8; HEADER_BYTES] {
+/// The header that the descriptor of a region travels with.
+pub(super) fn new_region() -> [u8; HEADER_BYTES] {
     let header = Header { incarnation: 0, sequence: 0, sent_at: 0, cost: 0 };
-    finish(WireHeader { kind: 0, header, epoch: 0, length: 0, checksum: 0 }, NEW_RING)
+    finish(WireHeader { kind: 0, header, epoch: 0, length: 0, checksum: 0 }, NEW_REGION)
 }
 
 fn finish(wire: WireHeader, travel: u8) -> [u8; HEADER_BYTES] {
@@ -146,8 +146,8 @@ pub(super) struct Inbound {
     large: bool,
     partial: Option<Partial>,
     copied: u64,
-    ring: Option<RingReceiver>,
-    /// Payloads taken from the ring.
+    shared: Option<SharedReceiver>,
+    /// Payloads taken where they lie.
     taken: u64,
 }
 
@@ -160,7 +160,7 @@ impl Default for Inbound {
             large: false,
             partial: None,
             copied: 0,
-            ring: None,
+            shared: None,
             taken: 0,
         }
     }
@@ -204,11 +204,11 @@ impl Inbound {
                         self.begin += HEADER_BYTES;
                         match travel {
                             INLINE => {}
-                            IN_RING => return self.take_from_ring(wire).map(Some),
-                            NEW_RING => {
+                            SHARED => return self.take_from_memory(wire).map(Some),
+                            NEW_REGION => {
                                 let descriptor = carrier.descriptors().and_then(Descriptors::take);
-                                let missing = || LinkError::Damaged("a ring without a descriptor".into());
-                                self.ring = Some(RingReceiver::adopt(descriptor.ok_or_else(missing)?)?);
+                                let missing = || LinkError::Damaged("a region without a descriptor".into());
+                                self.shared = Some(SharedReceiver::adopt(descriptor.ok_or_else(missing)?)?);
                                 continue;
                             }
                             other => {
@@ -237,21 +237,25 @@ impl Inbound {
         }
     }
 
-    fn take_from_ring(&mut self, wire: WireHeader) -> Result<(WireHeader, Buffer), LinkError> {
-        let none = || LinkError::Damaged("a payload in a ring that there is not".into());
-        let ring = self.ring.as_ref().ok_or_else(none)?;
-        let mut partial = Partial::new(wire);
-        let length = partial.length();
-        if length > ON_TRUST {
-            return Err(LinkError::Damaged("a payload beyond the ring".into()));
+    fn take_from_memory(&mut self, wire: WireHeader) -> Result<(WireHeader, Buffer), LinkError> {
+        let none = || LinkError::Damaged("a payload in memory that is not shared".into());
+        let shared = self.shared.as_ref().ok_or_else(none)?;
+        let payload = shared.take(wire.checksum >> 32, wire.length)?;
+        if crc32c::crc32c(&payload) != wire.checksum as u32 {
+            let text = format!("checksum of frame {} differs", wire.header.sequence);
+            return Err(LinkError::Damaged(text));
         }
-        ring.read(&mut partial.rest()[..length], wire.checksum >> 32)?;
-        partial.came(length);
         self.taken += 1;
-        partial.finish()
+        Ok((wire, payload))
     }
 
-    /// Returns the number of payloads taken from the ring in all.
+    /// Returns the places in shared memory of payloads whose records are gone.
+    pub(super) fn dropped(&self) -> Vec<u64> {
+        self.shared.as_ref().map(SharedReceiver::dropped).unwrap_or_default()
+    }
+
+    /// Returns the number of payloads taken where they lie.
+    #[cfg(test)]
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }

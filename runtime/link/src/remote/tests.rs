@@ -135,37 +135,73 @@ fn the_system_watches_the_peer() {
     assert!(PEER_TIMEOUT < std::time::Duration::from_secs(10));
 }
 
-/// Between processes of one host large payloads take the ring, and the ring is used again.
+/// Between processes of one host large payloads are read where the sender put them, and that place is used again.
 #[test]
-fn large_payloads_take_the_ring() {
+fn large_payloads_lie_in_shared_memory_and_are_not_copied() {
     let (one, other) = local_carriers();
     let large = batch(3 << 20);
     let mut sender = Sender::new(one, &large.schema()).unwrap();
     let mut receiver = Receiver::new(other, large.schema());
     for sequence in 0..50u64 {
-        // Three at once are more than the ring holds: the third goes over the socket.
-        for part in 0..3 {
-            sender.send(frame(sequence * 3 + part, &large)).unwrap();
+        // Five at once are more than the memory holds: the fifth goes over the socket.
+        for part in 0..5 {
+            sender.send(frame(sequence * 5 + part, &large)).unwrap();
         }
-        for part in 0..3 {
+        for part in 0..5 {
             let received = loop {
                 match receiver.receive().unwrap() {
                     Some(frame) => break frame,
                     None => assert!(sender.clear() && receiver.clear()),
                 }
             };
-            assert_eq!(received, frame(sequence * 3 + part, &large));
+            assert_eq!(received, frame(sequence * 5 + part, &large));
         }
-        assert!(sender.clear());
+        // The records are gone: their places go back.
+        assert!(receiver.clear() && sender.clear());
         assert!(sender.receive_control().unwrap().is_none());
+        assert_eq!(sender.lent(), 0);
     }
-    assert_eq!(receiver.taken_from_ring(), 100);
+    assert_eq!(receiver.taken_from_memory(), 200);
 }
 
-/// Descriptors of a peer that are no ring are not read from, which might block for ever.
+/// Whether the first column of a frame lies in a memory file that this process can only read.
+fn is_mapped(frame: &Frame) -> bool {
+    let Content::Data { batch, .. } = &frame.content else { return false };
+    let at = batch.column(0).to_data().buffers()[0].as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (begin, end) = range.split_once('-').unwrap();
+        let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+        (begin..end).contains(&at) && rest.starts_with("r--s") && rest.contains("memfd")
+    })
+}
+
+/// Records that somebody keeps hold their place, and outlive both ends.
 #[test]
-fn a_descriptor_that_is_no_ring_is_refused() {
-    use super::inbound::new_ring;
+fn records_in_shared_memory_outlive_the_link() {
+    let (one, other) = local_carriers();
+    let large = batch(3 << 20);
+    let mut sender = Sender::new(one, &large.schema()).unwrap();
+    let mut receiver = Receiver::new(other, large.schema());
+    sender.send(frame(0, &large)).unwrap();
+    let kept = loop {
+        if let Some(frame) = receiver.receive().unwrap() {
+            break frame;
+        }
+        assert!(sender.clear() && receiver.clear());
+    };
+    assert!(receiver.clear() && sender.clear());
+    assert!(sender.receive_control().unwrap().is_none());
+    assert!(sender.lent() > 0 && is_mapped(&kept));
+    drop((sender, receiver));
+    assert_eq!(kept, frame(0, &large));
+}
+
+/// Descriptors of a peer that are no sealed memory are not mapped: it could take the pages away.
+#[test]
+fn a_descriptor_that_is_no_sealed_memory_is_refused() {
+    use super::inbound::new_region;
     use crate::link::LinkError;
     use std::os::fd::AsFd;
     let (pipe, _writer) = std::io::pipe().unwrap();
@@ -174,8 +210,8 @@ fn a_descriptor_that_is_no_ring_is_refused() {
         let (mut one, other) = local_carriers();
         let mut receiver = Receiver::new(other, batch(1).schema());
         match descriptor {
-            Some(descriptor) => one.descriptors().unwrap().pass(&new_ring(), descriptor).unwrap(),
-            None => one.write(&[std::io::IoSlice::new(&new_ring())]).unwrap(),
+            Some(descriptor) => one.descriptors().unwrap().pass(&new_region(), descriptor).unwrap(),
+            None => one.write(&[std::io::IoSlice::new(&new_region())]).unwrap(),
         };
         assert!(matches!(receiver.receive(), Err(LinkError::Damaged(_))));
     }

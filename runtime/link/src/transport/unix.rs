@@ -172,7 +172,8 @@ impl Stream for LocalSocket {
     }
 
     fn descriptors(&mut self) -> Option<&mut dyn Descriptors> {
-        Some(self)
+        // Who shares memory trusts the other side: a socket file may let other users in.
+        check_user(&self.socket).is_ok().then_some(self as &mut dyn Descriptors)
     }
 }
 
