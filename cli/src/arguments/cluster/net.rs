@@ -73,8 +73,8 @@ pub(crate) struct DrainPathArguments {
 shows while its run is there. Paths that answer are up; the round trip is that of their signs of life.
 
 Examples:
-  tidemill net paths test hub.example:7072 --path fibre=eth0 --path lte=wwan0
-  tidemill net paths test fibre=10.0.0.2:7072,lte=10.8.0.2:7072"
+  tidemill net paths test hub.example:7421 --path fibre=eth0 --path lte=wwan0
+  tidemill net paths test fibre=10.0.0.2:7421,lte=10.8.0.2:7421"
 )]
 pub(crate) struct TestPathsArguments {
     /// Address of the other side, or one for each of its paths.
