@@ -30,7 +30,7 @@
 //! random. What a peer says of lengths is never memory, and a lane that says something else than its bytes ends.
 //!
 //! # Cost
-//! One hello is [`HELLO_IN_A_PACKET`] bytes: every 50 ms in each direction on a path that carries lanes, about 4.7 kB/s or
+//! One hello is [`HELLO_IN_A_PACKET`] bytes: every 50 ms in each direction on a path that carries lanes, about 4.6 kB/s or
 //! 11 GiB a month for both directions; every second, 0.6 GiB a month, on one that only stands by. Each byte that is sent is
 //! copied once, into the memory from which it can be sent again, at most 8 MiB a lane.
 #![forbid(unsafe_code)]
