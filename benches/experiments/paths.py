@@ -7,7 +7,7 @@ Packets are thrown away where they arrive, so that no sender gets an error, link
 router further on had failed.
 
   benches/experiments/paths.py --down 2 --up 2 --rounds 10              the path in use is dropped ten times
-  benches/experiments/paths.py --session-program 'target/release/examples/lane' --output paths.json
+  benches/experiments/paths.py --session-program 'target/release/examples/probe' --output paths.json
   benches/experiments/paths.py --drop one-way                           only packets from A to B are dropped
   benches/experiments/paths.py --loss 5 --seconds 60                    no cut; each path loses 5 % of its packets at random
   benches/experiments/paths.py --flap 0.3 --seconds 30                  fibre is there for 0.3 s, away for 0.3 s, and so on

@@ -307,7 +307,8 @@ fn processes_of_one_machine_share_memory_and_leave_no_sockets() {
     let workers = started(&mut child);
     // Mapped: the descriptors themselves are closed.
     let shares = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("/memfd:tidemill"))
+        std::fs::read_to_string(format!("/proc/{pid}/maps"))
+            .is_ok_and(|maps| maps.contains("/memfd:tidemill"))
     };
     while !workers.iter().all(shares) {
         assert!(child.try_wait().unwrap().is_none(), "the run ended");

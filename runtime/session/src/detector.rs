@@ -46,6 +46,8 @@ pub(crate) struct Detector {
     unheard: Option<Duration>,
     /// Time until the next hello, as the other side said.
     expected: Duration,
+    /// Time that a hello takes there and back; zero: not known.
+    pub(crate) round_trip: Duration,
     /// The longest recent time between two hellos beyond what was expected.
     irregular: Duration,
     up_since: Duration,
@@ -67,6 +69,7 @@ impl Detector {
             heard: zero,
             unheard: None,
             expected: settings.every,
+            round_trip: zero,
             irregular: zero,
             up_since: zero,
             silent_since: zero,
@@ -139,8 +142,8 @@ impl Detector {
     /// The next time to look at it; none: nothing changes by itself.
     pub(crate) fn next_look(&self) -> Option<Duration> {
         let patience = self.patience();
-        // A hello of this side is acknowledged by the next one of the other side.
-        let unheard = self.unheard.map(|since| since + patience + self.expected);
+        // A hello of this side is acknowledged by the next one of the other side, which has its way to go.
+        let unheard = self.unheard.map(|since| since + patience + self.expected + self.round_trip * 3 / 2);
         let until = self.heard + patience;
         (self.health == Health::Up).then(|| unheard.map_or(until, |unheard| unheard.min(until)))
     }
@@ -203,6 +206,17 @@ mod tests {
             detector.look(*now + MS)
         });
         assert_eq!(fell, Some(1250 * MS));
+    }
+
+    #[test]
+    fn a_long_way_is_not_silence() {
+        let mut detector = up();
+        detector.round_trip = 600 * MS;
+        detector.sends(1010 * MS);
+        for n in 1..12 {
+            detector.heard(1000 * MS + n * EVERY, EVERY, false);
+            assert!(!detector.look(1001 * MS + n * EVERY), "{n}");
+        }
     }
 
     /// Lanes move to a path that stood by: the last hello that the other side heard is older than the new patience.

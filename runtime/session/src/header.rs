@@ -1,4 +1,5 @@
 //! The bytes of a session on a carrier: one preamble when it is dialled, then headers with what belongs to them.
+use crate::place::is_path_name;
 use std::io::{Error, ErrorKind, Result};
 use tidemill_link::transport::Class;
 
@@ -170,7 +171,8 @@ impl Preamble {
         };
         let name =
             bytes.get(41..41 + usize::from(bytes[40])).ok_or_else(|| damaged("a long name of a path"))?;
-        let path = std::str::from_utf8(name).map_err(|_| damaged("the name of a path is no text"))?;
+        let path = std::str::from_utf8(name).ok().filter(|name| is_path_name(name));
+        let path = path.ok_or_else(|| damaged("the name of a path is none"))?;
         Ok(Self {
             asks,
             session: u128::from(u64_at(bytes, 8)) | u128::from(u64_at(bytes, 16)) << 64,
@@ -211,7 +213,7 @@ mod tests {
         #[test]
         fn preambles_are_read_as_written(
             (asks, session, lane, epoch) in (0u8..3, any::<u128>(), any::<u32>(), any::<u32>()),
-            (sequence, path) in (any::<u64>(), "[a-z0-9-]{0,63}"),
+            (sequence, path) in (any::<u64>(), "[a-z0-9-]{1,63}"),
         ) {
             let asks = [Asks::Hello, Asks::New, Asks::Resume][usize::from(asks)];
             let preamble = Preamble { asks, session, lane, epoch, sequence, path };

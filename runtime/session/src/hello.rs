@@ -24,6 +24,9 @@ pub(crate) struct Hello {
     pub(crate) held: u64,
     /// Time until the next one. In a header's field for deadlines: by then another one must have left.
     pub(crate) interval: Duration,
+    /// The least time between two that this side wants; the longer one of both sides counts. In a header's field for
+    /// lanes, milliseconds.
+    pub(crate) wanted: Duration,
     /// Lanes are to leave this path. In a header's field for epochs.
     pub(crate) drains: bool,
 }
@@ -35,7 +38,7 @@ impl Hello {
             class: Class::Control,
             route,
             length: BODY as u32,
-            lane: 0,
+            lane: u32::try_from(self.wanted.as_millis()).unwrap_or(u32::MAX),
             epoch: u32::from(self.drains),
             sequence: self.number,
             deadline: u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX),
@@ -65,6 +68,7 @@ impl Hello {
             echo: at(2)?,
             held: at(3)?,
             interval: Duration::from_nanos(header.deadline),
+            wanted: Duration::from_millis(u64::from(header.lane)),
             drains: header.epoch != 0,
         })
     }
@@ -77,7 +81,8 @@ mod tests {
     #[test]
     fn hellos_are_read_as_written() {
         let interval = Duration::from_millis(50);
-        let hello = Hello { number: 3, heard: 2, sent: 9, echo: 8, held: 7, interval, drains: true };
+        let wanted = Duration::from_millis(40);
+        let hello = Hello { number: 3, heard: 2, sent: 9, echo: 8, held: 7, interval, wanted, drains: true };
         let mut bytes = hello.to_bytes(4);
         assert_eq!(Hello::from_bytes(&bytes), Some(hello));
         bytes[0] = Kind::Data as u8;

@@ -19,6 +19,8 @@ use tidemill_link::transport::{Health, Line, PathFigures, Stream, tcp_stream};
 
 /// Time that one try to connect takes at most.
 pub(crate) const TRY: Duration = Duration::from_secs(1);
+/// Longest interval of hellos that the other side can ask for.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Pause between two tries to connect the hellos of a path.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Paths of one session, at most.
@@ -36,8 +38,9 @@ struct Greets {
     heard_at: Duration,
     arrived: u64,
     next_at: Duration,
-    /// The interval that the other side wants.
-    their_interval: Duration,
+    /// The least interval that the other side wants, and that this side said that it wants.
+    their_wanted: Duration,
+    said: Duration,
     interval: Duration,
 }
 
@@ -108,7 +111,8 @@ impl Path {
             heard_at: now,
             arrived: 0,
             next_at: now,
-            their_interval: hellos.idle,
+            their_wanted: hellos.every,
+            said: hellos.every,
             interval: hellos.every,
         });
     }
@@ -128,7 +132,6 @@ impl Path {
             let is_broken = match greets.stream.read(&mut room) {
                 Ok(0) => true,
                 Ok(count) => {
-                    self.hello_bytes += count as u64 / HELLO as u64 * HELLO_IN_A_PACKET;
                     greets.come.extend_from_slice(&room[..count]);
                     false
                 }
@@ -142,22 +145,20 @@ impl Path {
                     continue;
                 };
                 greets.come.drain(..HELLO);
+                self.hello_bytes += HELLO_IN_A_PACKET;
                 let arrives = hello.heard > greets.arrived && hello.heard <= greets.number;
                 if arrives {
                     greets.arrived = hello.heard;
                     let sent = Duration::from_nanos(hello.echo);
                     let round = now.saturating_sub(sent).saturating_sub(Duration::from_nanos(hello.held));
-                    if hello.heard > 1 {
+                    if hello.echo > 0 {
                         let smooth = self.round_trip.map_or(round, |before| (before * 7 + round) / 8);
                         self.round_trip = Some(smooth);
+                        self.detector.round_trip = smooth;
                     }
                 }
                 (greets.heard, greets.their_time, greets.heard_at) = (hello.number, hello.sent, now);
-                if hello.interval < greets.their_interval {
-                    // The other side is in more of a hurry.
-                    greets.next_at = now;
-                }
-                greets.their_interval = hello.interval;
+                greets.their_wanted = hello.wanted.min(LONGEST);
                 self.is_drained_there = hello.drains;
                 self.detector.heard(now, hello.interval, arrives);
                 if hello.number <= 2 {
@@ -179,11 +180,11 @@ impl Path {
     /// Sends a hello if one is due. `wanted`: the interval that this side wants.
     fn greet(&mut self, now: Duration, wanted: Duration, route: u16) {
         let Some(greets) = &mut self.greets else { return };
-        let interval = wanted.min(greets.their_interval);
-        if interval < greets.interval {
+        let interval = wanted.max(greets.their_wanted);
+        if interval < greets.interval || wanted < greets.said {
             greets.next_at = now;
         }
-        greets.interval = interval;
+        (greets.interval, greets.said) = (interval, wanted);
         if now < greets.next_at {
             return;
         }
@@ -196,6 +197,7 @@ impl Path {
             echo: greets.their_time,
             held: nanoseconds(now.saturating_sub(greets.heard_at)),
             interval,
+            wanted,
             drains: self.is_drained,
         };
         greets.next_at = now + interval;
@@ -396,8 +398,9 @@ impl Session {
                 Health::Silent => since = since.max(Some(path.detector.silent_since())),
             }
         }
-        // A fresh connection may still answer.
-        since.map(|since| since + self.hellos.every * self.hellos.misses)
+        // A fresh connection may still answer, on a long way after a while.
+        let longest = self.paths.iter().filter_map(|path| path.round_trip).max().unwrap_or_default();
+        since.map(|since| since + (self.hellos.every * self.hellos.misses).max(longest * 2))
     }
 
     /// Whether the other side ended all connections at once: its process is gone, rather than the paths to it.

@@ -274,9 +274,15 @@ impl Sessions {
                 };
                 let is_own = known.is_some_and(|index| state.sessions[index].is_dialled());
                 let index = index.or_else(|| {
-                    let accepted = state.sessions.iter().filter(|one| !one.is_dialled()).count();
-                    if preamble.asks == Asks::Resume || accepted >= ACCEPTED {
+                    let accepted = || state.sessions.iter().enumerate().filter(|(_, one)| !one.is_dialled());
+                    if preamble.asks == Asks::Resume {
                         return None;
+                    }
+                    if accepted().count() >= ACCEPTED {
+                        // Anybody can begin a session; one that carries something stays.
+                        let empty = accepted().filter(|(_, one)| one.lanes.is_empty());
+                        let oldest = empty.min_by_key(|(_, one)| one.empty_since).map(|(index, _)| index)?;
+                        state.sessions.remove(oldest);
                     }
                     let id = if is_own { !preamble.session } else { preamble.session };
                     state.sessions.push(Session::accepted(id, &state.options, time));
@@ -345,10 +351,10 @@ impl Sessions {
         for session in &mut state.sessions {
             session.keep_paths(time, late);
             next = next.min(self.keep_lanes(session, time));
-            if session.lanes.is_empty() && session.dialling == 0 {
-                next = next.min(session.empty_since + KEPT);
-            } else {
+            if !session.lanes.is_empty() || session.dialling > 0 {
                 session.empty_since = time;
+            } else if session.is_dialled() || !session.has_greetings() {
+                next = next.min(session.empty_since + KEPT);
             }
             next = next.min(session.next_look(time));
         }
@@ -360,7 +366,7 @@ impl Sessions {
             !is_left
         });
         state.doors.retain(|door| door.strong_count() > 0);
-        next
+        next.max(time + Duration::from_millis(1))
     }
 
     /// Does what the lanes of a session need. Returns when to look at them again at the latest.

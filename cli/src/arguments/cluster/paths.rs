@@ -15,8 +15,8 @@ pub(crate) struct PathArguments {
     /// Use of the paths: `prefer` the first that works, `spread` over all, or the `cheapest` that works.
     #[arg(long = "path-rule", value_name = "RULE", default_value = "prefer", value_parser = rule)]
     rule: Policy,
-    /// Time between two signs of life on a path in use. After three missing ones the path is left. Longer is cheaper: 50ms are 11 GiB a
-    /// month for each machine on the other side.
+    /// Time between two signs of life on a path in use. After three missing ones the path is left. Longer is cheaper, and the
+    /// longer one of both sides counts: 50ms are 11 GiB a month for each process on the other side.
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = hello)]
     hello: Duration,
 }

@@ -63,8 +63,11 @@ impl SharedSender {
         });
         // A region is smaller than 4 GiB.
         let offset = block.offset() as u32;
-        let lent = if is_written { self.leases.lend(block, RECEIVER) } else { return None };
-        match lent {
+        if !is_written {
+            let _ = self.heap.free(block);
+            return None;
+        }
+        match self.leases.lend(block, RECEIVER) {
             Ok(lease) => {
                 self.lent.insert(offset, lease);
                 Some(offset)
