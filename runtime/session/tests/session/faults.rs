@@ -368,6 +368,32 @@ fn chaos_of_paths_loses_and_doubles_nothing() {
     traffic.into_iter().for_each(Traffic::end);
 }
 
+/// Who does not know the number of a session cannot continue its lanes, and the lane does not notice.
+#[test]
+fn a_stranger_cannot_resume_a_lane() {
+    use std::io::{Read, Write};
+    let lab = Lab::new(&["only"], options());
+    let traffic = Traffic::over(lab.connect());
+    traffic.more();
+    for (session, asks) in [(7u8, 2u8), (0, 2), (255, 2)] {
+        let mut stranger = std::net::TcpStream::connect(lab.acceptor.place()).unwrap();
+        let mut preamble = [0; 104];
+        preamble[..7].copy_from_slice(b"TMSESSN");
+        preamble[7] = 1 << 4 | asks;
+        preamble[8..24].fill(session);
+        // Lane 1, a later epoch, the only path.
+        (preamble[24], preamble[28], preamble[40]) = (1, 9, 4);
+        preamble[41..45].copy_from_slice(b"only");
+        stranger.write_all(&preamble).unwrap();
+        let mut answer = [0; 32];
+        stranger.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[0], 6, "refused");
+    }
+    traffic.more();
+    assert_eq!(lab.figures("only").silences, 0);
+    traffic.end();
+}
+
 /// Lines outlive their streams.
 #[test]
 fn a_line_may_be_used_after_its_stream() {
