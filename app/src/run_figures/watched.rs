@@ -9,6 +9,7 @@ use crate::metrics::ObservedRun;
 use crate::slo_watch::{SloWatch, Violations};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tidemill_engine::Observer;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
@@ -160,6 +161,11 @@ impl Watched {
             violations: self.slo.violations(),
             places: place.places.clone(),
         }
+    }
+
+    /// Returns how long ago a worker of the plan was heard; none: it was not.
+    pub fn silence(&self, worker: &str) -> Option<Duration> {
+        self.observer.silence(worker)
     }
 
     /// The windows in which service levels were looked at and missed.

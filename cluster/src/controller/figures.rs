@@ -94,6 +94,23 @@ impl Shared {
         Late { measured: watched.late().clone(), stages: watched.computed(), levels: watched.levels_now() }
     }
 
+    /// Returns a run whose process on a worker was heard within this time: the paths of runs may work where that of heartbeats
+    /// does not.
+    pub(crate) fn heard_in_a_run(&self, worker: &str, within: Duration) -> Option<String> {
+        let names: Vec<String> = locked(&self.watching).live.keys().cloned().collect();
+        names.into_iter().find(|run| {
+            let roles = self.facts.look(|document| {
+                let roles = document.runs.get(run).map(|run| run.roles.iter()).into_iter().flatten();
+                let here = roles.filter(|(_, role)| role.worker.as_deref() == Some(worker));
+                here.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+            });
+            let watching = locked(&self.watching);
+            let watched = watching.live.get(run);
+            let silence = |role: &String| watched.and_then(|watched| watched.silence(role));
+            roles.iter().filter_map(silence).any(|time| time < within)
+        })
+    }
+
     /// Looks at what runs send between workers of the cluster.
     fn look_at_traffic(&self) {
         let names: Vec<String> = locked(&self.watching).live.keys().cloned().collect();

@@ -24,6 +24,8 @@ const MOST_WAYS: usize = 8;
 const WAYS_STAY: Duration = Duration::from_secs(5);
 /// Largest phi that is reported.
 const MOST_PHI: f64 = 99.0;
+/// Time since a sign of life of a run's process within which its worker is not lost, whatever its heartbeats do.
+const HEARD: Duration = Duration::from_secs(1);
 /// A pause between two looks longer than usual by this much is this process's own fault.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
@@ -31,6 +33,8 @@ const STANDSTILL: Duration = Duration::from_millis(500);
 pub(crate) struct LiveWorker {
     pub(crate) heard: Instant,
     pub(crate) is_alive: bool,
+    /// Its heartbeats do not come, but its runs are heard; reported.
+    pub(crate) is_heard_in_runs: bool,
     pub(crate) heartbeat: Heartbeat,
     /// Backends for models there, if it reports them. Shared, because many read it.
     pub(crate) backends: Option<Arc<[String]>>,
@@ -179,6 +183,7 @@ impl Shared {
             let live = LiveWorker {
                 heard: instant(),
                 is_alive: true,
+                is_heard_in_runs: false,
                 held: held.unwrap_or_default(),
                 clock_offset: clock_offset(&heartbeat),
                 certificate_ends: peer.expires,
@@ -538,11 +543,30 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         // While this process itself stood still (a suspended machine), it could receive nothing.
         let standstill = now.duration_since(looked).saturating_sub(LOOK);
         looked = now;
+        let mut silent = Vec::new();
         for (name, worker) in locked(&shared.workers).iter_mut() {
             if standstill >= STANDSTILL {
                 worker.heard += standstill;
             }
+            if worker.is_alive && worker.rhythm.is_lost(worker.heard.elapsed(), &shared.detection) {
+                silent.push(name.clone());
+            }
+        }
+        for name in silent {
+            let run = shared.heard_in_a_run(&name, HEARD);
+            let mut workers = locked(&shared.workers);
+            let Some(worker) = workers.get_mut(&name) else { continue };
             let silent = worker.heard.elapsed();
+            if let Some(run) = run {
+                let is_told = std::mem::replace(&mut worker.is_heard_in_runs, true);
+                drop(workers);
+                if !is_told {
+                    let text =
+                        format!("worker {name} sends no heartbeats, but its process of run {run} is heard");
+                    shared.tell("worker_silent", Some(&run), Some(&name), &text);
+                }
+                continue;
+            }
             if worker.is_alive && worker.rhythm.is_lost(silent, &shared.detection) {
                 worker.is_alive = false;
                 shared.worker_changes.fetch_add(1, Ordering::AcqRel);

@@ -43,6 +43,8 @@ pub(crate) struct RunFacts {
     /// The paths of hosts, by number, and the hosts of the places that they lead to.
     pub(crate) paths: Mutex<BTreeMap<usize, Vec<PathFigures>>>,
     pub(crate) places: Mutex<BTreeMap<String, String>>,
+    /// When figures of hosts came last, by number.
+    pub(crate) heard: Mutex<BTreeMap<usize, Nanoseconds>>,
     /// By sink.
     pub(crate) promises: BTreeMap<String, Promise>,
 }
@@ -394,6 +396,13 @@ impl Observer {
                 })
             })
             .collect()
+    }
+
+    /// Returns how long ago figures of a host came; none: none have come, or it is no process of its own.
+    pub fn silence(&self, host: &str) -> Option<Duration> {
+        let number = self.0.hosts.iter().position(|name| name == host)?;
+        let at = *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner).get(&number)?;
+        Some(Duration::from_nanos(u64::try_from(self.0.clock.now() - at).unwrap_or(0)))
     }
 
     /// Returns the slots, in the order in which data reaches them first.

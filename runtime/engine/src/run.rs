@@ -200,6 +200,7 @@ impl Run {
             clocks: Mutex::default(),
             paths: Mutex::default(),
             places: Mutex::default(),
+            heard: Mutex::default(),
             hosts: Vec::new(),
             opened: Vec::new(),
             restarts: AtomicU64::new(0),

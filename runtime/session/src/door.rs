@@ -1,7 +1,7 @@
 //! Where a process listens for sessions: one listener for each of its paths.
 use crate::header::{PREAMBLE, Preamble};
 use crate::lane::LaneStream;
-use crate::place::{self, Place};
+use crate::place::{self, OwnPath, Place};
 use crate::sessions::{Wait, accepted};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -46,12 +46,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Door {
-    pub(crate) fn open(place: &Place, waker: Arc<Waker>) -> io::Result<Self> {
+    pub(crate) fn open(place: &Place, own: &[OwnPath], waker: Arc<Waker>) -> io::Result<Self> {
         let (mut listeners, mut doors) = (Vec::new(), Vec::new());
         for door in &place.0 {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", door.at));
             let listener = TcpListener::bind(&door.at).map_err(named)?;
             listener.set_nonblocking(true)?;
+            let interface = own.iter().find(|path| Some(&path.id) == door.path.as_ref());
+            if let Some(interface) = interface.and_then(|path| path.interface.as_deref()) {
+                // Answers leave by it, too, whatever the routes of the system are.
+                let bound = socket2::SockRef::from(&listener).bind_device(Some(interface.as_bytes()));
+                bound.map_err(|error| {
+                    io::Error::new(error.kind(), format!("interface {interface}: {error}"))
+                })?;
+            }
             let port = listener.local_addr()?.port();
             // The name stays as it was given: others may know the host by it.
             let name = door.at.rsplit_once(':').map_or(door.at.as_str(), |(name, _)| name);

@@ -166,7 +166,9 @@ impl Lane {
             lost_at: inner.lost_at,
             hold: if inner.class == Class::Control { PEER_TIMEOUT } else { Duration::ZERO },
             epoch: inner.epoch,
-            must_send: inner.given < inner.window.end() || inner.is_ending && !inner.has_sent_end,
+            must_send: inner.given < inner.window.end()
+                || !inner.held.is_empty()
+                || inner.is_ending && !inner.has_sent_end,
             left_at: inner.is_left.then_some(inner.left_at),
             is_over: is_done && inner.is_left,
             has_failed: inner.failed.is_some(),
@@ -260,13 +262,29 @@ impl Lane {
         self.inner().taken
     }
 
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.inner().window.begin()
+    }
+
     /// Sends as much as goes of what must be sent again, and takes what comes for nobody.
     pub(crate) fn work(&self) {
         let mut inner = self.inner();
         self.send_again(&mut inner);
+        if inner.is_blocked && inner.given == inner.window.end() && inner.held.is_empty() {
+            inner.is_blocked = false;
+            let line = inner.under.as_ref().map(|under| under.stream.line());
+            line.iter().for_each(|line| self.readiness.wants_space(&**line, false));
+            self.readiness.raise();
+        }
         if inner.is_left {
             let mut sink = [0; 16 << 10];
-            while matches!(self.take(&mut inner, &mut sink), Ok(1..)) {}
+            let mut turns = 64;
+            while turns > 0 && matches!(self.take(&mut inner, &mut sink), Ok(1..)) {
+                turns -= 1;
+            }
+            if turns == 0 {
+                self.waker.wake();
+            }
             self.send_again(&mut inner);
         }
     }
@@ -280,10 +298,7 @@ impl Lane {
                 Ok(count)
             }
             Err(error) if is_block(&error) => {
-                if !std::mem::replace(&mut inner.is_blocked, true) {
-                    let line = inner.under.as_ref().map(|under| under.stream.line());
-                    line.iter().for_each(|line| self.readiness.wants_space(&**line, true));
-                }
+                self.waits_for_space(inner);
                 blocked()
             }
             Err(_) => {
@@ -331,7 +346,12 @@ impl Lane {
         match self.put_held(inner) {
             Err(error) if !is_block(&error) => Err(error),
             _ if inner.under.is_none() => blocked(),
-            _ => Ok(()),
+            _ => {
+                if !inner.held.is_empty() {
+                    self.waker.wake();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -351,6 +371,9 @@ impl Lane {
             {
                 return;
             }
+        }
+        if self.put_held(inner).is_err() {
+            return;
         }
         self.put_end(inner);
         self.acknowledge(inner);
@@ -458,8 +481,20 @@ impl Lane {
             line.iter().for_each(|line| self.readiness.wants_space(&**line, false));
         }
         self.acknowledge(inner);
-        // Only a part of a header went.
-        if count == 0 { blocked() } else { Ok(count) }
+        if count == 0 {
+            // Only a part of a header went.
+            self.waits_for_space(inner);
+            return blocked();
+        }
+        Ok(count)
+    }
+
+    /// Those who wait to read wait for space, too, from now on.
+    fn waits_for_space(&self, inner: &mut Inner) {
+        if !std::mem::replace(&mut inner.is_blocked, true) {
+            let line = inner.under.as_ref().map(|under| under.stream.line());
+            line.iter().for_each(|line| self.readiness.wants_space(&**line, true));
+        }
     }
 
     /// While the window is full, space comes with what is read, unless records for the reader come before it.
@@ -478,6 +513,9 @@ impl Lane {
             self.readiness.lower();
         }
         let taken = self.take(inner, into);
+        if taken.is_ok() && !is_over && inner.begin < inner.end {
+            self.readiness.raise_read();
+        }
         match taken {
             Err(error) if is_block(&error) => match inner.failed {
                 Some(why) => Err(why.into()),
@@ -513,10 +551,10 @@ impl Lane {
 
     /// Reads headers up to the next one with records, as far as they have come.
     fn next_header(&self, inner: &mut Inner) -> io::Result<()> {
-        while inner.coming == 0 && !inner.has_ended {
+        while inner.coming == 0 {
             let Some(bytes) = inner.stage[inner.begin..inner.end].first_chunk::<BYTES>() else {
                 if !self.fill(inner) {
-                    return blocked();
+                    return if inner.has_ended { Ok(()) } else { blocked() };
                 }
                 continue;
             };
@@ -526,13 +564,14 @@ impl Lane {
                 return Err(ErrorKind::InvalidData.into());
             }
             match header.kind {
-                Kind::Data if header.sequence <= inner.taken => {
+                Kind::Data if !inner.has_ended && header.sequence <= inner.taken => {
                     inner.coming = header.length as usize;
                     // Of a carrier before: it came while that one was given up.
                     inner.known = usize::try_from(inner.taken - header.sequence).unwrap_or(usize::MAX);
                     inner.known = inner.known.min(inner.coming);
                 }
                 Kind::Ack if inner.window.acknowledged(header.sequence) => self.has_room(inner),
+                Kind::End if inner.has_ended && header.sequence == inner.taken => {}
                 Kind::End if header.sequence == inner.taken => {
                     inner.has_ended = true;
                     self.acknowledge(inner);
@@ -551,6 +590,7 @@ impl Lane {
             self.readiness.raise();
         }
         if inner.is_left {
+            inner.left_at = now();
             self.waker.wake();
         }
     }
@@ -561,6 +601,10 @@ impl Lane {
             && !is_block(&error)
         {
             self.damaged(inner);
+        }
+        if inner.coming > 0 {
+            // Its carrier may have nothing more: those who wait to read do not see what is in the stage.
+            self.readiness.raise_read();
         }
     }
 

@@ -24,6 +24,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Users of a lane
+//! Acknowledgements come between the bytes of a lane. A side that writes more than 8 MiB without reading what the other one
+//! has written stops, as over TCP when the buffers of both sides are full. Whoever waits for a lane to be readable may be
+//! woken for nothing.
+//!
 //! # Permissions of a peer
 //! The header of a session is not encrypted; what a lane carries is, as soon as TLS is above it. Who can change packets on
 //! a path can break its connections, as with TCP. Who cannot read them cannot resume a lane: the number of a session is

@@ -77,6 +77,12 @@ impl Readiness {
         self.space_event.raise();
     }
 
+    /// Wakes those who wait to read.
+    pub(crate) fn raise_read(&self) {
+        self.is_read_raised.store(true, Ordering::Release);
+        self.read_event.raise();
+    }
+
     /// Called before a read looks at what is there. Those who raise hold the lane, as those who lower do.
     pub(crate) fn lower(&self) {
         if self.is_read_raised.swap(false, Ordering::AcqRel) {

@@ -128,7 +128,7 @@ impl Path {
     fn hear(&mut self, now: Duration) {
         let Some(greets) = &mut self.greets else { return };
         let mut room = [0; 4 * HELLO];
-        loop {
+        for _ in 0..16 {
             let is_broken = match greets.stream.read(&mut room) {
                 Ok(0) => true,
                 Ok(count) => {
@@ -230,7 +230,13 @@ impl Path {
                     }
                     return;
                 }
-                Ok(false) | Err(_) => self.stop_greeting(now),
+                Ok(false) | Err(_) => {
+                    self.stop_greeting(now);
+                    // A name may have several addresses.
+                    if !self.addresses.is_empty() {
+                        self.addresses.rotate_left(1);
+                    }
+                }
             }
         }
         if self.greets.is_none() && self.connecting.is_none() && now >= self.next_try {
@@ -274,7 +280,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn dialled(id: u128, text: &str, place: &Place, options: &Options, now: Duration) -> Self {
         let paths = routes(&options.paths, place);
-        let paths = paths.into_iter().map(|route| {
+        let paths = paths.into_iter().take(PATHS).map(|route| {
             let is_drained = is_drained(&route.id, &options.drained);
             Path { is_drained, ..Path::new(route, options.hellos) }
         });

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -115,10 +116,7 @@ impl Sessions {
     /// When the text is no place, or a name in it has no address.
     pub fn watch(self: &Arc<Self>, text: &str) -> io::Result<()> {
         let place = crate::transport::place(text)?;
-        let mut addresses = BTreeMap::new();
-        for door in &place.0 {
-            addresses.insert(door.at.clone(), dialling::resolve(&door.at)?);
-        }
+        let addresses = resolve(&place)?;
         let mut state = self.state();
         self.keep(&mut state)?;
         let mut session = Session::dialled(random()?, text, &place, &state.options, now());
@@ -130,8 +128,8 @@ impl Sessions {
     }
 
     pub(crate) fn listen(self: &Arc<Self>, place: &Place) -> io::Result<Arc<Door>> {
-        let door = Arc::new(Door::open(place, Arc::clone(&self.waker))?);
         let mut state = self.state();
+        let door = Arc::new(Door::open(place, &state.options.paths, Arc::clone(&self.waker))?);
         state.doors.retain(|door| door.strong_count() > 0);
         state.doors.push(Arc::downgrade(&door));
         self.keep(&mut state)?;
@@ -158,17 +156,7 @@ impl Sessions {
         place: &Place,
         timeout: Duration,
     ) -> io::Result<LaneStream> {
-        let mut addresses = BTreeMap::new();
-        let mut failure = None;
-        for door in &place.0 {
-            match dialling::resolve(&door.at) {
-                Ok(found) => drop(addresses.insert(door.at.clone(), found)),
-                Err(error) => failure = Some(error),
-            }
-        }
-        if let Some(error) = failure.filter(|_| addresses.is_empty()) {
-            return Err(error);
-        }
+        let addresses = resolve(place)?;
         let (id, number, candidates) = {
             let mut state = self.state();
             self.keep(&mut state)?;
@@ -335,7 +323,9 @@ impl Sessions {
                 let sent = stream.write(&[IoSlice::new(&answer)]);
                 let is_sent = sent.is_ok_and(|count| count == BYTES);
                 if is_sent {
-                    lane.adopt(Under { stream, path, traffic }, preamble.epoch, preamble.sequence);
+                    // Acknowledgements may have overtaken what it says.
+                    let taken = preamble.sequence.max(lane.acknowledged());
+                    lane.adopt(Under { stream, path, traffic }, preamble.epoch, taken);
                 }
             }
         }
@@ -530,6 +520,22 @@ fn keep(all: &Weak<Sessions>, waker: &Waker) {
         let beyond = beyond.max(looked);
         late = if beyond > LATE { beyond } else { Duration::ZERO };
     }
+}
+
+/// Looks up the names of a place: those that have an address now.
+///
+/// # Errors
+/// When none has.
+fn resolve(place: &Place) -> io::Result<BTreeMap<String, Vec<SocketAddr>>> {
+    let mut addresses = BTreeMap::new();
+    let mut failure = None;
+    for door in &place.0 {
+        match dialling::resolve(&door.at) {
+            Ok(found) => drop(addresses.insert(door.at.clone(), found)),
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.filter(|_| addresses.is_empty()).map_or(Ok(addresses), Err)
 }
 
 fn random() -> io::Result<u128> {

@@ -264,6 +264,7 @@ fn show(shared: &Shared, host: usize, figures: Figures) {
     if let Some(clock) = told.clock.take() {
         facts.clocks.lock().unwrap_or_else(PoisonError::into_inner).insert(host, clock);
     }
+    facts.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(host, facts.clock.now());
     let paths = std::mem::take(&mut told.paths);
     facts.paths.lock().unwrap_or_else(PoisonError::into_inner).insert(host, paths);
     told.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);

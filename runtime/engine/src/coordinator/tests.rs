@@ -67,6 +67,7 @@ fn facts(graph: &Graph) -> RunFacts {
         clocks: Mutex::default(),
         paths: Mutex::default(),
         places: Mutex::default(),
+        heard: Mutex::default(),
         promises: BTreeMap::new(),
     }
 }
