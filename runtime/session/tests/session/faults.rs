@@ -368,6 +368,47 @@ fn chaos_of_paths_loses_and_doubles_nothing() {
     traffic.into_iter().for_each(Traffic::end);
 }
 
+/// Bytes that a lane has read ahead are as good as bytes that its carrier has.
+#[test]
+fn a_lane_is_readable_while_something_was_read_ahead() {
+    let lab = Lab::new(&["only"], options());
+    let (mut one, mut other) = lab.connect();
+    let line = other.line();
+    for _ in 0..200 {
+        write_all(&mut *one, b"one").unwrap();
+        write_all(&mut *one, b"two").unwrap();
+        for expected in [b"one", b"two"] {
+            wait(line.readable());
+            let mut read = [0; 3];
+            read_exactly(&mut *other, &mut read).unwrap();
+            assert_eq!(&read, expected);
+        }
+    }
+}
+
+/// A write that looks for acknowledgements finds records, and those who wait by edges to read them are woken.
+#[test]
+fn a_write_wakes_those_who_wait_for_what_it_has_read() {
+    use rustix::event::epoll;
+    let lab = Lab::new(&["only"], options());
+    let (mut one, mut other) = lab.connect();
+    let line = one.line();
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&both, line.readable(), epoll::EventData::new_u64(0), flags).unwrap();
+    assert_eq!(one.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    write_all(&mut *other, b"a credit").unwrap();
+    wait(line.readable());
+    // Far enough for it to look.
+    write_all(&mut *one, &vec![1; 600 << 10]).unwrap();
+    let mut events = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 4];
+    let patience = PATIENCE.try_into().unwrap();
+    assert_eq!(epoll::wait(&both, &mut events, Some(&patience)).unwrap().0.len(), 1);
+    let mut read = [0; 8];
+    read_exactly(&mut *one, &mut read).unwrap();
+    assert_eq!(&read, b"a credit");
+}
+
 /// Who does not know the number of a session cannot continue its lanes, and the lane does not notice.
 #[test]
 fn a_stranger_cannot_resume_a_lane() {
