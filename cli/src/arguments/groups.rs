@@ -23,11 +23,14 @@ const GROUPS: [(&str, &[Row]); 5] = [
             (&["submit"], ""),
             (&["list", "status"], "List the runs of a cluster; show the state of one"),
             (&["change"], ""),
-            (&["logs", "events"], "Print the logs of a run; print the events of the cluster"),
+            (
+                &["logs", "events", "net"],
+                "Print logs of a run, events of the cluster; show the paths between machines",
+            ),
             (&["results"], ""),
             (&["cancel", "remove"], "End a run; remove an ended run and its files"),
             (
-                &["workers", "drain", "undrain", "net", "revoke"],
+                &["workers", "drain", "undrain", "revoke"],
                 "List workers; move their work; revoke their certificates",
             ),
         ],

@@ -1,4 +1,5 @@
 //! Where a process listens for sessions: one listener for each of its paths.
+use crate::clock::now;
 use crate::header::{PREAMBLE, Preamble};
 use crate::lane::LaneStream;
 use crate::place::{self, OwnPath, Place};
@@ -15,6 +16,8 @@ use tidemill_link::wake::{Event, Waker};
 const PENDING: usize = 256;
 /// Time that a connection has for its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause when the process has no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Lanes that wait to be accepted, at most.
 const WAITING: usize = 1024;
 
@@ -38,6 +41,8 @@ pub(crate) struct Door {
     pending: Mutex<Vec<Pending>>,
     lanes: Mutex<VecDeque<LaneStream>>,
     has_lanes: Event,
+    /// Nothing is accepted before: the process had no descriptor left.
+    paused: Mutex<Duration>,
     waker: Arc<Waker>,
 }
 
@@ -72,6 +77,7 @@ impl Door {
             pending: Mutex::default(),
             lanes: Mutex::default(),
             has_lanes: Event::new()?,
+            paused: Mutex::default(),
             waker,
         })
     }
@@ -86,17 +92,34 @@ impl Door {
 
     /// Everything that may become an arrival.
     pub(crate) fn waits(&self) -> Vec<Wait> {
-        let listeners = self.listeners.iter().map(|listener| Wait::Listener(Arc::clone(listener)));
+        let listeners = if self.pauses(now()).is_some() { &[] } else { self.listeners.as_slice() };
+        let listeners = listeners.iter().map(|listener| Wait::Listener(Arc::clone(listener)));
         let pending = locked(&self.pending);
         listeners.chain(pending.iter().map(|one| Wait::Line(one.stream.line()))).collect()
+    }
+
+    /// Returns until when nothing is accepted; none: it is.
+    pub(crate) fn pauses(&self, time: Duration) -> Option<Duration> {
+        Some(*locked(&self.paused)).filter(|until| *until > time)
     }
 
     /// Accepts, and returns the connections whose first bytes have come.
     pub(crate) fn arrivals(&self, time: Duration) -> Vec<Arrival> {
         let mut pending = locked(&self.pending);
         for listener in &self.listeners {
-            // One that failed may be followed by others; the thread comes back.
-            while let Ok((socket, _)) = listener.accept() {
+            loop {
+                let socket = match listener.accept() {
+                    Ok((socket, _)) => socket,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                    Err(error) => {
+                        if self.pauses(time).is_none() {
+                            tracing::warn!("cannot accept a connection for now: {error}");
+                            *locked(&self.paused) = time + PAUSE;
+                        }
+                        break;
+                    }
+                };
                 if pending.len() >= PENDING {
                     pending.remove(0);
                 }

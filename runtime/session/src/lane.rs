@@ -169,6 +169,7 @@ impl Lane {
             must_send: inner.given < inner.window.end()
                 || !inner.held.is_empty()
                 || inner.is_ending && !inner.has_sent_end,
+            is_acknowledged: inner.window.begin() > 0,
             left_at: inner.is_left.then_some(inner.left_at),
             is_over: is_done && inner.is_left,
             has_failed: inner.failed.is_some(),
@@ -699,6 +700,8 @@ pub(crate) struct Look {
     pub(crate) hold: Duration,
     pub(crate) epoch: u32,
     pub(crate) must_send: bool,
+    /// The other side has acknowledged something.
+    pub(crate) is_acknowledged: bool,
     /// When its stream was dropped.
     pub(crate) left_at: Option<Duration>,
     /// Nothing is left to do.

@@ -23,6 +23,8 @@ use tidemill_link::wake::Waker;
 const KEPT: Duration = Duration::from_secs(10);
 /// Time that the side that accepted waits for a lane that lost its carrier while its path works.
 const COMES_BACK: Duration = Duration::from_secs(3);
+/// Time that a lane that others dialled waits, after its stream was dropped, for its first acknowledgement.
+const STRANGER: Duration = Duration::from_secs(3);
 /// Time that a lane waits for a process that ended all its connections.
 const GONE: Duration = Duration::from_millis(300);
 /// Pause between two searches of one lane.
@@ -338,6 +340,9 @@ impl Sessions {
         let state = &mut *state;
         self.receive(state, time);
         let mut next = time + Duration::from_secs(5);
+        for paused in state.doors.iter().filter_map(Weak::upgrade).filter_map(|door| door.pauses(time)) {
+            next = next.min(paused);
+        }
         for session in &mut state.sessions {
             session.keep_paths(time, late);
             next = next.min(self.keep_lanes(session, time));
@@ -427,7 +432,9 @@ fn step(session: &Session, number: u32, entry: &LaneEntry, cut: Option<Duration>
     if look.has_failed {
         return Step::None;
     }
-    if look.left_at.is_some_and(|left| time > left + PEER_TIMEOUT) {
+    // A stranger who is sent away acknowledges nothing; a peer does so at the end at the latest.
+    let lingers = if session.is_dialled() || look.is_acknowledged { PEER_TIMEOUT } else { STRANGER };
+    if look.left_at.is_some_and(|left| time > left + lingers) {
         return Step::Fail(ErrorKind::TimedOut);
     }
     if look.search == Search::Refused {
