@@ -188,8 +188,8 @@ mod tests {
             let paths = "[{id: a, interface: eth0, price: 6 $/GB}, {id: b, interface: eth1, price: 2 $/GB}]";
             let known =
                 read(&format!("  - {{tier: edge, location: north, path_rule: {rule}, paths: {paths}}}\n"))
-                    .unwrap();
-            known.traffic_price(known.link("edge", "hub").unwrap()).0 * 1e9
+                    .expect("it is right");
+            known.traffic_price(known.link("edge", "hub").expect("a link")).0 * 1e9
         };
         // One of two sites has paths.
         for (rule, expected) in [("prefer", 1.0 + 3.0), ("spread", 1.0 + 2.0), ("cheapest", 1.0 + 1.0)] {
@@ -207,7 +207,8 @@ mod tests {
             ("[{id: a, interface: 'eth0,eth1'}]", "no interface"),
             ("[{id: 'A b', interface: eth0}]", "no name of a path"),
         ] {
-            let error = read(&format!("  - {{tier: hub, paths: {paths}}}\n")).unwrap_err().to_string();
+            let error =
+                read(&format!("  - {{tier: hub, paths: {paths}}}\n")).expect_err("it is wrong").to_string();
             assert!(error.contains("E0316") && error.contains(expected), "{error}");
         }
     }
