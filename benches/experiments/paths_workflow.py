@@ -6,7 +6,7 @@
     ... --every 5                           the path in use is dropped; --fixed fibre drops always that one
 
 The edge (namespace tmp_a) reads 200 rows/s; the hub (tmp_b) has the controller and the sink. Paths and drops are those of
-`paths.py`. The hub has one address for both paths, as a host with one public address has; the edge leaves by either.
+`paths.py`. Each of the two addresses of the hub is reached over either path, as those of a host on the internet are.
 Printed: time from each drop to the first new row in the file of the sink after the longest pause, restarts of slots,
 and whether the file is that of a run without drops. Exits with 1 if it is not, or if a slot restarted.
 """
@@ -65,9 +65,12 @@ class Lab:
     def __init__(self, binary, folder):
         self.binary, self.folder, self.processes = binary, folder, []
         lte = paths.PATHS["lte"]
-        # Both paths lead to the one address of the hub; answers leave by the path that the question came by.
+        # Each path leads to each address of the hub; answers leave by the path that the question came by.
         paths.run("ip", "-n", paths.A, "rule", "add", "from", f"{lte}.1", "lookup", "200")
         paths.run("ip", "-n", paths.A, "route", "add", f"{HUB}/32", "via", f"{lte}.2", "table", "200")
+        fibre = paths.PATHS["fibre"]
+        paths.run("ip", "-n", paths.A, "rule", "add", "from", f"{fibre}.1", "lookup", "201")
+        paths.run("ip", "-n", paths.A, "route", "add", f"{lte}.2/32", "via", f"{fibre}.2", "table", "201")
         for space in (paths.A, paths.B):
             for key in ("all", "default", "fibre", "lte"):
                 paths.run("ip", "netns", "exec", space, "sysctl", "-qw", f"net.ipv4.conf.{key}.rp_filter=0")

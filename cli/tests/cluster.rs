@@ -143,6 +143,11 @@ impl Cluster {
         self.controller = Some(child);
     }
 
+    /// Address for the processes of runs.
+    pub(crate) fn hosts_address(&self) -> &str {
+        &self.ports[1]
+    }
+
     pub(crate) fn start_worker(&mut self, name: &str) {
         self.start_worker_with(name, &["--tier", name]);
     }

@@ -20,6 +20,7 @@ mod cluster_health;
 mod cluster_hostile;
 mod cluster_logs;
 mod cluster_page;
+mod cluster_paths;
 mod cluster_people;
 mod cluster_planning;
 mod cluster_random_plans;

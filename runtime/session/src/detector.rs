@@ -6,6 +6,8 @@ use tidemill_link::transport::Health;
 const MOST: u32 = 10;
 /// Number of hellos after which an irregularity counts half.
 const FADES: i32 = 40;
+/// Longest interval of hellos.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 /// Longest time that a path which comes and goes must be up before it is preferred again.
 const LONGEST_TRIAL: Duration = Duration::from_secs(60);
 
@@ -112,7 +114,7 @@ impl Detector {
             (self.health, self.up_since) = (Health::Up, now);
         }
         self.heard = now;
-        self.expected = interval.clamp(Duration::from_millis(1), self.settings.idle.max(self.settings.every));
+        self.expected = interval.clamp(Duration::from_millis(1), LONGEST);
         if arrives {
             self.unheard = None;
         }
@@ -236,6 +238,14 @@ mod tests {
         let mut detector = up();
         detector.heard(1050 * MS, Duration::from_secs(1), true);
         assert!(!detector.look(4000 * MS) && detector.look(4051 * MS));
+    }
+
+    /// The other side says how often it greets, whatever this side would do.
+    #[test]
+    fn a_side_with_short_intervals_waits_for_one_with_long_ones() {
+        let mut detector = Detector::new(Hellos { idle: EVERY, ..Hellos::default() });
+        detector.heard(1000 * MS, Duration::from_secs(1), true);
+        assert!(!detector.look(3900 * MS) && detector.look(4001 * MS));
     }
 
     #[test]

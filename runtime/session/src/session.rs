@@ -1,7 +1,7 @@
 //! One session: the paths between two processes, and the lanes that use them.
 use crate::Options;
 use crate::clock::now;
-use crate::detector::{Detector, Hellos};
+use crate::detector::{Detector, Hellos, LONGEST};
 use crate::dialling::{self, Candidate};
 use crate::header::{Asks, Preamble};
 use crate::hello::{HELLO, HELLO_IN_A_PACKET, Hello};
@@ -19,8 +19,6 @@ use tidemill_link::transport::{Health, Line, PathFigures, Stream, tcp_stream};
 
 /// Time that one try to connect takes at most.
 pub(crate) const TRY: Duration = Duration::from_secs(1);
-/// Longest interval of hellos that the other side can ask for.
-const LONGEST: Duration = Duration::from_secs(10);
 /// Pause between two tries to connect the hellos of a path.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Paths of one session, at most.
