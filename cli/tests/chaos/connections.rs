@@ -232,10 +232,12 @@ fn a_connection_that_is_cut_ends_for_both() {
             let ours = |connection: &Connection| {
                 connection.ends.iter().any(|end| end.descriptor == other.as_raw_fd())
             };
-            let found: Vec<Connection> = connections(&[own]).into_iter().filter(ours).collect();
-            assert_eq!(found.len(), 1);
+            // Lines of the system's tables are missed or doubled when others come and go while they are read.
+            let mut looks = (0..100).map(|_| connections(&[own]).into_iter().filter(ours).collect());
+            let found: Vec<Connection> = looks.find(|found: &Vec<_>| found.len() == 1).unwrap();
             let end = found[0].ends.iter().find(|end| end.descriptor == other.as_raw_fd()).unwrap();
-            assert!(found[0].touches(own) && alive(&[end.inode]).len() == 1);
+            assert!(found[0].touches(own));
+            assert!((0..100).any(|_| alive(&[end.inode]) == [end.inode]), "{end:?} is not alive");
             assert!(cut(end, way));
             let rest = |stream: &mut dyn Stream| {
                 let mut bytes = Vec::new();
