@@ -102,7 +102,7 @@ pub trait Stream: Send {
     }
 }
 
-/// What a stream carries.
+/// The kind of data on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Frames of a channel, which resumes over another stream by itself: that nothing arrives is reported at once.

@@ -154,7 +154,7 @@ mod tests {
         Candidate { path, own: None, to: vec![to] }
     }
 
-    /// An address where nobody listens any more.
+    /// An address without a listener.
     fn nobody() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
     }

@@ -144,7 +144,7 @@ impl Door {
         arrivals
     }
 
-    /// Gives a new lane to whoever accepts. Where too many wait, it ends.
+    /// Queues a new lane for [`Door::accept`]. It ends if the queue is full.
     pub(crate) fn deliver(&self, lane: LaneStream) {
         let mut lanes = locked(&self.lanes);
         if lanes.len() < WAITING {
@@ -180,7 +180,7 @@ impl Pending {
 impl Drop for Door {
     fn drop(&mut self) {
         for listener in &self.listeners {
-            // The thread may hold it a moment longer; nobody connects meanwhile.
+            // The session thread may hold the listener a moment longer: refuse connections at once.
             let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
         }
         self.waker.wake();

@@ -58,7 +58,7 @@ struct Inner {
     /// The newest epoch that a search was for.
     tried: u32,
     class: Class,
-    // What this side sends.
+    // The sending direction.
     window: Window,
     /// Number of the first byte that this carrier has not been given.
     given: u64,
@@ -75,7 +75,7 @@ struct Inner {
     is_full: bool,
     is_blocked: bool,
     unlooked: usize,
-    // What the other side sends.
+    // The receiving direction.
     stage: Vec<u8>,
     begin: usize,
     end: usize,
@@ -153,7 +153,7 @@ impl Lane {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the session looks at.
+    /// Returns the state of the lane for the session thread.
     pub(crate) fn look(&self) -> Look {
         let inner = self.inner();
         let is_done = inner.failed.is_some()
@@ -246,7 +246,7 @@ impl Lane {
         (inner.under, inner.epoch, inner.given) = (Some(under), epoch, taken);
         (inner.announced, inner.has_sent_end) = (0, false);
         inner.held.clear();
-        // What was read of the carrier before and not taken comes again.
+        // Bytes that were read ahead from the old carrier are sent again.
         (inner.begin, inner.end, inner.coming, inner.known) = (0, 0, 0, 0);
         inner.acknowledged = inner.taken;
         inner.search = Search::No;
@@ -267,7 +267,7 @@ impl Lane {
         self.inner().window.begin()
     }
 
-    /// Sends as much as goes of what must be sent again, and takes what comes for nobody.
+    /// Sends the bytes that must be sent again, as far as the carrier takes them. Reads and discards input of a dropped stream.
     pub(crate) fn work(&self) {
         let mut inner = self.inner();
         self.send_again(&mut inner);
@@ -343,7 +343,7 @@ impl Lane {
     fn put_word(&self, inner: &mut Inner, kind: Kind, sequence: u64) -> io::Result<()> {
         self.put_held(inner)?;
         inner.held = self.header(inner, kind, 0, sequence).to_vec();
-        // What does not go now goes first later.
+        // The rest of the header precedes the next write.
         match self.put_held(inner) {
             Err(error) if !is_block(&error) => Err(error),
             _ if inner.under.is_none() => blocked(),
@@ -490,7 +490,7 @@ impl Lane {
         Ok(count)
     }
 
-    /// Those who wait to read wait for space, too, from now on.
+    /// Makes waiters on the readable descriptor wait for space, too.
     fn waits_for_space(&self, inner: &mut Inner) {
         if !std::mem::replace(&mut inner.is_blocked, true) {
             let line = inner.under.as_ref().map(|under| under.stream.line());
@@ -687,7 +687,7 @@ impl Lane {
     }
 }
 
-/// What the thread of the sessions sees of a lane.
+/// The state of a lane for the session thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) path: Option<usize>,

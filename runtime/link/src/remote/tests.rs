@@ -177,7 +177,7 @@ fn is_mapped(frame: &Frame) -> bool {
     })
 }
 
-/// Records that somebody keeps hold their place, and outlive both ends.
+/// Records in shared memory occupy their place until they are dropped, and outlive both ends.
 #[test]
 fn records_in_shared_memory_outlive_the_link() {
     let (one, other) = local_carriers();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Health {
     /// Nothing is known yet.
     Unknown,
-    /// What is sent arrives, in both directions.
+    /// Data arrives in both directions.
     Up,
     /// Nothing arrives, or the connection that shows it broke.
     Silent,
