@@ -45,8 +45,10 @@ mod messages;
 #[cfg(test)]
 mod mutations;
 mod outgoing;
+mod parcels;
 mod peer_name;
 mod pool;
+mod recoding;
 mod secured;
 mod security;
 #[cfg(test)]
@@ -59,8 +61,10 @@ pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dia
 pub use inbound::MAX_PAYLOAD;
 pub use listener::{Listener, MAX_HANDSHAKES, Serving};
 pub use messages::{MAX_MESSAGE, MessageReader, MessageWriter};
+pub use parcels::{Parcel, ParcelReceiver, ParcelSender};
 pub use peer_name::{PEER_SCHEME, peer_name};
 pub use pool::{POOL_BYTES, READ_AHEAD};
+pub use recoding::Recoder;
 pub use security::Security;
 
 pub use crate::transport::{Address, AddressError, PEER_TIMEOUT};
@@ -73,7 +77,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::link::LinkError;
 
 /// Version of the protocol. Two sides with different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// The role of the greeting side on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

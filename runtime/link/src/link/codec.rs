@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64;
-const DATA: u8 = 0;
-const FRONTIER: u8 = 1;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const FRONTIER: u8 = 1;
 const ELSEWHERE: u8 = 2;
 /// Bytes of a step of a watermark.
 const STEP_BYTES: usize = 16;

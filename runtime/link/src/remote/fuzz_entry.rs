@@ -95,7 +95,7 @@ pub fn control_words(bytes: &[u8]) -> bool {
             }
         }
     };
-    with_carrier(&super::ends::words_anew(bytes), take);
+    with_carrier(&super::parcels::words_anew(bytes), take);
     with_carrier(bytes, take)
 }
 
@@ -168,7 +168,7 @@ pub fn samples() -> io::Result<Vec<(&'static str, Vec<u8>)>> {
         Control::Ahead(1_000),
         Control::Delivers(9),
     ];
-    let words_of_control = controls.into_iter().flat_map(super::ends::word_of).collect();
+    let words_of_control = controls.into_iter().flat_map(super::parcels::word_of).collect();
     let (one, mut other) = UnixStream::pair()?;
     let (writer, _reader) = messages::over(plain(one)?);
     let mut messages = Vec::new();
@@ -200,7 +200,7 @@ mod tests {
         for (name, bytes) in samples().unwrap() {
             let (is_heard, anew) = match name {
                 "frames" => (frames(&bytes), inbound::sealed_anew(&bytes)),
-                "control_words" => (control_words(&bytes), super::super::ends::words_anew(&bytes)),
+                "control_words" => (control_words(&bytes), super::super::parcels::words_anew(&bytes)),
                 "control_messages" => (control_messages(&bytes), messages::sealed_anew(&bytes)),
                 _ => (greeting(&bytes), bytes.clone()),
             };

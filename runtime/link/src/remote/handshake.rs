@@ -315,7 +315,7 @@ impl Incoming {
 
 /// A connection whose sides know each other.
 pub struct Connection {
-    carrier: Carrier,
+    pub(super) carrier: Carrier,
     peer: Greeting,
 }
 

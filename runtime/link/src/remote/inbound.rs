@@ -1,6 +1,7 @@
 //! Puts frames together from what a stream gives.
 use super::carrier::{Carrier, lost};
 use super::memory::SharedReceiver;
+use super::parcels::Parcel;
 use super::pool::{LARGE, Memory, READ_AHEAD};
 use crate::frame::Header;
 use crate::link::LinkError;
@@ -29,11 +30,16 @@ const TRAVEL: usize = 1;
 const INLINE: u8 = 0;
 const SHARED: u8 = 1;
 const NEW_REGION: u8 = 2;
+/// Added to one of the first two: the payload is compressed.
+const COMPRESSED: u8 = 0x80;
+const INLINE_COMPRESSED: u8 = INLINE | COMPRESSED;
+const SHARED_COMPRESSED: u8 = SHARED | COMPRESSED;
 
 /// The header of a frame with its checksum; `place`: where in shared memory its payload lies.
-pub(super) fn seal(wire: &WireHeader, place: Option<u32>) -> [u8; HEADER_BYTES] {
+pub(super) fn seal(wire: &WireHeader, place: Option<u32>, is_compressed: bool) -> [u8; HEADER_BYTES] {
     let checksum = wire.checksum | u64::from(place.unwrap_or(0)) << 32;
-    finish(WireHeader { checksum, ..*wire }, if place.is_some() { SHARED } else { INLINE })
+    let travel = if place.is_some() { SHARED } else { INLINE };
+    finish(WireHeader { checksum, ..*wire }, if is_compressed { travel | COMPRESSED } else { travel })
 }
 
 /// The header that the descriptor of a region travels with.
@@ -83,6 +89,7 @@ pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
 /// A payload of which a part has come.
 struct Partial {
     wire: WireHeader,
+    is_compressed: bool,
     /// `pad` bytes that make the payload begin at a multiple of [`ALIGNMENT`], the payload, and space for the header that
     /// comes next, which then needs no system call of its own.
     memory: Memory,
@@ -94,10 +101,10 @@ struct Partial {
 }
 
 impl Partial {
-    fn new(wire: WireHeader) -> Self {
+    fn new(wire: WireHeader, is_compressed: bool) -> Self {
         let memory = Memory::of((wire.length as usize).min(ON_TRUST) + ALIGNMENT + HEADER_BYTES);
         let pad = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self { wire, memory, pad, come: 0, checksum: 0 }
+        Self { wire, is_compressed, memory, pad, come: 0, checksum: 0 }
     }
 
     fn length(&self) -> usize {
@@ -126,13 +133,15 @@ impl Partial {
         bytes - own
     }
 
-    fn finish(self) -> Result<(WireHeader, Buffer), LinkError> {
+    fn finish(self) -> Result<Parcel, LinkError> {
         if self.checksum != self.wire.checksum as u32 {
             let text = format!("checksum of frame {} differs", self.wire.header.sequence);
             return Err(LinkError::Damaged(text));
         }
         let place = self.pad..self.pad + self.length();
-        Ok((self.wire, Buffer::from(Bytes::from_owner(self.memory).slice(place))))
+        let Self { wire, is_compressed, memory, .. } = self;
+        let payload = vec![Buffer::from(Bytes::from_owner(memory).slice(place))];
+        Ok(Parcel { wire, payload, is_shared: false, is_compressed })
     }
 }
 
@@ -172,7 +181,7 @@ impl Inbound {
     /// # Errors
     /// [`LinkError::Lost`] at the end of the peer's bytes, [`LinkError::Damaged`] at bytes that are no frame. After
     /// an error nothing more can be read.
-    pub(super) fn next(&mut self, carrier: &mut Carrier) -> Result<Option<(WireHeader, Buffer)>, LinkError> {
+    pub(super) fn next(&mut self, carrier: &mut Carrier) -> Result<Option<Parcel>, LinkError> {
         loop {
             let read = match &mut self.partial {
                 Some(partial) => {
@@ -202,9 +211,12 @@ impl Inbound {
                     if let Some(header) = self.stage[self.begin..self.end].first_chunk() {
                         let (wire, travel) = open(header)?;
                         self.begin += HEADER_BYTES;
+                        let is_compressed = travel & COMPRESSED != 0;
                         match travel {
-                            INLINE => {}
-                            SHARED => return self.take_from_memory(wire).map(Some),
+                            INLINE | INLINE_COMPRESSED => {}
+                            SHARED | SHARED_COMPRESSED => {
+                                return self.take_from_memory(wire, is_compressed).map(Some);
+                            }
                             NEW_REGION => {
                                 let descriptor = carrier.descriptors().and_then(Descriptors::take);
                                 let missing = || LinkError::Damaged("a region without a descriptor".into());
@@ -216,7 +228,7 @@ impl Inbound {
                             }
                         }
                         self.large = wire.length as usize >= LARGE;
-                        self.partial = Some(Partial::new(wire));
+                        self.partial = Some(Partial::new(wire, is_compressed));
                         continue;
                     }
                     self.stage.copy_within(self.begin..self.end, 0);
@@ -237,7 +249,7 @@ impl Inbound {
         }
     }
 
-    fn take_from_memory(&mut self, wire: WireHeader) -> Result<(WireHeader, Buffer), LinkError> {
+    fn take_from_memory(&mut self, wire: WireHeader, is_compressed: bool) -> Result<Parcel, LinkError> {
         let none = || LinkError::Damaged("a payload in memory that is not shared".into());
         let shared = self.shared.as_ref().ok_or_else(none)?;
         let payload = shared.take(wire.checksum >> 32, wire.length)?;
@@ -246,7 +258,12 @@ impl Inbound {
             return Err(LinkError::Damaged(text));
         }
         self.taken += 1;
-        Ok((wire, payload))
+        Ok(Parcel {
+            wire: WireHeader { checksum: wire.checksum & u64::from(u32::MAX), ..wire },
+            payload: vec![payload],
+            is_shared: true,
+            is_compressed,
+        })
     }
 
     /// Returns the places in shared memory of payloads whose records are gone.

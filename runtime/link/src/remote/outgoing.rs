@@ -72,6 +72,11 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.parts.iter().map(Buffer::len).sum::<usize>() - self.offset) as u64
+    }
+
     /// The waiting parts.
     #[cfg(test)]
     pub(super) fn parts(&self) -> impl Iterator<Item = &Buffer> {

@@ -74,17 +74,15 @@ fn receiving_copies_no_payload() {
     for sequence in 0..20 {
         let sent = batch(LARGE + sequence as usize * 100_000);
         sender.send(frame(sequence, &sent)).unwrap();
-        let (header, payload) = loop {
+        let parcel = loop {
             match inbound.next(&mut other).unwrap() {
                 Some(frame) => break frame,
                 None => assert!(sender.clear()),
             }
         };
-        assert_eq!(payload.as_ptr().align_offset(64), 0);
-        let memory = payload.clone();
-        let Content::Data { batch, .. } = decoder.decode(&header, payload).unwrap().content else {
-            panic!("no data")
-        };
+        let memory = parcel.payload[0].clone();
+        assert_eq!(memory.as_ptr().align_offset(64), 0);
+        let Content::Data { batch, .. } = decoder.open(parcel).unwrap().content else { panic!("no data") };
         assert_eq!(batch, sent);
         assert!(lies_in(bytes_of(&batch), &memory), "the records are a copy of what was read");
         let numbers = batch.column(0).to_data().buffers()[0].clone();
