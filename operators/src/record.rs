@@ -95,6 +95,23 @@ pub fn record_schema(stream: &StreamType) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
+/// The stream whose records have this schema, as far as expressions can name its columns: images and sounds look the same here.
+pub fn stream_type(schema: &Schema) -> StreamType {
+    StreamType::new(schema.fields().iter().skip(METADATA_COLUMNS).map(|field| {
+        let column_type = match field.data_type() {
+            DataType::Utf8 => ColumnType::Text,
+            DataType::Int64 => ColumnType::Int64,
+            DataType::Float64 => ColumnType::Float64,
+            DataType::Boolean => ColumnType::Bool,
+            DataType::FixedSizeList(_, length) => {
+                ColumnType::Tensor { element: ElementType::Float32, shape: vec![*length as usize] }
+            }
+            _ => ColumnType::Image,
+        };
+        tidemill_spec::types::Column::new(field.name(), column_type)
+    }))
+}
+
 /// Identity of a record emitted by a source.
 pub fn source_id(source: u32, sequence: u64) -> RecordId {
     let mut bytes = [0; 18];

@@ -32,6 +32,7 @@ const ALL: &[&str] = &[
     "tidemill-postgres",
     "tidemill-http",
     "tidemill-service",
+    "tidemill-net",
     "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
@@ -82,6 +83,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-http", &[]),
     ("tidemill-identity", &["tidemill-link"]),
     ("tidemill-service", &["tidemill-link"]),
+    (
+        "tidemill-net",
+        &["tidemill-link", "tidemill-operators", "tidemill-service", "tidemill-session", "tidemill-spec"],
+    ),
     ("tidemill-deploy", &["tidemill-service", "tidemill-spec"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (

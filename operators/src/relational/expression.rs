@@ -205,6 +205,18 @@ impl Expression {
         }
     }
 
+    /// Evaluates a condition for every row of a batch with metadata columns: the rows for which it holds, and those for which it
+    /// fails, with the reason. A row for which it gives null does not hold.
+    pub fn holds(&self, batch: &RecordBatch) -> (BooleanArray, Vec<(usize, String)>) {
+        let Evaluated { column, failed } = self.evaluate(batch, &ColumnType::Bool);
+        let holds = column.as_boolean();
+        let holds = match holds.nulls() {
+            Some(nulls) => BooleanArray::new(holds.values() & nulls.inner(), None),
+            None => holds.clone(),
+        };
+        (holds, failed)
+    }
+
     /// Evaluates every row with the CEL interpreter; see [`Self::evaluate`].
     pub(super) fn evaluate_row_by_row(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
         self.collect(batch, column_type, |_| false, &Typed::Bool(&BooleanArray::new_null(0)))

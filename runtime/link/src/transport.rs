@@ -96,6 +96,10 @@ pub trait Stream: Send {
     fn descriptors(&mut self) -> Option<&mut dyn Descriptors> {
         None
     }
+    /// Returns the number of the user whose process the other side is, where the system knows it.
+    fn peer_user(&self) -> Option<u32> {
+        None
+    }
     /// Says what it carries from now on; [`Class::Records`] until then. For transports that treat them differently.
     fn classify(&mut self, class: Class) {
         let _ = class;

@@ -49,6 +49,11 @@ impl Carrier {
         if self.tls.is_some() { None } else { self.stream.descriptors() }
     }
 
+    /// Returns the user whose process the other side is, where the system knows it.
+    pub(super) fn peer_user(&self) -> Option<u32> {
+        self.stream.peer_user()
+    }
+
     /// Says what the stream carries.
     pub(super) fn classify(&mut self, class: Class) {
         self.stream.classify(class);

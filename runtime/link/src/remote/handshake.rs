@@ -284,6 +284,11 @@ impl Incoming {
         self.carrier.peer_certificate()
     }
 
+    /// Returns the number of the user whose process the peer is, where the system knows it: over Unix sockets.
+    pub fn peer_user(&self) -> Option<u32> {
+        self.carrier.peer_user()
+    }
+
     /// Returns the identity in the certificate of the peer, if it has one: see [`peer_name`].
     pub fn peer_name(&self) -> Option<String> {
         self.peer_certificate().and_then(peer_name)

@@ -241,6 +241,11 @@ impl Parcel {
         HEADER_BYTES as u64 + self.wire.length
     }
 
+    /// Returns whether its payload lies in memory that its sender can write.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Copies a payload that its sender could still change into memory of this process. Returns the bytes that were copied.
     ///
     /// # Errors

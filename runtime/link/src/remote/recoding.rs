@@ -1,11 +1,10 @@
 //! Reads and rewrites the records of frames that pass, for a side between a sender and a receiver.
 use super::parcels::Parcel;
-use crate::frame::{Content, Frame};
+use crate::frame::{Content, Epoch, Frame, Header};
 use crate::link::LinkError;
 use crate::link::codec::{Decoder, Encoder};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use std::sync::Arc;
 
 /// Reads and rewrites frames of one connection.
 ///
@@ -55,32 +54,37 @@ impl Recoder {
     /// # Errors
     /// When Arrow cannot encode them.
     pub fn write(&mut self, parcel: &Parcel, batch: RecordBatch) -> Result<Parcel, LinkError> {
-        if self.encoder.is_none() {
-            let schema = batch.schema();
-            let mut encoder = Encoder::new(&schema)?;
-            if self.is_known {
-                let empty = RecordBatch::new_empty(Arc::clone(&schema));
-                let content = Content::Data { epoch: 0, batch: empty };
-                encoder.parcel(&Frame { header: *parcel.header(), content })?;
+        self.encode(*parcel.header(), parcel.epoch(), batch)
+    }
+
+    /// Makes a frame with these records.
+    ///
+    /// # Errors
+    /// When Arrow cannot encode them.
+    pub fn encode(&mut self, header: Header, epoch: Epoch, batch: RecordBatch) -> Result<Parcel, LinkError> {
+        let encoder = match &mut self.encoder {
+            Some(encoder) => encoder,
+            None => {
+                let schema = batch.schema();
+                let mut encoder = Encoder::new(&schema)?;
+                if self.is_known {
+                    let content = Content::Data { epoch, batch: RecordBatch::new_empty(schema) };
+                    encoder.parcel(&Frame { header, content })?;
+                }
+                self.encoder.insert(encoder)
             }
-            self.encoder = Some(encoder);
-        }
+        };
         self.is_known = true;
-        let frame =
-            Frame { header: *parcel.header(), content: Content::Data { epoch: parcel.epoch(), batch } };
-        match &mut self.encoder {
-            Some(encoder) => encoder.parcel(&frame),
-            None => Err(LinkError::Lost),
-        }
+        encoder.parcel(&Frame { header, content: Content::Data { epoch, batch } })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Header;
     use arrow_array::Int64Array;
     use arrow_schema::{DataType, Field, Schema};
+    use std::sync::Arc;
 
     fn batch(rows: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));

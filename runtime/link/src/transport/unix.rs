@@ -171,6 +171,12 @@ impl Stream for LocalSocket {
         self.socket.line()
     }
 
+    fn peer_user(&self) -> Option<u32> {
+        let peer = socket_peercred(&self.socket).ok()?.uid.as_raw();
+        // All users without a number here look the same.
+        is_same_user(peer, peer, nobody(), all_users_are_known).then_some(peer)
+    }
+
     fn descriptors(&mut self) -> Option<&mut dyn Descriptors> {
         // Who shares memory trusts the other side: a socket file may let other users in.
         check_user(&self.socket).is_ok().then_some(self as &mut dyn Descriptors)

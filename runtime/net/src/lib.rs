@@ -1,0 +1,29 @@
+//! The transport service of a host: policies on edges that run.
+//!
+//! Ordinary edges join the two ends of a channel directly, and the service only counts them. Where a policy is attached to an edge,
+//! both ends dial the service instead ("attach by redial"): the channel resumes at an epoch, as after any lost connection, so
+//! nothing is lost, doubled or reordered. Attaching, changing and detaching a policy, and a new version of the service, are one
+//! mechanism.
+//!
+//! [`Service`] serves a host; [`Client`] is the side of programs and people.
+//! [`policy`] says what a policy is, and [`policies`] has those that there are.
+mod attached;
+pub mod client;
+mod edge;
+pub mod edge_name;
+mod keeping;
+mod legs;
+mod matching;
+pub mod passage;
+pub mod policies;
+pub mod policy;
+pub mod protocol;
+mod service;
+mod switchboard;
+#[cfg(test)]
+mod testing;
+pub mod urgency;
+
+pub use client::{Client, ClientError, usual_socket};
+pub use legs::MOVED;
+pub use service::{Options, Service, ServiceError};

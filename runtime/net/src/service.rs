@@ -1,0 +1,333 @@
+//! The service of a host: one thread that moves frames, and two for each connection of a program or a person.
+use crate::keeping;
+use crate::legs::{Dialled, Legs};
+use crate::protocol::{Answer, Request};
+use crate::switchboard::{Own, Switchboard};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+use tidemill_link::remote::{
+    Address, Connection, Greeting, Incoming, Listener, MessageReader, Purpose, RemoteError, Security, Serving,
+};
+use tidemill_link::wake::Waker;
+
+/// Token of the waker in epoll; those of channels are higher.
+const OWN: u64 = 0;
+/// Answers that wait for a program that does not read them.
+const ANSWERS: usize = 256;
+/// Bytes of a request.
+const MOST: usize = 16 << 20;
+/// The name that the service greets with.
+const NAME: &str = "net";
+
+/// How a service is made.
+pub struct Options {
+    /// The file of its socket, for programs and people of this host.
+    pub socket: PathBuf,
+    /// A folder for its files.
+    pub folder: PathBuf,
+    /// Where other hosts reach it, with how both prove who they are; none: it joins programs of this host only.
+    pub public: Option<(Address, Security)>,
+    /// The address that other hosts are given, if it is not where it listens.
+    pub announce: Option<Address>,
+}
+
+/// Why a service cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// An address cannot be listened on.
+    #[error("{0}: {1}")]
+    Listen(String, RemoteError),
+    /// The system has no thread or descriptor.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// Policies of the service before cannot be read.
+    #[error("{0}")]
+    Kept(String),
+}
+
+/// An event for the thread of the service.
+enum Event {
+    Incoming(Box<Incoming>, Option<u32>),
+    Asked { connection: u64, of: (u32, u128), request: Box<Request>, answers: Sender<Answer> },
+    Gone(u64),
+    Dialled(Box<Dialled>),
+}
+
+/// A service that runs. It ends when this is dropped: channels through it wait for the next one.
+pub struct Service {
+    address: Address,
+    public: Option<Address>,
+    serving: Vec<Serving>,
+    stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts a service.
+    ///
+    /// # Errors
+    /// Its socket or address is taken, or the policies that it kept cannot be read.
+    #[expect(clippy::disallowed_methods, reason = "policies work in real time")]
+    pub fn start(options: Options) -> Result<Self, ServiceError> {
+        let Options { socket, folder, public, announce } = options;
+        let address = Address::new("unix", socket.display().to_string());
+        let kept = keeping::read(&folder).map_err(ServiceError::Kept)?;
+        let (events, received) = unbounded();
+        let (waker, stop) = (Arc::new(Waker::new()?), Arc::new(AtomicBool::new(false)));
+        let post = {
+            let waker = Arc::clone(&waker);
+            move |event: Event| {
+                let _ = events.send(event);
+                waker.wake();
+            }
+        };
+        let post: Arc<dyn Fn(Event) + Send + Sync> = Arc::new(post);
+        let mut serving = Vec::new();
+        let mut reached = None;
+        let security = match public {
+            None => Security::none(),
+            Some((place, security)) => {
+                let failed = |error| ServiceError::Listen(place.to_string(), error);
+                let listener = Listener::bind(&place, &security).map_err(failed)?;
+                reached = Some(announce.unwrap_or_else(|| listener.address().clone()));
+                let post = Arc::clone(&post);
+                let incoming = move |incoming| post(Event::Incoming(Box::new(incoming), None));
+                serving.push(listener.serve(incoming).map_err(failed)?);
+                security
+            }
+        };
+        let failed = |error| ServiceError::Listen(address.to_string(), error);
+        let listener = Listener::bind(&address, &Security::none()).map_err(failed)?;
+        open_to_all(&socket)?;
+        serving.push(listener.serve(local(Arc::clone(&post))).map_err(failed)?);
+        let tell = Arc::clone(&post);
+        let legs = Legs::new(security, Arc::new(move |dialled| tell(Event::Dialled(Box::new(dialled)))));
+        let own = (folder, reached.clone(), kept);
+        let thread = {
+            let (waker, stop) = (Arc::clone(&waker), Arc::clone(&stop));
+            let (ready, is_ready) = bounded(1);
+            let work = move || {
+                let (folder, public, kept) = own;
+                let user = rustix::process::geteuid().as_raw();
+                let own = Own { user, folder, public, started: Instant::now() };
+                match Work::new(own, legs, received, waker, stop) {
+                    Ok(mut work) => {
+                        work.board.restore(kept);
+                        let _ = ready.send(Ok(()));
+                        work.run();
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            };
+            let thread = Builder::new().name("tm-net".into()).spawn(work)?;
+            is_ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+            thread
+        };
+        Ok(Self { address, public: reached, serving, stop, waker, thread: Some(thread) })
+    }
+
+    /// Where programs of this host reach it.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Where other hosts reach it.
+    pub fn public(&self) -> Option<&Address> {
+        self.public.as_ref()
+    }
+
+    /// Returns whether it works. It ends by itself when it is asked to.
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.serving.clear();
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of it was reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// All users may connect: what each of them may do depends on who it is.
+fn open_to_all(socket: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))
+}
+
+/// Takes connections of programs and people of this host.
+fn local(post: Arc<dyn Fn(Event) + Send + Sync>) -> impl Fn(Incoming) + Send + Sync {
+    let numbers = std::sync::atomic::AtomicU64::new(1);
+    move |incoming| {
+        let Some(user) = incoming.peer_user() else {
+            return incoming.refuse("the system does not say which user this process is of");
+        };
+        match incoming.greeting.purpose {
+            Purpose::Channel { .. } => post(Event::Incoming(Box::new(incoming), Some(user))),
+            Purpose::Control { .. } => {
+                let own =
+                    Greeting { purpose: Purpose::Control { host: NAME.into() }, ..incoming.greeting.clone() };
+                let of = (user, incoming.greeting.run);
+                let connection = numbers.fetch_add(1, Ordering::Relaxed);
+                match incoming.accept(&own) {
+                    Ok(talk) => converse(talk, connection, of, Arc::clone(&post)),
+                    Err(error) => tracing::debug!("a program was lost at once: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Reads requests and writes answers, each on a thread of its own.
+fn converse(talk: Connection, connection: u64, of: (u32, u128), post: Arc<dyn Fn(Event) + Send + Sync>) {
+    let Ok((writer, mut reader)) = talk.into_messages() else { return };
+    let (answers, to_write) = bounded::<Answer>(ANSWERS);
+    let write = move || {
+        for answer in to_write {
+            let Ok(bytes) = serde_json::to_vec(&answer) else { break };
+            if writer.send(&bytes).is_err() {
+                break;
+            }
+        }
+        writer.close();
+    };
+    let read = move || {
+        while let Some(request) = next(&mut reader) {
+            match request {
+                Ok(request) => {
+                    let (request, answers) = (Box::new(request), answers.clone());
+                    post(Event::Asked { connection, of, request, answers });
+                }
+                Err(error) => {
+                    if answers.try_send(Answer::Refused(error)).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        post(Event::Gone(connection));
+    };
+    let started = Builder::new().name("tm-net-answer".into()).spawn(write);
+    // Without a thread the connection closes.
+    let _ = started.and_then(|_| Builder::new().name("tm-net-ask".into()).spawn(read));
+}
+
+/// The next request; none at the end.
+fn next(reader: &mut MessageReader) -> Option<Result<Request, String>> {
+    let bytes = reader.receive().ok()?;
+    if bytes.len() > MOST {
+        return None;
+    }
+    Some(serde_json::from_slice(&bytes).map_err(|error| format!("this is no request: {error}")))
+}
+
+/// The thread of the service.
+struct Work {
+    board: Switchboard,
+    epoll: std::os::fd::OwnedFd,
+    events: Receiver<Event>,
+    waker: Arc<Waker>,
+    stop: Arc<AtomicBool>,
+    folder: PathBuf,
+}
+
+#[expect(clippy::disallowed_methods, reason = "policies work in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Work {
+    fn new(
+        own: Own,
+        legs: Legs,
+        events: Receiver<Event>,
+        waker: Arc<Waker>,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, waker.as_fd(), epoll::EventData::new_u64(OWN), flags)?;
+        let folder = own.folder.clone();
+        let board = Switchboard::new(own, epoll.try_clone()?, legs);
+        Ok(Self { board, epoll, events, waker, stop, folder })
+    }
+
+    fn run(&mut self) {
+        let mut ready = Vec::with_capacity(64);
+        while !self.stop.load(Ordering::Acquire) {
+            self.waker.clear();
+            while let Ok(event) = self.events.try_recv() {
+                self.follow(event);
+            }
+            let timeout = self.board.look(now());
+            ready.clear();
+            let timeout = timeout.map(|time| Timespec {
+                tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(time.subsec_nanos()),
+            });
+            // `epoll_wait` rounds up to milliseconds, and `ppoll` does not. Ended early by a signal, it is looked at again.
+            let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
+            let now_only = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now_only));
+            let now = now();
+            for event in &ready {
+                let token = event.data.u64();
+                if token != OWN {
+                    self.board.ready(token, now);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, event: Event) {
+        let now = now();
+        match event {
+            Event::Incoming(incoming, user) => self.board.incoming(*incoming, user, now),
+            Event::Dialled(dialled) => self.board.dialled(dialled.0, dialled.1, now),
+            Event::Gone(connection) => self.board.gone(connection, now),
+            Event::Asked { connection, of: (user, run), request, answers } => {
+                let answer = match *request {
+                    Request::Register(program) => {
+                        match self.board.register(connection, (user, run), *program, answers.clone()) {
+                            // The routes are the answer.
+                            Ok(()) => return,
+                            Err(error) => Answer::Refused(error),
+                        }
+                    }
+                    Request::Peers(peers) => return self.board.peers(connection, peers),
+                    Request::Counts(counts) => return self.board.counts(connection, counts),
+                    Request::List => Answer::Listing(Box::new(self.board.list(user, now))),
+                    Request::Attach(spec) => self.changed(|board| board.attach(*spec, user, now)),
+                    Request::Set { id, options } => self.changed(|board| board.set(&id, options, user, now)),
+                    Request::Detach { id } => self.changed(|board| board.detach(&id, user, now)),
+                    Request::Stop if self.board.is_trusted(user) => {
+                        self.stop.store(true, Ordering::Release);
+                        Answer::Done
+                    }
+                    Request::Stop => Answer::Refused("only the user of the service or root stops it".into()),
+                };
+                // One that does not read its answers gets none.
+                let _ = answers.try_send(answer);
+            }
+        }
+    }
+
+    /// Changes policies, and keeps those that users attached.
+    fn changed(&mut self, change: impl FnOnce(&mut Switchboard) -> Result<(), String>) -> Answer {
+        let changed = change(&mut self.board).and_then(|()| keeping::write(&self.folder, &self.board.kept()));
+        changed.map_or_else(Answer::Refused, |()| Answer::Done)
+    }
+}
