@@ -76,7 +76,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-shm", &[]),
     ("tidemill-link", &["tidemill-shm", "tidemill-spec"]),
     ("tidemill-session", &["tidemill-link"]),
-    ("tidemill-engine", &["tidemill-link", "tidemill-machine", "tidemill-spec", "tidemill-operators"]),
+    (
+        "tidemill-engine",
+        &["tidemill-link", "tidemill-machine", "tidemill-net", "tidemill-spec", "tidemill-operators"],
+    ),
     ("tidemill-state", &[]),
     ("tidemill-bucket", &["tidemill-spec", "tidemill-state"]),
     ("tidemill-postgres", &[]),

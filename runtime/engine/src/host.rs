@@ -12,6 +12,7 @@ mod prepared;
 mod process;
 mod resources;
 mod setup;
+mod through;
 
 pub(crate) use checked::TIMES;
 pub use coordinator_address::CoordinatorAddress;
@@ -22,6 +23,8 @@ pub(crate) use prepared::PreparedModels;
 pub use process::{HostOptions, decline, serve};
 pub(crate) use resources::{Channel, InstancePlan, Opening, Resources, SlotPlan, Work};
 pub(crate) use setup::Setup;
+pub use through::ServedBy;
+pub(crate) use through::Through;
 
 use crate::channel::ChannelId;
 use crate::clock::Nanoseconds;
@@ -99,6 +102,8 @@ pub(crate) struct Host {
     scaling: Option<Scaling>,
     /// The other hosts, where there are any, and the host of each slot.
     network: Option<(Network, Vec<String>)>,
+    /// The transport service of the machine, where there is one.
+    through: Option<Through>,
     is_deserted: bool,
     is_closed: bool,
 }
@@ -135,6 +140,7 @@ impl Host {
             parts,
             scaling: None,
             network: None,
+            through: None,
             is_deserted: false,
             is_closed: false,
         }
@@ -143,6 +149,13 @@ impl Host {
     /// Adds the slots on other hosts; `hosts`: the host of each slot.
     pub(crate) fn with_network(mut self, network: Network, hosts: Vec<String>) -> Self {
         self.network = Some((network, hosts));
+        self
+    }
+
+    /// Adds the transport service of the machine.
+    pub(crate) fn with_service(mut self, through: Option<Through>) -> Self {
+        self.through = through;
+        self.leave_channels();
         self
     }
 
@@ -202,7 +215,75 @@ impl Host {
         }
     }
 
+    /// The network does not connect channels that go through the service.
+    fn leave_channels(&mut self) {
+        if let (Some(through), Some((network, _))) = (&self.through, &mut self.network) {
+            network.leave(through.channels(), through.public().cloned());
+        }
+    }
+
+    fn follow_service(&mut self, event: NetworkEvent) {
+        let Some(through) = &mut self.through else { return };
+        match event {
+            NetworkEvent::Routes(routes) => {
+                let changed = through.follow_routes(routes);
+                self.leave_channels();
+                for id in changed {
+                    for (role, slot) in self.ends(id) {
+                        if self.slots[slot].is_some() {
+                            self.command(slot, Command::Detach(id, role));
+                        }
+                    }
+                    if let Err(error) = self.connect(id) {
+                        tracing::error!("{error}");
+                    }
+                }
+            }
+            NetworkEvent::ThroughDialled { end, generation, connection } => {
+                if let Some(command) = through.dialled(end, generation, connection) {
+                    let [(_, from), (_, to)] = self.ends(end.0);
+                    self.command(if end.1 == Role::Sender { from } else { to }, command);
+                }
+            }
+            NetworkEvent::ThroughCut { end, generation } => through.cut(end, generation),
+            NetworkEvent::Incoming(_) | NetworkEvent::Dialled { .. } | NetworkEvent::Cut { .. } => {}
+        }
+    }
+
+    /// The ends of a channel with their slots.
+    fn ends(&self, id: ChannelId) -> [(Role, usize); 2] {
+        let channel = &self.channels[id];
+        [(Role::Sender, channel.from_slot), (Role::Receiver, channel.to_slot)]
+    }
+
+    /// Gives the ends of a channel that are here to the service.
+    fn connect_through(&mut self, id: ChannelId) {
+        let ends = self.ends(id);
+        let Some(through) = &mut self.through else { return };
+        for (at, (role, slot)) in ends.into_iter().enumerate() {
+            let (Some(_), Some(incarnation)) = (&self.slots[slot], &self.incarnations[slot]) else {
+                continue;
+            };
+            if !incarnation.alive || through.is_open(id, role, incarnation.number) {
+                continue;
+            }
+            let (channel, (_, other)) = (&self.channels[id], ends[1 - at]);
+            let beyond = match &self.network {
+                Some((network, hosts)) if self.slots[other].is_none() => network.beyond(role, &hosts[other]),
+                _ => (None, None),
+            };
+            let wire = channel.wire.as_ref().filter(|_| role == Role::Receiver);
+            through.open((id, role), incarnation.number, (&channel.schema, wire), beyond);
+        }
+    }
+
     fn follow_network(&mut self, event: NetworkEvent) {
+        if let NetworkEvent::Routes(_)
+        | NetworkEvent::ThroughDialled { .. }
+        | NetworkEvent::ThroughCut { .. } = event
+        {
+            return self.follow_service(event);
+        }
         let Some((network, _)) = &mut self.network else { return };
         if let Some((channel, role, command)) = network.follow(event) {
             let channel = &self.channels[channel];
@@ -363,6 +444,10 @@ impl Host {
 
     /// Gives both ends of a channel a new link once both slots have been started, or the end that is here.
     fn connect(&mut self, id: ChannelId) -> Result<(), RunError> {
+        if self.through.as_ref().is_some_and(|through| through.has(id)) {
+            self.connect_through(id);
+            return Ok(());
+        }
         let channel = &self.channels[id];
         if let Some((network, hosts)) = &mut self.network {
             let (role, own, peer) = match (&self.slots[channel.from_slot], &self.slots[channel.to_slot]) {
@@ -429,6 +514,17 @@ impl Host {
             let own = |channel: &Channel| channel.from_slot == slot || channel.to_slot == slot;
             let own = self.channels.iter().enumerate().filter(|(_, channel)| own(channel));
             own.for_each(|(id, _)| network.finish(id));
+        }
+        // A slot that has ended takes and sends nothing more.
+        if let Some(through) = &mut self.through {
+            for (id, channel) in self.channels.iter().enumerate() {
+                if channel.from_slot == slot {
+                    through.close_end(id, Role::Sender);
+                }
+                if channel.to_slot == slot {
+                    through.close_end(id, Role::Receiver);
+                }
+            }
         }
         let Some(incarnation) = &mut self.incarnations[slot] else { return };
         incarnation.alive = false;

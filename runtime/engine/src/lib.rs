@@ -63,7 +63,7 @@ pub use executor::{
 };
 pub use failure::{OnPanic, RunError};
 pub use graph::{Program, instance_name};
-pub use host::{CoordinatorAddress, HostOptions, decline as decline_host, serve as serve_host};
+pub use host::{CoordinatorAddress, HostOptions, ServedBy, decline as decline_host, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
     Amount, BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, Metric, MetricKind,

@@ -17,7 +17,7 @@ use crate::emulation::{Emulated, Emulation};
 use crate::failure::RunError;
 use crate::faults::Faults;
 use crate::graph::{MetricsTable, Program, build_checked};
-use crate::host::{HostEvent, Notices, Setup};
+use crate::host::{HostEvent, Notices, ServedBy, Setup, Through};
 use crate::letters::{LetterWriter, Letters};
 use crate::promise::promises;
 use crate::protocol::Beginning;
@@ -27,6 +27,7 @@ use crate::store::{EpochLog, EpochLogs, EpochWriter};
 use crate::traces::{TraceOptions, Tracer};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub struct RunOptions {
     pub durability: Option<Durability>,
     /// Runs each worker of the plan in a process of its own. The other options apply to all of them.
     pub hosts: Option<Hosts>,
+    /// The transport service of this machine, for a run in one process; the processes of others have it in
+    /// [`HostOptions`](crate::HostOptions).
+    pub served_by: Option<ServedBy>,
     /// Deliberate faults. Every slot then keeps the data for a restart, which takes several times the memory of
     /// windows and joins; otherwise only slots with an operator that is restarted after panics do.
     #[doc(hidden)]
@@ -86,6 +90,7 @@ impl Default for RunOptions {
             emulation: None,
             durability: None,
             hosts: None,
+            served_by: None,
             faults: None,
         }
     }
@@ -226,7 +231,8 @@ impl Run {
                     prepared: None,
                     cuts: None,
                 };
-                let (orders, slots) = host_here(&setup, beginning, &event_sender)?;
+                let served_by = options.served_by.take();
+                let (orders, slots) = host_here(&setup, beginning, served_by, &event_sender)?;
                 facts.slots = slots;
                 Hands::Here(orders)
             }
@@ -339,9 +345,16 @@ pub fn quiet_engine_panics() {
 }
 
 /// Opens everything in this process and starts a host in it that follows the orders.
+/// Returns a number that no other run of this machine has.
+fn number() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    half() << 64 | half()
+}
+
 fn host_here(
     setup: &Setup<'_>,
     beginning: Beginning,
+    served_by: Option<ServedBy>,
     events: &Sender<Event>,
 ) -> Result<(Orders, Vec<SlotFacts>), RunError> {
     let (orders, of_host) = unbounded();
@@ -350,6 +363,11 @@ fn host_here(
         let _ = of_coordinator.send(Event::Notice { host: 0, notice });
     });
     let (host, slots) = setup.host(beginning, |_| true, (orders.clone(), of_host), notices)?;
+    let through = served_by.map(|served_by| {
+        let of = (setup.program, setup.graph, setup.metrics);
+        Through::register(served_by, (number(), 0), of, None, orders.clone())
+    });
+    let host = host.with_service(through.transpose()?);
     let run = move || drop(host.run());
     std::thread::Builder::new()
         .name("tm-host".into())

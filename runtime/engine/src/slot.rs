@@ -32,6 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_link::remote::Role;
 use timely::communication::Allocator;
 use timely::communication::allocator::Thread;
 use timely::scheduling::Activator;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     AttachSender(ChannelId, Box<dyn LinkSender>, u32),
     /// The receiving end of a channel has a new link, from a sender of this incarnation.
     AttachReceiver(ChannelId, Box<dyn LinkReceiver>, u32),
+    /// The link of an end of a channel is to be dropped: another one follows.
+    Detach(ChannelId, Role),
     /// The receiver of a channel has finished: everything is durable there.
     ReceiverFinished(ChannelId),
     /// Check the stop flag.
@@ -392,6 +395,16 @@ impl Slot {
                 if let Some((ingress, node)) = self.ingresses.get(&id) {
                     ingress.borrow_mut().attach(link, incarnation);
                     self.nodes[*node].1.activate();
+                }
+            }
+            Command::Detach(id, Role::Sender) => {
+                if let Some(egress) = self.egresses.get(&id) {
+                    egress.borrow_mut().detach();
+                }
+            }
+            Command::Detach(id, Role::Receiver) => {
+                if let Some((ingress, _)) = self.ingresses.get(&id) {
+                    ingress.borrow_mut().detach();
                 }
             }
             Command::ReceiverFinished(id) => {

@@ -80,7 +80,7 @@ use crate::link::LinkError;
 pub const PROTOCOL_VERSION: u32 = 6;
 
 /// The role of the greeting side on a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Sends records.

@@ -5,7 +5,7 @@
 //! nothing is lost, doubled or reordered. Attaching, changing and detaching a policy, and a new version of the service, are one
 //! mechanism.
 //!
-//! [`Service`] serves a host; [`Client`] is the side of programs and people.
+//! [`Service`] serves a host; [`program::register`] is the side of a process with channels, [`Client`] that of people.
 //! [`policy`] says what a policy is, and [`policies`] has those that there are.
 mod attached;
 pub mod client;
@@ -17,6 +17,7 @@ mod matching;
 pub mod passage;
 pub mod policies;
 pub mod policy;
+pub mod program;
 pub mod protocol;
 mod service;
 mod switchboard;

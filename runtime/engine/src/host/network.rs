@@ -22,6 +22,8 @@ use std::time::Duration;
 use tidemill_link::remote::{
     Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial_to, schema_hash,
 };
+use tidemill_net::MOVED;
+use tidemill_net::protocol::Routes;
 
 /// Why a channel is refused whose slot here has finished.
 const FINISHED: &str = "its slot has finished";
@@ -43,6 +45,12 @@ pub(crate) enum NetworkEvent {
     Dialled { channel: ChannelId, generation: u64, connection: Connection },
     /// A channel was cut.
     Cut { channel: ChannelId, generation: u64 },
+    /// Other channels go through the transport service from now on.
+    Routes(Routes),
+    /// An end was joined by the transport service.
+    ThroughDialled { end: (ChannelId, Role), generation: u64, connection: Connection },
+    /// An end at the transport service was cut.
+    ThroughCut { end: (ChannelId, Role), generation: u64 },
 }
 
 /// One end, of the present incarnation of its slot.
@@ -103,6 +111,8 @@ pub(crate) struct Network {
     finished: BTreeSet<ChannelId>,
     /// Dialled by another host before the slot here was started.
     waiting: BTreeMap<ChannelId, Incoming>,
+    /// Channels that go through the transport service here, and where other hosts reach it.
+    through: (BTreeSet<ChannelId>, Option<Address>),
     met: Met,
     clock: Arc<dyn Clock>,
     spawn: Spawn,
@@ -131,6 +141,7 @@ impl Network {
             ends,
             finished,
             waiting,
+            through: Default::default(),
             met,
             clock,
             spawn: Box::new(spawn),
@@ -169,6 +180,26 @@ impl Network {
         self.identities.insert(host, identity);
         // Threads that dial it expect the old identity.
         to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
+    }
+
+    /// Leaves these channels to the transport service of this machine, which other hosts reach at the address.
+    pub(crate) fn leave(&mut self, channels: BTreeSet<ChannelId>, public: Option<Address>) {
+        for channel in &channels {
+            if let Some(end) = self.ends.remove(channel) {
+                end.superseded.store(true, Ordering::Release);
+            }
+            if let Some(incoming) = self.waiting.remove(channel) {
+                incoming.refuse(&moved(public.as_ref()));
+            }
+        }
+        self.through = (channels, public);
+    }
+
+    /// Returns where the transport service dials the other end of a channel, if it is not dialled, and the identity of that end.
+    pub(crate) fn beyond(&self, role: Role, peer: &str) -> (Option<Address>, Option<String>) {
+        let is_dialled = role == Role::Sender && self.is_reachable && self.through.1.is_some();
+        let address = self.peers.get(peer).filter(|_| !is_dialled).cloned();
+        (address, self.identities.get(peer).cloned())
     }
 
     fn channels_to(&self, host: &str) -> Vec<ChannelId> {
@@ -230,6 +261,12 @@ impl Network {
                 let is_current = self.ends.get(&channel).is_some_and(|end| end.generation == generation);
                 (channel, is_current.then(|| self.attach(channel, connection))??)
             }
+            // Those of the transport service are followed by the host.
+            NetworkEvent::Routes(_)
+            | NetworkEvent::ThroughDialled { .. }
+            | NetworkEvent::ThroughCut { .. } => {
+                return None;
+            }
             NetworkEvent::Cut { channel, generation } => {
                 let current = self.ends.get_mut(&channel).filter(|end| end.generation == generation)?;
                 tracing::debug!(channel, "a channel to another host is cut");
@@ -262,6 +299,10 @@ impl Network {
         }
         if self.finished.contains(&channel) {
             incoming.refuse(FINISHED);
+            return None;
+        }
+        if self.through.0.contains(&channel) {
+            incoming.refuse(&moved(self.through.1.as_ref()));
             return None;
         }
         let Some(end) = self.ends.get(&channel) else {
@@ -329,23 +370,15 @@ impl Network {
         let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else { return None };
         self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, of_peer);
         end.has_heard = Arc::default();
-        let (generation, has_heard) = (end.generation, Arc::clone(&end.has_heard));
-        let tell = CutReporter { channel, generation, has_heard, events: self.events.clone(), told: false };
-        let schema = Arc::clone(&end.schema);
-        let command = match end.role {
-            Role::Sender => connection
-                .into_sender(schema)
-                .map(|inner| WatchedSender { inner, tell, controls: Controls::default() })
-                .map(|sender| Command::AttachSender(channel, Box::new(sender), of_peer)),
-            Role::Receiver => connection.into_receiver(schema).map(|inner| {
-                let inner = match &end.wire {
-                    Some(wire) => wire.held_back(inner),
-                    None => inner,
-                };
-                let receiver = WatchedReceiver { inner, tell, frames: Frames::of(of_peer) };
-                Command::AttachReceiver(channel, Box::new(receiver), of_peer)
-            }),
+        let generation = end.generation;
+        let tell = Watched {
+            channel,
+            through: None,
+            generation,
+            has_heard: Arc::clone(&end.has_heard),
+            events: self.events.clone(),
         };
+        let command = watched(connection, end.role, (&end.schema, end.wire.as_ref()), tell);
         command
             .inspect_err(|error| {
                 if !std::mem::replace(&mut end.is_told, true) {
@@ -375,9 +408,12 @@ impl Network {
         let wanted = self.identities.get(&end.peer).cloned();
         let work = move || {
             let mut pause = pause;
+            let mut served_at = None;
             while !superseded.load(Ordering::Acquire) {
                 std::thread::sleep(pause);
-                match dial_to(&address, &security, &own, DIALING, wanted.as_deref()) {
+                let place = served_at.take();
+                let place = place.as_ref().unwrap_or(&address);
+                match dial_to(place, &security, &own, DIALING, wanted.as_deref()) {
                     Ok(connection) => {
                         let dialled = NetworkEvent::Dialled { channel, generation, connection };
                         let _ = events.send(HostEvent::Network(dialled));
@@ -386,6 +422,11 @@ impl Network {
                     // The slot may restart when a host is lost.
                     Err(RemoteError::Refused(reason)) if reason.contains(FINISHED) => {
                         pause = PAUSE_WHERE_FINISHED
+                    }
+                    // The transport service of the other machine has the same certificate.
+                    Err(RemoteError::Refused(reason)) if reason.starts_with(MOVED) => {
+                        served_at = reason[MOVED.len()..].parse().ok();
+                        pause = SHORTEST_PAUSE;
                     }
                     Err(RemoteError::Refused(reason)) => {
                         tracing::warn!(channel, %address, "another host refuses a channel: {reason}");
@@ -421,20 +462,63 @@ impl Drop for Network {
     }
 }
 
+/// The reason of a refusal of a channel that the transport service of this machine serves.
+fn moved(public: Option<&Address>) -> String {
+    match public {
+        Some(address) => format!("{MOVED}{address}"),
+        None => "this channel goes through the transport service of its machine, which dials".to_owned(),
+    }
+}
+
+/// A link that notifies the host when it is cut.
+pub(super) struct Watched {
+    pub(super) channel: ChannelId,
+    /// The role of an end at the transport service.
+    pub(super) through: Option<Role>,
+    pub(super) generation: u64,
+    pub(super) has_heard: Arc<AtomicBool>,
+    pub(super) events: Sender<HostEvent>,
+}
+
+/// Makes the end of a channel of a connection, and the command that gives it to the slot.
+pub(super) fn watched(
+    connection: Connection,
+    role: Role,
+    (schema, wire): (&SchemaRef, Option<&WireEnd>),
+    tell: Watched,
+) -> Result<Command, LinkError> {
+    let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else {
+        return Err(LinkError::Lost);
+    };
+    let (channel, tell) = (tell.channel, CutReporter { of: tell, told: false });
+    let schema = Arc::clone(schema);
+    match role {
+        Role::Sender => connection
+            .into_sender(schema)
+            .map(|inner| WatchedSender { inner, tell, controls: Controls::default() })
+            .map(|sender| Command::AttachSender(channel, Box::new(sender), of_peer)),
+        Role::Receiver => connection.into_receiver(schema).map(|inner| {
+            let inner = match wire {
+                Some(wire) => wire.held_back(inner),
+                None => inner,
+            };
+            let receiver = WatchedReceiver { inner, tell, frames: Frames::of(of_peer) };
+            Command::AttachReceiver(channel, Box::new(receiver), of_peer)
+        }),
+    }
+}
+
 /// Reports once that a link is cut.
 struct CutReporter {
-    channel: ChannelId,
-    generation: u64,
-    has_heard: Arc<AtomicBool>,
-    events: Sender<HostEvent>,
+    of: Watched,
     told: bool,
 }
 
 impl CutReporter {
     /// Records that valid data has come.
     fn heard<T>(&self, came: &Result<Option<T>, LinkError>) {
-        if matches!(came, Ok(Some(_))) && !self.has_heard.load(Ordering::Relaxed) {
-            self.has_heard.store(true, Ordering::Release);
+        if matches!(came, Ok(Some(_))) && !self.of.has_heard.load(Ordering::Relaxed) {
+            self.of.has_heard.store(true, Ordering::Release);
         }
     }
 
@@ -447,10 +531,14 @@ impl CutReporter {
             }
             if !std::mem::replace(&mut self.told, true) {
                 if !matches!(error, LinkError::Lost) {
-                    tracing::warn!(channel = self.channel, "a channel to another host is cut: {error}");
+                    tracing::warn!(channel = self.of.channel, "a channel to another host is cut: {error}");
                 }
-                let cut = NetworkEvent::Cut { channel: self.channel, generation: self.generation };
-                let _ = self.events.send(HostEvent::Network(cut));
+                let Watched { channel, through, generation, .. } = self.of;
+                let cut = match through {
+                    None => NetworkEvent::Cut { channel, generation },
+                    Some(role) => NetworkEvent::ThroughCut { end: (channel, role), generation },
+                };
+                let _ = self.of.events.send(HostEvent::Network(cut));
             }
             LinkError::Lost
         })

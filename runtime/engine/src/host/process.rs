@@ -4,7 +4,7 @@ use super::coordinator_address::CoordinatorAddress;
 use super::coordinator_sender::{CoordinatorSender, Facts, Met, say};
 use super::entry::{Entered, Entry};
 use super::orders::HostPlan;
-use super::{HostEvent, Network, NetworkEvent, Notices, PreparedModels, Setup};
+use super::{HostEvent, Network, NetworkEvent, Notices, PreparedModels, ServedBy, Setup, Through};
 use crate::checkpoint::FollowJournals;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
 use crate::cut::{Alone, Cuts};
@@ -53,6 +53,8 @@ pub struct HostOptions {
     pub keep_in: PathBuf,
     /// Follows the orders of checkpoints for the journals of the sources that it reads; none: it has none.
     pub journals: Option<FollowJournals>,
+    /// The transport service of this machine, if it has one.
+    pub served_by: Option<ServedBy>,
     /// Error of this host's clock, for tests.
     #[doc(hidden)]
     pub clock_error: ClockError,
@@ -75,6 +77,7 @@ impl HostOptions {
             patience: Duration::ZERO,
             keep_in: std::env::temp_dir(),
             journals: None,
+            served_by: None,
             clock_error: ClockError::default(),
         }
     }
@@ -140,6 +143,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         patience,
         keep_in,
         journals,
+        served_by,
         clock_error,
     } = options;
     // A host that may continue by itself for a time must have ended when another one gets its work.
@@ -235,6 +239,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         teller: CoordinatorSender::new(writer, keeps)?,
         cuts,
         journals,
+        served_by: served_by.map(|served_by| (served_by, (run, plan_version))),
     };
     let teller = host.teller.clone();
     let result = host.serve(beginning, network, (reader, way_back), (event_sender, events));
@@ -352,6 +357,8 @@ struct Joined<'a> {
     teller: CoordinatorSender,
     cuts: Option<Arc<Cuts>>,
     journals: Option<FollowJournals>,
+    /// The transport service of this machine, with the run and the version of its plan.
+    served_by: Option<(ServedBy, (u128, u64))>,
 }
 
 /// The search of a host for its coordinator.
@@ -393,6 +400,17 @@ impl CoordinatorSearch {
 }
 
 impl Joined<'_> {
+    /// Registers at the transport service of this machine, if it has one.
+    fn through(
+        &self,
+        metrics: &MetricsTable,
+        events: &crossbeam_channel::Sender<HostEvent>,
+    ) -> Result<Option<Through>, RunError> {
+        let Some((served_by, run)) = self.served_by.clone() else { return Ok(None) };
+        let of = (self.program, self.graph, metrics);
+        Through::register(served_by, run, of, Some(self.name), events.clone()).map(Some)
+    }
+
     fn serve(
         &self,
         beginning: Beginning,
@@ -470,11 +488,15 @@ impl Joined<'_> {
                 return Err(error);
             }
         };
+        let through = self.through(&metrics, &event_sender).inspect_err(|error| {
+            teller.tell(&Notice::Opened(Err(error.clone())));
+        })?;
         let slots = slots.into_iter().zip(&self.graph.slots).filter(|(_, slot)| slot.worker == self.name);
         let slots = slots.map(|(facts, _)| facts).collect();
         *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some((metrics, slots, own));
         let host =
             host.with_network(network, self.graph.slots.iter().map(|slot| slot.worker.clone()).collect());
+        let host = host.with_service(through);
         teller.tell(&Notice::Opened(Ok(())));
         let no_thread = |error| RunError::System(format!("no thread for a host: {error}"));
         let (of_hearing, clock, heard_samples) = (teller.clone(), Arc::clone(&self.clock), sampler.clone());

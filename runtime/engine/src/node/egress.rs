@@ -170,6 +170,13 @@ impl Egress {
         (self.heard, self.receiver) = (0, receiver);
     }
 
+    /// Drops the link: the next one continues.
+    pub(crate) fn detach(&mut self) {
+        if self.link.is_some() {
+            self.lost(&LinkError::Lost);
+        }
+    }
+
     pub(crate) fn link(&self) -> Option<&dyn LinkSender> {
         self.link.as_deref()
     }

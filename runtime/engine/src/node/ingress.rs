@@ -120,6 +120,13 @@ impl Ingress {
         self.announce_hold();
     }
 
+    /// Drops the link: the next one continues.
+    pub(crate) fn detach(&mut self) {
+        if self.link.take().is_some() {
+            self.tell_stand_in(false);
+        }
+    }
+
     /// Everything was received, and no stage takes more: further data is a repetition, or shows that the sender is lost.
     /// The next sender must learn this, so the connection is made again.
     pub(crate) fn look_when_complete(&mut self) {

@@ -134,8 +134,10 @@ fn what_is_not_wanted_any_more_is_not_dialled() {
 fn a_frame_that_is_too_large_is_told_and_cuts_nothing() {
     let (events_of_host, events) = unbounded();
     let has_heard = Arc::default();
-    let mut tell =
-        CutReporter { channel: CHANNEL, generation: 1, has_heard, events: events_of_host, told: false };
+    let mut tell = CutReporter {
+        of: Watched { channel: CHANNEL, through: None, generation: 1, has_heard, events: events_of_host },
+        told: false,
+    };
     let large = tell.check::<()>(Err(LinkError::TooLarge(5)));
     assert!(matches!(large, Err(LinkError::TooLarge(5))) && events.is_empty());
     let damaged = tell.check::<()>(Err(LinkError::Damaged("x".into())));
