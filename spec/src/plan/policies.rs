@@ -23,6 +23,7 @@ pub struct PlanPolicy {
     pub kind: String,
     /// Settings by kind.
     #[serde(default = "Value::empty_map", skip_serializing_if = "Value::is_empty_map")]
+    #[schemars(extend("type" = "object"))]
     pub options: Value,
 }
 

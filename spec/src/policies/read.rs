@@ -180,7 +180,7 @@ fn schema(generator: &mut SchemaGenerator, home: Home) -> Schema {
                 "pattern": id
             },
             "edge": {
-                "description": "The edges that it applies to: `FROM -> TO` by ids of sources, operators and sinks. `*` in place of an id is any, and `*` alone all edges.",
+                "description": "The edges that it applies to: `FROM -> TO` by ids of sources, operators and sinks. `*` in place of an id is any, and `*` alone all edges; a text that starts with `*` needs quotes.",
                 "type": "string",
                 "pattern": format!(r"^\s*(\*|{end}\s*->\s*{end})\s*$")
             },
