@@ -165,7 +165,7 @@ fn print<S: Serializer>(
     map.end()
 }
 
-const MEANING: &str = "A setting of the transport of edges between operators. It has exactly one key more, its kind, with a map of options, such as `rate_limit: {rps: 5}`.";
+const MEANING: &str = "A setting of the transport of edges between operators. It has exactly one more key, its kind, with a map of options, such as `rate_limit: {rps: 5}`.";
 
 fn schema(generator: &mut SchemaGenerator, home: Home) -> Schema {
     let id = "^[a-z][a-z0-9_-]*$";
