@@ -21,6 +21,7 @@ use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
+use tidemill_spec::policies::resolve;
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
 use tidemill_spec::workflow::{self, Sink, Source, Workflow};
@@ -319,6 +320,9 @@ fn bound(
     tell: impl FnMut(Skipped),
 ) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
     stand_ins::place(&mut plan, workflow, candidates)?;
+    if plan.policies.is_empty() {
+        plan.policies = resolve(workflow, None);
+    }
     let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
     let pruned = choice::without_obstacles(workflow, candidates, used, tell);
     let kind = MlKind::default();
