@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
+use crate::served_by::check_policies;
 use crate::stand_ins;
 use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
@@ -282,6 +283,7 @@ pub fn prepare(
         }
     };
     let (program, models) = bound(&workflow, &candidates, plan, &reasons, scope, tell)?;
+    check_policies(&workflow, &program)?;
     Ok(Prepared { workflow, program, models, is_planned })
 }
 

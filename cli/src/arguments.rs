@@ -20,9 +20,10 @@ pub(crate) use cluster::{
     HealthArguments, ListArguments, ListPathsArguments, ListPeopleArguments, LoginArguments, LogsArguments,
     NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb, PlanApplyArguments,
     PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments, ReplanChoice, ResultsArguments,
-    RevokeArguments, RuleChoice, RunChoice, SortColumn, StatusArguments, SubmitArguments, TargetChoice,
-    TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments,
-    WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
+    RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, SortColumn, StatusArguments, SubmitArguments,
+    TargetChoice, TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments,
+    UpgradeArguments, UpgradeNetArguments, WorkerArguments, WorkersArguments, note_old_spelling,
+    note_plan_apply,
 };
 
 mod groups;
@@ -113,6 +114,9 @@ pub(crate) enum Verb {
     /// Run one worker of a plan for `run --processes`, which starts this.
     #[command(hide = true)]
     WorkerProcess,
+    /// Be the transport service of this machine for `net serve`, which starts this.
+    #[command(hide = true)]
+    NetProcess,
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
     /// Explain a plan and the cost of other service levels.

@@ -19,7 +19,11 @@ use tidemill_session::{Health, Options, PathFigures, Sessions};
 
 /// Runs a verb of `tidemill net`.
 pub(crate) fn net(verb: &NetVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let NetVerb::Paths { verb } = verb;
+    let verb = match verb {
+        NetVerb::Paths { verb } => verb,
+        NetVerb::Serve(arguments) => return super::net_serve::serve(arguments, terminal),
+        NetVerb::Upgrade(arguments) => return super::net_serve::upgrade(arguments, terminal),
+    };
     match verb {
         PathsVerb::Ls(arguments) => list(arguments, terminal),
         PathsVerb::Drain(arguments) => drain(arguments, "drain", terminal),

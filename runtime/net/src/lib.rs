@@ -20,6 +20,7 @@ pub mod policy;
 pub mod program;
 pub mod protocol;
 mod service;
+pub mod supervise;
 mod switchboard;
 #[cfg(test)]
 mod testing;
@@ -27,4 +28,4 @@ pub mod urgency;
 
 pub use client::{Client, ClientError, usual_socket};
 pub use legs::MOVED;
-pub use service::{Options, Service, ServiceError};
+pub use service::{OnUpgrade, Options, Service, ServiceError, Upgrade};

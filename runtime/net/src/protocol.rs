@@ -134,8 +134,11 @@ pub enum Request {
         /// The policy.
         id: String,
     },
-    /// End of the service; the user of the service or root only.
-    Stop,
+    /// Replace the program that serves by another version; for the user of the service or root.
+    Upgrade {
+        /// The path of that program.
+        program: std::path::PathBuf,
+    },
 }
 
 /// A message of the service.
@@ -170,6 +173,9 @@ pub struct Listing {
     pub process: u32,
     /// Seconds since it began.
     pub seconds: f64,
+    /// Programs of all users that are registered.
+    #[serde(default)]
+    pub programs: usize,
     /// Edges of all programs.
     pub edges: Vec<EdgeView>,
     /// Policies.

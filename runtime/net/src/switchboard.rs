@@ -119,6 +119,10 @@ impl Switchboard {
         self.policies.iter().filter_map(kept).collect()
     }
 
+    pub(crate) fn programs(&self) -> usize {
+        self.programs.len()
+    }
+
     pub(crate) fn is_trusted(&self, user: u32) -> bool {
         user == 0 || user == self.own.user
     }
@@ -568,6 +572,7 @@ impl Switchboard {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             seconds: now.saturating_duration_since(self.own.started).as_secs_f64(),
+            programs: self.programs.len(),
             edges,
             policies: self.policies.iter().filter(of_user).map(|policy| policy.view(used(policy))).collect(),
         }
