@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
-use crate::served_by::check_policies;
+use crate::served_by;
 use crate::stand_ins;
 use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
@@ -220,7 +220,7 @@ pub fn check(
     let bind = |workflow: &Workflow, is_here: fn(Part<'_>) -> bool| {
         bind::bind(workflow, &registry(), |_| Choice::default(), is_here)
     };
-    match scope {
+    let checked = match scope {
         Scope::Elsewhere(sent) => {
             sent.check(workflow)?;
             bind(workflow, |_| false)
@@ -236,7 +236,9 @@ pub fn check(
             stand_ins::check(workflow, &candidates)?;
             bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), |_| true)
         }
-    }
+    }?;
+    served_by::check_workflow(workflow, &checked.0)?;
+    Ok(checked)
 }
 
 /// Returns descriptions, with the source's id, of inputs that cannot be checked before the run.
@@ -283,7 +285,7 @@ pub fn prepare(
         }
     };
     let (program, models) = bound(&workflow, &candidates, plan, &reasons, scope, tell)?;
-    check_policies(&workflow, &program)?;
+    served_by::check_program(&workflow, &program)?;
     Ok(Prepared { workflow, program, models, is_planned })
 }
 

@@ -1,14 +1,16 @@
 //! The transport service that a run of this machine uses, and the policies of its plan.
 use crate::failure::{Failure, Kind};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidemill_engine::remote::Security;
 use tidemill_engine::{Program, ServedBy};
 use tidemill_net::policy::{self, Site};
 use tidemill_net::protocol::{PolicySpec, Side};
 use tidemill_net::{Client, Options, Service, usual_socket};
+use tidemill_operators::bind::BoundWorkflow;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::plan::PlanPolicy;
-use tidemill_spec::policies::PolicySide;
+use tidemill_spec::plan::{PlanPolicy, Stage};
+use tidemill_spec::policies::{Policy, PolicySide, resolve};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Workflow;
 
@@ -101,19 +103,45 @@ fn spec(policy: &PlanPolicy) -> PolicySpec {
     }
 }
 
-/// Checks the kinds and options of the policies of a plan, and that their conditions fit the columns of their edges.
+/// An edge with the columns of its records, where they are known.
+pub(crate) type Typed<'a> = (&'a str, &'a str, Option<&'a StreamType>);
+
+/// Checks the policies of a program.
 ///
 /// # Errors
 /// Everything that is wrong with them.
-pub(crate) fn check_policies(workflow: &Workflow, program: &Program) -> Result<(), Diagnostics> {
+pub(crate) fn check_program(workflow: &Workflow, program: &Program) -> Result<(), Diagnostics> {
+    let stages: BTreeMap<&str, &Stage> =
+        program.plan.stages.iter().map(|stage| (stage.id.as_str(), stage)).collect();
+    let edges = program.plan.edges.iter().filter_map(|edge| {
+        let (from, to) = (stages.get(edge.from.as_str())?, stages.get(edge.to.as_str())?);
+        Some((from.operator.as_str(), to.operator.as_str(), program.output(from)))
+    });
+    check_policies(workflow, &program.plan.policies, &edges.collect::<Vec<_>>())
+}
+
+/// Checks the policies of a workflow.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub(crate) fn check_workflow(workflow: &Workflow, bound: &BoundWorkflow) -> Result<(), Diagnostics> {
+    let output = |id: &str| match bound.sources.get(id) {
+        Some(source) => Some(&source.output),
+        None => bound.operators.get(id).map(|operator| &operator.output),
+    };
+    let inputs = bound.inputs.iter().flat_map(|(to, inputs)| inputs.iter().map(move |from| (from, to)));
+    let edges: Vec<Typed<'_>> = inputs.map(|(from, to)| (from.as_str(), to.as_str(), output(from))).collect();
+    check_policies(workflow, &resolve(workflow, None), &edges)
+}
+
+/// Checks the kinds and options of policies, and that their conditions fit the columns of their edges.
+fn check_policies(
+    workflow: &Workflow,
+    policies: &[PlanPolicy],
+    edges: &[Typed<'_>],
+) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::new();
-    let operators: std::collections::BTreeMap<&str, (&str, Option<&StreamType>)> = program
-        .plan
-        .stages
-        .iter()
-        .map(|stage| (stage.id.as_str(), (stage.operator.as_str(), program.output(stage))))
-        .collect();
-    for policy in &program.plan.policies {
+    for policy in policies {
         let spec = spec(policy);
         // Libraries are loaded by the service, on the machine that has them.
         if spec.kind == "library" {
@@ -121,26 +149,22 @@ pub(crate) fn check_policies(workflow: &Workflow, program: &Program) -> Result<(
         }
         let site = Site { id: spec.id.clone(), ..Site::default() };
         let checked = policy::make(&spec.kind, &spec.options, &site).and_then(|mut made| {
-            for edge in &program.plan.edges {
-                let (Some((from, columns)), Some((to, _))) =
-                    (operators.get(edge.from.as_str()), operators.get(edge.to.as_str()))
-                else {
-                    continue;
-                };
-                if let Some(columns) = columns.filter(|_| policy.applies_to(from, to)) {
+            for (from, to, columns) in edges.iter().filter(|(from, to, _)| policy.applies_to(from, to)) {
+                if let Some(columns) = columns {
                     made.fits(columns).map_err(|error| format!("edge {from} -> {to}: {error}"))?;
                 }
             }
             Ok(())
         });
         if let Err(error) = checked {
-            let declared = workflow.policies.iter().find(|one| one.kind.value == policy.kind);
             let text = format!("policy `{}`: {error}", policy.id);
-            let mut found = Diagnostic::error("E0217", text);
-            if let Some(declared) = declared {
+            let mut found = Diagnostic::error("E0217", text)
+                .with_help("`tidemill net policy kinds` lists the kinds with their options");
+            let same = |one: &&Policy| one.kind.value == policy.kind && one.options == policy.options;
+            if let Some(declared) = workflow.policies.iter().find(same) {
                 found = found.at(declared.kind.span.clone());
             }
-            errors.push(found.with_help("`tidemill net policy kinds` lists the kinds with their options"));
+            errors.push(found);
         }
     }
     errors.into_result(())

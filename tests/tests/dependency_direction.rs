@@ -26,13 +26,13 @@ const ALL: &[&str] = &[
     "tidemill-shm",
     "tidemill-link",
     "tidemill-session",
+    "tidemill-net",
     "tidemill-engine",
     "tidemill-state",
     "tidemill-bucket",
     "tidemill-postgres",
     "tidemill-http",
     "tidemill-service",
-    "tidemill-net",
     "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-shm", &[]),
     ("tidemill-link", &["tidemill-shm", "tidemill-spec"]),
     ("tidemill-session", &["tidemill-link"]),
+    ("tidemill-net", &["tidemill-link", "tidemill-operators", "tidemill-spec"]),
     (
         "tidemill-engine",
         &["tidemill-link", "tidemill-machine", "tidemill-net", "tidemill-spec", "tidemill-operators"],
@@ -86,10 +87,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-http", &[]),
     ("tidemill-identity", &["tidemill-link"]),
     ("tidemill-service", &["tidemill-link"]),
-    (
-        "tidemill-net",
-        &["tidemill-link", "tidemill-operators", "tidemill-service", "tidemill-session", "tidemill-spec"],
-    ),
     ("tidemill-deploy", &["tidemill-service", "tidemill-spec"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (

@@ -76,6 +76,8 @@ pub(crate) struct Switchboard {
     legs: Legs,
     joined: BTreeMap<u64, Joined>,
     by_key: HashMap<Key, u64>,
+    /// Channels that have more to move: each has its turn.
+    busy: BTreeSet<u64>,
     /// Channels that are not joined before this time.
     paused: HashMap<Key, Instant>,
     urgent: Urgency,
@@ -92,6 +94,7 @@ impl Switchboard {
             legs,
             joined: BTreeMap::new(),
             by_key: HashMap::new(),
+            busy: BTreeSet::new(),
             paused: HashMap::new(),
             urgent: Urgency::default(),
             next: 1,
@@ -489,33 +492,35 @@ impl Switchboard {
 
     fn pump(&mut self, token: u64, now: Instant) {
         let Some(of) = self.joined.get_mut(&token) else { return };
-        loop {
-            match of.edge.pump(now, &mut self.urgent) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(parted) => {
-                    let (key, name) = (of.key, of.edge.name.clone());
-                    match parted {
-                        Parted::Lost => {}
-                        Parted::Failed => drop(self.paused.insert(key, now + PAUSE)),
-                        Parted::Damaged(text) => {
-                            tracing::warn!("an end of a channel of {name} is cut: {text}");
-                        }
-                    }
-                    return self.part(token);
+        match of.edge.pump(now, &mut self.urgent) {
+            Ok(true) => drop(self.busy.insert(token)),
+            Ok(false) => {}
+            Err(parted) => {
+                let (key, name) = (of.key, of.edge.name.clone());
+                match parted {
+                    Parted::Lost => {}
+                    Parted::Failed => drop(self.paused.insert(key, now + PAUSE)),
+                    Parted::Damaged(text) => tracing::warn!("an end of a channel of {name} is cut: {text}"),
                 }
+                self.part(token);
             }
         }
     }
 
     /// Does what is due. Returns the time until something is.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Duration> {
+        for token in std::mem::take(&mut self.busy) {
+            self.pump(token, now);
+        }
         let due = |of: &Joined| of.edge.until().is_some_and(|until| until <= now);
         let tokens: Vec<u64> =
             self.joined.iter().filter(|(_, of)| due(of)).map(|(token, _)| *token).collect();
         tokens.into_iter().for_each(|token| self.pump(token, now));
         self.paused.retain(|_, until| *until > now);
         let old = self.legs.drop_old(now);
+        if !self.busy.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let next = self.joined.values().filter_map(|of| of.edge.until()).min();
         next.into_iter().chain(old).min().map(|at| at.saturating_duration_since(now))
     }
