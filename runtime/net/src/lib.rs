@@ -6,8 +6,11 @@
 //! mechanism.
 //!
 //! [`Service`] serves a host; [`Client`] is the side of programs and people.
-//! [`policy`] says what a policy is, and [`policies`] has those that there are.
+//! [`policy`] says what a policy is, and [`policies`] has those that there are; [`mod@bench`] is for tests of policies. Libraries of
+//! others bring more: `include/tidemill_policy.h`.
+#![deny(unsafe_code)]
 mod attached;
+pub mod bench;
 pub mod client;
 mod edge;
 pub mod edge_name;
@@ -20,8 +23,6 @@ pub mod policy;
 pub mod protocol;
 mod service;
 mod switchboard;
-#[cfg(test)]
-mod testing;
 pub mod urgency;
 
 pub use client::{Client, ClientError, usual_socket};
