@@ -174,6 +174,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidemill-extension", ALL), // a user's program
+    ("tidemill-every-nth", &[]), // a user's library, for any host that has the interface
     ("tidemill-benches", ALL),
     ("tidemill-tests", ALL),
 ];
@@ -196,10 +197,15 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-session", &["tidemill-random"]),
     ("tidemill-state", &["tidemill-random"]),
     ("tidemill", &["tidemill-random", "tidemill-problems"]),
+    // The library is loaded as the service does it.
+    ("tidemill-every-nth", &["tidemill-net"]),
 ];
 
-/// Packages built on a wrapped dependency that need it too: (dependency, package).
-const BUILT_UPON: &[(&str, &str)] = &[("timely", "tidemill-incremental")]; // differential dataflow's workers
+/// Packages that need a wrapped dependency too, with the reason: (dependency, package).
+const BUILT_UPON: &[(&str, &str)] = &[
+    ("timely", "tidemill-incremental"), // differential dataflow's workers
+    ("libloading", "tidemill-net"),     // policies from libraries of others
+];
 
 /// Dependencies wrapped by one package, so that breaking releases affect no other.
 const WRAPPED: &[(&str, &str)] = &[

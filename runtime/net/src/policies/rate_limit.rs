@@ -122,7 +122,7 @@ impl Policy for RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
     use serde_json::json;
 
     #[test]

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_link::frame::{Content, Control, Frame, Header};
-use tidemill_link::link::{LinkError, LinkReceiver, LinkSender};
-use tidemill_link::remote::{Greeting, Purpose, Role, Security, dial, schema_hash};
+use tidemill_link::link::{InProcess, Link, LinkError, LinkReceiver, LinkSender};
+use tidemill_link::remote::{
+    Address, Connection, Greeting, Purpose, RemoteError, Role, Security, dial, schema_hash,
+};
 use tidemill_net::edge_name::{EdgeName, EdgePattern};
 use tidemill_net::program::{Registration, register};
 use tidemill_net::protocol::{Answer, PolicySpec, Program, ProgramChannel, Request, Routes, Side, VERSION};
@@ -179,35 +181,46 @@ impl End {
         Greeting { run: RUN, plan_version: 0, purpose }
     }
 
-    fn dial(&self) -> tidemill_link::remote::Connection {
+    /// Returns whether the channel goes through the service, as far as this end has heard.
+    pub(crate) fn look(&mut self) -> bool {
+        while let Ok(routes) = self.routes.try_recv() {
+            self.through = routes.through.contains(&5);
+        }
+        self.through
+    }
+
+    /// Dials the service; none: the channel does not go through it any more.
+    fn dial(&self) -> Option<Connection> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let address = tidemill_link::remote::Address::new("unix", self.socket.display().to_string());
+            let address = Address::new("unix", self.socket.display().to_string());
             assert_eq!(self.registration.address(), &address);
             match dial(&address, &Security::none(), &self.greeting(), Duration::from_secs(5)) {
-                Ok(connection) => return connection,
+                Ok(connection) => return Some(connection),
+                Err(RemoteError::Refused(reason)) if reason.contains("does not go through") => return None,
                 Err(error) if Instant::now() > until => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
             }
         }
     }
-
-    pub(crate) fn sender(&self) -> Box<dyn LinkSender> {
-        self.dial().into_sender(schema()).expect("a sender")
-    }
-
-    pub(crate) fn receiver(&self) -> Box<dyn LinkReceiver> {
-        self.dial().into_receiver(schema()).expect("a receiver")
-    }
 }
 
-/// Both ends, connected through the service at the same time.
-pub(crate) fn connected(sender: &End, receiver: &End) -> (Box<dyn LinkSender>, Box<dyn LinkReceiver>) {
+type Links = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
+
+/// Both ends, connected through the service at the same time; none: one of them is not served any more.
+pub(crate) fn connected(sender: &End, receiver: &End) -> Option<Links> {
     std::thread::scope(|scope| {
-        let receiving = scope.spawn(|| receiver.receiver());
-        let sending = sender.sender();
-        (sending, receiving.join().expect("it connects"))
+        let receiving = scope.spawn(|| receiver.dial());
+        let sending = sender.dial();
+        let (sending, receiving) = (sending?, receiving.join().expect("it connects")?);
+        let sending = sending.into_sender(schema()).expect("a sender");
+        Some((sending, receiving.into_receiver(schema()).expect("a receiver")))
     })
+}
+
+/// Both ends, connected with each other.
+pub(crate) fn directly() -> Links {
+    InProcess.connect(schema()).expect("a link")
 }
 
 /// Sends frames as an egress does: numbered, each with a cost.

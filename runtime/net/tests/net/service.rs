@@ -21,7 +21,7 @@ fn a_channel_goes_through_the_service_while_a_policy_is_attached() {
     place.attach("nothing", "none", json!({})).expect("it fits");
     sender.wait_until(true);
     receiver.wait_until(true);
-    let (sending, receiving) = connected(&sender, &receiver);
+    let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
     let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
     // Small ones go over the socket, large ones through shared memory.
     for epoch in 0..20 {
@@ -53,7 +53,7 @@ fn policies_stay_over_a_restart_of_the_service_and_programs_return() {
     for _ in 0..3 {
         sender.wait_until(true);
         receiver.wait_until(true);
-        let (sending, receiving) = connected(&sender, &receiver);
+        let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
         let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
         sending.send(0, records(0..10, 0)).expect("it is there");
         sending.frontier(1).expect("it is there");
@@ -81,7 +81,7 @@ fn the_policies_of_a_plan_hold_from_the_first_record_on() {
     let sender = End::register(&place.socket(), Role::Sender, plan.clone()).expect("it registers");
     let receiver = End::register(&place.socket(), Role::Receiver, plan).expect("it registers");
     assert!(sender.through && receiver.through);
-    let (sending, receiving) = connected(&sender, &receiver);
+    let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
     let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
     sending.send(0, records(0..40, 0)).expect("it is there");
     sending.frontier(1).expect("it is there");
