@@ -116,7 +116,7 @@ pub enum Request {
     Register(Box<Program>),
     /// Other ends of channels, before the program opens its own ends.
     Peers(Vec<Peer>),
-    /// Figures of its edges.
+    /// Figures of its edges. Answered by [`Answer::Rejected`].
     Counts(Vec<EdgeCounts>),
     /// Request for everything there is, for people.
     List,
@@ -147,6 +147,8 @@ pub enum Request {
 pub enum Answer {
     /// The channels that go through the service; the others go to their peers.
     Routes(Routes),
+    /// Rows of the program's edges that policies took out, since it registered. Each row is in the answers to one program only.
+    Rejected(Vec<(EdgeName, u64)>),
     /// Everything there is, as far as the user may see it.
     Listing(Box<Listing>),
     /// It is done.

@@ -357,7 +357,7 @@ impl Work {
                         }
                     }
                     Request::Peers(peers) => return self.board.peers(connection, peers),
-                    Request::Counts(counts) => return self.board.counts(connection, counts),
+                    Request::Counts(counts) => Answer::Rejected(self.board.counts(connection, counts)),
                     Request::List => Answer::Listing(Box::new(self.board.list(user, now))),
                     Request::Attach(spec) => self.changed(|board| board.attach(*spec, user, now)),
                     Request::Set { id, options } => self.changed(|board| board.set(&id, options, user, now)),

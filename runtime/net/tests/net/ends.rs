@@ -11,7 +11,7 @@ use tidemill_link::remote::{
     Address, Connection, Greeting, Purpose, RemoteError, Role, Security, dial, schema_hash,
 };
 use tidemill_net::edge_name::{EdgeName, EdgePattern};
-use tidemill_net::program::{Registration, register};
+use tidemill_net::program::{Callbacks, Registration, register};
 use tidemill_net::protocol::{Answer, PolicySpec, Program, ProgramChannel, Request, Routes, Side, VERSION};
 use tidemill_net::{Client, ClientError, Options, Service};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
@@ -163,7 +163,9 @@ impl End {
         };
         let (news, routes) = unbounded();
         let on_routes = Box::new(move |routes| drop(news.send(routes)));
-        let (registration, first) = register(socket, RUN, program, on_routes, Box::new(Vec::new))?;
+        let callbacks =
+            Callbacks { routes: on_routes, counts: Box::new(Vec::new), rejected: Box::new(|_, _| {}) };
+        let (registration, first) = register(socket, RUN, program, callbacks)?;
         Ok(Self { socket: socket.into(), role, registration, routes, through: first.through.contains(&5) })
     }
 

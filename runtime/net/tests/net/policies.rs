@@ -1,6 +1,6 @@
 //! Policies under load: what the receiver gets is what the policies leave, in order, once.
-use crate::ends::{End, PATIENCE, Place, Receiving, Sending, connected, records};
 use crate::ends::directly;
+use crate::ends::{End, PATIENCE, Place, Receiving, Sending, connected, records};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
