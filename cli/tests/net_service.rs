@@ -11,7 +11,7 @@ use tidemill_net::protocol::{Answer, EdgeView, Listing, PolicySpec, Request, Rou
 use tidemill_net::{Client, ClientError};
 
 /// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `tidemill net serve`, which ends with this.
 struct Served {

@@ -4,6 +4,7 @@ use arrow_schema::SchemaRef;
 use crossbeam_channel::{Receiver, unbounded};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_link::frame::{Content, Control, Frame, Header};
 use tidemill_link::link::{InProcess, Link, LinkError, LinkReceiver, LinkSender};
@@ -191,19 +192,21 @@ impl End {
         self.through
     }
 
-    /// Dials the service; none: the channel does not go through it any more.
-    fn dial(&self) -> Option<Connection> {
+    /// Dials the service; none: the channel does not go through it any more, or the other end has given up.
+    fn dial(&self, given_up: &AtomicBool) -> Option<Connection> {
         let until = Instant::now() + PATIENCE;
-        loop {
+        while !given_up.load(Ordering::Acquire) {
             let address = Address::new("unix", self.socket.display().to_string());
             assert_eq!(self.registration.address(), &address);
             match dial(&address, &Security::none(), &self.greeting(), Duration::from_secs(5)) {
                 Ok(connection) => return Some(connection),
-                Err(RemoteError::Refused(reason)) if reason.contains("does not go through") => return None,
+                Err(RemoteError::Refused(reason)) if reason.contains("does not go through") => break,
                 Err(error) if Instant::now() > until => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
             }
         }
+        given_up.store(true, Ordering::Release);
+        None
     }
 }
 
@@ -211,13 +214,26 @@ type Links = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
 
 /// Both ends, connected through the service at the same time; none: one of them is not served any more.
 pub(crate) fn connected(sender: &End, receiver: &End) -> Option<Links> {
+    let given_up = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let receiving = scope.spawn(|| receiver.dial());
-        let sending = sender.dial();
-        let (sending, receiving) = (sending?, receiving.join().expect("it connects")?);
-        let sending = sending.into_sender(schema()).expect("a sender");
-        Some((sending, receiving.into_receiver(schema()).expect("a receiver")))
+        let receiving = scope.spawn(|| receiver.dial(&given_up));
+        let sending = sender.dial(&given_up);
+        let receiving = receiving.join().expect("it connects");
+        let sending = sending?.into_sender(schema()).expect("a sender");
+        Some((sending, receiving?.into_receiver(schema()).expect("a receiver")))
     })
+}
+
+/// As [`connected`], when both are served.
+pub(crate) fn until_connected(sender: &mut End, receiver: &mut End) -> Links {
+    loop {
+        sender.wait_until(true);
+        receiver.wait_until(true);
+        if let Some(links) = connected(sender, receiver) {
+            return links;
+        }
+        (sender.look(), receiver.look());
+    }
 }
 
 /// Both ends, connected with each other.

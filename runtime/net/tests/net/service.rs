@@ -1,5 +1,5 @@
 //! Attaching, detaching, and the end of a service.
-use crate::ends::{End, PATIENCE, Place, Receiving, Sending, connected, policy, records};
+use crate::ends::{End, PATIENCE, Place, Receiving, Sending, policy, records, until_connected};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tidemill_link::link::LinkError;
@@ -19,9 +19,7 @@ fn a_channel_goes_through_the_service_while_a_policy_is_attached() {
     let (mut sender, mut receiver) = both(&place);
     assert!(!sender.through && !receiver.through, "an ordinary edge is direct");
     place.attach("nothing", "none", json!({})).expect("it fits");
-    sender.wait_until(true);
-    receiver.wait_until(true);
-    let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
+    let (sending, receiving) = until_connected(&mut sender, &mut receiver);
     let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
     // Small ones go over the socket, large ones through shared memory.
     for epoch in 0..20 {
@@ -51,9 +49,7 @@ fn policies_stay_over_a_restart_of_the_service_and_programs_return() {
     let (mut sender, mut receiver) = both(&place);
     place.attach("cap", "rate_limit", json!({"rps": 1e6})).expect("it fits");
     for _ in 0..3 {
-        sender.wait_until(true);
-        receiver.wait_until(true);
-        let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
+        let (sending, receiving) = until_connected(&mut sender, &mut receiver);
         let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
         sending.send(0, records(0..10, 0)).expect("it is there");
         sending.frontier(1).expect("it is there");
@@ -78,10 +74,10 @@ fn policies_stay_over_a_restart_of_the_service_and_programs_return() {
 fn the_policies_of_a_plan_hold_from_the_first_record_on() {
     let place = Place::new();
     let plan = vec![policy("deny", "acl", json!({"deny_if": "camera == 'cam3'"}))];
-    let sender = End::register(&place.socket(), Role::Sender, plan.clone()).expect("it registers");
-    let receiver = End::register(&place.socket(), Role::Receiver, plan).expect("it registers");
+    let mut sender = End::register(&place.socket(), Role::Sender, plan.clone()).expect("it registers");
+    let mut receiver = End::register(&place.socket(), Role::Receiver, plan).expect("it registers");
     assert!(sender.through && receiver.through);
-    let (sending, receiving) = connected(&sender, &receiver).expect("both are served");
+    let (sending, receiving) = until_connected(&mut sender, &mut receiver);
     let (mut sending, mut receiving) = (Sending::new(sending), Receiving::new(receiving));
     sending.send(0, records(0..40, 0)).expect("it is there");
     sending.frontier(1).expect("it is there");
