@@ -103,7 +103,7 @@ impl Legs {
         }
     }
 
-    pub(crate) fn has(&self, key: Key, role: Role) -> bool {
+    fn has(&self, key: Key, role: Role) -> bool {
         self.waiting.contains_key(&(key, role))
     }
 
@@ -122,21 +122,20 @@ impl Legs {
         Some(Both { sender, receiver })
     }
 
-    /// Refuses the ends of a channel that wait.
-    pub(crate) fn refuse(&mut self, key: Key, reason: &str) {
-        for role in [Role::Sender, Role::Receiver] {
-            if let Some(Waiting { leg: Leg::Incoming(incoming), .. }) = self.waiting.remove(&(key, role)) {
-                incoming.refuse(reason);
-            }
+    /// Refuses an end that waits.
+    pub(crate) fn refuse(&mut self, key: Key, role: Role, reason: &str) {
+        if let Some(Waiting { leg: Leg::Incoming(incoming), .. }) = self.waiting.remove(&(key, role)) {
+            incoming.refuse(reason);
         }
     }
 
     /// Refuses ends that have waited for too long. Returns when to look again.
     pub(crate) fn drop_old(&mut self, now: Instant) -> Option<Instant> {
         let is_old = |waiting: &Waiting| now.saturating_duration_since(waiting.since) >= PATIENCE;
-        let old: Vec<Key> =
-            self.waiting.iter().filter(|(_, of)| is_old(of)).map(|((key, _), _)| *key).collect();
-        old.into_iter().for_each(|key| self.refuse(key, "the other end has not come"));
+        let old = self.waiting.iter().filter(|(_, of)| is_old(of)).map(|(end, _)| *end);
+        for (key, role) in old.collect::<Vec<_>>() {
+            self.refuse(key, role, "the other end has not come");
+        }
         self.waiting.values().map(|waiting| waiting.since + PATIENCE).min()
     }
 

@@ -424,17 +424,23 @@ impl Switchboard {
         let greeting = incoming.greeting.clone();
         self.legs.come(key, role, Leg::Incoming(Box::new(incoming)), number, now);
         if let Some(address) = peer.as_ref().and_then(|peer| peer.dial.clone())
-            && !self.legs.has(key, opposite(role))
+            && !self.is_here(key, opposite(role))
         {
             // Its certificate is this host's: programs of other users do not speak in its name.
             if self.is_trusted(key.user) {
                 let identity = peer.and_then(|peer| peer.identity);
                 self.legs.dial(Dialling { key, role, number, greeting, address, identity });
             } else {
-                self.legs.refuse(key, "the service dials other hosts for programs of its own user only");
+                let reason = "the service dials other hosts for programs of its own user only";
+                self.legs.refuse(key, role, reason);
             }
         }
         self.join(key, now);
+    }
+
+    /// Returns whether a program here has this end of a channel.
+    fn is_here(&self, key: Key, role: Role) -> bool {
+        self.programs.values().any(|of| of.channel(key).is_some_and(|channel| channel.roles.contains(&role)))
     }
 
     /// Finds the channel that another host dials for.
@@ -471,7 +477,11 @@ impl Switchboard {
                 self.legs.come(key, opposite(role), Leg::Dialled(Box::new(connection)), number, now);
                 self.join(key, now);
             }
-            Err(error) => self.legs.refuse(key, &format!("the other end cannot be reached: {error}")),
+            // It has come to this host meanwhile, and dials the service itself.
+            Err(_) if self.is_here(key, opposite(role)) => {}
+            Err(error) => {
+                self.legs.refuse(key, role, &format!("the other end cannot be reached: {error}"));
+            }
         }
     }
 

@@ -257,9 +257,15 @@ impl Through {
             has_heard: Arc::clone(&end.has_heard),
             events: self.events.clone(),
         };
-        watched(connection, role, (&end.schema, end.wire.as_ref()), tell)
-            .inspect_err(|error| tracing::warn!(channel, "an end at the transport service failed: {error}"))
-            .ok()
+        match watched(connection, role, (&end.schema, end.wire.as_ref()), tell) {
+            Ok(command) => Some(command),
+            // No slot has it that could report that.
+            Err(error) => {
+                tracing::debug!(channel, "an end at the transport service was lost at once: {error}");
+                self.cut((channel, role), generation);
+                None
+            }
+        }
     }
 
     fn dial(&mut self, channel: ChannelId, role: Role) {
