@@ -320,6 +320,7 @@ impl Agent<'_> {
             ways: self.meter.take(),
             follows: self.follows.clone(),
             lost_files: self.lost_files,
+            net: None,
         }
     }
 

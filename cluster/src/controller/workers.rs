@@ -246,6 +246,7 @@ impl Shared {
             probe: self.probing(name, probed.as_ref()),
             measure: self.ways_to_measure(name),
             drained_paths: self.drained_paths(name),
+            net_policies: None,
             term: self.term(),
         })
     }
