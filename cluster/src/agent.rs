@@ -11,6 +11,7 @@ mod limits;
 mod measuring;
 mod metrics;
 mod parts;
+mod policies;
 mod probing;
 mod relay;
 
@@ -28,6 +29,7 @@ use hosts::Hosts;
 use measuring::Meter;
 use metrics::Counts;
 use parts::Parts;
+use policies::Policies;
 use probing::Prober;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -205,6 +207,7 @@ pub fn serve(
         parts,
         prober: Prober::default(),
         meter,
+        policies: Policies::start(&host.folder.join("net")),
         services,
         health,
         held: None,
@@ -274,6 +277,7 @@ struct Agent<'a> {
     parts: Parts,
     prober: Prober,
     meter: Meter,
+    policies: Policies,
     services: Arc<Supervisor>,
     health: Health,
     /// Digests that the controller knows this worker to hold.
@@ -320,7 +324,7 @@ impl Agent<'_> {
             ways: self.meter.take(),
             follows: self.follows.clone(),
             lost_files: self.lost_files,
-            net: None,
+            net: self.policies.report(),
         }
     }
 
@@ -344,6 +348,7 @@ impl Agent<'_> {
         self.credentials.revoked().replace(revoked);
         self.hosts.refuse(&duties.revoked);
         self.hosts.drain_paths(duties.drained_paths);
+        self.policies.follow(duties.net_policies);
         if duties.tell_held {
             self.held = None;
         }
