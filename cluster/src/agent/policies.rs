@@ -235,15 +235,10 @@ mod tests {
     #[test]
     fn a_service_that_is_not_there_is_reported_and_policies_of_an_older_controller_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let policies = Policies::start(folder.path());
-        let report = loop {
-            match policies.report() {
-                Some(report) => break report,
-                None => std::thread::sleep(Duration::from_millis(10)),
-            }
-        };
+        let report = look(&socket(folder.path()), Some(&[]));
         assert!(report.listing.is_none());
         assert!(report.problem.is_some_and(|problem| problem.contains("net.sock")));
+        let policies = Policies::start(folder.path());
         policies.follow(Some(vec![spec("cap", "log", json!({}))]));
         policies.follow(None);
         assert_eq!(policies.0.lock().wanted.as_ref().map(Vec::len), Some(1));
