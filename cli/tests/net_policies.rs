@@ -1,5 +1,7 @@
 //! Edges of a program that a transport service serves: `tidemill net ls`, `top` and `policy`.
+use crate::cluster::Cluster;
 use crate::command::{Outcome, command, tidemill};
+use crate::processes::place;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -78,7 +80,7 @@ fn policies_come_change_and_go_and_edges_say_how_they_are_carried() {
     let said = host.ask(&attach).expect(0).stderr;
     assert!(said.contains("rate_limit-1"), "{said}");
     let receiver = ["--id", "look", "--side", "receiver", "--workflow", "city"];
-    let attached = host.json(&[&["policy", "attach", "* -> detect", "null"], &receiver[..]].concat());
+    let attached = host.json(&[&["policy", "attach", "* -> detect", "none"], &receiver[..]].concat());
     assert_eq!(
         (&attached["policy"]["id"], &attached["policy"]["workflow"]),
         (&json!("look"), &json!("city"))
@@ -156,4 +158,35 @@ fn kinds_are_listed_with_examples() {
     assert_eq!(kinds["kinds"][0]["example"]["rps"], 5);
     let text = tidemill(&["net", "policy", "kinds"]).expect(0).stdout;
     assert!(text.contains("at most so many records per second"), "{text}");
+}
+
+/// The worker has no transport service here: the policy is kept until there is one.
+#[test]
+fn policies_for_workers_are_kept_by_the_controller() {
+    let mut cluster = Cluster::without_workers(place(), &[]);
+    cluster.start_worker("edge");
+    cluster.until_joined(1);
+    let ask = |words: &[&str]| cluster.ask(&[&["net"], words].concat());
+    let attach = ["policy", "attach", "cameras -> *", "rate_limit", "{rps: 5}", "--all-workers"];
+    let attached = ask(&[&attach[..], &["--output", "json"]].concat()).expect(0).json();
+    assert_eq!(attached["policy"]["policy"]["id"], "rate_limit-1", "{attached}");
+    let shown = ask(&["policy", "ls", "--all-workers"]).expect(0).stdout;
+    assert!(shown.contains("cluster-rate_limit-1") && shown.contains("not attached yet"), "{shown}");
+    let error = ask(&["policy", "set", "rate_limit-1", "{rps: 8}", "--worker", "edge"]).expect(2).stderr;
+    assert!(error.contains("all workers") && error.contains("`--all-workers`"), "{error}");
+    let set = ask(&["policy", "set", "cluster-rate_limit-1", "{rps: 8}", "--all-workers"]).expect(0).stderr;
+    assert!(set.contains("rate_limit-1 has other options"), "{set}");
+    cluster.until("the agent reports", |cluster| {
+        let told = cluster.ask(&["net", "ls", "--worker", "edge", "--output", "json"]).expect(0).json();
+        told["workers"][0]["report"]["problem"].is_string()
+    });
+    let shown = ask(&["ls", "--worker", "edge"]).expect(0);
+    assert!(shown.stderr.contains("worker edge: no transport service answers"), "{}", shown.stderr);
+    ask(&["ls", "--worker", "hub"]).expect(66);
+    ask(&["policy", "detach", "rate_limit-1", "--all-workers"]).expect(0);
+    ask(&["policy", "detach", "rate_limit-1", "--all-workers"]).expect(66);
+    let events = cluster.ask(&["events"]).expect(0).stdout;
+    for what in ["attaches policy", "changes policy", "detaches policy"] {
+        assert!(events.contains(what), "{events}");
+    }
 }

@@ -210,7 +210,7 @@ mod tests {
             spec("same", "log", json!({})),
             spec("cap", "rate_limit", json!({"rps": 8})),
             spec("new", "log", json!({})),
-            spec("other", "null", json!({})),
+            spec("other", "none", json!({})),
         ];
         let there = [
             view(spec("cluster-same", "log", json!({})), OWN),
