@@ -29,7 +29,8 @@ pub(crate) struct ServiceChoice {
   tidemill net ls --worker edge-1    those on a worker, as its agent last reported them
   tidemill net ls --output json
 
-An edge is carried within a thread, directly between its two ends, or through the service, where a policy looks at it.")]
+An edge is carried within a thread, directly between its two ends, or through the service, where a
+policy looks at it.")]
 pub(crate) struct ListEdgesArguments {
     #[command(flatten)]
     pub(crate) services: ServiceChoice,
@@ -111,8 +112,9 @@ impl From<SideChoice> for Side {
   tidemill net policy attach 'detect -> *' log --id look
   tidemill net policy attach '*' compress --all-workers    also on workers that join later
 
-The edge is `FROM -> TO`: names of sources, operators and sinks, `*` for any. The options are YAML or JSON;
-`tidemill net policy kinds` lists them. The channels of the edges move to the service without loss and without a restart.")]
+The edge is `FROM -> TO`: names of sources, operators and sinks, `*` for any. Options are YAML or
+JSON; `tidemill net policy kinds` lists them. The channels of the edges move to the service without
+loss and without a restart.")]
 pub(crate) struct AttachPolicyArguments {
     #[command(flatten)]
     pub(crate) services: ServiceChoice,
@@ -123,7 +125,7 @@ pub(crate) struct AttachPolicyArguments {
     #[arg(value_name = "KIND")]
     pub(crate) kind: String,
     /// Options of that kind, as YAML or JSON.
-    #[arg(value_name = "OPTIONS")]
+    #[arg(value_name = "POLICY_OPTIONS")]
     pub(crate) options: Option<String>,
     /// Name of the policy; default: its kind and a free number.
     #[arg(long, value_name = "ID")]
@@ -151,7 +153,7 @@ pub(crate) struct SetPolicyArguments {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// All of its new options, as YAML or JSON.
-    #[arg(value_name = "OPTIONS")]
+    #[arg(value_name = "POLICY_OPTIONS")]
     pub(crate) options: String,
     /// Format of the output on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
