@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
+use crate::served_by;
 use crate::stand_ins;
 use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
+use tidemill_spec::policies::resolve;
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
 use tidemill_spec::workflow::{self, Sink, Source, Workflow};
@@ -218,7 +220,7 @@ pub fn check(
     let bind = |workflow: &Workflow, is_here: fn(Part<'_>) -> bool| {
         bind::bind(workflow, &registry(), |_| Choice::default(), is_here)
     };
-    match scope {
+    let checked = match scope {
         Scope::Elsewhere(sent) => {
             sent.check(workflow)?;
             bind(workflow, |_| false)
@@ -234,7 +236,9 @@ pub fn check(
             stand_ins::check(workflow, &candidates)?;
             bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), |_| true)
         }
-    }
+    }?;
+    served_by::check_workflow(workflow, &checked.0)?;
+    Ok(checked)
 }
 
 /// Returns descriptions, with the source's id, of inputs that cannot be checked before the run.
@@ -281,6 +285,7 @@ pub fn prepare(
         }
     };
     let (program, models) = bound(&workflow, &candidates, plan, &reasons, scope, tell)?;
+    served_by::check_program(&workflow, &program)?;
     Ok(Prepared { workflow, program, models, is_planned })
 }
 
@@ -319,6 +324,9 @@ fn bound(
     tell: impl FnMut(Skipped),
 ) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
     stand_ins::place(&mut plan, workflow, candidates)?;
+    if plan.policies.is_empty() {
+        plan.policies = resolve(workflow, None);
+    }
     let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
     let pruned = choice::without_obstacles(workflow, candidates, used, tell);
     let kind = MlKind::default();

@@ -69,6 +69,9 @@ pub struct WorkerTask {
     /// Inputs that warm up its models, where the run is emulated.
     #[serde(default)]
     pub warm_ups: WarmUps,
+    /// The socket of the machine's transport service, if it has one.
+    #[serde(default)]
+    pub served_by: Option<PathBuf>,
     /// Settings for workers on different machines.
     #[serde(default)]
     pub cluster: Option<ClusterPart>,
@@ -147,7 +150,7 @@ impl std::fmt::Debug for CertificateTexts {
 }
 
 impl CertificateTexts {
-    fn certificates(&self) -> Certificates {
+    pub(crate) fn certificates(&self) -> Certificates {
         Certificates {
             chain_pem: self.chain.clone().into_bytes(),
             key_pem: self.key.clone().into_bytes(),
@@ -185,7 +188,7 @@ pub fn hosts(
     workflow: &Path,
     prepared: &Prepared,
     (sockets, warm_ups): (Sockets, WarmUps),
-    lock: Option<PathBuf>,
+    (lock, served_by): (Option<PathBuf>, Option<PathBuf>),
     command: Vec<String>,
     tell: LineListener,
 ) -> Result<Hosts, Failure> {
@@ -209,6 +212,7 @@ pub fn hosts(
         plan_version: 0,
         parent: std::process::id(),
         lock,
+        served_by,
         cluster: None,
         warm_ups,
     };
@@ -314,6 +318,10 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
         crate::warm_start::apply(&mut prepared.program, &task.worker, &cluster.kept, cluster.warms);
         listen(input, credentials, options.coordinator.clone())?;
     }
+    options.served_by = task
+        .served_by
+        .as_deref()
+        .map(|socket| crate::served_by::served_by(socket, &prepared.program, &prepared.workflow));
     let plan = &prepared.program.plan;
     let stages: Vec<&str> = plan
         .stages
@@ -354,7 +362,7 @@ fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentia
 }
 
 /// Believes certificates with these serial numbers no more.
-fn refuse(credentials: &Credentials, revoked: &[String]) {
+pub(crate) fn refuse(credentials: &Credentials, revoked: &[String]) {
     for text in revoked {
         match u128::from_str_radix(text, 16) {
             Ok(serial) => credentials.revoked().add(&serial.to_be_bytes()),
@@ -399,6 +407,30 @@ enum News {
     Drained(DrainedPaths),
 }
 
+/// Follows a line of the agent; `moved` takes the new address of the coordinator.
+///
+/// # Errors
+/// It is no such line, or its certificates cannot be used.
+pub(crate) fn follow_agent(
+    line: &str,
+    credentials: &Credentials,
+    moved: impl FnOnce(Address),
+) -> Result<(), String> {
+    match serde_json::from_str::<News>(line).map_err(|error| error.to_string())? {
+        News::Certificates(new) => {
+            credentials.replace(&new.certificates()).map_err(|error| error.to_string())?;
+        }
+        News::Moved(Moved { coordinator: to }) => moved(to),
+        News::NotBelieved(NotBelieved { revoked }) => refuse(credentials, &revoked),
+        News::Drained(DrainedPaths { drained_paths }) => {
+            if let Some(sessions) = tidemill_session::sessions() {
+                sessions.drain(drained_paths);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Reads lines until the end: replaces certificates, revokes others, and moves to another coordinator.
 fn listen(
     mut input: impl BufRead + Send + 'static,
@@ -408,28 +440,11 @@ fn listen(
     let listen = move || {
         let mut line = String::new();
         while matches!((&mut input).take(1 << 20).read_line(&mut line), Ok(read) if read > 0) {
-            let done = match serde_json::from_str::<News>(&line) {
-                Ok(News::Certificates(new)) => {
-                    credentials.replace(&new.certificates()).map_err(|error| error.to_string())
-                }
-                Ok(News::Moved(Moved { coordinator: to })) => {
-                    tracing::info!("the coordinator of the run is now at {to}");
-                    coordinator.moved(to);
-                    Ok(())
-                }
-                Ok(News::NotBelieved(NotBelieved { revoked })) => {
-                    refuse(&credentials, &revoked);
-                    Ok(())
-                }
-                Ok(News::Drained(DrainedPaths { drained_paths })) => {
-                    if let Some(sessions) = tidemill_session::sessions() {
-                        sessions.drain(drained_paths);
-                    }
-                    Ok(())
-                }
-                Err(error) => Err(error.to_string()),
+            let moved = |to| {
+                tracing::info!("the coordinator of the run is now at {to}");
+                coordinator.moved(to);
             };
-            if let Err(error) = done {
+            if let Err(error) = follow_agent(&line, &credentials, moved) {
                 tracing::error!("cannot follow the message of the agent: {error}");
             }
             line.clear();

@@ -107,6 +107,7 @@ mod tests {
             stages: vec![],
             classes: vec![],
             edges: vec![],
+            policies: vec![],
             predicted: None,
             profiles: vec![],
         }

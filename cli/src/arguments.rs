@@ -21,10 +21,10 @@ pub(crate) use cluster::{
     ListEdgesArguments, ListPathsArguments, ListPeopleArguments, ListPoliciesArguments, LoginArguments,
     LogsArguments, NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb,
     PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments,
-    ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServiceChoice,
+    ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, ServiceChoice,
     SetPolicyArguments, SortColumn, StatusArguments, SubmitArguments, TargetChoice, TestPathsArguments,
-    TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments, WatchEdgesArguments,
-    WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
+    TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments, UpgradeNetArguments,
+    WatchEdgesArguments, WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod groups;
@@ -115,6 +115,9 @@ pub(crate) enum Verb {
     /// Run one worker of a plan for `run --processes`, which starts this.
     #[command(hide = true)]
     WorkerProcess,
+    /// Be the transport service of this machine for `net serve`, which starts this.
+    #[command(hide = true)]
+    NetProcess,
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
     /// Explain a plan and the cost of other service levels.

@@ -6,6 +6,7 @@ mod join_file;
 mod leading;
 mod logs;
 mod net;
+mod net_serve;
 mod people;
 mod plans;
 mod removing;

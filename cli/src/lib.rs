@@ -89,6 +89,7 @@ pub fn main() -> ! {
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),
         Verb::ProfileWorker => profile::worker(),
         Verb::WorkerProcess => run::processes::worker(),
+        Verb::NetProcess => run::processes::net(),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),

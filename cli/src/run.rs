@@ -43,6 +43,7 @@ use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here, streams};
 use tidemill_app::processes::secret_number;
 use tidemill_app::run_figures::RunPlace;
 use tidemill_app::run_options::run_options;
+use tidemill_app::served_by::{Serving, served_by};
 use tidemill_app::state::Continued;
 use tidemill_app::tally::Left;
 use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport, TraceOptions};
@@ -79,9 +80,25 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let before = state.as_ref().map(|state| (state.place.clone(), state.before.clone()));
     let lock = state.as_ref().and_then(|state| state.workers_lock.clone());
     let mut options = options(arguments, &prepared, &mut outputs, emulated.as_ref(), state)?;
+    let serving = Serving::find(&prepared.program)?;
+    match &serving {
+        Some(serving) if serving.is_own() => {
+            terminal.note("a transport service of this run executes the policies of the plan");
+        }
+        Some(serving) => terminal.note(&format!(
+            "the transport service at {} counts the edges, and executes their policies",
+            serving.socket().display()
+        )),
+        None => {}
+    }
+    let socket = serving.as_ref().map(|serving| serving.socket().to_owned());
+    if !arguments.processes {
+        options.served_by =
+            socket.as_ref().map(|socket| served_by(socket, &prepared.program, &prepared.workflow));
+    }
     if arguments.processes {
         let warm_ups = emulated.as_ref().map(|emulated| emulated.warm_ups.clone()).unwrap_or_default();
-        options.hosts = Some(processes::hosts(arguments, &prepared, warm_ups, lock, terminal)?);
+        options.hosts = Some(processes::hosts(arguments, &prepared, warm_ups, (lock, socket), terminal)?);
     }
     let begun = machine::now();
     let metrics = outputs.metrics.take();
@@ -100,6 +117,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         &interrupt,
         terminal,
     )?;
+    drop(serving);
     // From here on there is nothing to end in order.
     let interrupted = interrupt.is_wanted();
     interrupt.is_over();

@@ -59,6 +59,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
         .env_remove("TIDEMILL_LOG_FORMAT")
         .env_remove("COLUMNS")
         .env_remove("TIDEMILL_CACHE")
+        .env_remove("TIDEMILL_NET")
         .env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -59,6 +59,7 @@ mod mistakes;
 mod model_verbs;
 mod monitoring;
 mod net_policies;
+mod net_service;
 mod new_project;
 mod outputs;
 mod planned_runs;

@@ -5,17 +5,19 @@ use crate::processes::place;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tidemill_net::Client;
 use tidemill_net::edge_name::EdgeName;
-use tidemill_net::program::{Registration, register};
+use tidemill_net::program::{Callbacks, Registration, register};
 use tidemill_net::protocol::{EdgeCounts, Program, ProgramChannel, Side, VERSION};
-use tidemill_net::{Options, Service};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// A service with a program of two edges: `cameras -> detect` has a channel, `detect -> count` is within a thread.
 struct Host {
     folder: TempDir,
-    _service: Service,
+    service: Child,
     _program: Registration,
 }
 
@@ -23,15 +25,28 @@ fn edge(from: &str, to: &str) -> EdgeName {
     EdgeName { workflow: "city".into(), from: from.into(), to: to.into() }
 }
 
-fn start(folder: &Path) -> Service {
-    let socket = folder.join("net.sock");
-    Service::start(Options { socket, folder: folder.into(), public: None, announce: None }).unwrap()
+fn start(socket: &Path) -> Child {
+    let service = command(&["net", "serve", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while Client::connect(socket, 0).is_err() {
+        assert!(Instant::now() < until, "it does not serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    service
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.service.id().to_string()]).status();
+        let _ = self.service.wait();
+    }
 }
 
 impl Host {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let service = start(folder.path());
+        let socket = folder.path().join("net.sock");
+        let service = start(&socket);
         let channel = ProgramChannel {
             channel: 1,
             edge: edge("cameras", "detect"),
@@ -52,9 +67,10 @@ impl Host {
             let counts = EdgeCounts { records: 1_234, bytes: 5_000_000, ..EdgeCounts::default() };
             vec![EdgeCounts { edge: edge("cameras", "detect"), ..counts }]
         };
-        let socket = folder.path().join("net.sock");
-        let (program, _) = register(&socket, 7, program, Box::new(|_| ()), Box::new(counts)).unwrap();
-        Self { folder, _service: service, _program: program }
+        let callbacks =
+            Callbacks { routes: Box::new(|_| ()), counts: Box::new(counts), rejected: Box::new(|_, _| ()) };
+        let (program, _) = register(&socket, 7, program, callbacks).unwrap();
+        Self { folder, service, _program: program }
     }
 
     fn ask(&self, words: &[&str]) -> Outcome {
@@ -160,30 +176,36 @@ fn kinds_are_listed_with_examples() {
     assert!(text.contains("at most so many records per second"), "{text}");
 }
 
-/// The worker has no transport service here: the policy is kept until there is one.
 #[test]
-fn policies_for_workers_are_kept_by_the_controller() {
+fn policies_for_workers_are_kept_by_the_controller_and_attached_by_agents() {
     let mut cluster = Cluster::without_workers(place(), &[]);
     cluster.start_worker("edge");
     cluster.until_joined(1);
     let ask = |words: &[&str]| cluster.ask(&[&["net"], words].concat());
+    let has = |options: Value| {
+        cluster.until("the service of the worker has it", |cluster| {
+            let told = cluster.ask(&["net", "policy", "ls", "--worker", "edge", "--output", "json"]);
+            let policies = &told.expect(0).json()["workers"][0]["report"]["listing"]["policies"];
+            policies[0]["id"] == "cluster-rate_limit-1" && policies[0]["options"] == options
+        });
+    };
     let attach = ["policy", "attach", "cameras -> *", "rate_limit", "{rps: 5}", "--all-workers"];
     let attached = ask(&[&attach[..], &["--output", "json"]].concat()).expect(0).json();
     assert_eq!(attached["policy"]["policy"]["id"], "rate_limit-1", "{attached}");
     let shown = ask(&["policy", "ls", "--all-workers"]).expect(0).stdout;
-    assert!(shown.contains("cluster-rate_limit-1") && shown.contains("not attached yet"), "{shown}");
+    assert!(shown.contains("cluster-rate_limit-1"), "{shown}");
+    has(json!({"rps": 5}));
     let error = ask(&["policy", "set", "rate_limit-1", "{rps: 8}", "--worker", "edge"]).expect(2).stderr;
     assert!(error.contains("all workers") && error.contains("`--all-workers`"), "{error}");
     let set = ask(&["policy", "set", "cluster-rate_limit-1", "{rps: 8}", "--all-workers"]).expect(0).stderr;
     assert!(set.contains("rate_limit-1 has other options"), "{set}");
-    cluster.until("the agent reports", |cluster| {
-        let told = cluster.ask(&["net", "ls", "--worker", "edge", "--output", "json"]).expect(0).json();
-        told["workers"][0]["report"]["problem"].is_string()
-    });
-    let shown = ask(&["ls", "--worker", "edge"]).expect(0);
-    assert!(shown.stderr.contains("worker edge: no transport service answers"), "{}", shown.stderr);
+    has(json!({"rps": 8}));
+    ask(&["ls", "--worker", "edge"]).expect(0);
     ask(&["ls", "--worker", "hub"]).expect(66);
     ask(&["policy", "detach", "rate_limit-1", "--all-workers"]).expect(0);
+    cluster.until("it is detached", |cluster| {
+        cluster.ask(&["net", "policy", "ls", "--worker", "edge"]).expect(0).stdout.is_empty()
+    });
     ask(&["policy", "detach", "rate_limit-1", "--all-workers"]).expect(66);
     let events = cluster.ask(&["events"]).expect(0).stdout;
     for what in ["attaches policy", "changes policy", "detaches policy"] {

@@ -117,7 +117,13 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
     let of =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let all: Vec<String> = tasks.flatten().map(of).collect();
-    all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
+    let all = all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap());
+    // The transport service of an agent is not a process of a run.
+    let is_of_run = |pid: &u32| {
+        !std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("net-process"))
+    };
+    all.filter(is_of_run).collect()
 }
 
 /// False when it had ended before.

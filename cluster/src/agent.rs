@@ -14,7 +14,9 @@ mod parts;
 mod policies;
 mod probing;
 mod relay;
+mod transport;
 
+use self::transport::Transport;
 use crate::api::{Duties, Health, Heartbeat, RenewRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
@@ -82,6 +84,9 @@ pub struct AgentOptions {
     pub results: Vec<PathBuf>,
     /// The command that is a process of a run: it calls [`tidemill_app::processes::serve`].
     pub command: Vec<String>,
+    /// The command that is the machine's transport service: it calls [`tidemill_app::net_process::serve`]. Empty: the machine has
+    /// none.
+    pub net_command: Vec<String>,
     /// Port for metrics.
     pub metrics: Option<Arc<MetricsPort>>,
 }
@@ -183,7 +188,9 @@ pub fn serve(
         only_dials: options.only_dials,
         credentials: credentials.clone(),
     };
+    let transport = Transport::new(&options, address, &identity.certificates);
     let mut services = vec![(tidemill_service::LINKS, meter.service())];
+    services.extend(transport.service().map(|service| (transport::NAME, service)));
     services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));
     let services =
         Arc::new(Supervisor::start(services, &host).map_err(system("cannot start the thread for services"))?);
@@ -194,7 +201,8 @@ pub fn serve(
         port.serve(move || metrics::text(&told), Vec::new)
             .map_err(system("cannot start the thread for metrics"))?;
     }
-    let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, identity.certificates)?;
+    let certificates = (identity.certificates, transport);
+    let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, certificates)?;
     let health = health::first(files_at, hosts.no_control_groups());
     let mut agent = Agent {
         capacities: Capacities::new(&options.capacity),
@@ -207,7 +215,7 @@ pub fn serve(
         parts,
         prober: Prober::default(),
         meter,
-        policies: Policies::start(&host.folder.join("net")),
+        policies: Policies::start(transport::socket(&options.folder)),
         services,
         health,
         held: None,

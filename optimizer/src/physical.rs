@@ -24,6 +24,7 @@ use tidemill_spec::plan::{
     LatencyBasis, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass, SOURCE_DEVICE, Stage,
     default_percentile,
 };
+use tidemill_spec::policies::resolve;
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
 /// Shares below this are rounding errors.
@@ -97,6 +98,7 @@ pub fn physical(
         stages,
         classes,
         edges,
+        policies: resolve(workflow, Some(inputs.infrastructure)),
         predicted: Some(predicted),
         profiles,
         ..Plan::new(PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) })

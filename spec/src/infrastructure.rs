@@ -16,6 +16,7 @@
 //! assert!(infrastructure.link("cloud", "edge").is_none());
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+use crate::policies::InfrastructurePolicy;
 use crate::span::Located;
 use crate::units::{Bandwidth, Bytes, HourlyPrice, Percent, TimeSpan, TransferPrice};
 use schemars::JsonSchema;
@@ -48,6 +49,9 @@ pub struct Infrastructure {
     /// Machines of the sites, for `tidemill deploy`. A site that is not listed is the machine that deploys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
+    /// Settings of the transport of edges, besides those of the workflows. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<InfrastructurePolicy>,
 }
 
 /// Place of a source of the workflow.

@@ -44,6 +44,7 @@ pub mod kinds;
 pub mod manifest;
 pub mod overheads;
 pub mod plan;
+pub mod policies;
 pub mod profile;
 pub mod publication;
 pub mod quota;

@@ -20,9 +20,11 @@
 mod check;
 mod file;
 mod load;
+mod policies;
 mod stand_in;
 
 pub use file::PlanFile;
+pub use policies::PlanPolicy;
 pub use stand_in::StandInError;
 
 use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
@@ -60,6 +62,9 @@ pub struct Plan {
     /// Channels between stages.
     #[serde(default)]
     pub edges: Vec<PlanEdge>,
+    /// Settings of the transport of edges. Default: those of the workflow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PlanPolicy>,
     /// Predictions of the planner; absent in hand-written plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
@@ -82,6 +87,7 @@ impl Plan {
             stages: Vec::new(),
             classes: Vec::new(),
             edges: Vec::new(),
+            policies: Vec::new(),
             predicted: None,
             profiles: Vec::new(),
         }

@@ -77,6 +77,11 @@ impl Value {
         Node::Map(Vec::new()).into()
     }
 
+    /// Whether this is a map without entries.
+    pub(crate) fn is_empty_map(&self) -> bool {
+        matches!(&self.node, Node::Map(entries) if entries.is_empty())
+    }
+
     /// Returns the entry with this key, if this is a map that has it.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.node {

@@ -1,6 +1,7 @@
 //! Environment variables in texts: `${VAR}` and `${VAR:-default}`; `$${` is a plain `${`.
 //!
-//! Ids, kinds, references and keys never contain variables: the graph must not depend on the machine.
+//! Ids, kinds, references and keys never contain variables: the graph must not depend on the machine. Policies do not either:
+//! plans contain them.
 //!
 //! ```
 //! use tidemill_spec::{span::SourceFile, variables, yaml};
@@ -10,6 +11,7 @@
 //! ```
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::value::{Node, Value};
+use std::cell::Cell;
 
 /// Source of variables: the environment, or a table in tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -56,6 +58,8 @@ fn walk(value: &mut Value, fixed: bool, lookup: Lookup<'_>, errors: &mut Diagnos
                 let fixed = FIXED.contains(&entry.key.value.as_str());
                 if entry.key.value == "options" {
                     fill_options(&mut entry.value, lookup, errors);
+                } else if entry.key.value == "policies" {
+                    refuse_all(&mut entry.value, errors);
                 } else {
                     walk(&mut entry.value, fixed, lookup, errors);
                 }
@@ -77,6 +81,35 @@ fn fill_options(value: &mut Value, lookup: Lookup<'_>, errors: &mut Diagnostics)
             }
         }
         _ => walk(value, false, lookup, errors),
+    }
+}
+
+/// Refuses variables in policies: a plan has these too, and plans have none. `$${` is a plain `${`.
+fn refuse_all(value: &mut Value, errors: &mut Diagnostics) {
+    let span = value.span.clone();
+    match &mut value.node {
+        Node::Text(text) if text.value.contains("${") => {
+            let is_asked = Cell::new(false);
+            let lookup = |_: &str| {
+                is_asked.set(true);
+                Some(String::new())
+            };
+            match filled(&text.value, &lookup) {
+                Ok(_) if is_asked.get() => errors.push(misplaced("a policy").at(span)),
+                Ok(filled) => text.value = filled,
+                Err(error) => errors.push(error.at(span)),
+            }
+        }
+        Node::List(items) => items.iter_mut().for_each(|item| refuse_all(item, errors)),
+        Node::Map(entries) => {
+            for entry in entries {
+                if entry.key.value.contains("${") {
+                    errors.push(misplaced("a key").at(entry.key.span.clone()));
+                }
+                refuse_all(&mut entry.value, errors);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -20,6 +20,7 @@
 //! ```
 use crate::backend::BackendChoice;
 use crate::plan::{default_checkpoint_every, default_tick};
+use crate::policies::Policy;
 use crate::span::Located;
 use crate::units::{Bytes, Percent, Percentile, Rate, TimeSpan};
 use crate::value::Value;
@@ -30,6 +31,7 @@ use std::path::PathBuf;
 mod check;
 mod input;
 mod load;
+mod policies;
 mod resources;
 mod when_cut;
 
@@ -64,6 +66,9 @@ pub struct Workflow {
     /// Limits on its processes, for each worker of a cluster. None: no limit, and the same weight as other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+    /// Settings of the transport of edges. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Policy>,
     /// Folder of the workflow file: relative paths in the workflow start there. Not part of the file.
     #[serde(skip)]
     #[schemars(skip)]
@@ -104,7 +109,7 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Journal>,
     /// Settings by kind.
-    #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
+    #[serde(default = "Value::empty_map", skip_serializing_if = "Value::is_empty_map")]
     pub options: Value,
 }
 
@@ -157,7 +162,7 @@ pub struct Operator {
     /// Reaction to a panic.
     pub on_panic: OnPanic,
     /// Settings by kind.
-    #[serde(skip_serializing_if = "is_empty_map")]
+    #[serde(skip_serializing_if = "Value::is_empty_map")]
     pub options: Value,
 }
 
@@ -207,7 +212,7 @@ pub struct Sink {
     /// Its input.
     pub input: Input,
     /// Settings by kind.
-    #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
+    #[serde(default = "Value::empty_map", skip_serializing_if = "Value::is_empty_map")]
     pub options: Value,
     /// Right answers, for the accuracy in the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -357,8 +362,4 @@ impl CheckpointOptions {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
-
-fn is_empty_map(value: &Value) -> bool {
-    *value == Value::empty_map()
 }

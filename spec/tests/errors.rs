@@ -26,7 +26,7 @@ fn with(text: &str, changes: &[(&str, &str)]) -> String {
 }
 
 /// Asserts the codes in order, and that each finding has a place and a help.
-fn expect(found: &Diagnostics, codes: &[&str], words: &str) {
+pub(crate) fn expect(found: &Diagnostics, codes: &[&str], words: &str) {
     let actual: Vec<&str> = found.iter().map(|d| d.code).collect();
     assert_eq!(actual, codes, "{found}");
     for diagnostic in found {

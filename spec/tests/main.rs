@@ -3,6 +3,7 @@
 mod errors;
 mod golden;
 mod hostile;
+mod policies;
 mod round_trip;
 mod schemas;
 mod variables;

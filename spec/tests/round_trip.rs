@@ -192,6 +192,7 @@ proptest! {
                 tier: ids[0].as_str().into(),
                 location: both.then(|| ids[0].as_str().into()),
             }],
+            policies: Vec::new(),
             hosts: vec![Host {
                 tier: ids[1].as_str().into(),
                 location: Some(ids[1].as_str().into()),
@@ -370,7 +371,7 @@ fn tree() -> impl Strategy<Value = Value> {
 }
 
 /// Options: a map with free texts, but without `${` in keys.
-fn map() -> impl Strategy<Value = Value> {
+pub(crate) fn map() -> impl Strategy<Value = Value> {
     prop::collection::vec(("[a-z_]{1,8}", tree()), 0..4)
         .prop_map(|entries| Value::from(Node::Map(unique(entries))))
         .prop_filter("variables in keys are refused", |value| !format!("{value:?}").contains("${"))

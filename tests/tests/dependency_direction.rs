@@ -26,13 +26,13 @@ const ALL: &[&str] = &[
     "tidemill-shm",
     "tidemill-link",
     "tidemill-session",
+    "tidemill-net",
     "tidemill-engine",
     "tidemill-state",
     "tidemill-bucket",
     "tidemill-postgres",
     "tidemill-http",
     "tidemill-service",
-    "tidemill-net",
     "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-shm", &[]),
     ("tidemill-link", &["tidemill-shm", "tidemill-spec"]),
     ("tidemill-session", &["tidemill-link"]),
+    ("tidemill-net", &["tidemill-link", "tidemill-operators", "tidemill-spec"]),
     (
         "tidemill-engine",
         &["tidemill-link", "tidemill-machine", "tidemill-net", "tidemill-spec", "tidemill-operators"],
@@ -86,10 +87,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-http", &[]),
     ("tidemill-identity", &["tidemill-link"]),
     ("tidemill-service", &["tidemill-link"]),
-    (
-        "tidemill-net",
-        &["tidemill-link", "tidemill-operators", "tidemill-service", "tidemill-session", "tidemill-spec"],
-    ),
     ("tidemill-deploy", &["tidemill-service", "tidemill-spec"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (
@@ -103,6 +100,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-inference",
             "tidemill-engine",
             "tidemill-http",
+            "tidemill-net",
             "tidemill-session",
             "tidemill-state",
             "tidemill-bucket",
@@ -121,10 +119,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-identity",
             "tidemill-link",
             "tidemill-machine",
-            "tidemill-net",
             "tidemill-optimizer",
             "tidemill-postgres",
             "tidemill-service",
+            "tidemill-net",
             "tidemill-session",
             "tidemill-spec",
             "tidemill-state",
@@ -142,9 +140,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-http",
             "tidemill-identity",
             "tidemill-machine",
-            "tidemill-net",
             "tidemill-drawing",
             "tidemill-service",
+            "tidemill-net",
             "tidemill-session",
             "tidemill-spec",
             "tidemill-optimizer",
@@ -176,6 +174,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidemill-extension", ALL), // a user's program
+    ("tidemill-every-nth", &[]), // a user's library, for any host that has the interface
     ("tidemill-benches", ALL),
     ("tidemill-tests", ALL),
 ];
@@ -198,10 +197,15 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-session", &["tidemill-random"]),
     ("tidemill-state", &["tidemill-random"]),
     ("tidemill", &["tidemill-random", "tidemill-problems"]),
+    // The library is loaded as the service does it.
+    ("tidemill-every-nth", &["tidemill-net"]),
 ];
 
-/// Packages built on a wrapped dependency that need it too: (dependency, package).
-const BUILT_UPON: &[(&str, &str)] = &[("timely", "tidemill-incremental")]; // differential dataflow's workers
+/// Packages that need a wrapped dependency too, with the reason: (dependency, package).
+const BUILT_UPON: &[(&str, &str)] = &[
+    ("timely", "tidemill-incremental"), // differential dataflow's workers
+    ("libloading", "tidemill-net"),     // policies from libraries of others
+];
 
 /// Dependencies wrapped by one package, so that breaking releases affect no other.
 const WRAPPED: &[(&str, &str)] = &[

@@ -99,6 +99,20 @@ fn a_worker_opens_its_own_and_nothing_else() {
 }
 
 #[test]
+fn a_plan_without_policies_has_those_of_its_workflow() {
+    let files = Files::new("left.csv", "right.csv");
+    let text = std::fs::read_to_string(files.path("workflow.yaml")).unwrap();
+    files.write("workflow.yaml", &format!("{text}policies: [{{edge: left -> lefts, log: {{level: 1}}}}]\n"));
+    let ids = || -> Vec<String> {
+        let policies = files.prepared(Scope::Manifests).unwrap().program.plan.policies;
+        policies.into_iter().map(|policy| policy.id).collect()
+    };
+    assert_eq!(ids(), ["log-1"]);
+    files.write("plan.yaml", &format!("{PLAN}policies: [{{id: own, kind: log}}]\n"));
+    assert_eq!(ids(), ["own"]);
+}
+
+#[test]
 fn all_workers_and_the_judge_make_the_same_of_a_plan() {
     let files = Files::new("left.csv", "right.csv");
     for file in ["left.csv", "right.csv"] {

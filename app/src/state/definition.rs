@@ -149,7 +149,13 @@ impl Definition {
         }
         Self {
             parts,
-            plan: Plan { predicted: None, profiles: Vec::new(), ..program.plan.clone() },
+            // Policies say nothing about the state.
+            plan: Plan {
+                policies: Vec::new(),
+                predicted: None,
+                profiles: Vec::new(),
+                ..program.plan.clone()
+            },
             dead_letters: workflow.run.dead_letters.as_ref().map(|path| path.value.clone()),
             read_together: program.read_together(),
         }

@@ -20,7 +20,10 @@ pub(crate) use deployment::{
 pub(crate) use elastic::{
     AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
 };
-pub(crate) use net::{DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, TestPathsArguments};
+pub(crate) use net::{
+    DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, ServeNetArguments, TestPathsArguments,
+    UpgradeNetArguments,
+};
 pub(crate) use old_spellings::{note_old_spelling, note_plan_apply};
 pub(crate) use people::{
     AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,

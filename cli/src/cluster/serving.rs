@@ -144,6 +144,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         command.extend(["--log-level".to_owned(), "info".to_owned()]);
     }
     command.extend(of_log);
+    let net_command = crate::cluster::net_serve::child(&own);
     let folder = std::path::absolute(&arguments.state).map_err(|error| {
         Failure::new(Kind::Unavailable, format!("{}: {error}", arguments.state.display()))
     })?;
@@ -165,6 +166,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         files_port: arguments.files_port,
         results: arguments.results.clone(),
         command,
+        net_command,
         metrics: metrics_port(arguments.metrics.as_deref(), terminal)?,
     };
     interrupt.is_watched();

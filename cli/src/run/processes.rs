@@ -35,7 +35,7 @@ pub(super) fn hosts(
     arguments: &RunArguments,
     prepared: &Prepared,
     warm_ups: WarmUps,
-    lock: Option<PathBuf>,
+    (lock, served_by): (Option<PathBuf>, Option<PathBuf>),
     terminal: &Terminal,
 ) -> Result<Hosts, Failure> {
     let own = std::env::current_exe().map_err(|error| {
@@ -46,7 +46,7 @@ pub(super) fn hosts(
     let terminal = *terminal;
     let tell: LineListener = Arc::new(move |worker, line| terminal.relay(worker, line));
     let sockets = if arguments.emulate { Sockets::Tcp } else { Sockets::Local };
-    processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), lock, command, tell)
+    processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), (lock, served_by), command, tell)
 }
 
 /// Returns the log options of this process's command line for those of workers. Paths need not be text.
@@ -71,6 +71,12 @@ fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
 /// The process of a worker.
 pub(crate) fn worker() -> anyhow::Result<Exit> {
     processes::serve(std::io::BufReader::new(std::io::stdin()))?;
+    Ok(Exit::Success)
+}
+
+/// The process of a transport service.
+pub(crate) fn net() -> anyhow::Result<Exit> {
+    tidemill_app::net_process::serve(std::io::BufReader::new(std::io::stdin()))?;
     Ok(Exit::Success)
 }
 

@@ -4,6 +4,7 @@ use super::fetching::Fetcher;
 use super::folders::Folders;
 use super::limits::{Limiter, Started};
 use super::relay::Relay;
+use super::transport::Transport;
 use super::{AgentError, AgentOptions};
 use crate::api::{Assignment, HostStatus, LogLine};
 use crate::blobs::{Blobs, workflow_in};
@@ -78,10 +79,28 @@ pub(super) struct Hosts {
     limiter: Limiter,
     /// Paths that connections leave while another one works.
     drained_paths: Vec<String>,
+    transport: Transport,
 }
 
 fn key_of(assignment: &Assignment) -> Key {
     (assignment.run.clone(), assignment.role.clone(), assignment.plan_version)
+}
+
+/// Returns where a process listens: on each path of this machine that has an address now.
+pub(super) fn place_of(options: &AgentOptions, own: IpAddr) -> String {
+    let mut doors = Vec::new();
+    for path in &options.paths.paths {
+        let address = match (path.address, &path.interface) {
+            (Some(address), _) => Ok(address),
+            (None, Some(interface)) => tidemill_session::address_of(interface),
+            (None, None) => Ok(own),
+        };
+        match address {
+            Ok(address) => doors.push(format!("{}={}", path.id, SocketAddr::new(address, 0))),
+            Err(error) => tracing::warn!("path '{}' is not used for now: {error}", path.id),
+        }
+    }
+    if doors.is_empty() { SocketAddr::new(own, 0).to_string() } else { doors.join(",") }
 }
 
 impl Hosts {
@@ -91,7 +110,7 @@ impl Hosts {
         fetcher: &Arc<Fetcher>,
         blobs: &Arc<Blobs>,
         folders: &Arc<Folders>,
-        certificates: Certificates,
+        (certificates, transport): (Certificates, Transport),
     ) -> Result<Self, AgentError> {
         Ok(Self {
             options: options.clone(),
@@ -107,6 +126,7 @@ impl Hosts {
             relay: Relay::default(),
             ready: channel(),
             drained_paths: Vec::new(),
+            transport,
             limiter: Limiter::open(&options.folder, memory_of(&options.capacity)),
         })
     }
@@ -229,23 +249,6 @@ impl Hosts {
         self.all.insert(key, Host { generation, state });
     }
 
-    /// Returns where a process listens: on each path of this machine that has an address now.
-    fn place(&self) -> String {
-        let mut doors = Vec::new();
-        for path in &self.options.paths.paths {
-            let address = match (path.address, &path.interface) {
-                (Some(address), _) => Ok(address),
-                (None, Some(interface)) => tidemill_session::address_of(interface),
-                (None, None) => Ok(self.address),
-            };
-            match address {
-                Ok(address) => doors.push(format!("{}={}", path.id, SocketAddr::new(address, 0))),
-                Err(error) => tracing::warn!("path '{}' is not used for now: {error}", path.id),
-            }
-        }
-        if doors.is_empty() { SocketAddr::new(self.address, 0).to_string() } else { doors.join(",") }
-    }
-
     /// Whether a process of another plan of the run is still running here.
     fn has_another_plan_of(&self, assignment: &Assignment) -> bool {
         self.all.iter().any(|((run, _, version), host)| {
@@ -257,7 +260,7 @@ impl Hosts {
 
     fn spawn(&mut self, assignment: &Assignment, folder: &Path) -> Result<State, String> {
         let coordinator = self.coordinator_of(assignment);
-        let own = self.place();
+        let own = place_of(&self.options, self.address);
         let task = WorkerTask {
             workflow: folder.join(&assignment.bundle.workflow),
             plan: assignment.plan.clone(),
@@ -269,6 +272,7 @@ impl Hosts {
             parent: std::process::id(),
             lock: None,
             warm_ups: Default::default(),
+            served_by: self.transport.socket(),
             cluster: Some(ClusterPart {
                 certificates: texts(&self.certificates),
                 revoked: self.revoked.iter().cloned().collect(),
@@ -365,6 +369,7 @@ impl Hosts {
     pub(super) fn renew(&mut self, certificates: &Certificates) {
         self.certificates = certificates.clone();
         let Ok(line) = serde_json::to_string(&texts(certificates)) else { return };
+        self.transport.renew(certificates, &line);
         for host in self.all.values_mut() {
             if let State::Running { input, .. } = &mut host.state {
                 let _ = input.write_all((line.clone() + "\n").as_bytes()); // one that ends needs none
@@ -383,6 +388,7 @@ impl Hosts {
         let Some(line) = serde_json::to_string(&news).ok().filter(|_| !news.revoked.is_empty()) else {
             return;
         };
+        self.transport.refuse(revoked.to_vec(), &line);
         self.tell_all(&line);
     }
 
@@ -393,6 +399,7 @@ impl Hosts {
         }
         let news = DrainedPaths { drained_paths: drained };
         if let Ok(line) = serde_json::to_string(&news) {
+            self.transport.drain(&news.drained_paths, &line);
             self.tell_all(&line);
         }
         self.drained_paths = news.drained_paths;
@@ -422,7 +429,7 @@ impl Drop for Hosts {
     }
 }
 
-fn texts(certificates: &Certificates) -> CertificateTexts {
+pub(super) fn texts(certificates: &Certificates) -> CertificateTexts {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     CertificateTexts {
         chain: text(&certificates.chain_pem),

@@ -15,12 +15,6 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Edges that are reported.
 const MOST_EDGES: usize = 200;
 
-/// Returns the socket of the agent's service with this folder.
-// To be replaced by the function of this name in `tidemill_net::host`, once that is there.
-fn socket(folder: &Path) -> PathBuf {
-    folder.join("net.sock")
-}
-
 /// See the module. The thread ends after this is dropped.
 pub(super) struct Policies(Arc<Shared>);
 
@@ -48,10 +42,10 @@ impl Shared {
 }
 
 impl Policies {
-    /// Starts to look at the service with this folder.
-    pub(super) fn start(folder: &Path) -> Self {
+    /// Starts to look at the service at this socket.
+    pub(super) fn start(socket: PathBuf) -> Self {
         let shared = Arc::new(Shared::default());
-        let (of, socket) = (Arc::clone(&shared), socket(folder));
+        let of = Arc::clone(&shared);
         if let Err(error) = Builder::new().name("tm-policies".into()).spawn(move || keep(&of, &socket)) {
             tracing::error!("cannot start the thread that attaches policies: {error}");
         }
@@ -235,10 +229,10 @@ mod tests {
     #[test]
     fn a_service_that_is_not_there_is_reported_and_policies_of_an_older_controller_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let report = look(&socket(folder.path()), Some(&[]));
+        let report = look(&folder.path().join("net.sock"), Some(&[]));
         assert!(report.listing.is_none());
         assert!(report.problem.is_some_and(|problem| problem.contains("net.sock")));
-        let policies = Policies::start(folder.path());
+        let policies = Policies::start(folder.path().join("net.sock"));
         policies.follow(Some(vec![spec("cap", "log", json!({}))]));
         policies.follow(None);
         assert_eq!(policies.0.lock().wanted.as_ref().map(Vec::len), Some(1));

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tidemill_cluster::api::{NetPolicy, NetPolicyOptions, WorkerNetView};
 use tidemill_cluster::client::ClientError;
+use tidemill_link::remote::Security;
 use tidemill_net::protocol::{PolicySpec, PolicyView, Request};
 use tidemill_net::{Client, Options, Service};
 
@@ -15,7 +16,9 @@ fn policy(id: &str, options: Value) -> PolicySpec {
 fn start(folder: &Path, files: &Path) -> Service {
     std::fs::create_dir_all(folder).unwrap();
     let socket = folder.join("net.sock");
-    Service::start(Options { socket, folder: files.into(), public: None, announce: None }).unwrap()
+    let security = Security::none();
+    let options = Options { socket, folder: files.into(), public: None, security, on_upgrade: None };
+    Service::start(options).unwrap()
 }
 
 /// Names and options of the policies that the controller says a worker's service has.

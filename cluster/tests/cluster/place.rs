@@ -117,6 +117,7 @@ impl Place {
             files_port: 0,
             results: Vec::new(),
             command: command.iter().map(|part| (*part).to_owned()).collect(),
+            net_command: Vec::new(),
         };
         let end = Arc::clone(&self.end);
         self.agents.push(std::thread::spawn(move || agent::serve(&options, &end, |_| {})));

@@ -28,7 +28,7 @@ fn workers_connect_over_the_transport() {
     let prepared = prepare_here(&workflow, PlanFrom::File(&plan), &Silent).unwrap();
     let command = vec![PROGRAM.to_owned(), "worker-process".to_owned()];
     let tell = Arc::new(|worker: &str, line: &str| eprintln!("{worker}: {line}"));
-    let hosts = hosts(&workflow, &prepared, (Sockets::Local, WarmUps::new()), None, command, tell);
+    let hosts = hosts(&workflow, &prepared, (Sockets::Local, WarmUps::new()), (None, None), command, tell);
     let mut hosts = hosts.unwrap();
     hosts.listen = Listen::At(Address::new("network", "tests@127.0.0.1:0"), Security::none());
     let options = RunOptions { hosts: Some(hosts), ..run_options(&prepared, None, None).unwrap() };

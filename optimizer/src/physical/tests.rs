@@ -194,3 +194,16 @@ fn machines_with_names_keep_them_in_plans() {
     let read = solution_of(&case.inputs(), &assembly, &plan).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read.workers, solution.workers);
 }
+
+#[test]
+fn a_plan_has_the_policies_of_its_workflow_and_infrastructure() {
+    let workflow = format!("{WORKFLOW}policies: [{{edge: images -> features, rate_limit: {{rps: 5}}}}]\n");
+    let added = "policies: [{edge: '*', workflow: other, log: }, {edge: '*', workflow: vqa, encrypt: }]\n";
+    let case = Case::new(&workflow, &format!("{INFRASTRUCTURE}{added}"), PROFILE);
+    let plan = physical(&case.inputs(), &case.assembled(), &solution(), Vec::new()).expect("is a plan");
+    let ids: Vec<&str> = plan.policies.iter().map(|policy| policy.id.as_str()).collect();
+    assert_eq!(ids, ["rate_limit-1", "encrypt-1"]);
+    assert!(
+        plan.policies[0].applies_to("images", "features") && plan.policies[1].applies_to("pair", "answer")
+    );
+}

@@ -147,6 +147,11 @@ impl MetricsTable {
 
 impl Program {
     /// Returns the type of a stage's output; none for sinks.
+    pub fn output(&self, stage: &Stage) -> Option<&StreamType> {
+        self.output_of(stage)
+    }
+
+    /// Returns the type of a stage's output; none for sinks.
     pub(crate) fn output_of(&self, stage: &Stage) -> Option<&StreamType> {
         match self.sources.get(&stage.operator) {
             Some(source) => Some(&source.output),
@@ -258,11 +263,35 @@ impl Program {
     }
 }
 
-fn slot_name(stage: &Stage, partition: u32) -> String {
+fn slot_name(stage: &Stage, partition: u32, apart: usize) -> String {
+    let group = match apart {
+        0 => stage.slot_group.clone(),
+        n => format!("{}+{n}", stage.slot_group),
+    };
     match partition {
-        0 => format!("{}/{}", stage.worker, stage.slot_group),
-        n => format!("{}/{}/{n}", stage.worker, stage.slot_group),
+        0 => format!("{}/{group}", stage.worker),
+        n => format!("{}/{group}/{n}", stage.worker),
     }
+}
+
+/// Returns, by stage, how many edges with policies lie before it within its slot group: these edges need channels, so what is after
+/// one is in another slot.
+fn apart<'a>(program: &'a Program, order: &[&'a Stage]) -> BTreeMap<&'a str, usize> {
+    let mut apart: BTreeMap<&str, usize> = BTreeMap::new();
+    for stage in order {
+        let before = program.plan.edges.iter().filter(|edge| edge.to == stage.id);
+        let before = before.filter_map(|edge| order.iter().find(|from| from.id == edge.from));
+        let level = before
+            .filter(|from| from.worker == stage.worker && from.slot_group == stage.slot_group)
+            .map(|from| {
+                let policies = &program.plan.policies;
+                let has = policies.iter().any(|policy| policy.applies_to(&from.operator, &stage.operator));
+                apart.get(from.id.as_str()).copied().unwrap_or(0) + usize::from(has)
+            })
+            .max();
+        apart.insert(&stage.id, level.unwrap_or(0));
+    }
+    apart
 }
 
 /// The name of the state of a partition of a stage.
@@ -323,12 +352,13 @@ pub(crate) fn build(program: &Program) -> Result<Graph, RunError> {
         let number = inputs.entry(edge.to.as_str()).or_default();
         *number = (*number).max(edge.input as usize + 1);
     }
+    let apart = apart(program, &order);
     let mut slots: BTreeMap<String, usize> = BTreeMap::new();
     // Slot of each instance, and index in it.
     let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
     for stage in &order {
         for partition in 0..stage.partitions.max(1) {
-            let name = slot_name(stage, partition);
+            let name = slot_name(stage, partition, apart[stage.id.as_str()]);
             let slot = *slots.entry(name).or_insert_with_key(|name| {
                 let (name, worker) = (name.clone(), stage.worker.clone());
                 graph.slots.push(SlotSpec { name, worker, byte_budget: 1 << 12, ..SlotSpec::default() });

@@ -623,6 +623,7 @@ impl Host {
 
     fn close(&self, complete: bool, will_continue: bool, cut_short: bool) -> Result<(), RunError> {
         self.shared.epochs.finish();
+        self.through.iter().for_each(Through::exchange);
         if let Some(emulator) = &self.emulator {
             emulator.close();
         }

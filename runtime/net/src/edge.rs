@@ -152,12 +152,17 @@ impl Edge {
                         self.pass_progress(parcel)?;
                         continue;
                     }
+                    let (mut parcel, mut effects) = (parcel, Effects::default());
                     let batch = match self.recoder.must_read() {
-                        true => Some(self.recoder.read(&parcel)?),
+                        // The schema can be read once, so what is read is what policies judge.
+                        true => {
+                            effects.copied += parcel.make_private()?;
+                            Some(self.recoder.read(&parcel)?)
+                        }
                         false => None,
                     };
                     self.number += 1;
-                    let (number, effects) = (self.number, Effects::default());
+                    let number = self.number;
                     Held { parcel, batch, effects, number, at: 0, since: now, until: now }
                 }
             };

@@ -6,8 +6,11 @@
 //! mechanism.
 //!
 //! [`Service`] serves a host; [`program::register`] is the side of a process with channels, [`Client`] that of people.
-//! [`policy`] says what a policy is, and [`policies`] has those that there are.
+//! [`policy`] says what a policy is, and [`policies`] has those that there are; [`mod@bench`] is for tests of policies. Libraries of
+//! others bring more: `include/tidemill_policy.h`.
+#![deny(unsafe_code)]
 mod attached;
+pub mod bench;
 pub mod client;
 mod edge;
 pub mod edge_name;
@@ -20,11 +23,10 @@ pub mod policy;
 pub mod program;
 pub mod protocol;
 mod service;
+pub mod supervise;
 mod switchboard;
-#[cfg(test)]
-mod testing;
 pub mod urgency;
 
 pub use client::{Client, ClientError, usual_socket};
 pub use legs::MOVED;
-pub use service::{Options, Service, ServiceError};
+pub use service::{OnUpgrade, Options, Service, ServiceError, Upgrade};

@@ -78,9 +78,13 @@ impl Passage<'_> {
     /// Takes out the rows that are not marked.
     ///
     /// # Errors
-    /// The records cannot be read.
+    /// The records cannot be read, or their number is another one.
     pub fn keep(&mut self, rows: &BooleanArray) -> Result<(), String> {
         let before = self.records()?;
+        if before.num_rows() != rows.len() {
+            // The sender can change them until they are copied.
+            return Err(format!("{} rows are marked of {}", rows.len(), before.num_rows()));
+        }
         let removed = before.num_rows() - rows.true_count();
         if removed == 0 {
             return Ok(());

@@ -2,6 +2,7 @@
 pub mod acl;
 pub mod compress;
 pub mod fault;
+pub mod foreign;
 pub mod log;
 pub mod null;
 pub mod qos;

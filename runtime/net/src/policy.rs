@@ -78,8 +78,17 @@ pub struct Kind {
 
 /// All kinds.
 pub fn kinds() -> &'static [Kind] {
-    use crate::policies::{acl, compress, fault, log, null, qos, rate_limit};
-    &[rate_limit::KIND, acl::KIND, qos::KIND, log::KIND, fault::KIND, compress::KIND, null::KIND]
+    use crate::policies::{acl, compress, fault, foreign, log, null, qos, rate_limit};
+    &[
+        rate_limit::KIND,
+        acl::KIND,
+        qos::KIND,
+        log::KIND,
+        fault::KIND,
+        compress::KIND,
+        foreign::KIND,
+        null::KIND,
+    ]
 }
 
 /// Makes an instance of a kind.

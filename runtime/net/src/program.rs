@@ -1,10 +1,11 @@
 //! The side of a process whose channels a service serves: it registers them, and follows which go through the service.
 use crate::client::{Client, ClientError};
+use crate::edge_name::EdgeName;
 use crate::protocol::{Answer, EdgeCounts, Peer, Program, Request, Routes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 use tidemill_link::remote::{Address, MessageReader, MessageWriter, Role};
@@ -12,6 +13,8 @@ use tidemill_link::wake::Waker;
 
 /// Interval of the figures of edges.
 const COUNTS: Duration = Duration::from_secs(1);
+/// Time for the last figures.
+const EXCHANGING: Duration = Duration::from_secs(1);
 /// Pauses between tries to reach the service again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Time for which a program waits for a service that its policies need.
@@ -20,7 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Takes the routes of a program's channels, on any thread.
 pub type OnRoutes = Box<dyn Fn(Routes) + Send>;
 /// Returns the figures of a program's edges.
-pub type Counts = Box<dyn Fn() -> Vec<EdgeCounts> + Send>;
+pub type Counts = Box<dyn Fn() -> Vec<EdgeCounts> + Send + Sync>;
+/// Takes the rows that policies took out of edges since it was called last, on any thread.
+pub type OnRejected = Box<dyn Fn(&EdgeName, u64) + Send + Sync>;
+
+/// What a program gives to its registration.
+pub struct Callbacks {
+    /// Takes the routes of its channels.
+    pub routes: OnRoutes,
+    /// Returns the figures of its edges.
+    pub counts: Counts,
+    /// Takes the rows that policies took out.
+    pub rejected: OnRejected,
+}
 
 /// A program that is registered, as long as this lives.
 pub struct Registration {
@@ -35,6 +50,11 @@ struct Shared {
     /// Other ends, which a service that was started again has to know.
     peers: Mutex<BTreeMap<(u64, Role), Peer>>,
     writer: Mutex<Option<MessageWriter>>,
+    counts: Counts,
+    rejected: OnRejected,
+    /// Rows that the present service has taken out, and how often it has said so.
+    heard: Mutex<(BTreeMap<EdgeName, u64>, u64)>,
+    has_heard: Condvar,
     ended: AtomicBool,
     /// Ends pauses.
     waker: Waker,
@@ -53,15 +73,19 @@ pub fn register(
     socket: &Path,
     run: u128,
     program: Program,
-    on_routes: OnRoutes,
-    counts: Counts,
+    callbacks: Callbacks,
 ) -> Result<(Registration, Routes), ClientError> {
+    let Callbacks { routes: on_routes, counts, rejected } = callbacks;
     let shared = Arc::new(Shared {
         socket: socket.into(),
         run,
         program,
         peers: Mutex::default(),
         writer: Mutex::default(),
+        counts,
+        rejected,
+        heard: Mutex::default(),
+        has_heard: Condvar::new(),
         ended: AtomicBool::new(false),
         waker: Waker::new().map_err(|error| ClientError::Broken(error.to_string()))?,
     });
@@ -92,7 +116,7 @@ pub fn register(
     let counting = Arc::clone(&shared);
     let count = move || {
         while !counting.ended.load(Ordering::Acquire) {
-            counting.send(&Request::Counts(counts()));
+            counting.count();
             std::thread::park_timeout(COUNTS);
         }
     };
@@ -112,6 +136,8 @@ impl Shared {
         let peers: Vec<Peer> = locked(&self.peers).values().cloned().collect();
         client.send(&Request::Peers(peers))?;
         let (writer, reader) = client.split();
+        // It counts from its own beginning.
+        locked(&self.heard).0.clear();
         *locked(&self.writer) = Some(writer);
         Ok((reader, routes))
     }
@@ -122,7 +148,7 @@ impl Shared {
         let mut is_told = false;
         while !self.ended.load(Ordering::Acquire) {
             if let Some(reader) = &mut reader {
-                while let Some(routes) = next(reader) {
+                while let Some(routes) = self.next(reader) {
                     on_routes(routes);
                 }
                 locked(&self.writer).take();
@@ -148,6 +174,31 @@ impl Shared {
         }
     }
 
+    /// The next routes; none when the service is gone.
+    fn next(&self, reader: &mut MessageReader) -> Option<Routes> {
+        loop {
+            let bytes = reader.receive().ok()?;
+            match serde_json::from_slice(&bytes).ok()? {
+                Answer::Routes(routes) => return Some(routes),
+                Answer::Rejected(all) => {
+                    let mut heard = locked(&self.heard);
+                    for (edge, rows) in all {
+                        let before = heard.0.insert(edge.clone(), rows).unwrap_or(0);
+                        (self.rejected)(&edge, rows.saturating_sub(before));
+                    }
+                    heard.1 += 1;
+                    self.has_heard.notify_all();
+                }
+                Answer::Refused(reason) => tracing::warn!("the transport service: {reason}"),
+                Answer::Done | Answer::Listing(_) => {}
+            }
+        }
+    }
+
+    fn count(&self) {
+        self.send(&Request::Counts((self.counts)()));
+    }
+
     fn send(&self, request: &Request) {
         let writer = locked(&self.writer).clone();
         if let (Some(writer), Ok(bytes)) = (writer, serde_json::to_vec(request)) {
@@ -157,22 +208,21 @@ impl Shared {
     }
 }
 
-/// The next routes; none when the service is gone.
-fn next(reader: &mut MessageReader) -> Option<Routes> {
-    loop {
-        let bytes = reader.receive().ok()?;
-        match serde_json::from_slice(&bytes).ok()? {
-            Answer::Routes(routes) => return Some(routes),
-            Answer::Refused(reason) => tracing::warn!("the transport service: {reason}"),
-            Answer::Done | Answer::Listing(_) => {}
-        }
-    }
-}
-
 impl Registration {
     /// Where the ends of channels dial the service.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Exchanges figures now, so that those of the service are complete. Waits for it shortly.
+    pub fn exchange(&self) {
+        let heard = locked(&self.shared.heard);
+        let before = heard.1;
+        self.shared.count();
+        if locked(&self.shared.writer).is_some() {
+            let is_missing = |heard: &mut (BTreeMap<EdgeName, u64>, u64)| heard.1 == before;
+            drop(self.shared.has_heard.wait_timeout_while(heard, EXCHANGING, is_missing));
+        }
     }
 
     /// Says where the other end of a channel is, before the own end dials.

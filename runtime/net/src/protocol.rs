@@ -117,7 +117,7 @@ pub enum Request {
     Register(Box<Program>),
     /// Other ends of channels, before the program opens its own ends.
     Peers(Vec<Peer>),
-    /// Figures of its edges.
+    /// Figures of its edges. Answered by [`Answer::Rejected`].
     Counts(Vec<EdgeCounts>),
     /// Request for everything there is, for people.
     List,
@@ -135,8 +135,11 @@ pub enum Request {
         /// The policy.
         id: String,
     },
-    /// End of the service; the user of the service or root only.
-    Stop,
+    /// Replace the program that serves by another version; for the user of the service or root.
+    Upgrade {
+        /// The path of that program.
+        program: std::path::PathBuf,
+    },
 }
 
 /// A message of the service.
@@ -145,6 +148,8 @@ pub enum Request {
 pub enum Answer {
     /// The channels that go through the service; the others go to their peers.
     Routes(Routes),
+    /// Rows of the program's edges that policies took out, since it registered. Each row is in the answers to one program only.
+    Rejected(Vec<(EdgeName, u64)>),
     /// Everything there is, as far as the user may see it.
     Listing(Box<Listing>),
     /// It is done.
@@ -171,6 +176,9 @@ pub struct Listing {
     pub process: u32,
     /// Seconds since it began.
     pub seconds: f64,
+    /// Programs of all users that are registered.
+    #[serde(default)]
+    pub programs: usize,
     /// Edges of all programs.
     pub edges: Vec<EdgeView>,
     /// Policies.

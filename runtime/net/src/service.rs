@@ -5,15 +5,17 @@ use crate::protocol::{Answer, Request};
 use crate::switchboard::{Own, Switchboard};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 use tidemill_link::remote::{
-    Address, Connection, Greeting, Incoming, Listener, MessageReader, Purpose, RemoteError, Security, Serving,
+    Address, Connection, Greeting, Incoming, Listener, MessageReader, MessageWriter, Purpose, RemoteError,
+    Security, Serving,
 };
 use tidemill_link::wake::Waker;
 
@@ -32,10 +34,30 @@ pub struct Options {
     pub socket: PathBuf,
     /// A folder for its files.
     pub folder: PathBuf,
-    /// Where other hosts reach it, with how both prove who they are; none: it joins programs of this host only.
-    pub public: Option<(Address, Security)>,
-    /// The address that other hosts are given, if it is not where it listens.
-    pub announce: Option<Address>,
+    /// Where it listens for other hosts; none: it dials them, or joins programs of this host only.
+    pub public: Option<Address>,
+    /// How it and other hosts prove who they are.
+    pub security: Security,
+    /// Replaces the program that serves, where something can.
+    pub on_upgrade: Option<OnUpgrade>,
+}
+
+/// Replaces the program that serves.
+pub type OnUpgrade = Arc<dyn Fn(Upgrade) + Send + Sync>;
+
+/// A request for another version.
+pub struct Upgrade {
+    /// The path of its program.
+    pub program: PathBuf,
+    answers: Sender<Answer>,
+}
+
+impl Upgrade {
+    /// Answers the person who asked: it is done, or why not.
+    pub fn answer(self, problem: Option<String>) {
+        // A person who is gone gets none.
+        let _ = self.answers.try_send(problem.map_or(Answer::Done, Answer::Refused));
+    }
 }
 
 /// Why a service cannot start.
@@ -67,8 +89,14 @@ pub struct Service {
     serving: Vec<Serving>,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
+    /// Connections of programs.
+    talks: Talks,
+    programs: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Connections of programs, by number, so that their programs learn when the service ends.
+type Talks = Arc<Mutex<HashMap<u64, MessageWriter>>>;
 
 impl Service {
     /// Starts a service.
@@ -77,7 +105,7 @@ impl Service {
     /// Its socket or address is taken, or the policies that it kept cannot be read.
     #[expect(clippy::disallowed_methods, reason = "policies work in real time")]
     pub fn start(options: Options) -> Result<Self, ServiceError> {
-        let Options { socket, folder, public, announce } = options;
+        let Options { socket, folder, public, security, on_upgrade } = options;
         let address = Address::new("unix", socket.display().to_string());
         let kept = keeping::read(&folder).map_err(ServiceError::Kept)?;
         let (events, received) = unbounded();
@@ -92,33 +120,32 @@ impl Service {
         let post: Arc<dyn Fn(Event) + Send + Sync> = Arc::new(post);
         let mut serving = Vec::new();
         let mut reached = None;
-        let security = match public {
-            None => Security::none(),
-            Some((place, security)) => {
-                let failed = |error| ServiceError::Listen(place.to_string(), error);
-                let listener = Listener::bind(&place, &security).map_err(failed)?;
-                reached = Some(announce.unwrap_or_else(|| listener.address().clone()));
-                let post = Arc::clone(&post);
-                let incoming = move |incoming| post(Event::Incoming(Box::new(incoming), None));
-                serving.push(listener.serve(incoming).map_err(failed)?);
-                security
-            }
-        };
+        if let Some(place) = public {
+            let failed = |error| ServiceError::Listen(place.to_string(), error);
+            let listener = Listener::bind(&place, &security).map_err(failed)?;
+            reached = Some(listener.address().clone());
+            let post = Arc::clone(&post);
+            let incoming = move |incoming| post(Event::Incoming(Box::new(incoming), None));
+            serving.push(listener.serve(incoming).map_err(failed)?);
+        }
         let failed = |error| ServiceError::Listen(address.to_string(), error);
         let listener = Listener::bind(&address, &Security::none()).map_err(failed)?;
         open_to_all(&socket)?;
-        serving.push(listener.serve(local(Arc::clone(&post))).map_err(failed)?);
+        let talks = Talks::default();
+        serving.push(listener.serve(local(Arc::clone(&post), Arc::clone(&talks))).map_err(failed)?);
+        let programs = Arc::new(AtomicUsize::new(0));
         let tell = Arc::clone(&post);
         let legs = Legs::new(security, Arc::new(move |dialled| tell(Event::Dialled(Box::new(dialled)))));
         let own = (folder, reached.clone(), kept);
         let thread = {
             let (waker, stop) = (Arc::clone(&waker), Arc::clone(&stop));
+            let programs = Arc::clone(&programs);
             let (ready, is_ready) = bounded(1);
             let work = move || {
                 let (folder, public, kept) = own;
                 let user = rustix::process::geteuid().as_raw();
                 let own = Own { user, folder, public, started: Instant::now() };
-                match Work::new(own, legs, received, waker, stop) {
+                match Work::new(own, legs, (received, waker, stop), (on_upgrade, programs)) {
                     Ok(mut work) => {
                         work.board.restore(kept);
                         let _ = ready.send(Ok(()));
@@ -131,7 +158,7 @@ impl Service {
             is_ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
             thread
         };
-        Ok(Self { address, public: reached, serving, stop, waker, thread: Some(thread) })
+        Ok(Self { address, public: reached, serving, stop, waker, talks, programs, thread: Some(thread) })
     }
 
     /// Where programs of this host reach it.
@@ -144,7 +171,12 @@ impl Service {
         self.public.as_ref()
     }
 
-    /// Returns whether it works. It ends by itself when it is asked to.
+    /// Returns the number of programs that are registered.
+    pub fn programs(&self) -> usize {
+        self.programs.load(Ordering::Acquire)
+    }
+
+    /// Returns whether it works.
     pub fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -159,6 +191,9 @@ impl Drop for Service {
             // A panic of it was reported by the hook.
             let _ = thread.join();
         }
+        for (_, talk) in self.talks.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+            talk.close();
+        }
     }
 }
 
@@ -169,7 +204,7 @@ fn open_to_all(socket: &std::path::Path) -> io::Result<()> {
 }
 
 /// Takes connections of programs and people of this host.
-fn local(post: Arc<dyn Fn(Event) + Send + Sync>) -> impl Fn(Incoming) + Send + Sync {
+fn local(post: Arc<dyn Fn(Event) + Send + Sync>, talks: Talks) -> impl Fn(Incoming) + Send + Sync {
     let numbers = std::sync::atomic::AtomicU64::new(1);
     move |incoming| {
         let Some(user) = incoming.peer_user() else {
@@ -183,7 +218,7 @@ fn local(post: Arc<dyn Fn(Event) + Send + Sync>) -> impl Fn(Incoming) + Send + S
                 let of = (user, incoming.greeting.run);
                 let connection = numbers.fetch_add(1, Ordering::Relaxed);
                 match incoming.accept(&own) {
-                    Ok(talk) => converse(talk, connection, of, Arc::clone(&post)),
+                    Ok(talk) => converse(talk, connection, of, Arc::clone(&post), Arc::clone(&talks)),
                     Err(error) => tracing::debug!("a program was lost at once: {error}"),
                 }
             }
@@ -192,9 +227,16 @@ fn local(post: Arc<dyn Fn(Event) + Send + Sync>) -> impl Fn(Incoming) + Send + S
 }
 
 /// Reads requests and writes answers, each on a thread of its own.
-fn converse(talk: Connection, connection: u64, of: (u32, u128), post: Arc<dyn Fn(Event) + Send + Sync>) {
+fn converse(
+    talk: Connection,
+    connection: u64,
+    of: (u32, u128),
+    post: Arc<dyn Fn(Event) + Send + Sync>,
+    talks: Talks,
+) {
     let Ok((writer, mut reader)) = talk.into_messages() else { return };
     let (answers, to_write) = bounded::<Answer>(ANSWERS);
+    let of_program = writer.clone();
     let write = move || {
         for answer in to_write {
             let Ok(bytes) = serde_json::to_vec(&answer) else { break };
@@ -208,6 +250,10 @@ fn converse(talk: Connection, connection: u64, of: (u32, u128), post: Arc<dyn Fn
         while let Some(request) = next(&mut reader) {
             match request {
                 Ok(request) => {
+                    if let Request::Register(_) = request {
+                        let mut talks = talks.lock().unwrap_or_else(PoisonError::into_inner);
+                        talks.insert(connection, of_program.clone());
+                    }
                     let (request, answers) = (Box::new(request), answers.clone());
                     post(Event::Asked { connection, of, request, answers });
                 }
@@ -218,6 +264,7 @@ fn converse(talk: Connection, connection: u64, of: (u32, u128), post: Arc<dyn Fn
                 }
             }
         }
+        talks.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection);
         post(Event::Gone(connection));
     };
     let started = Builder::new().name("tm-net-answer".into()).spawn(write);
@@ -242,6 +289,8 @@ struct Work {
     waker: Arc<Waker>,
     stop: Arc<AtomicBool>,
     folder: PathBuf,
+    on_upgrade: Option<OnUpgrade>,
+    programs: Arc<AtomicUsize>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "policies work in real time")]
@@ -253,16 +302,15 @@ impl Work {
     fn new(
         own: Own,
         legs: Legs,
-        events: Receiver<Event>,
-        waker: Arc<Waker>,
-        stop: Arc<AtomicBool>,
+        (events, waker, stop): (Receiver<Event>, Arc<Waker>, Arc<AtomicBool>),
+        (on_upgrade, programs): (Option<OnUpgrade>, Arc<AtomicUsize>),
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, waker.as_fd(), epoll::EventData::new_u64(OWN), flags)?;
         let folder = own.folder.clone();
         let board = Switchboard::new(own, epoll.try_clone()?, legs);
-        Ok(Self { board, epoll, events, waker, stop, folder })
+        Ok(Self { board, epoll, events, waker, stop, folder, on_upgrade, programs })
     }
 
     fn run(&mut self) {
@@ -272,6 +320,7 @@ impl Work {
             while let Ok(event) = self.events.try_recv() {
                 self.follow(event);
             }
+            self.programs.store(self.board.programs(), Ordering::Release);
             let timeout = self.board.look(now());
             ready.clear();
             let timeout = timeout.map(|time| Timespec {
@@ -308,16 +357,18 @@ impl Work {
                         }
                     }
                     Request::Peers(peers) => return self.board.peers(connection, peers),
-                    Request::Counts(counts) => return self.board.counts(connection, counts),
+                    Request::Counts(counts) => Answer::Rejected(self.board.counts(connection, counts)),
                     Request::List => Answer::Listing(Box::new(self.board.list(user, now))),
                     Request::Attach(spec) => self.changed(|board| board.attach(*spec, user, now)),
                     Request::Set { id, options } => self.changed(|board| board.set(&id, options, user, now)),
                     Request::Detach { id } => self.changed(|board| board.detach(&id, user, now)),
-                    Request::Stop if self.board.is_trusted(user) => {
-                        self.stop.store(true, Ordering::Release);
-                        Answer::Done
+                    Request::Upgrade { .. } if !self.board.is_trusted(user) => {
+                        Answer::Refused("only the user of the service or root upgrades it".into())
                     }
-                    Request::Stop => Answer::Refused("only the user of the service or root stops it".into()),
+                    Request::Upgrade { program } => match &self.on_upgrade {
+                        Some(upgrade) => return upgrade(Upgrade { program, answers }),
+                        None => Answer::Refused("this service is part of a run, and ends with it".into()),
+                    },
                 };
                 // One that does not read its answers gets none.
                 let _ = answers.try_send(answer);

@@ -76,6 +76,10 @@ pub(crate) struct Switchboard {
     legs: Legs,
     joined: BTreeMap<u64, Joined>,
     by_key: HashMap<Key, u64>,
+    /// Rows that policies took out of channels that are not joined any more.
+    rejected: HashMap<Key, u64>,
+    /// Channels that have more to move: each has its turn.
+    busy: BTreeSet<u64>,
     /// Channels that are not joined before this time.
     paused: HashMap<Key, Instant>,
     urgent: Urgency,
@@ -92,6 +96,8 @@ impl Switchboard {
             legs,
             joined: BTreeMap::new(),
             by_key: HashMap::new(),
+            rejected: HashMap::new(),
+            busy: BTreeSet::new(),
             paused: HashMap::new(),
             urgent: Urgency::default(),
             next: 1,
@@ -117,6 +123,10 @@ impl Switchboard {
             Owner::Plan { .. } => None,
         };
         self.policies.iter().filter_map(kept).collect()
+    }
+
+    pub(crate) fn programs(&self) -> usize {
+        self.programs.len()
     }
 
     pub(crate) fn is_trusted(&self, user: u32) -> bool {
@@ -194,6 +204,10 @@ impl Switchboard {
     /// A program is gone.
     pub(crate) fn gone(&mut self, id: u64, now: Instant) {
         let Some(gone) = self.programs.remove(&id) else { return };
+        let run_goes_on = self.programs.values().any(|of| of.user == gone.user && of.run == gone.run);
+        if !run_goes_on {
+            self.rejected.retain(|key, _| (key.user, key.run) != (gone.user, gone.run));
+        }
         let heir = self.programs.iter().find(|(_, of)| of.user == gone.user && of.run == gone.run);
         if heir.is_none() {
             let is_its = |policy: &Rc<Attached>| matches!(policy.owner.get(), Owner::Plan { program, .. } if program == id);
@@ -216,10 +230,29 @@ impl Switchboard {
         }
     }
 
-    pub(crate) fn counts(&mut self, id: u64, counts: Vec<EdgeCounts>) {
-        if let Some(of) = self.programs.get_mut(&id) {
-            of.counts = counts.into_iter().map(|of| (of.edge.clone(), of)).collect();
+    pub(crate) fn counts(&mut self, id: u64, counts: Vec<EdgeCounts>) -> Vec<(EdgeName, u64)> {
+        let Some(of) = self.programs.get_mut(&id) else { return Vec::new() };
+        of.counts = counts.into_iter().map(|of| (of.edge.clone(), of)).collect();
+        let Some(of) = self.programs.get(&id) else { return Vec::new() };
+        let sends = |channel: &ProgramChannel| channel.roles.contains(&Role::Sender);
+        let mut all: BTreeMap<EdgeName, u64> = BTreeMap::new();
+        for channel in &of.program.channels {
+            let key = Key { user: of.user, run: of.run, channel: channel.channel };
+            // Its sender counts, where that is here.
+            let is_other = |other: &Registered| other.channel(key).is_some_and(sends);
+            let rejected = self.rejected_of(key);
+            if rejected > 0 && (sends(channel) || !self.programs.values().any(is_other)) {
+                *all.entry(channel.edge.clone()).or_default() += rejected;
+            }
         }
+        all.into_iter().collect()
+    }
+
+    /// Rows that policies took out of a channel.
+    fn rejected_of(&self, key: Key) -> u64 {
+        let now =
+            self.by_key.get(&key).and_then(|token| self.joined.get(token)).map_or(0, |of| of.edge.rejected);
+        now + self.rejected.get(&key).copied().unwrap_or(0)
     }
 
     /// The policies that look at the frames of a channel, in their order.
@@ -470,6 +503,9 @@ impl Switchboard {
     fn part(&mut self, token: u64) {
         if let Some(Joined { key, edge }) = self.joined.remove(&token) {
             self.by_key.remove(&key);
+            if edge.rejected > 0 {
+                *self.rejected.entry(key).or_default() += edge.rejected;
+            }
             self.urgent.waits(key.channel, 0);
             edge.unwatch(self.epoll.as_fd());
         }
@@ -485,33 +521,35 @@ impl Switchboard {
 
     fn pump(&mut self, token: u64, now: Instant) {
         let Some(of) = self.joined.get_mut(&token) else { return };
-        loop {
-            match of.edge.pump(now, &mut self.urgent) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(parted) => {
-                    let (key, name) = (of.key, of.edge.name.clone());
-                    match parted {
-                        Parted::Lost => {}
-                        Parted::Failed => drop(self.paused.insert(key, now + PAUSE)),
-                        Parted::Damaged(text) => {
-                            tracing::warn!("an end of a channel of {name} is cut: {text}");
-                        }
-                    }
-                    return self.part(token);
+        match of.edge.pump(now, &mut self.urgent) {
+            Ok(true) => drop(self.busy.insert(token)),
+            Ok(false) => {}
+            Err(parted) => {
+                let (key, name) = (of.key, of.edge.name.clone());
+                match parted {
+                    Parted::Lost => {}
+                    Parted::Failed => drop(self.paused.insert(key, now + PAUSE)),
+                    Parted::Damaged(text) => tracing::warn!("an end of a channel of {name} is cut: {text}"),
                 }
+                self.part(token);
             }
         }
     }
 
     /// Does what is due. Returns the time until something is.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Duration> {
+        for token in std::mem::take(&mut self.busy) {
+            self.pump(token, now);
+        }
         let due = |of: &Joined| of.edge.until().is_some_and(|until| until <= now);
         let tokens: Vec<u64> =
             self.joined.iter().filter(|(_, of)| due(of)).map(|(token, _)| *token).collect();
         tokens.into_iter().for_each(|token| self.pump(token, now));
         self.paused.retain(|_, until| *until > now);
         let old = self.legs.drop_old(now);
+        if !self.busy.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let next = self.joined.values().filter_map(|of| of.edge.until()).min();
         next.into_iter().chain(old).min().map(|at| at.saturating_duration_since(now))
     }
@@ -550,7 +588,7 @@ impl Switchboard {
                 waiting: counts.waiting,
                 policies: policies.iter().map(|policy| policy.spec.borrow().id.clone()).collect(),
                 held: joined.iter().filter(|of| of.edge.is_held()).count() as u64,
-                rejected: joined.iter().map(|of| of.edge.rejected).sum(),
+                rejected: keys.iter().map(|key| self.rejected_of(*key)).sum(),
             }
         };
         let edges: Vec<EdgeView> = edges.into_iter().map(view).collect();
@@ -568,6 +606,7 @@ impl Switchboard {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             seconds: now.saturating_duration_since(self.own.started).as_secs_f64(),
+            programs: self.programs.len(),
             edges,
             policies: self.policies.iter().filter(of_user).map(|policy| policy.view(used(policy))).collect(),
         }

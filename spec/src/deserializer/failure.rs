@@ -116,8 +116,10 @@ pub fn coded(code: &'static str, message: impl fmt::Display, help: impl fmt::Dis
 }
 
 /// Codes that [`coded`] texts may carry.
-const CODES: &[&str] =
-    &["E0105", "E0106", "E0107", "E0115", "E0116", "E0204", "E0215", "E0501", "E0502", "E0503", "E0504"];
+const CODES: &[&str] = &[
+    "E0105", "E0106", "E0107", "E0115", "E0116", "E0204", "E0215", "E0217", "E0317", "E0501", "E0502",
+    "E0503", "E0504",
+];
 
 impl de::Error for Failure {
     fn custom<T: fmt::Display>(text: T) -> Self {

@@ -2,6 +2,7 @@
 use super::{Direction, Infrastructure, Link, Tier, WorkerType};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
+use crate::policies::{self, Home};
 use crate::span::Located;
 use std::collections::{HashMap, HashSet};
 
@@ -32,6 +33,7 @@ impl Infrastructure {
         self.check_links(&mut found);
         self.check_sources(&mut found);
         self.check_hosts(&mut found);
+        self.check_policies(&mut found);
         found
     }
 
@@ -134,6 +136,14 @@ impl Infrastructure {
 }
 
 impl Infrastructure {
+    /// Their edges may be of workflows that are not known here.
+    fn check_policies(&self, found: &mut Diagnostics) {
+        policies::check(self.policies.iter().map(|of| &of.policy), Home::Infrastructure, found);
+        for name in self.policies.iter().filter_map(|of| of.workflow.as_ref()).take(ENOUGH) {
+            found.extend(identifier::check(name, ""));
+        }
+    }
+
     fn check_sources(&self, found: &mut Diagnostics) {
         let mut ids = HashMap::new();
         for source in &self.sources {

@@ -21,6 +21,7 @@ impl Plan {
         check.classes(self);
         check.shares(self);
         check.edges(self);
+        check.policies(self);
         check.found
     }
 
@@ -151,6 +152,29 @@ impl<'a> Check<'a> {
                 format!("the plan has no {what}"),
                 format!("list them under `{what}:`"),
             );
+        }
+    }
+
+    /// Their edges may be of other workflows, so only their form is checked.
+    fn policies(&mut self, plan: &Plan) {
+        let ids: Vec<&str> = plan.policies.iter().map(|policy| policy.id.as_str()).collect();
+        self.unique("policies", "policy", &ids);
+        for (index, policy) in plan.policies.iter().enumerate() {
+            let texts = [
+                ("from", policy.from.as_deref()),
+                ("to", policy.to.as_deref()),
+                ("kind", Some(policy.kind.as_str())),
+            ];
+            for (key, text) in texts {
+                let Some((message, help)) = text.and_then(|text| identifier::wrong(text, "")) else {
+                    continue;
+                };
+                let help = match text {
+                    Some("*") => format!("leave `{key}` out: it is any then"),
+                    _ => help,
+                };
+                self.report(&[Key("policies"), Index(index), Key(key)], "E0115", message, help);
+            }
         }
     }
 

@@ -28,16 +28,17 @@ impl Workflow {
         self.check_accuracy(&mut found);
         self.check_variants(&mut found);
         self.check_resources(&mut found);
+        self.check_policies(&mut found);
         found
     }
 
     /// All items that have an output: sources and operators.
-    fn producers(&self) -> impl Iterator<Item = &Located<String>> + Clone {
+    pub(super) fn producers(&self) -> impl Iterator<Item = &Located<String>> + Clone {
         self.sources.iter().map(|source| &source.id).chain(self.operators.iter().map(|operator| &operator.id))
     }
 
     /// Every input with the id of its reader.
-    fn edges(&self) -> impl Iterator<Item = (&Located<String>, &Input)> {
+    pub(super) fn edges(&self) -> impl Iterator<Item = (&Located<String>, &Input)> {
         let of_operators =
             self.operators.iter().flat_map(|op| op.inputs.iter().map(move |input| (&op.id, input)));
         of_operators.chain(self.sinks.iter().map(|sink| (&sink.id, &sink.input)))

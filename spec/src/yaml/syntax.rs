@@ -62,8 +62,8 @@ pub(super) fn explained(
     let index = lines.iter().rposition(|line| line.start <= at).unwrap_or(0);
     let look = Look { slip, at, lines: &lines, index, source };
     let found = look.tab().or_else(|| look.colon()).or_else(|| look.indentation());
-    let found = found.or_else(|| look.no_colon()).or_else(|| look.flow()).or_else(|| look.quotes());
-    let found = found.or_else(|| look.open_above());
+    let found = found.or_else(|| look.no_colon()).or_else(|| look.flow()).or_else(|| look.star());
+    let found = found.or_else(|| look.quotes()).or_else(|| look.open_above());
     found.unwrap_or_else(|| {
         Diagnostic::error("E0101", format!("this is not YAML: {message}"))
             .with_help("check indentation, quotes and brackets just before this place")
@@ -269,6 +269,21 @@ impl<'a> Look<'a> {
         )
     }
 
+    /// `edge: * -> detect`: the star is taken for the start of an alias.
+    fn star(&self) -> Option<Diagnostic> {
+        let line = self.line().filter(|_| self.slip == Some(&Slip::MissingAnchorOrAliasName))?;
+        let from = line.text.get(..=self.within(&line))?.rfind('*')?;
+        let rest = &line.text[from..];
+        let is_in_flow = line.text[..from].contains(['{', '[']);
+        let end = rest.find([',', '}', ']']).filter(|_| is_in_flow).unwrap_or(rest.len());
+        let text = rest[..end].trim_end();
+        Some(
+            Diagnostic::error("E0101", "a text that starts with `*` needs quotes around the whole of it")
+                .at(self.span(&line, from, from + text.len()))
+                .with_help(format!("write `\"{text}\"`")),
+        )
+    }
+
     /// Texts that YAML misreads by their first character.
     fn quotes(&self) -> Option<Diagnostic> {
         let line = self.line()?;
@@ -415,6 +430,9 @@ mod tests {
             ("filter", "a ? b : c", (3, 11), "`: ` in it needs quotes", "write `kind: \"a ? b : c\"`"),
             ("filter", "'a' == b", (3, 11), "starts with `'` needs quotes", "write `kind: \"'a' == b\"`"),
             ("filter", "*a", (3, 11), "starts with `*` needs quotes", "write `kind: \"*a\"`"),
+            ("filter", "*", (3, 11), "starts with `*` needs quotes", "write `\"*\"`"),
+            ("filter", "* -> a", (3, 11), "starts with `*` needs quotes", "write `\"* -> a\"`"),
+            ("filter", "{a: * -> b, c: 1}", (3, 15), "starts with `*` needs quotes", "write `\"* -> b\"`"),
             ("filter", "!a", (3, 11), "starts with `!` needs quotes", "write `\"!a\"`"),
             ("filter", "!a && b", (3, 11), "starts with `!` needs quotes", "write `\"!a && b\"`"),
             ("filter", "{a: ${B}/c}", (3, 15), "`${` inside `{...}` needs quotes", "around the whole text"),

@@ -5,6 +5,7 @@ use super::ControllerChoice;
 use super::paths::PathArguments;
 use super::transport::{ListEdgesArguments, PolicyVerb, WatchEdgesArguments};
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A verb of `tidemill net`.
@@ -26,6 +27,48 @@ pub(crate) enum NetVerb {
         #[command(subcommand)]
         verb: PathsVerb,
     },
+    /// Serve this machine until Ctrl-C: edges of its runs go through the service where policies are attached.
+    Serve(ServeNetArguments),
+    /// Replace the program of the running service by another version, while edges go through it.
+    Upgrade(UpgradeNetArguments),
+}
+
+/// `tidemill net serve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "One service serves all programs of a machine. The agent of a cluster's worker starts its own.
+
+Examples:
+  tidemill net serve &
+  tidemill run workflow.yaml &
+  tidemill net policy attach 'cameras -> detect' rate_limit '{rps: 5}'"
+)]
+pub(crate) struct ServeNetArguments {
+    /// The file of its socket. Default: /run/tidemill/net.sock for root, else in the folder XDG_RUNTIME_DIR.
+    #[arg(long, value_name = "FILE", env = tidemill_net::client::SOCKET_VARIABLE)]
+    pub(crate) socket: Option<PathBuf>,
+    /// The folder for policies that are attached, and for logs of policies. Default: that of the socket.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// `tidemill net upgrade`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The new version starts beside the old one, takes over all programs, and is watched for some seconds. If it
+fails, the old one serves again, and nothing is lost.
+
+Examples:
+  tidemill net upgrade /usr/local/bin/tidemill-2
+  tidemill net upgrade --socket /run/tidemill/net.sock"
+)]
+pub(crate) struct UpgradeNetArguments {
+    /// The program that serves from now on. Default: this one.
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: Option<PathBuf>,
+    /// The file of the service's socket. Default: as with `net serve`.
+    #[arg(long, value_name = "FILE", env = tidemill_net::client::SOCKET_VARIABLE)]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// A verb of `tidemill net paths`.

@@ -99,6 +99,7 @@ pub(crate) fn infrastructure(
         links,
         sources: Vec::new(),
         hosts: Vec::new(),
+        policies: Vec::new(),
     };
     infrastructure.check().into_result(()).map_err(|found| found.to_string())?;
     Ok((infrastructure, notes))

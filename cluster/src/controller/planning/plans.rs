@@ -18,6 +18,7 @@ use tidemill_optimizer::assemble::{Assembly, Options};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::{Plan, PlanWorker};
+use tidemill_spec::policies::added_to;
 use tidemill_spec::units::TimeSpan;
 
 /// Relative gap between the cost of a plan and the bound at which a search ends, as in `tidemill plan`.
@@ -150,6 +151,13 @@ impl Shared {
         let heard = NoteCollector::default();
         let mut case = Case::load_sent(&sent, &asked, &heard).map_err(|error| in_words(&error))?;
         notes.extend(heard.take());
+        if file.is_none() {
+            // The plan may have those of an infrastructure that was not sent.
+            let added = |plan: &Plan| added_to(plan, &case.workflow);
+            let of_run =
+                || self.facts.look(|document| document.runs.get(wish.name).map(|run| added(&run.plan)));
+            case.infrastructure.policies = given.map(added).or_else(of_run).unwrap_or_default();
+        }
         let in_use = |plan: &Plan, workers: &BTreeMap<String, String>| {
             backends::in_use(&as_placed(plan, workers, &case.infrastructure))
         };

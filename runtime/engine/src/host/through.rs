@@ -8,6 +8,7 @@ use crate::channel::ChannelId;
 use crate::emulation::WireEnd;
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program};
+use crate::metrics::EdgeMetrics;
 use crate::slot::Command;
 use arrow_schema::SchemaRef;
 use crossbeam_channel::Sender;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidemill_link::remote::{Address, Connection, Greeting, Purpose, Role, Security, dial, schema_hash};
 use tidemill_net::edge_name::EdgeName;
-use tidemill_net::program::{Registration, register};
+use tidemill_net::program::{Callbacks, Registration, register};
 use tidemill_net::protocol::{self, EdgeCounts, Peer, PolicySpec, ProgramChannel, Routes};
 
 /// Time for an answer: the service waits almost as long for the other end.
@@ -110,17 +111,26 @@ impl Through {
             channels,
             policies,
         };
-        let sends: Vec<(EdgeName, _)> = graph
-            .channels
-            .iter()
-            .filter(|channel| is_here(channel.from_slot))
-            .map(|channel| channel.edge)
-            .collect::<BTreeSet<usize>>()
+        let edges: Vec<(EdgeName, Arc<EdgeMetrics>, bool)> = (graph.channels.iter())
+            .map(|channel| (channel.edge, is_here(channel.from_slot)))
+            .collect::<BTreeSet<(usize, bool)>>()
             .into_iter()
-            .map(|edge| (name(&program.plan.edges[edge]), metrics.edge(&program.plan.edges[edge])))
+            .map(|(at, sends)| {
+                let edge = &program.plan.edges[at];
+                (name(edge), metrics.edge(edge), sends)
+            })
             .collect();
+        let sends: Vec<(EdgeName, Arc<EdgeMetrics>)> = (edges.iter())
+            .filter(|(_, _, sends)| *sends)
+            .map(|(edge, of, _)| (edge.clone(), Arc::clone(of)))
+            .collect();
+        let rejected = move |edge: &EdgeName, rows: u64| {
+            if let Some((_, of, _)) = edges.iter().find(|(known, ..)| known == edge) {
+                of.drops.add("policy", rows);
+            }
+        };
         let counts = move || {
-            let count = |(edge, of): &(EdgeName, Arc<crate::metrics::EdgeMetrics>)| EdgeCounts {
+            let count = |(edge, of): &(EdgeName, Arc<EdgeMetrics>)| EdgeCounts {
                 edge: edge.clone(),
                 records: of.records.load(Ordering::Relaxed),
                 bytes: of.bytes.load(Ordering::Relaxed),
@@ -141,10 +151,16 @@ impl Through {
         };
         let news = events.clone();
         let on_routes = move |routes| drop(news.send(HostEvent::Network(NetworkEvent::Routes(routes))));
-        let (registration, routes) =
-            register(&socket, run, registered, Box::new(on_routes), Box::new(counts))
-                .map_err(|error| RunError::System(error.to_string()))?;
+        let callbacks =
+            Callbacks { routes: Box::new(on_routes), counts: Box::new(counts), rejected: Box::new(rejected) };
+        let (registration, routes) = register(&socket, run, registered, callbacks)
+            .map_err(|error| RunError::System(error.to_string()))?;
         Ok(Self { registration, run, plan_version, routes, ends: BTreeMap::new(), events })
+    }
+
+    /// Has the figures of the service be complete.
+    pub(crate) fn exchange(&self) {
+        self.registration.exchange();
     }
 
     /// Returns whether a channel goes through the service.

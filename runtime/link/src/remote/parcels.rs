@@ -12,15 +12,17 @@ use crate::link::LinkError;
 use crate::link::codec::{DATA, FRONTIER, HEADER_BYTES, WireHeader, u32_at, u64_at};
 use crate::transport::Line;
 use arrow_buffer::Buffer;
-use lz4_flex::frame::{FrameDecoder, FrameEncoder};
+use lz4_flex::block::{compress, decompress};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Bytes of a control word: kind, three zeros, checksum of the others, value.
 const WORD_BYTES: usize = 16;
+/// Bytes that one compressed byte can stand for (LZ4).
+const MOST_COMPRESSED: u64 = 256;
 /// Words that are read at once.
 const WORDS: usize = 256;
 const RESUME: u8 = 1;
@@ -178,11 +180,8 @@ impl Parcel {
         if self.is_compressed || self.wire.length > MAX_PAYLOAD {
             return false;
         }
-        let mut encoder = FrameEncoder::new(self.wire.length.to_le_bytes().to_vec());
-        let written = self.payload.iter().try_for_each(|part| encoder.write_all(part));
-        let Ok(bytes) = written.map_err(|_| ()).and_then(|()| encoder.finish().map_err(|_| ())) else {
-            return false;
-        };
+        let whole: Vec<u8> = self.payload.iter().flat_map(|part| part.as_slice()).copied().collect();
+        let bytes = [&self.wire.length.to_le_bytes()[..], &compress(&whole)].concat();
         if bytes.len() as u64 >= self.wire.length {
             return false;
         }
@@ -205,12 +204,11 @@ impl Parcel {
         let damaged = || LinkError::Damaged("a compressed payload is not what it claims to be".into());
         let (length, compressed) = bytes.as_slice().split_first_chunk().ok_or_else(damaged)?;
         let length = u64::from_le_bytes(*length);
-        if length > MAX_PAYLOAD {
+        // No more memory than the bytes that came can fill.
+        if length > MAX_PAYLOAD.min(compressed.len() as u64 * MOST_COMPRESSED) {
             return Err(damaged());
         }
-        // Memory grows as bytes come out, whatever the length claims. A byte more shows that there are more.
-        let mut whole = Vec::new();
-        FrameDecoder::new(compressed).take(length + 1).read_to_end(&mut whole).map_err(|_| damaged())?;
+        let whole = decompress(compressed, length as usize).map_err(|_| damaged())?;
         if whole.len() as u64 != length {
             return Err(damaged());
         }

@@ -158,6 +158,7 @@ fn bytes_go_both_ways_in_order(transport: &dyn Transport, place: &str) {
 /// Far more than a transport keeps in transit, in both directions at once.
 fn large_amounts_arrive_whole_in_both_directions_at_once(transport: &dyn Transport, place: &str) {
     const BYTES: usize = 12 << 20;
+    let scheme = transport.scheme();
     let (one, other) = connect(transport, place);
     std::thread::scope(|scope| {
         for (mut stream, name) in [(one, "one"), (other, "other")] {
@@ -169,7 +170,10 @@ fn large_amounts_arrive_whole_in_both_directions_at_once(transport: &dyn Transpo
                     let wrote = stream.write(&[IoSlice::new(&sent[written..])]);
                     written += *wrote.as_ref().unwrap_or(&0);
                     match stream.read(&mut chunk) {
-                        Ok(0) => panic!("{name} finds an end"),
+                        Ok(0) => panic!(
+                            "{scheme}: {name} finds an end, after {} bytes, {written} written",
+                            read.len()
+                        ),
                         Ok(n) => read.extend_from_slice(&chunk[..n]),
                         Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                         Err(_) if read.len() < BYTES => wait(line.readable(), PollFlags::IN),

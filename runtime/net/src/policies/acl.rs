@@ -71,7 +71,7 @@ impl Policy for Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras, columns};
+    use crate::bench::{Bench, cameras, columns};
     use serde_json::json;
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_judged_does_not_pass() {
         let mut bench = Bench::new("acl", &json!({"deny_if": "camera.size() > 3"}));
-        let (_, left) = bench.look(&crate::testing::some_cameras(&[Some("a"), None, Some("long name")]));
+        let (_, left) = bench.look(&crate::bench::some_cameras(&[Some("a"), None, Some("long name")]));
         assert_eq!(left, cameras(&["a"]));
     }
 

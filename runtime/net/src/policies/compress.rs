@@ -50,7 +50,7 @@ impl Policy for Compress {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
     use serde_json::json;
 
     #[test]

@@ -86,7 +86,7 @@ impl Policy for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
     use serde_json::json;
 
     #[test]

@@ -86,7 +86,7 @@ impl Policy for Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
 
     #[test]
     fn each_frame_has_a_line_and_the_files_stay_small() {

@@ -65,7 +65,7 @@ impl Policy for Qos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
     use serde_json::json;
 
     #[test]

@@ -82,7 +82,7 @@ impl Policy for RateLimit {
         }
         self.filled = Some(frame.now);
         // A frame with more rows than the bucket holds waits for a full one, and leaves it in debt.
-        let needed = wanted.min(self.burst);
+        let needed = if self.excess == Excess::Wait { wanted.min(self.burst) } else { wanted };
         if self.tokens >= needed {
             self.tokens -= wanted;
             return Ok(Verdict::Pass);
@@ -122,7 +122,7 @@ impl Policy for RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, cameras};
+    use crate::bench::{Bench, cameras};
     use serde_json::json;
 
     #[test]

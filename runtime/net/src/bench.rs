@@ -1,4 +1,6 @@
 //! A bench for policies: frames of cameras, one after the other, at a time that the test moves.
+//!
+//! It is for the tests of those who write policies, and panics where a test should fail.
 use crate::edge_name::EdgeName;
 use crate::passage::{Effects, Passage};
 use crate::policy::{Policy, Site, Verdict, make};
@@ -15,18 +17,21 @@ use tidemill_link::remote::Recoder;
 use tidemill_operators::record::{METADATA_COLUMNS, metadata_fields, payload_schema};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-/// The columns of the records.
-pub(crate) fn columns() -> StreamType {
+/// The columns of the records: the text `camera`.
+pub fn columns() -> StreamType {
     StreamType::new([Column::new("camera", ColumnType::Text)])
 }
 
 /// Records of these cameras.
-pub(crate) fn cameras(names: &[&str]) -> RecordBatch {
+pub fn cameras(names: &[&str]) -> RecordBatch {
     some_cameras(&names.iter().map(|name| Some(*name)).collect::<Vec<_>>())
 }
 
 /// Records, some without a camera.
-pub(crate) fn some_cameras(names: &[Option<&str>]) -> RecordBatch {
+///
+/// # Panics
+/// Never: the columns are those of the schema.
+pub fn some_cameras(names: &[Option<&str>]) -> RecordBatch {
     let payload = payload_schema(&columns());
     let fields: Vec<_> =
         metadata_fields().into_iter().map(Arc::new).chain(payload.fields().iter().cloned()).collect();
@@ -47,7 +52,7 @@ pub(crate) fn some_cameras(names: &[Option<&str>]) -> RecordBatch {
 }
 
 /// A policy and the frames that it looks at.
-pub(crate) struct Bench {
+pub struct Bench {
     policy: Box<dyn Policy>,
     recoder: Recoder,
     urgent: Urgency,
@@ -57,16 +62,21 @@ pub(crate) struct Bench {
     came: u64,
     sent: u64,
     /// Bytes that wait in the stream.
-    pub(crate) waiting: u64,
+    pub waiting: u64,
 }
 
 impl Bench {
-    pub(crate) fn new(kind: &str, options: &Value) -> Self {
+    /// Makes a bench for a policy that is made in the usual place.
+    ///
+    /// # Panics
+    /// Its options are wrong.
+    pub fn new(kind: &str, options: &Value) -> Self {
         Self::of(make(kind, options, &Site::default()).expect("its options are right"))
     }
 
+    /// Makes a bench for a policy.
     #[expect(clippy::disallowed_methods, reason = "a point in time, from which the test counts")]
-    pub(crate) fn of(policy: Box<dyn Policy>) -> Self {
+    pub fn of(policy: Box<dyn Policy>) -> Self {
         Self {
             policy,
             recoder: Recoder::default(),
@@ -80,25 +90,56 @@ impl Bench {
         }
     }
 
-    pub(crate) fn advance(&mut self, time: Duration) {
+    /// Moves the time.
+    pub fn advance(&mut self, time: Duration) {
         self.now += time;
     }
 
-    /// Another instance continues with the state of this one.
-    pub(crate) fn replace(&mut self, kind: &str, options: &Value) {
-        let mut new = make(kind, options, &Site::default()).expect("its options are right");
-        new.restore(&self.policy.state()).expect("its own state");
+    /// Has another instance continue with the state of this one.
+    ///
+    /// # Panics
+    /// Its options are wrong, or it cannot continue.
+    pub fn replace(&mut self, kind: &str, options: &Value) {
+        let new = make(kind, options, &Site::default()).expect("its options are right");
+        self.replace_by(new).expect("its own state");
+    }
+
+    /// Has this instance continue with the state of the one before.
+    ///
+    /// # Errors
+    /// Why it cannot; the one before stays.
+    pub fn replace_by(&mut self, mut new: Box<dyn Policy>) -> Result<(), String> {
+        new.restore(&self.policy.state())?;
         self.policy = new;
+        Ok(())
     }
 
-    /// A new frame comes.
-    pub(crate) fn look(&mut self, records: &RecordBatch) -> (Verdict, RecordBatch) {
+    /// Has it look at a new frame. Returns its verdict and the records that are left.
+    ///
+    /// # Panics
+    /// It cannot judge the frame.
+    pub fn look(&mut self, records: &RecordBatch) -> (Verdict, RecordBatch) {
+        self.judge(records).expect("it can judge")
+    }
+
+    /// Has it look at the frame before again.
+    ///
+    /// # Panics
+    /// It cannot judge the frame.
+    pub fn again(&mut self, records: &RecordBatch) -> (Verdict, RecordBatch) {
+        self.judge_again(records).expect("it can judge")
+    }
+
+    /// Has it look at a new frame, as [`look`](Self::look), where it may fail.
+    ///
+    /// # Errors
+    /// Why it cannot judge the frame.
+    pub fn judge(&mut self, records: &RecordBatch) -> Result<(Verdict, RecordBatch), String> {
         self.number += 1;
-        self.again(records)
+        self.judge_again(records)
     }
 
-    /// The frame before comes again.
-    pub(crate) fn again(&mut self, records: &RecordBatch) -> (Verdict, RecordBatch) {
+    fn judge_again(&mut self, records: &RecordBatch) -> Result<(Verdict, RecordBatch), String> {
         let header = Header { incarnation: 1, sequence: self.number, sent_at: 0, cost: 1 };
         let mut sender = Recoder::default();
         let mut parcel = sender.encode(header, 7, records.clone()).expect("records");
@@ -118,25 +159,28 @@ impl Bench {
             effects: &mut effects,
             urgent: &mut self.urgent,
         };
-        let verdict = self.policy.look(&mut frame).expect("it can judge");
+        let verdict = self.policy.look(&mut frame)?;
         self.rejected += effects.rejected;
         self.sent = parcel.bytes();
         let left = match batch.filter(|_| effects.is_changed) {
             Some(batch) => batch,
             None => Recoder::default().read(&parcel).expect("records"),
         };
-        (verdict, left)
+        Ok((verdict, left))
     }
 
-    pub(crate) fn rejected(&self) -> u64 {
+    /// Records that were taken out.
+    pub fn rejected(&self) -> u64 {
         self.rejected
     }
 
-    pub(crate) fn came(&self) -> u64 {
+    /// Bytes of the last frame as it came.
+    pub fn came(&self) -> u64 {
         self.came
     }
 
-    pub(crate) fn sent(&self) -> u64 {
+    /// Bytes of the last frame as it left.
+    pub fn sent(&self) -> u64 {
         self.sent
     }
 }

@@ -1,0 +1,89 @@
+//! `tidemill net serve` and `tidemill net upgrade`.
+use crate::arguments::{ServeNetArguments, UpgradeNetArguments};
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::terminal::Terminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_app::net_process::NetTask;
+use tidemill_net::protocol::Request;
+use tidemill_net::supervise::{Supervision, Supervisor};
+use tidemill_net::{Client, ClientError, usual_socket};
+
+/// Interval of looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The command of the process that serves.
+pub(super) fn child(program: &Path) -> Vec<String> {
+    let mut command = vec![program.display().to_string(), "net-process".to_owned()];
+    command.extend(crate::run::processes::own_log_options());
+    command
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("cannot find the path of this program: {error}"))
+    })
+}
+
+/// Serves this machine until it is interrupted.
+pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let socket = std::path::absolute(arguments.socket.clone().unwrap_or_else(usual_socket))?;
+    let beside = socket.parent().map(Path::to_owned).unwrap_or_default();
+    let folder = std::path::absolute(arguments.state.clone().unwrap_or_else(|| beside.clone()))?;
+    for folder in [&beside, &folder] {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Failure::new(Kind::Unavailable, format!("{}: {error}", folder.display()))
+                .with_help("name another place with `--socket` and `--state`")
+        })?;
+    }
+    if Client::connect(&socket, 0).is_ok() {
+        let text = format!("a transport service already serves at {}", socket.display());
+        return Err(Failure::new(Kind::Unavailable, text)
+            .with_help("`tidemill net upgrade` replaces its program by another version")
+            .into());
+    }
+    let task = move |socket: &Path| {
+        let task = NetTask { socket: socket.into(), folder: folder.clone(), public: None };
+        serde_json::to_string(&task).unwrap_or_default()
+    };
+    let supervision =
+        Supervision { command: child(&own_program()?), task: Box::new(task), socket: socket.clone() };
+    let supervisor = Supervisor::start(supervision)
+        .map_err(|error| Failure::new(Kind::Unavailable, format!("the transport service: {error}")))?;
+    terminal.note(&format!(
+        "serves this machine at {}; runs that start from now on register here",
+        socket.display()
+    ));
+    interrupt.is_watched();
+    while !interrupt.is_wanted() {
+        if !supervisor.is_alive() {
+            return Err(Failure::new(Kind::Unavailable, "the transport service has ended").into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    drop(supervisor);
+    Ok(Exit::Interrupted)
+}
+
+/// Replaces the program of the running service.
+pub(super) fn upgrade(arguments: &UpgradeNetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let socket = arguments.socket.clone().unwrap_or_else(usual_socket);
+    let program = match &arguments.program {
+        Some(program) => std::path::absolute(program)?,
+        None => own_program()?,
+    };
+    if !program.is_file() {
+        let text = format!("{} is no program", program.display());
+        return Err(Failure::new(Kind::Missing, text).into());
+    }
+    let unavailable = |error: ClientError| Failure::new(Kind::Unavailable, error.to_string());
+    let mut client = Client::connect(&socket, 0).map_err(unavailable)?;
+    terminal.note(&format!("{} starts beside the version that serves", program.display()));
+    client.ask(&Request::Upgrade { program: program.clone() }).map_err(unavailable)?;
+    terminal.note(&format!("{} serves now", program.display()));
+    Ok(Exit::Success)
+}

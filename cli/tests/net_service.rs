@@ -1,0 +1,191 @@
+//! The transport service of a machine under running workflows: policies, its death, its upgrade.
+use crate::cluster::{slow_down, undisturbed};
+use crate::command::{Place, command, tidemill};
+use crate::processes::{outputs, place, same};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use tidemill_net::edge_name::EdgePattern;
+use tidemill_net::protocol::{Answer, EdgeView, Listing, PolicySpec, Request, Route, Side};
+use tidemill_net::{Client, ClientError};
+
+/// Time after which a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `tidemill net serve`, which ends with this.
+struct Served {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Served {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("net.sock");
+        let process = command(&["net", "serve", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
+        let served = Self { folder, process };
+        served.until("it serves", |_| true);
+        served
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("net.sock")
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, ClientError> {
+        Client::connect(&self.socket(), 0)?.ask(request)
+    }
+
+    fn listing(&self) -> Option<Listing> {
+        match self.ask(&Request::List).ok()? {
+            Answer::Listing(listing) => Some(*listing),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn(&Listing) -> bool) -> Listing {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let listing = self.listing();
+            match listing {
+                Some(listing) if is_so(&listing) => return listing,
+                listing => assert!(Instant::now() < until, "{what}: {listing:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn attach(&self, id: &str, edges: &str, kind: &str, options: serde_json::Value) {
+        let edges = EdgePattern::parse(edges).unwrap();
+        let spec = PolicySpec { id: id.into(), edges, side: Side::Sender, kind: kind.into(), options };
+        self.ask(&Request::Attach(Box::new(spec))).unwrap();
+    }
+
+    /// The process that serves now.
+    fn child(&self) -> u32 {
+        self.until("it serves", |_| true).process
+    }
+
+    fn run(&self, place: &Place) -> Child {
+        let mut run = command(&[
+            "run",
+            &place.argument("workflow.yaml"),
+            "--processes",
+            "--quiet",
+            "--plan",
+            &place.argument("plan.yaml"),
+        ]);
+        run.env(tidemill_net::client::SOCKET_VARIABLE, self.socket()).spawn().unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let child = self.listing().map(|listing| listing.process);
+        Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        let ended = self.process.wait().unwrap();
+        if !std::thread::panicking() {
+            assert_eq!(ended.code(), Some(130), "it ends in order");
+            if let Some(process) = child {
+                assert!(!PathBuf::from(format!("/proc/{process}")).exists(), "its process is left behind");
+            }
+            assert!(!self.socket().exists(), "its socket is left behind");
+        }
+    }
+}
+
+/// Edges between slots all go through the service.
+fn all_through(listing: &Listing) -> bool {
+    let outer = |edge: &&EdgeView| edge.route != Route::Inner;
+    let mut edges = listing.edges.iter().filter(outer);
+    listing.edges.len() > 3 && edges.all(|edge| edge.route == Route::Service)
+}
+
+fn ends_well(run: Child) {
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn policies_of_the_workflow_hold_in_one_process_and_in_several() {
+    let expected = {
+        let place = place();
+        place.change("workflow.yaml", "value % 7 != 3", "value % 7 != 3 && key != 'k03'");
+        tidemill(&["run", &place.argument("workflow.yaml"), "--rate", "max", "--quiet"]).expect(0);
+        outputs(&place)
+    };
+    let with_policies = || {
+        let place = place();
+        let policies = "policies:\n  - {edge: left -> some, acl: {deny_if: \"key == 'k03'\"}}\n  \
+                        - {edge: \"* -> pair\", side: receiver, compress: {}}\nrun:";
+        place.change("workflow.yaml", "run:", policies);
+        place
+    };
+    let one = with_policies();
+    tidemill(&["run", &one.argument("workflow.yaml"), "--rate", "max", "--quiet"]).expect(0);
+    // Rows that are denied have no letters either.
+    let compare = |found: &Place| same(&outputs(found)[..2], &expected[..2]);
+    compare(&one);
+    let several = with_policies();
+    let plan = several.argument("plan.yaml");
+    tidemill(&["run", &several.argument("workflow.yaml"), "--processes", "--quiet", "--plan", &plan])
+        .expect(0);
+    compare(&several);
+}
+
+#[test]
+fn a_policy_that_is_wrong_is_reported_before_the_run() {
+    let place = place();
+    let policies = "policies:\n  - {edge: left -> some, acl: {deny_if: \"kye == 'k03'\"}}\nrun:";
+    place.change("workflow.yaml", "run:", policies);
+    let outcome = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78);
+    assert!(outcome.stderr.contains("E0217") && outcome.stderr.contains("kye"), "{}", outcome.stderr);
+    place.change("workflow.yaml", "acl: {deny_if: \"kye == 'k03'\"}", "acls: {}");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78);
+    assert!(outcome.stderr.contains("there is no policy `acls`"), "{}", outcome.stderr);
+}
+
+#[test]
+fn edges_move_while_the_service_dies_and_is_replaced_and_the_output_is_the_same() {
+    let served = Served::start();
+    let place = place();
+    slow_down(&place);
+    place.change("workflow.yaml", "1000/s", "400/s");
+    place.change("workflow.yaml", "500/s", "200/s");
+    let run = served.run(&place);
+    served.until("all processes register", |listing| listing.programs == 3);
+    served.attach("all", "*", "none", json!({}));
+    served.until("all edges go through it", all_through);
+    let first = served.child();
+    Command::new("kill").args(["-KILL", &first.to_string()]).status().unwrap();
+    served.until("all edges go through the next one", |listing| {
+        listing.process != first && listing.policies.len() == 1 && all_through(listing)
+    });
+    // A version that does not serve changes nothing.
+    let second = served.child();
+    let failed = served.ask(&Request::Upgrade { program: "/bin/false".into() });
+    assert!(
+        matches!(&failed, Err(ClientError::Refused(reason)) if reason.contains("/bin/false")),
+        "{failed:?}"
+    );
+    let listing = served.until("it still serves", all_through);
+    assert_eq!(listing.process, second);
+    served.ask(&Request::Upgrade { program: env!("CARGO_BIN_EXE_tidemill").into() }).unwrap();
+    let listing = served.until("all edges go through the new version", all_through);
+    assert_ne!(listing.process, second);
+    for _ in 0..5 {
+        served.ask(&Request::Detach { id: "all".into() }).unwrap();
+        served.until("all are direct", |listing| {
+            listing.edges.iter().all(|edge| matches!(edge.route, Route::Direct | Route::Inner))
+        });
+        served.attach("all", "*", "rate_limit", json!({"rps": 1e6}));
+        served.until("all go through it again", all_through);
+    }
+    let listing = served.listing().unwrap();
+    assert!(listing.edges.iter().any(|edge| edge.records > 0), "{listing:?}");
+    assert!(listing.policies[0].counts.frames > 0, "{listing:?}");
+    ends_well(run);
+    same(&outputs(&place), &undisturbed());
+}

@@ -1,0 +1,152 @@
+//! The transport service of this machine, in a process of its own: edges of runs go through it where policies are attached.
+use super::AgentOptions;
+use super::hosts::{place_of, texts};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_app::net_process::{NetTask, PublicPart};
+use tidemill_link::remote::Certificates;
+use tidemill_net::supervise::{Supervision, Supervisor};
+use tidemill_service::{Figure, Host, HostService};
+use tidemill_session::Options as SessionOptions;
+
+/// The name of the service, and of its folder.
+pub(super) const NAME: &str = "net";
+/// Bytes that the path of a socket may have.
+const LONGEST: usize = 100;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the socket of the service of an agent with this folder.
+pub(super) fn socket(folder: &Path) -> PathBuf {
+    let usual = folder.join("services").join(NAME).join("net.sock");
+    if usual.as_os_str().len() <= LONGEST {
+        return usual;
+    }
+    // The paths of sockets are short, and folders of states may have long ones.
+    let hash = xxhash_rust::xxh3::xxh3_64(usual.as_os_str().as_encoded_bytes());
+    std::env::temp_dir().join(format!("tidemill-net-{hash:016x}.sock"))
+}
+
+struct Shared {
+    command: Vec<String>,
+    socket: PathBuf,
+    /// What a process that starts now has to know about other hosts.
+    public: Mutex<PublicPart>,
+    options: AgentOptions,
+    address: IpAddr,
+    supervisor: Mutex<Option<Supervisor>>,
+}
+
+/// The agent's side of the service.
+#[derive(Clone)]
+pub(super) struct Transport(Arc<Shared>);
+
+impl Transport {
+    pub(super) fn new(options: &AgentOptions, address: IpAddr, certificates: &Certificates) -> Self {
+        let public = PublicPart {
+            listen: None,
+            certificates: texts(certificates),
+            revoked: Vec::new(),
+            paths: options.paths.clone(),
+        };
+        Self(Arc::new(Shared {
+            command: options.net_command.clone(),
+            socket: socket(&options.folder),
+            public: Mutex::new(public),
+            options: options.clone(),
+            address,
+            supervisor: Mutex::new(None),
+        }))
+    }
+
+    /// The service, which is not started yet; none: the agent has no command for it.
+    pub(super) fn service(&self) -> Option<Box<dyn HostService>> {
+        let is_there = !self.0.command.is_empty();
+        is_there.then(|| Box::new(Serving(self.clone())) as Box<dyn HostService>)
+    }
+
+    /// The socket for processes of runs, if there is a service.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        (!self.0.command.is_empty()).then(|| self.0.socket.clone())
+    }
+
+    /// Uses other certificates from now on; `line`: for the process.
+    pub(super) fn renew(&self, certificates: &Certificates, line: &str) {
+        locked(&self.0.public).certificates = texts(certificates);
+        self.say(line);
+    }
+
+    /// Believes these certificates no more.
+    pub(super) fn refuse(&self, revoked: Vec<String>, line: &str) {
+        locked(&self.0.public).revoked = revoked;
+        self.say(line);
+    }
+
+    /// Leaves these paths while another one works.
+    pub(super) fn drain(&self, paths: &[String], line: &str) {
+        let mut public = locked(&self.0.public);
+        public.paths = SessionOptions { drained: paths.to_vec(), ..public.paths.clone() };
+        drop(public);
+        self.say(line);
+    }
+
+    fn say(&self, line: &str) {
+        locked(&self.0.supervisor).iter().for_each(|supervisor| supervisor.news(line.to_owned()));
+    }
+}
+
+struct Serving(Transport);
+
+impl HostService for Serving {
+    fn start(&mut self, host: &Host) -> Result<(), String> {
+        let shared = Arc::clone(&self.0.0);
+        let folder = host.folder.clone();
+        let task = move |socket: &Path| {
+            let mut public = locked(&shared.public).clone();
+            let place = place_of(&shared.options, shared.address);
+            public.listen = (!shared.options.only_dials).then(|| tidemill_session::address(place));
+            let task = NetTask { socket: socket.into(), folder: folder.clone(), public: Some(public) };
+            serde_json::to_string(&task).unwrap_or_default()
+        };
+        let supervision = Supervision {
+            command: self.0.0.command.clone(),
+            task: Box::new(task),
+            socket: self.0.0.socket.clone(),
+        };
+        let supervisor = Supervisor::start(supervision).map_err(|error| error.to_string())?;
+        *locked(&self.0.0.supervisor) = Some(supervisor);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        let supervisor = locked(&self.0.0.supervisor).take();
+        drop(supervisor);
+    }
+
+    fn health(&mut self) -> Result<(), String> {
+        // The supervisor starts a process that failed again by itself, and sooner.
+        match &*locked(&self.0.0.supervisor) {
+            Some(supervisor) if supervisor.is_alive() => Ok(()),
+            _ => Err("its supervisor has ended".to_owned()),
+        }
+    }
+
+    fn metrics(&self) -> Vec<Figure> {
+        let seen = locked(&self.0.0.supervisor).as_ref().map(Supervisor::seen).unwrap_or_default();
+        vec![
+            Figure {
+                name: "tidemill_net_serves",
+                help: "1: the transport service of the machine serves; else 0",
+                value: f64::from(u8::from(seen.problem.is_none() && seen.serves.is_some())),
+            },
+            Figure {
+                name: "tidemill_net_restarts",
+                help: "Times that the transport service was started again after it failed",
+                value: seen.restarts as f64,
+            },
+        ]
+    }
+}
