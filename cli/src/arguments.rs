@@ -463,13 +463,13 @@ mod tests {
         }
     }
 
-    /// Splits a command as a shell does, up to a bar or an angle bracket.
+    /// Splits a command as a shell does, up to a bar, an ampersand or an angle bracket.
     fn words_of(command: &str) -> Vec<String> {
         let (mut words, mut is_quoted) = (vec![String::new()], false);
         for letter in command.chars() {
             match letter {
                 '\'' => is_quoted = !is_quoted,
-                '|' | '>' if !is_quoted => break,
+                '|' | '>' | '&' if !is_quoted => break,
                 letter if letter.is_whitespace() && !is_quoted => words.push(String::new()),
                 letter => words.last_mut().unwrap().push(letter),
             }
