@@ -14,16 +14,17 @@ mod cluster;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{
-    AddPersonArguments, AttachArguments, ChangeArguments, ClusterVerb, ControllerArguments, ControllerChoice,
-    DeployArguments, DeploymentLogsArguments, DeploymentVerb, DownArguments, DrainArguments,
-    DrainPathArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments,
-    HealthArguments, ListArguments, ListPathsArguments, ListPeopleArguments, LoginArguments, LogsArguments,
-    NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb, PlanApplyArguments,
-    PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments, ReplanChoice, ResultsArguments,
-    RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, SortColumn, StatusArguments, SubmitArguments,
-    TargetChoice, TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments,
-    UpgradeArguments, UpgradeNetArguments, WorkerArguments, WorkersArguments, note_old_spelling,
-    note_plan_apply,
+    AddPersonArguments, AttachArguments, AttachPolicyArguments, ChangeArguments, ClusterVerb,
+    ControllerArguments, ControllerChoice, DeployArguments, DeploymentLogsArguments, DeploymentVerb,
+    DetachPolicyArguments, DownArguments, DrainArguments, DrainPathArguments, ElasticRestoreArguments,
+    ElasticShowArguments, ElasticVerb, EventsArguments, HealthArguments, KindsArguments, ListArguments,
+    ListEdgesArguments, ListPathsArguments, ListPeopleArguments, ListPoliciesArguments, LoginArguments,
+    LogsArguments, NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb,
+    PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments,
+    ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, ServiceChoice,
+    SetPolicyArguments, SortColumn, StatusArguments, SubmitArguments, TargetChoice, TestPathsArguments,
+    TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments, UpgradeNetArguments,
+    WatchEdgesArguments, WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod groups;
@@ -456,11 +457,25 @@ mod tests {
         assert!(examples.len() > 30, "{examples:?}");
         for example in examples {
             // Two blanks separate the command from its explanation; after a bar or an angle bracket the shell continues.
-            let words = example.split("  ").next().unwrap_or_default();
-            let words = words.split(['|', '>']).next().unwrap_or_default();
-            let parsed = Arguments::try_parse_from(words.split_whitespace());
+            let words = words_of(example.split("  ").next().unwrap_or_default());
+            let parsed = Arguments::try_parse_from(words);
             assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());
         }
+    }
+
+    /// Splits a command as a shell does, up to a bar, an ampersand or an angle bracket.
+    fn words_of(command: &str) -> Vec<String> {
+        let (mut words, mut is_quoted) = (vec![String::new()], false);
+        for letter in command.chars() {
+            match letter {
+                '\'' => is_quoted = !is_quoted,
+                '|' | '>' | '&' if !is_quoted => break,
+                letter if letter.is_whitespace() && !is_quoted => words.push(String::new()),
+                letter => words.last_mut().unwrap().push(letter),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
     }
 
     #[test]

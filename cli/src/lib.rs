@@ -33,6 +33,8 @@ mod init;
 mod interrupt;
 mod manual;
 mod models;
+#[cfg(feature = "cluster")]
+mod net;
 mod outline;
 mod plan;
 mod profile;
@@ -40,6 +42,7 @@ mod progress;
 mod report;
 mod run;
 mod schema;
+mod screen;
 mod simulate;
 mod state;
 mod status_line;

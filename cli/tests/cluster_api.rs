@@ -80,7 +80,8 @@ for path, methods in document["paths"].items():
     filled = path
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
-            filled = filled.replace("{" + parameter["name"] + "}", names[parameter["name"]])
+            named = "worker" if path.startswith("/v1/workers/") else parameter["name"]
+            filled = filled.replace("{" + parameter["name"] + "}", names[named])
     called += 1
     try:
         body = ask(filled, token)
@@ -123,6 +124,7 @@ fn a_client_that_is_made_from_the_document_asks_everything() {
     let workflow = std::fs::read(cluster.place.path("workflow.yaml")).unwrap();
     let names = serde_json::json!({
         "name": "spread",
+        "worker": "edge",
         "sink": "pairs",
         "digest": tidemill_cluster::blobs::digest(&workflow),
     });

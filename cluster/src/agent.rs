@@ -11,6 +11,7 @@ mod limits;
 mod measuring;
 mod metrics;
 mod parts;
+mod policies;
 mod probing;
 mod relay;
 mod transport;
@@ -30,6 +31,7 @@ use hosts::Hosts;
 use measuring::Meter;
 use metrics::Counts;
 use parts::Parts;
+use policies::Policies;
 use probing::Prober;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -213,6 +215,7 @@ pub fn serve(
         parts,
         prober: Prober::default(),
         meter,
+        policies: Policies::start(transport::socket(&options.folder)),
         services,
         health,
         held: None,
@@ -282,6 +285,7 @@ struct Agent<'a> {
     parts: Parts,
     prober: Prober,
     meter: Meter,
+    policies: Policies,
     services: Arc<Supervisor>,
     health: Health,
     /// Digests that the controller knows this worker to hold.
@@ -328,6 +332,7 @@ impl Agent<'_> {
             ways: self.meter.take(),
             follows: self.follows.clone(),
             lost_files: self.lost_files,
+            net: self.policies.report(),
         }
     }
 
@@ -351,6 +356,7 @@ impl Agent<'_> {
         self.credentials.revoked().replace(revoked);
         self.hosts.refuse(&duties.revoked);
         self.hosts.drain_paths(duties.drained_paths);
+        self.policies.follow(duties.net_policies);
         if duties.tell_held {
             self.held = None;
         }

@@ -27,6 +27,11 @@
 //! | `GET /v1/infrastructure` | viewer | [`InfrastructureView`] |
 //! | `GET /v1/links` | viewer | [`MeasuredLinkView`]s |
 //! | `POST /v1/workers/NAME/drain`, `/v1/workers/NAME/resume` | operator | [`WorkerView`] |
+//! | `GET /v1/workers/NAME/net` | viewer | [`WorkerNetView`] |
+//! | `GET /v1/net/policies` | viewer | [`NetPolicy`]s |
+//! | `POST /v1/net/policies` | operator | attaches a [`NetPolicy`] |
+//! | `POST /v1/net/policies/NAME` | operator | [`NetPolicyOptions`] to [`NetPolicy`] |
+//! | `DELETE /v1/net/policies/NAME` | operator | detaches the [`NetPolicy`] |
 //! | `DELETE /v1/workers/NAME` | admin | revokes its certificates |
 //! | `GET /v1/events?after=N&wait=SECONDS` | viewer | [`Event`]s |
 //! | `POST /v1/join-tokens` | admin | [`TokenRequest`] to [`TokenAnswer`] |
@@ -42,6 +47,7 @@
 mod cuts;
 mod files;
 mod health;
+mod net;
 mod people;
 mod planning;
 mod samples;
@@ -52,6 +58,7 @@ pub use health::{
     ControllerView, Health, LinkView, Probe, ProbeView, Probed, ServiceHealth, SharedView, StandByView,
     WorkerHealth,
 };
+pub use net::{NET_POLICY_PREFIX, NetPolicy, NetPolicyOptions, NetReport, WorkerNetView};
 pub use people::{PersonAnswer, PersonRequest, PersonView};
 pub use planning::{
     InfrastructureView, LevelView, LinkMeasurement, LinkTarget, MeasuredLinkView, ModelView, Planning,
@@ -65,6 +72,7 @@ pub use tidemill_app::run_figures::{RunFigures, RunState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tidemill_net::protocol::PolicySpec;
 use tidemill_spec::plan::Plan;
 
 /// Time between two heartbeats of a worker, milliseconds.
@@ -186,6 +194,9 @@ pub struct Heartbeat {
     /// Number of kept files that another program removed since the last heartbeat.
     #[serde(default)]
     pub lost_files: u64,
+    /// News of its transport service; none: there are none.
+    #[serde(default)]
+    pub net: Option<NetReport>,
 }
 
 /// A process of a run on a worker.
@@ -263,6 +274,9 @@ pub struct Duties {
     /// Names of its paths that connections leave while another one works.
     #[serde(default)]
     pub drained_paths: Vec<String>,
+    /// Policies to keep attached to edges there; none: the controller is older and has none to say.
+    #[serde(default)]
+    pub net_policies: Option<Vec<PolicySpec>>,
     /// Digest of the assignments; empty: the controller sends them each time.
     #[serde(default)]
     pub digest: String,

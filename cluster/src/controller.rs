@@ -15,6 +15,7 @@ mod launcher;
 mod logs;
 mod measured_links;
 mod metrics;
+mod net;
 mod object_store;
 mod openapi;
 mod page;

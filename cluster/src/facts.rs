@@ -6,7 +6,7 @@ mod keeper;
 mod keyed;
 
 use crate::api::{
-    Bundle, Event, ModelView, PlanChange, Planning, PromiseView, Proposal, Quota, Replan, RunState,
+    Bundle, Event, ModelView, NetPolicy, PlanChange, Planning, PromiseView, Proposal, Quota, Replan, RunState,
 };
 use crate::replanning::Use;
 pub(crate) use folder::{has_change, line_of};
@@ -296,6 +296,9 @@ pub(crate) struct Document {
     pub(crate) workers: Keyed<WorkerFacts>,
     #[serde(default)]
     pub(crate) removed: Vec<Removed>,
+    /// Policies on edges of workers, in the order in which they were attached.
+    #[serde(default)]
+    pub(crate) net_policies: Vec<NetPolicy>,
     pub(crate) events: VecDeque<Arc<Event>>,
     /// Number of the last event.
     pub(crate) event_number: u64,

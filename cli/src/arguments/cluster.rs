@@ -9,6 +9,7 @@ mod net;
 mod old_spellings;
 mod paths;
 mod people;
+mod transport;
 mod verb;
 
 pub(crate) use changing::{ChangeArguments, NextPlan, PlanApplyArguments};
@@ -27,6 +28,10 @@ pub(crate) use old_spellings::{note_old_spelling, note_plan_apply};
 pub(crate) use people::{
     AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,
     RemovePersonArguments, ResultsArguments, RevokeArguments,
+};
+pub(crate) use transport::{
+    AttachPolicyArguments, DetachPolicyArguments, KindsArguments, ListEdgesArguments, ListPoliciesArguments,
+    PolicyVerb, ServiceChoice, SetPolicyArguments, WatchEdgesArguments,
 };
 pub(crate) use verb::ClusterVerb;
 

@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
             (&["change"], ""),
             (
                 &["logs", "events", "net"],
-                "Print logs of a run, events of the cluster; show the paths between machines",
+                "Print logs of a run, events of the cluster; show edges and paths, attach policies",
             ),
             (&["results"], ""),
             (&["cancel", "remove"], "End a run; remove an ended run and its files"),

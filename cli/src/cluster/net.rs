@@ -1,4 +1,4 @@
-//! `tidemill net`: the paths between machines.
+//! `tidemill net paths`: the paths between machines.
 use super::asking::{ask, json};
 use super::connect::client;
 use crate::answer;
@@ -6,6 +6,7 @@ use crate::arguments::{
     DrainPathArguments, ListPathsArguments, NetVerb, OutputForm, PathsVerb, TestPathsArguments,
 };
 use crate::exit::Exit;
+use crate::net;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use std::time::Duration;
@@ -19,16 +20,16 @@ use tidemill_session::{Health, Options, PathFigures, Sessions};
 
 /// Runs a verb of `tidemill net`.
 pub(crate) fn net(verb: &NetVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let verb = match verb {
-        NetVerb::Paths { verb } => verb,
-        NetVerb::Serve(arguments) => return super::net_serve::serve(arguments, terminal),
-        NetVerb::Upgrade(arguments) => return super::net_serve::upgrade(arguments, terminal),
-    };
     match verb {
-        PathsVerb::Ls(arguments) => list(arguments, terminal),
-        PathsVerb::Drain(arguments) => drain(arguments, "drain", terminal),
-        PathsVerb::Undrain(arguments) => drain(arguments, "resume", terminal),
-        PathsVerb::Test(arguments) => test(arguments, terminal),
+        NetVerb::Ls(arguments) => net::edges(arguments, terminal),
+        NetVerb::Top(arguments) => net::top(arguments, terminal),
+        NetVerb::Policy { verb } => net::policy(verb, terminal),
+        NetVerb::Serve(arguments) => super::net_serve::serve(arguments, terminal),
+        NetVerb::Upgrade(arguments) => super::net_serve::upgrade(arguments, terminal),
+        NetVerb::Paths { verb: PathsVerb::Ls(arguments) } => list(arguments, terminal),
+        NetVerb::Paths { verb: PathsVerb::Drain(arguments) } => drain(arguments, "drain", terminal),
+        NetVerb::Paths { verb: PathsVerb::Undrain(arguments) } => drain(arguments, "resume", terminal),
+        NetVerb::Paths { verb: PathsVerb::Test(arguments) } => test(arguments, terminal),
     }
 }
 

@@ -4,20 +4,19 @@
 //! |---|---|
 //! | which figures? | [`looking`], of a controller, or [`scrape`], of a run on this machine |
 //! | which lines? | [`view`] |
-//! | how are they shown, and which key was pressed? | [`screen`] |
+//! | how are they shown, and which key was pressed? | [`crate::screen`] |
 mod looking;
 mod scrape;
-mod screen;
 mod view;
 
 use crate::answer;
 use crate::arguments::{OutputForm, TopArguments};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
+use crate::screen::{Key, Screen};
 use crate::table::columns;
 use crate::terminal::Terminal;
 use looking::{Choice, Place, Seen};
-use screen::{Key, Screen};
 use std::io::Write;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! The document of the API, made from the types of [`crate::api`]: OpenAPI 3.1, for programs that make clients of it.
+mod net;
+
 use crate::api::{
     ChangeRequest, ControllerView, Duties, Event, FilePart, FilePartRefused, Heartbeat, InfrastructureView,
     LogLine, MeasuredLinkView, Myself, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused,
@@ -81,19 +83,21 @@ struct Issued {
 
 const BEHIND: &[(&str, &str)] = &[("after", "Number of the last known entry.")];
 
+fn of(
+    method: &'static str,
+    path: &'static str,
+    by: By,
+    summary: &'static str,
+    sent: Content,
+    answered: Content,
+) -> Operation {
+    Operation { method, path, by, summary, query: &[], sent, answered }
+}
+
 fn operations() -> Vec<Operation> {
-    let of = |method, path, by, summary, sent, answered| Operation {
-        method,
-        path,
-        by,
-        summary,
-        query: &[],
-        sent,
-        answered,
-    };
     use By::{Admin, Everybody, Operator, Viewer, Worker, WorkerOrViewer};
     use Content::{Bytes, Document, Nothing};
-    vec![
+    let mut all = vec![
         of("get", "/v1/openapi.json", Everybody, "This document.", Nothing, Document),
         of(
             "post",
@@ -318,22 +322,6 @@ fn operations() -> Vec<Operation> {
         ),
         of(
             "post",
-            "/v1/workers/{name}/paths/{path}/drain",
-            Operator,
-            "Moves connections off a path of a worker while another one works.",
-            Nothing,
-            json_of::<WorkerView>(),
-        ),
-        of(
-            "post",
-            "/v1/workers/{name}/paths/{path}/resume",
-            Operator,
-            "Lets connections use a drained path of a worker again.",
-            Nothing,
-            json_of::<WorkerView>(),
-        ),
-        of(
-            "post",
             "/v1/workers/{name}/resume",
             Operator,
             "Lets a drained worker accept work again.",
@@ -403,7 +391,9 @@ fn operations() -> Vec<Operation> {
             Nothing,
             json_of::<ProbeView>(),
         ),
-    ]
+    ];
+    all.extend(net::operations());
+    all
 }
 
 /// The document.

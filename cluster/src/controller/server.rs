@@ -5,7 +5,7 @@ mod replans;
 use super::answering::{Answer, No, Who, asked, blocking, broken, none, person, revoked, token, worker};
 use super::runs::SubmitError;
 use super::{
-    Shared, figures, health, metrics, openapi, page, parts, people, receiving, results, samples, sources,
+    Shared, figures, health, metrics, net, openapi, page, parts, people, receiving, results, samples, sources,
 };
 use crate::api::{Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
 use crate::blobs::BlobError;
@@ -132,9 +132,12 @@ pub(super) fn routes() -> Routes {
         .route("/v1/workers", get(workers))
         .route("/v1/workers/{name}", delete(revoke))
         .route("/v1/workers/{name}/drain", post(drain))
-        .route("/v1/workers/{name}/paths/{path}/drain", post(drain_path))
-        .route("/v1/workers/{name}/paths/{path}/resume", post(resume_path))
+        .route("/v1/workers/{name}/paths/{path}/drain", post(net::drain_path))
+        .route("/v1/workers/{name}/paths/{path}/resume", post(net::resume_path))
         .route("/v1/workers/{name}/resume", post(resume))
+        .route("/v1/workers/{name}/net", get(net::of_worker))
+        .route("/v1/net/policies", get(net::policies).post(net::attach))
+        .route("/v1/net/policies/{name}", post(net::set).delete(net::detach))
         .route("/v1/events", get(events))
         .route("/v1/join-tokens", post(join_token))
         .route("/v1/people", get(people::people).post(people::add))
@@ -353,43 +356,6 @@ async fn resume(
     headers: HeaderMap,
 ) -> Answer<crate::api::WorkerView> {
     set_drained(shared, name, (who, headers), false).await
-}
-
-async fn set_path_drained(
-    shared: Arc<Shared>,
-    (name, path): (String, String),
-    who: Who,
-    is_drained: bool,
-) -> Answer<crate::api::WorkerView> {
-    asked(shared, who, Action::Drain, move |shared, by| {
-        let find = || shared.worker_views().into_iter().find(|view| view.name == name);
-        let view = find().ok_or_else(|| none("worker", &name))?;
-        // A path that a worker no longer has can be given back.
-        if !view.paths.contains(&path) && !view.drained_paths.contains(&path) {
-            return Err(none("path", &path));
-        }
-        shared.drain_path((&name, &path), is_drained, by).map_err(|error| broken(&error))?;
-        find().ok_or_else(|| none("worker", &name))
-    })
-    .await
-}
-
-async fn drain_path(
-    State(shared): State<Arc<Shared>>,
-    Path(path): Path<(String, String)>,
-    who: ConnectInfo<Peer>,
-    headers: HeaderMap,
-) -> Answer<crate::api::WorkerView> {
-    set_path_drained(shared, path, (who, headers), true).await
-}
-
-async fn resume_path(
-    State(shared): State<Arc<Shared>>,
-    Path(path): Path<(String, String)>,
-    who: ConnectInfo<Peer>,
-    headers: HeaderMap,
-) -> Answer<crate::api::WorkerView> {
-    set_path_drained(shared, path, (who, headers), false).await
 }
 
 async fn revoke(

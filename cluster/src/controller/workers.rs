@@ -5,7 +5,9 @@ use super::planning::part_of_quota;
 use super::runs::{Job, LiveRun};
 use super::{Shared, locked, placing};
 use crate::agent::health::civil_milliseconds;
-use crate::api::{Assignment, Duties, Heartbeat, HostStatus, LinkTarget, Quota, WorkerHealth, WorkerView};
+use crate::api::{
+    Assignment, Duties, Heartbeat, HostStatus, LinkTarget, NetReport, Quota, WorkerHealth, WorkerView,
+};
 use crate::clock::instant;
 use crate::facts::{Document, Role, RunFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +51,8 @@ pub(crate) struct LiveWorker {
     pub(crate) certificate_ends: Timestamp,
     /// Workers that it measures its link to.
     pub(crate) measures: Option<Measures>,
+    /// Last report of its agent about its transport service.
+    pub(crate) net: Option<Arc<NetReport>>,
     /// Its heartbeat intervals while it was alive.
     pub(crate) rhythm: Rhythm,
 }
@@ -174,6 +178,8 @@ impl Shared {
             if known.as_ref().map(|worker| worker.heartbeat.capacity.processors) != Some(processors) {
                 locked(&self.processors).insert(name.to_owned(), processors);
             }
+            let news = heartbeat.net.take().map(Arc::new);
+            let net = news.or_else(|| known.as_ref()?.net.clone());
             let (known_held, measures) = known.map(|worker| (worker.held, worker.measures)).unzip();
             let held = match heartbeat.held.take() {
                 Some(held) => Some(held.into_iter().collect()),
@@ -192,6 +198,7 @@ impl Shared {
                 address,
                 ways,
                 measures: measures.flatten(),
+                net,
                 rhythm,
             };
             workers.insert(name.to_owned(), live);
@@ -246,6 +253,7 @@ impl Shared {
             probe: self.probing(name, probed.as_ref()),
             measure: self.ways_to_measure(name),
             drained_paths: self.drained_paths(name),
+            net_policies: Some(self.net_policies(name).into_iter().map(|of| of.policy).collect()),
             term: self.term(),
         })
     }
@@ -451,37 +459,6 @@ impl Shared {
         workers.values_mut().for_each(|worker| worker.ways.forget(name));
         drop(workers);
         locked(&self.processors).remove(name);
-    }
-
-    fn drained_paths(&self, name: &str) -> Vec<String> {
-        self.facts.look(|document| {
-            document.workers.get(name).map(|facts| facts.drained_paths.clone()).unwrap_or_default()
-        })
-    }
-
-    /// Drains a path of a worker or ends that; false if there is no such worker.
-    pub(crate) fn drain_path(
-        &self,
-        (name, path): (&str, &str),
-        is_drained: bool,
-        by: &str,
-    ) -> Result<bool, crate::facts::FactsError> {
-        let found = self.facts.change(|document| match document.workers.get_mut(name) {
-            Some(facts) => {
-                facts.drained_paths.retain(|known| known != path);
-                if is_drained {
-                    facts.drained_paths.push(path.to_owned());
-                }
-                true
-            }
-            None => false,
-        })?;
-        if found {
-            let kind = if is_drained { "path_drained" } else { "path_resumed" };
-            let what = if is_drained { "drains" } else { "uses again" };
-            self.tell(kind, None, Some(name), &format!("{by} {what} path {path} of worker {name}"));
-        }
-        Ok(found)
     }
 
     /// Drains a worker or ends that; false if there is no such worker.

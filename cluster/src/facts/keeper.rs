@@ -1,6 +1,6 @@
 //! Storage of changed parts of the document.
 use super::{Document, FactsError, Removed, RunFacts, WorkerFacts};
-use crate::api::Event;
+use crate::api::{Event, NetPolicy};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ const RUN: &str = "run";
 const WORKER: &str = "worker";
 const EVENT: &str = "event";
 const REMOVED: &str = "removed";
-/// The part that lists removed runs.
+const NET_POLICIES: &str = "net_policies";
+/// The only part of removed runs, and of policies on edges.
 const ALL: &str = "all";
 /// Kinds of parts.
-pub(super) const KINDS: [&str; 4] = [RUN, WORKER, EVENT, REMOVED];
+pub(super) const KINDS: [&str; 5] = [RUN, WORKER, EVENT, REMOVED, NET_POLICIES];
 
 /// A part of the document that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +49,10 @@ pub(super) fn changes(before: &Document, now: &Document) -> Result<Vec<Changed>,
         let value = Some(serde_json::to_string(&now.removed)?);
         all.push(Changed { kind: REMOVED, name: ALL.to_owned(), value });
     }
+    if now.net_policies != before.net_policies {
+        let value = Some(serde_json::to_string(&now.net_policies)?);
+        all.push(Changed { kind: NET_POLICIES, name: ALL.to_owned(), value });
+    }
     // Events are only appended, and the oldest are dropped.
     for event in now.events.iter().rev().take_while(|event| event.number > before.event_number) {
         let value = Some(serde_json::to_string(event)?);
@@ -74,6 +79,8 @@ impl Document {
             (WORKER, None) => drop(self.workers.remove(name)),
             (REMOVED, Some(value)) => self.removed = parsed::<Vec<Removed>>(value)?,
             (REMOVED, None) => self.removed.clear(),
+            (NET_POLICIES, Some(value)) => self.net_policies = parsed::<Vec<NetPolicy>>(value)?,
+            (NET_POLICIES, None) => self.net_policies.clear(),
             (EVENT, Some(value)) => {
                 let event: Event = parsed(value)?;
                 self.event_number = self.event_number.max(event.number);

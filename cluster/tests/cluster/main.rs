@@ -3,6 +3,7 @@
 mod again;
 mod cache;
 mod heartbeats;
+mod net_policies;
 mod place;
 mod renewal;
 mod roll_out;

@@ -1,9 +1,10 @@
 //! Names of edges, and patterns of them.
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The two operators that an edge joins.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct EdgeName {
     /// The workflow.
     pub workflow: String,
@@ -20,7 +21,7 @@ impl fmt::Display for EdgeName {
 }
 
 /// A pattern of edges: `cameras -> detect`, `cameras -> *`, `*`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EdgePattern {
     /// Edges of this workflow only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

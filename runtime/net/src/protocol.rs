@@ -1,5 +1,6 @@
 //! Messages between the service of a host, programs whose edges it serves, and people who ask it. JSON, one value a message.
 use crate::edge_name::{EdgeName, EdgePattern};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use tidemill_spec::types::StreamType;
 pub const VERSION: u32 = 1;
 
 /// The host on which a policy of an edge between two hosts is executed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// That of the sender.
@@ -31,7 +32,7 @@ impl Side {
 }
 
 /// A policy as it is declared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicySpec {
     /// Its name on this host.
     pub id: String,
@@ -167,7 +168,7 @@ pub struct Routes {
 }
 
 /// Everything that a service has.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Listing {
     /// Version of the program that serves.
     pub version: String,
@@ -185,7 +186,7 @@ pub struct Listing {
 }
 
 /// How an edge is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     /// Within one thread: it has no channel.
@@ -199,7 +200,7 @@ pub enum Route {
 }
 
 /// An edge of a program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EdgeView {
     /// The edge.
     pub edge: EdgeName,
@@ -226,7 +227,7 @@ pub struct EdgeView {
 }
 
 /// A policy that is attached.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyView {
     /// The policy.
     #[serde(flatten)]
@@ -244,7 +245,7 @@ pub struct PolicyView {
 }
 
 /// What a policy did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyCounts {
     /// Frames that passed it.
     pub frames: u64,

@@ -1,8 +1,9 @@
-//! `tidemill net`: the connections between machines.
+//! `tidemill net`: the connections between machines, and the edges of programs.
 use super::super::OutputForm;
 use super::super::parse_time;
 use super::ControllerChoice;
 use super::paths::PathArguments;
+use super::transport::{ListEdgesArguments, PolicyVerb, WatchEdgesArguments};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,16 @@ use std::time::Duration;
 /// A verb of `tidemill net`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetVerb {
+    /// List the edges of running programs: how each is carried, records, bytes, policies.
+    Ls(ListEdgesArguments),
+    /// Watch the edges of running programs, with rates.
+    Top(WatchEdgesArguments),
+    /// List, attach, change and detach policies on edges that run.
+    Policy {
+        /// The verb.
+        #[command(subcommand)]
+        verb: PolicyVerb,
+    },
     /// The paths by which machines reach each other.
     Paths {
         /// The verb.

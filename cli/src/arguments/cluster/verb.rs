@@ -45,7 +45,7 @@ pub(crate) enum ClusterVerb {
     Drain(DrainArguments),
     /// Let a drained worker accept work again.
     Undrain(UndrainArguments),
-    /// Show, drain and test the paths between machines.
+    /// Show edges that run and attach policies to them; show, drain and test the paths between machines.
     Net {
         /// The verb.
         #[command(subcommand)]

@@ -1,7 +1,7 @@
 //! The lines of the screen.
 use super::looking::Seen;
-use super::screen::{Key, Line, Style};
 use crate::arguments::SortColumn;
+use crate::screen::{Key, Line, Style};
 use clap::ValueEnum;
 use tidemill_app::delivery::ON_PURPOSE;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};

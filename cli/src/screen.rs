@@ -10,7 +10,7 @@ const REST: Duration = Duration::from_millis(30);
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     Letter(char),
     Up,
     Down,
@@ -24,7 +24,7 @@ pub(super) enum Key {
 
 /// Style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Style {
+pub(crate) enum Style {
     #[default]
     Plain,
     Strong,
@@ -37,19 +37,19 @@ pub(super) enum Style {
 
 /// A line of the screen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Line {
-    pub(super) text: String,
-    pub(super) style: Style,
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) style: Style,
 }
 
 impl Line {
-    pub(super) fn new(text: impl Into<String>, style: Style) -> Self {
+    pub(crate) fn new(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
 }
 
 /// A terminal, until this is dropped.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     before: Termios,
     has_colour: bool,
 }
@@ -59,7 +59,7 @@ impl Screen {
     ///
     /// # Errors
     /// The system refuses.
-    pub(super) fn open(has_colour: bool) -> io::Result<Option<Self>> {
+    pub(crate) fn open(has_colour: bool) -> io::Result<Option<Self>> {
         if !isatty(io::stdin()) || !isatty(io::stdout()) {
             return Ok(None);
         }
@@ -74,7 +74,7 @@ impl Screen {
     }
 
     /// Characters of a line, and lines.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         let size = terminal_size::terminal_size_of(io::stdout());
         size.map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
     }
@@ -83,7 +83,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub(super) fn show(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub(crate) fn show(&mut self, lines: &[Line]) -> io::Result<()> {
         let (width, height) = self.size();
         let mut text = String::from("\u{1b}[H");
         for (at, line) in lines.iter().take(height).enumerate() {
@@ -114,7 +114,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub(super) fn key(&mut self, most: Duration) -> io::Result<Option<Key>> {
+    pub(crate) fn key(&mut self, most: Duration) -> io::Result<Option<Key>> {
         let Some(first) = byte(most)? else { return Ok(None) };
         Ok(match first {
             3 => Some(Key::Interrupt),

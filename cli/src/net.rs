@@ -1,0 +1,17 @@
+//! `tidemill net ls`, `net top` and `net policy`: edges that run, and policies on them.
+//!
+//! | question | module |
+//! |---|---|
+//! | which services are asked, and for what? | [`asking`] |
+//! | how are edges shown? | [`edges`] |
+//! | how much passes per second? | [`rates`], shown by [`watching`] |
+//! | which policies are there, and how do they change? | [`policies`] |
+mod asking;
+mod edges;
+mod policies;
+mod rates;
+mod watching;
+
+pub(crate) use edges::edges;
+pub(crate) use policies::policy;
+pub(crate) use watching::top;
