@@ -45,6 +45,8 @@ pub struct PublicPart {
 /// # Errors
 /// Its task is wrong, or its socket or address cannot be listened on. The supervisor is told, too.
 pub fn serve(mut input: impl BufRead) -> Result<(), Failure> {
+    // Its addresses are those of sessions.
+    tidemill_session::install().map_err(|error| told(Kind::Unavailable, error.to_string()))?;
     let mut line = String::new();
     let begun = (&mut input).take(MOST).read_line(&mut line).map_err(|error| error.to_string());
     let task = begun.and_then(|_| serde_json::from_str::<NetTask>(&line).map_err(|error| error.to_string()));
