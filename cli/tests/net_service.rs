@@ -5,13 +5,13 @@ use crate::processes::{outputs, place, same};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemill_net::edge_name::EdgePattern;
 use tidemill_net::protocol::{Answer, EdgeView, Listing, PolicySpec, Request, Route, Side};
 use tidemill_net::{Client, ClientError};
 
-/// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Looks after which a test gives up, about half a minute.
+const LOOKS: usize = 1500;
 
 /// `tidemill net serve`, which ends with this.
 struct Served {
@@ -46,15 +46,15 @@ impl Served {
 
     #[track_caller]
     fn until(&self, what: &str, is_so: impl Fn(&Listing) -> bool) -> Listing {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let listing = self.listing();
-            match listing {
-                Some(listing) if is_so(&listing) => return listing,
-                listing => assert!(Instant::now() < until, "{what}: {listing:?}"),
+        let mut last = None;
+        for _ in 0..LOOKS {
+            last = self.listing();
+            if let Some(listing) = last.take_if(|listing| is_so(listing)) {
+                return listing;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        panic!("{what}: {last:?}");
     }
 
     fn attach(&self, id: &str, edges: &str, kind: &str, options: serde_json::Value) {

@@ -188,7 +188,7 @@ pub fn serve(
         only_dials: options.only_dials,
         credentials: credentials.clone(),
     };
-    let transport = Transport::new(&options, address, &identity.certificates);
+    let transport = Transport::new(options, address, &identity.certificates);
     let mut services = vec![(tidemill_service::LINKS, meter.service())];
     services.extend(transport.service().map(|service| (transport::NAME, service)));
     services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));

@@ -350,7 +350,7 @@ impl Work {
             Event::Asked { connection, of: (user, run), request, answers } => {
                 let answer = match *request {
                     Request::Register(program) => {
-                        match self.board.register(connection, (user, run), *program, answers.clone()) {
+                        match self.board.register(connection, (user, run), *program, answers.clone(), now) {
                             // The routes are the answer.
                             Ok(()) => return,
                             Err(error) => Answer::Refused(error),

@@ -289,17 +289,17 @@ impl Work {
 
     fn run(mut self) {
         let mut failures = 0_u32;
-        loop {
-            let Ok(event) = self.received.recv() else { break };
+        while let Ok(event) = self.received.recv() {
             match event {
                 Event::Stop => break,
                 Event::News(line) => self.child.iter_mut().for_each(|child| child.say(&line)),
                 Event::Line(of, FromChild::Upgrade { program }) if self.is_current(of) => {
-                    let outcome = self.upgrade(&program).err();
-                    if let Some(reason) = &outcome {
+                    // The version that was replaced has answered before it ended.
+                    if let Err(reason) = self.upgrade(&program) {
                         tracing::error!("the transport service stays as it is: {reason}");
+                        let failed = ToChild::Upgraded(Some(reason));
+                        self.child.iter_mut().for_each(|child| child.tell(&failed));
                     }
-                    self.child.iter_mut().for_each(|child| child.tell(&ToChild::Upgraded(outcome.clone())));
                 }
                 Event::Ended(of) if self.is_current(of) => {
                     let served = self.child.take().map(|child| now() - child.since).unwrap_or_default();

@@ -2,6 +2,7 @@
 use crate::attached::{Attached, Owner};
 use crate::edge::{Edge, Parted};
 use crate::edge_name::EdgeName;
+use crate::keeping::{Changed, Kept, KeptChange, KeptPolicy};
 use crate::legs::{Dialling, Leg, Legs};
 use crate::policy::Site;
 use crate::protocol::{
@@ -73,6 +74,8 @@ pub(crate) struct Switchboard {
     epoll: OwnedFd,
     programs: BTreeMap<u64, Registered>,
     policies: Vec<Rc<Attached>>,
+    /// Changes to policies of plans, by user, run and id: they hold as long as the run.
+    changed: HashMap<(u32, u128, String), Changed>,
     legs: Legs,
     joined: BTreeMap<u64, Joined>,
     by_key: HashMap<Key, u64>,
@@ -93,6 +96,7 @@ impl Switchboard {
             epoll,
             programs: BTreeMap::new(),
             policies: Vec::new(),
+            changed: HashMap::new(),
             legs,
             joined: BTreeMap::new(),
             by_key: HashMap::new(),
@@ -105,8 +109,9 @@ impl Switchboard {
     }
 
     /// Attaches the policies that users attached before the service was started again.
-    pub(crate) fn restore(&mut self, kept: Vec<(PolicySpec, u32)>) {
-        for (spec, user) in kept {
+    pub(crate) fn restore(&mut self, kept: Kept) {
+        self.changed = kept.changed.into_iter().map(|of| ((of.user, of.run, of.id), of.change)).collect();
+        for KeptPolicy { policy: spec, user } in kept.policies {
             let id = spec.id.clone();
             let owner = Owner::User { user, any: self.is_trusted(user) };
             match Attached::new(spec, owner, &self.site(&id, user)) {
@@ -116,13 +121,19 @@ impl Switchboard {
         }
     }
 
-    /// The policies that users attached, with the user, for the next start.
-    pub(crate) fn kept(&self) -> Vec<(PolicySpec, u32)> {
+    /// Everything that users have changed, for the next start.
+    pub(crate) fn kept(&self) -> Kept {
         let kept = |policy: &Rc<Attached>| match policy.owner.get() {
-            Owner::User { user, .. } => Some((policy.spec.borrow().clone(), user)),
+            Owner::User { user, .. } => Some(KeptPolicy { policy: policy.spec.borrow().clone(), user }),
             Owner::Plan { .. } => None,
         };
-        self.policies.iter().filter_map(kept).collect()
+        let changed = self.changed.iter().map(|((user, run, id), change)| KeptChange {
+            user: *user,
+            run: *run,
+            id: id.clone(),
+            change: change.clone(),
+        });
+        Kept { policies: self.policies.iter().filter_map(kept).collect(), changed: changed.collect() }
     }
 
     pub(crate) fn programs(&self) -> usize {
@@ -144,6 +155,7 @@ impl Switchboard {
         (user, run): (u32, u128),
         program: Program,
         answers: Sender<Answer>,
+        now: Instant,
     ) -> Result<(), String> {
         if program.version != crate::protocol::VERSION {
             return Err(format!(
@@ -170,6 +182,11 @@ impl Switchboard {
         self.programs.insert(id, registered);
         let mut made = Vec::new();
         for mut spec in policies {
+            match self.changed.get(&(user, run, spec.id.clone())) {
+                Some(Changed::Detached) => continue,
+                Some(Changed::Set(options)) => spec.options = options.clone(),
+                None => {}
+            }
             // Those of one plan come with each of its programs.
             let is_same = |policy: &Rc<Attached>| {
                 matches!(policy.owner.get(), Owner::Plan { user: own, program } if own == user
@@ -197,15 +214,16 @@ impl Switchboard {
         let users = self.policies.iter().position(|policy| matches!(policy.owner.get(), Owner::User { .. }));
         let at = users.unwrap_or(self.policies.len());
         self.policies.splice(at..at, made);
-        self.route(Instant::now());
+        self.route(now);
         Ok(())
     }
 
     /// A program is gone.
     pub(crate) fn gone(&mut self, id: u64, now: Instant) {
         let Some(gone) = self.programs.remove(&id) else { return };
-        let run_goes_on = self.programs.values().any(|of| of.user == gone.user && of.run == gone.run);
-        if !run_goes_on {
+        let is_run_left = self.programs.values().any(|of| of.user == gone.user && of.run == gone.run);
+        if !is_run_left {
+            self.changed.retain(|(user, run, _), _| (*user, *run) != (gone.user, gone.run));
             self.rejected.retain(|key, _| (key.user, key.run) != (gone.user, gone.run));
         }
         let heir = self.programs.iter().find(|(_, of)| of.user == gone.user && of.run == gone.run);
@@ -373,7 +391,8 @@ impl Switchboard {
             .filter(|channel| spec.edges.matches(&channel.edge))
             .map(|channel| &channel.columns)
             .collect();
-        policy.set(options, &self.site(id, user), &columns)?;
+        policy.set(options.clone(), &self.site(id, user), &columns)?;
+        self.note(&policy, Changed::Set(options));
         // A frame that it holds is looked at again.
         self.route(now);
         Ok(())
@@ -381,9 +400,19 @@ impl Switchboard {
 
     pub(crate) fn detach(&mut self, id: &str, user: u32, now: Instant) -> Result<(), String> {
         let at = self.find(id, user)?;
-        self.policies.remove(at);
+        let policy = self.policies.remove(at);
+        self.note(&policy, Changed::Detached);
         self.route(now);
         Ok(())
+    }
+
+    /// Notes a change to a policy of a plan: programs that register later bring it as the plan has it.
+    fn note(&mut self, policy: &Attached, change: Changed) {
+        if let Owner::Plan { program, user } = policy.owner.get()
+            && let Some(of) = self.programs.get(&program)
+        {
+            self.changed.insert((user, of.run, policy.spec.borrow().id.clone()), change);
+        }
     }
 
     /// An end of a channel has come: from a program here (`user`), or from another host.

@@ -232,7 +232,8 @@ pub(crate) fn until_connected(sender: &mut End, receiver: &mut End) -> Links {
         if let Some(links) = connected(sender, receiver) {
             return links;
         }
-        (sender.look(), receiver.look());
+        sender.look();
+        receiver.look();
     }
 }
 
