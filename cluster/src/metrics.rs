@@ -106,8 +106,18 @@ pub(crate) const AGENT_SERVICE_RESTARTS: Metric = counter(
     "Restarts of a service of this host after it failed",
 );
 
+pub(crate) const NET_SERVES: Metric =
+    gauge("tidemill_net_serves", &["service"], "1: the transport service of the machine serves; else 0");
+pub(crate) const NET_RESTARTS: Metric = gauge(
+    "tidemill_net_restarts",
+    &["service"],
+    "Times that the transport service was started again after it failed",
+);
+
 /// Metrics of an agent.
 pub const AGENT: &[Metric] = &[
+    NET_SERVES,
+    NET_RESTARTS,
     AGENT_INFO,
     AGENT_HEARTBEATS,
     AGENT_CONTROLLER,

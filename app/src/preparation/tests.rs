@@ -102,7 +102,8 @@ fn a_worker_opens_its_own_and_nothing_else() {
 fn a_plan_without_policies_has_those_of_its_workflow() {
     let files = Files::new("left.csv", "right.csv");
     let text = std::fs::read_to_string(files.path("workflow.yaml")).unwrap();
-    files.write("workflow.yaml", &format!("{text}policies: [{{edge: left -> lefts, log: {{level: 1}}}}]\n"));
+    files
+        .write("workflow.yaml", &format!("{text}policies: [{{edge: left -> lefts, log: {{size: 1MiB}}}}]\n"));
     let ids = || -> Vec<String> {
         let policies = files.prepared(Scope::Manifests).unwrap().program.plan.policies;
         policies.into_iter().map(|policy| policy.id).collect()

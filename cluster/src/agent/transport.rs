@@ -1,6 +1,7 @@
 //! The transport service of this machine, in a process of its own: edges of runs go through it where policies are attached.
 use super::AgentOptions;
 use super::hosts::{place_of, texts};
+use crate::metrics::{NET_RESTARTS, NET_SERVES};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,15 +139,11 @@ impl HostService for Serving {
         let seen = locked(&self.0.0.supervisor).as_ref().map(Supervisor::seen).unwrap_or_default();
         vec![
             Figure {
-                name: "tidemill_net_serves",
-                help: "1: the transport service of the machine serves; else 0",
+                name: NET_SERVES.name,
+                help: NET_SERVES.help,
                 value: f64::from(u8::from(seen.problem.is_none() && seen.serves.is_some())),
             },
-            Figure {
-                name: "tidemill_net_restarts",
-                help: "Times that the transport service was started again after it failed",
-                value: seen.restarts as f64,
-            },
+            Figure { name: NET_RESTARTS.name, help: NET_RESTARTS.help, value: seen.restarts as f64 },
         ]
     }
 }
