@@ -1,5 +1,5 @@
 //! The transport service of a machine under running workflows: policies, its death, its upgrade.
-use crate::cluster::{slow_down, undisturbed};
+use crate::cluster::{Cluster, slow_down, undisturbed};
 use crate::command::{Place, command, tidemill};
 use crate::processes::{outputs, place, same};
 use serde_json::json;
@@ -96,6 +96,12 @@ impl Drop for Served {
     }
 }
 
+fn write_program(path: &std::path::Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// Edges between slots all go through the service.
 fn all_through(listing: &Listing) -> bool {
     let outer = |edge: &&EdgeView| edge.route != Route::Inner;
@@ -163,15 +169,18 @@ fn edges_move_while_the_service_dies_and_is_replaced_and_the_output_is_the_same(
     served.until("all edges go through the next one", |listing| {
         listing.process != first && listing.policies.len() == 1 && all_through(listing)
     });
-    // A version that does not serve changes nothing.
+    // Versions that do not serve change nothing, also one that has taken over already.
     let second = served.child();
-    let failed = served.ask(&Request::Upgrade { program: "/bin/false".into() });
-    assert!(
-        matches!(&failed, Err(ClientError::Refused(reason)) if reason.contains("/bin/false")),
-        "{failed:?}"
-    );
-    let listing = served.until("it still serves", all_through);
-    assert_eq!(listing.process, second);
+    let dies_soon = served.folder.path().join("dies-soon");
+    let own = env!("CARGO_BIN_EXE_tidemill");
+    write_program(&dies_soon, &format!("#!/bin/sh\nexec timeout -s KILL 1.5 {own} \"$@\"\n"));
+    for program in ["/bin/false".into(), dies_soon] {
+        let failed = served.ask(&Request::Upgrade { program: program.clone() });
+        let name = program.display().to_string();
+        assert!(matches!(&failed, Err(ClientError::Refused(reason)) if reason.contains(&name)), "{failed:?}");
+        let listing = served.until("the version before serves", all_through);
+        assert_eq!(listing.process, second);
+    }
     served.ask(&Request::Upgrade { program: env!("CARGO_BIN_EXE_tidemill").into() }).unwrap();
     let listing = served.until("all edges go through the new version", all_through);
     assert_ne!(listing.process, second);
@@ -188,4 +197,68 @@ fn edges_move_while_the_service_dies_and_is_replaced_and_the_output_is_the_same(
     assert!(listing.policies[0].counts.frames > 0, "{listing:?}");
     ends_well(run);
     same(&outputs(&place), &undisturbed());
+}
+
+/// The routes of edges between threads, as all workers report them.
+fn routes(cluster: &Cluster) -> Vec<String> {
+    let found = cluster.ask(&["net", "ls", "--all-workers", "--output", "json"]).expect(0).json();
+    let workers = found["workers"].as_array().unwrap().clone();
+    let of = |worker: &serde_json::Value| worker["report"]["listing"]["edges"].as_array().cloned();
+    let edges: Vec<_> = workers.iter().filter_map(of).flatten().collect();
+    let routes = edges.iter().map(|edge| edge["route"].as_str().unwrap().to_owned());
+    routes.filter(|route| route != "inner").collect()
+}
+
+/// The processes of the workers' services.
+fn services(cluster: &Cluster) -> Vec<u32> {
+    let agents: Vec<u32> = cluster.workers.iter().map(|(_, agent)| agent.id()).collect();
+    let of_agent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent.is_some_and(|parent| agents.contains(&parent)) && line.contains("net-process")
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(of_agent).collect()
+}
+
+#[test]
+fn edges_between_workers_go_through_their_services_and_back() {
+    let place = place();
+    slow_down(&place);
+    place.change("workflow.yaml", "1000/s", "400/s");
+    place.change("workflow.yaml", "500/s", "200/s");
+    let mut cluster = Cluster::without_workers(place, &[]);
+    cluster.start_worker("edge");
+    // One that others do not reach: its service dials in its name.
+    cluster.start_worker_with("hub", &["--tier", "hub", "--only-dials"]);
+    cluster.start_worker("cloud");
+    cluster.until_joined(3);
+    cluster.submit().expect(0);
+    cluster.until_arrived(100);
+    cluster.until("all edges are direct", |cluster| {
+        let routes = routes(cluster);
+        routes.len() == 6 && routes.iter().all(|route| route == "direct")
+    });
+    let through = |cluster: &Cluster| {
+        let routes = routes(cluster);
+        routes.len() == 6 && routes.iter().filter(|route| *route == "service").count() >= 3
+    };
+    cluster.ask(&["net", "policy", "attach", "*", "compress", "--id", "small", "--all-workers"]).expect(0);
+    cluster.until("senders use their services", through);
+    let before = services(&cluster);
+    assert_eq!(before.len(), 3, "{before:?}");
+    for process in &before {
+        Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+    }
+    cluster.until("other services serve", |cluster| {
+        let now = services(cluster);
+        now.len() == 3 && now.iter().all(|process| !before.contains(process)) && through(cluster)
+    });
+    cluster.ask(&["net", "policy", "detach", "small", "--all-workers"]).expect(0);
+    cluster
+        .until("all edges are direct again", |cluster| routes(cluster).iter().all(|route| route == "direct"));
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    assert_eq!(cluster.run()["restarts"], serde_json::Value::from(0));
+    same(&cluster.outputs(), &undisturbed());
 }
