@@ -27,13 +27,15 @@ fn edge(from: &str, to: &str) -> EdgeName {
 
 fn start(socket: &Path) -> Child {
     let service = command(&["net", "serve", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
-    for _ in 0..1500 {
-        if Client::connect(socket, 0).is_ok() {
-            return service;
+    let is_there = (0..3_000).any(|_| {
+        let is_there = Client::connect(socket, 0).is_ok();
+        if !is_there {
+            std::thread::sleep(Duration::from_millis(20));
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it does not serve");
+        is_there
+    });
+    assert!(is_there, "it does not serve");
+    service
 }
 
 impl Drop for Host {
