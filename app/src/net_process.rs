@@ -142,6 +142,8 @@ impl NetChild {
             public: self.task.public.as_ref().and_then(|public| public.listen.clone()),
             security,
             on_upgrade: Some(Arc::new(on_upgrade)),
+            // The supervisor starts another process.
+            on_panic: Some(|| std::process::exit(70)),
         };
         let service = Service::start(options).map_err(|error| unavailable(&error))?;
         let version = env!("CARGO_PKG_VERSION").to_owned();

@@ -29,7 +29,11 @@ struct OwnService {
 impl Drop for OwnService {
     fn drop(&mut self) {
         self.service = None;
-        let _ = std::fs::remove_dir_all(&self.folder);
+        for file in ["net.sock", "policies.json"] {
+            let _ = std::fs::remove_file(self.folder.join(file));
+        }
+        // Logs of policies stay.
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
@@ -64,6 +68,7 @@ impl Serving {
             public: None,
             security: Security::none(),
             on_upgrade: None,
+            on_panic: None,
         };
         own.service = Some(Service::start(options).map_err(|error| failed(&error))?);
         Ok(Some(Self { socket, own: Some(own) }))
@@ -72,6 +77,12 @@ impl Serving {
     /// Returns whether the service is of this run alone.
     pub fn is_own(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// Returns the folder for logs of policies, if the service is of this run alone and the plan has such a policy.
+    pub fn logs(&self, program: &Program) -> Option<&Path> {
+        let has_log = program.plan.policies.iter().any(|policy| policy.kind == "log");
+        self.own.as_ref().filter(|_| has_log).map(|own| own.folder.as_path())
     }
 
     /// The file of its socket.

@@ -84,6 +84,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     match &serving {
         Some(serving) if serving.is_own() => {
             terminal.note("a transport service of this run executes the policies of the plan");
+            if let Some(folder) = serving.logs(&prepared.program) {
+                terminal.note(&format!("policies write their logs into {}", folder.display()));
+            }
         }
         Some(serving) => terminal.note(&format!(
             "the transport service at {} counts the edges, and executes their policies",

@@ -126,8 +126,9 @@ impl Edge {
     /// Other policies look at its frames from now on. One that holds a frame and stays is asked again; else the first is.
     pub(crate) fn follow(&mut self, policies: Vec<Rc<Attached>>, now: Instant) {
         if let Some(held) = &mut self.held {
-            let holder = &self.policies[held.at];
-            held.at = policies.iter().position(|policy| Rc::ptr_eq(policy, holder)).unwrap_or(0);
+            let holder = self.policies.get(held.at);
+            let same = |policy: &Rc<Attached>| holder.is_some_and(|holder| Rc::ptr_eq(policy, holder));
+            held.at = policies.iter().position(same).unwrap_or(0);
             held.until = now;
         }
         self.policies = policies;

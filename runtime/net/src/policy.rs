@@ -91,6 +91,24 @@ pub fn kinds() -> &'static [Kind] {
     ]
 }
 
+/// Characters that the id of a policy may have.
+const LONGEST_ID: usize = 64;
+
+/// Checks the id of a policy, which names files, too.
+///
+/// # Errors
+/// It is none, and what to write.
+pub fn check_id(id: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!(
+            "`{}` is no id of a policy: write at most {LONGEST_ID} letters, digits, `_` and `-`",
+            id.chars().take(LONGEST_ID).collect::<String>().escape_debug()
+        )),
+    }
+}
+
 /// Makes an instance of a kind.
 ///
 /// # Errors
@@ -115,6 +133,16 @@ pub fn options<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_a_name_and_no_path() {
+        for id in ["cap-cam3", "rate_limit-1", "7"] {
+            assert_eq!(check_id(id), Ok(()));
+        }
+        for id in ["", "../x", "a/b", "a b", "a\n", ".", "ä", &"x".repeat(65)] {
+            assert!(check_id(id).is_err(), "{id}");
+        }
+    }
 
     #[test]
     fn every_example_is_taken_and_mistakes_are_explained() {

@@ -40,6 +40,19 @@ pub struct Options {
     pub security: Security,
     /// Replaces the program that serves, where something can.
     pub on_upgrade: Option<OnUpgrade>,
+    /// Called if the thread of the service panics: nothing is served after that.
+    pub on_panic: Option<fn()>,
+}
+
+/// Calls a function if its thread panics.
+struct OnPanic(Option<fn()>);
+
+impl Drop for OnPanic {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.filter(|_| std::thread::panicking()) {
+            call();
+        }
+    }
 }
 
 /// Replaces the program that serves.
@@ -105,7 +118,7 @@ impl Service {
     /// Its socket or address is taken, or the policies that it kept cannot be read.
     #[expect(clippy::disallowed_methods, reason = "policies work in real time")]
     pub fn start(options: Options) -> Result<Self, ServiceError> {
-        let Options { socket, folder, public, security, on_upgrade } = options;
+        let Options { socket, folder, public, security, on_upgrade, on_panic } = options;
         let address = Address::new("unix", socket.display().to_string());
         let kept = keeping::read(&folder).map_err(ServiceError::Kept)?;
         let (events, received) = unbounded();
@@ -142,6 +155,7 @@ impl Service {
             let programs = Arc::clone(&programs);
             let (ready, is_ready) = bounded(1);
             let work = move || {
+                let _on_panic = OnPanic(on_panic);
                 let (folder, public, kept) = own;
                 let user = rustix::process::geteuid().as_raw();
                 let own = Own { user, folder, public, started: Instant::now() };

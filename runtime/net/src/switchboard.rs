@@ -4,7 +4,7 @@ use crate::edge::{Edge, Parted};
 use crate::edge_name::EdgeName;
 use crate::keeping::{Changed, Kept, KeptChange, KeptPolicy};
 use crate::legs::{Dialling, Leg, Legs};
-use crate::policy::Site;
+use crate::policy::{self, Site};
 use crate::protocol::{
     Answer, EdgeCounts, EdgeView, Listing, Peer, PolicySpec, Program, ProgramChannel, Route, Routes,
 };
@@ -145,7 +145,10 @@ impl Switchboard {
     }
 
     fn site(&self, id: &str, user: u32) -> Site {
-        Site { id: id.to_owned(), folder: self.own.folder.clone(), may_load: self.is_trusted(user) }
+        let may_load = self.is_trusted(user);
+        // Files of two users have different names.
+        let id = if may_load { id.to_owned() } else { format!("user-{user}-{id}") };
+        Site { id, folder: self.own.folder.clone(), may_load }
     }
 
     /// A program says what it is.
@@ -200,7 +203,9 @@ impl Switchboard {
                 spec.edges.workflow = self.programs.get(&id).map(|of| of.program.workflow.clone());
             }
             let name = spec.id.clone();
-            let policy = Attached::new(spec, Owner::Plan { program: id, user }, &self.site(&name, user))
+            let site = self.site(&name, user);
+            let policy = policy::check_id(&name)
+                .and_then(|()| Attached::new(spec, Owner::Plan { program: id, user }, &site))
                 .map_err(|error| format!("policy {name} of the plan: {error}"));
             match policy {
                 Ok(policy) => made.push(policy),
@@ -334,6 +339,7 @@ impl Switchboard {
         if self.policies.len() >= MOST_POLICIES {
             return Err(format!("this host has {MOST_POLICIES} policies already"));
         }
+        policy::check_id(&spec.id)?;
         let owner = Owner::User { user, any: self.is_trusted(user) };
         let site = self.site(&spec.id, user);
         let policy = Attached::new(spec, owner, &site)?;

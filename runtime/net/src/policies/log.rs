@@ -41,6 +41,8 @@ fn make(value: &Value, site: &Site) -> Result<Box<dyn Policy>, String> {
     let Options { size } = options(value)?;
     let path = site.folder.join(format!("{}.jsonl", if site.id.is_empty() { "log" } else { &site.id }));
     let size = size.map_or(SIZE, |size| size.0).max(64 << 10);
+    // The disk is that of the service, not of the user.
+    let size = if site.may_load { size } else { size.min(SIZE) };
     Ok(Box::new(Log { path, file: None, written: 0, size, flushed: None }))
 }
 

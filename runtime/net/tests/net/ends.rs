@@ -42,6 +42,7 @@ impl Place {
             public: None,
             security: Security::none(),
             on_upgrade: None,
+            on_panic: None,
         };
         self.service = Some(Service::start(options).expect("it serves"));
     }

@@ -105,6 +105,8 @@ fn mistakes_are_refused_with_a_reason() {
     assert!(reason.contains("there is no policy `acls`"), "{reason}");
     let reason = refused(place.attach("a", "rate_limit", json!({"rps": 0})));
     assert!(reason.contains("more than 0"), "{reason}");
+    let reason = refused(place.attach("../a", "log", json!({})));
+    assert!(reason.contains("no id of a policy"), "{reason}");
     place.attach("a", "none", json!({})).expect("it fits");
     let reason = refused(place.attach("a", "none", json!({})));
     assert!(reason.contains("already"), "{reason}");
