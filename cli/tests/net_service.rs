@@ -68,7 +68,7 @@ impl Served {
         self.until("it serves", |_| true).process
     }
 
-    fn run(&self, place: &Place) -> Child {
+    fn run(&self, place: &Place) -> Running {
         let mut run = command(&[
             "run",
             &place.argument("workflow.yaml"),
@@ -77,7 +77,7 @@ impl Served {
             "--plan",
             &place.argument("plan.yaml"),
         ]);
-        run.env(tidemill_net::client::SOCKET_VARIABLE, self.socket()).spawn().unwrap()
+        Running(Some(run.env(tidemill_net::client::SOCKET_VARIABLE, self.socket()).spawn().unwrap()))
     }
 }
 
@@ -109,9 +109,23 @@ fn all_through(listing: &Listing) -> bool {
     listing.edges.len() > 3 && edges.all(|edge| edge.route == Route::Service)
 }
 
-fn ends_well(run: Child) {
-    let output = run.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+/// A run, which a test that fails does not leave behind.
+struct Running(Option<Child>);
+
+impl Running {
+    fn ends_well(mut self) {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(run) = &mut self.0 {
+            let _ = run.kill();
+            let _ = run.wait();
+        }
+    }
 }
 
 #[test]
@@ -195,7 +209,7 @@ fn edges_move_while_the_service_dies_and_is_replaced_and_the_output_is_the_same(
     served.until("records go through it", |listing| {
         listing.edges.iter().any(|edge| edge.records > 0) && listing.policies[0].counts.frames > 0
     });
-    ends_well(run);
+    run.ends_well();
     same(&outputs(&place), &undisturbed());
 }
 

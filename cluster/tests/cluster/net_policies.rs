@@ -17,7 +17,8 @@ fn start(folder: &Path, files: &Path) -> Service {
     std::fs::create_dir_all(folder).unwrap();
     let socket = folder.join("net.sock");
     let security = Security::none();
-    let options = Options { socket, folder: files.into(), public: None, security, on_upgrade: None };
+    let options =
+        Options { socket, folder: files.into(), public: None, security, on_upgrade: None, on_panic: None };
     Service::start(options).unwrap()
 }
 
