@@ -122,6 +122,11 @@ impl Legs {
         Some(Both { sender, receiver })
     }
 
+    /// The ends that wait.
+    pub(crate) fn waiting(&self) -> Vec<(Key, Role)> {
+        self.waiting.keys().copied().collect()
+    }
+
     /// Refuses an end that waits.
     pub(crate) fn refuse(&mut self, key: Key, role: Role, reason: &str) {
         if let Some(Waiting { leg: Leg::Incoming(incoming), .. }) = self.waiting.remove(&(key, role)) {

@@ -26,6 +26,9 @@ const MOST_POLICIES: usize = 256;
 const MOST_CHANNELS: usize = 65_536;
 const MOST_PROGRAMS: usize = 1024;
 
+/// Why an end is refused that has not heard yet that its channel goes elsewhere.
+const NOT_SERVED: &str = "this channel does not go through the service";
+
 /// A channel of a run of a user. Nothing of one user is ever joined with something of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
@@ -313,6 +316,12 @@ impl Switchboard {
                 let _ = of.answers.try_send(Answer::Routes(routes));
             }
         }
+        // Ends that wait for one that will not come.
+        for (key, role) in self.legs.waiting() {
+            if self.policies_of(key).is_empty() {
+                self.legs.refuse(key, role, NOT_SERVED);
+            }
+        }
         let tokens: Vec<(u64, Key)> = self.joined.iter().map(|(token, of)| (*token, of.key)).collect();
         for (token, key) in tokens {
             let policies = self.policies_of(key);
@@ -444,7 +453,7 @@ impl Switchboard {
             return incoming.refuse("no program here has registered this channel");
         };
         if self.policies_of(key).is_empty() {
-            return incoming.refuse("this channel does not go through the service");
+            return incoming.refuse(NOT_SERVED);
         }
         if self.paused.get(&key).is_some_and(|until| *until > now) {
             return incoming
