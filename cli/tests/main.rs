@@ -58,6 +58,7 @@ mod metrics_inventory;
 mod mistakes;
 mod model_verbs;
 mod monitoring;
+mod net_calls;
 mod net_policies;
 mod net_service;
 mod new_project;

@@ -195,7 +195,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-state",
         ],
     ),
-    ("tidemill-extension", ALL), // a user's program
+    ("tidemill-extension", ALL),                             // a user's program
+    ("tidemill-prices", &["tidemill-rpc", "tidemill-stub"]), // a user's program
     ("tidemill-every-nth", &[]), // a user's library, for any host that has the interface
     ("tidemill-benches", ALL),
     ("tidemill-tests", ALL),
@@ -218,7 +219,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-link", &["tidemill-random"]),
     ("tidemill-session", &["tidemill-random"]),
     ("tidemill-state", &["tidemill-random"]),
-    ("tidemill", &["tidemill-random", "tidemill-problems"]),
+    ("tidemill", &["tidemill-random", "tidemill-problems", "tidemill-grpc", "tidemill-rpc"]),
     // The library is loaded as the service does it.
     ("tidemill-every-nth", &["tidemill-net"]),
 ];

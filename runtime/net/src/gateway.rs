@@ -54,15 +54,22 @@ impl Gateway {
         servers: Vec<GrpcServer>,
     ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("gRPC: {error}");
-        let listener = listen.map(std::net::TcpListener::bind).transpose();
-        let listener = listener.map_err(|error| match listen {
-            Some(address) => format!("gRPC at {address}: {error}"),
-            None => failed(error),
-        })?;
-        let address = listener.as_ref().map(std::net::TcpListener::local_addr).transpose().map_err(failed)?;
-        if let Some(listener) = &listener {
-            listener.set_nonblocking(true).map_err(failed)?;
-        }
+        let at = |address: SocketAddr| move |error: std::io::Error| format!("gRPC at {address}: {error}");
+        let listener = match listen {
+            // Another version has the address until it retires.
+            Some(address) if crate::supervise::is_beside(socket) => Listening::Later(address),
+            Some(address) => {
+                let listener = std::net::TcpListener::bind(address).map_err(at(address))?;
+                listener.set_nonblocking(true).map_err(at(address))?;
+                Listening::Now(listener)
+            }
+            None => Listening::Not,
+        };
+        let address = match &listener {
+            Listening::Now(listener) => listener.local_addr().ok(),
+            Listening::Later(address) => Some(*address),
+            Listening::Not => None,
+        };
         let servers: Vec<FarService> = servers.into_iter().map(FarService::new).collect::<Result<_, _>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (stop, stopped) = oneshot::channel();
@@ -102,9 +109,28 @@ async fn connect(socket: &Path) -> Net {
     }
 }
 
+/// The address for gRPC clients.
+enum Listening {
+    Not,
+    Now(std::net::TcpListener),
+    /// It is taken as soon as it is free.
+    Later(SocketAddr),
+}
+
+async fn bind_later(address: SocketAddr) -> std::net::TcpListener {
+    loop {
+        let bound = std::net::TcpListener::bind(address);
+        match bound.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)) {
+            Ok(listener) => return listener,
+            Err(error) => tracing::debug!("gRPC at {address}: {error}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 async fn work(
     socket: PathBuf,
-    listener: Option<std::net::TcpListener>,
+    listener: Listening,
     servers: Vec<FarService>,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -117,7 +143,11 @@ async fn work(
                 Err(status) => tracing::error!("gRPC: {} is not served here: {status}", server.name),
             }
         }
-        let Some(listener) = listener else { return std::future::pending().await };
+        let listener = match listener {
+            Listening::Not => return std::future::pending().await,
+            Listening::Now(listener) => listener,
+            Listening::Later(address) => bind_later(address).await,
+        };
         let near = Arc::new(Near { net, channels: Arc::default() });
         let limits = Limits {
             message: tidemill_rpc::protocol::MOST_BYTES as usize,
@@ -215,7 +245,7 @@ impl Near {
         if !of.server_streaming {
             let reply = channel.unary_flat(number, request).await;
             let Response { message, metadata } = reply.inspect_err(|status| {
-                if matches!(status.code, Code::Unavailable | Code::Unimplemented | Code::FailedPrecondition) {
+                if status.code == Code::FailedPrecondition {
                     self.forget(service);
                 }
             })?;

@@ -36,7 +36,7 @@ pub(crate) struct KeptChange {
     pub(crate) change: Changed,
 }
 
-/// What became of a policy of a plan.
+/// Change of a user to a policy of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Changed {

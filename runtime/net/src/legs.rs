@@ -46,7 +46,7 @@ pub(crate) struct Dialling {
     /// The role of the end here.
     pub(crate) role: Role,
     pub(crate) number: u64,
-    /// That of the end here.
+    /// Greeting of the end here.
     pub(crate) greeting: Greeting,
     pub(crate) address: Address,
     pub(crate) identity: Option<String>,

@@ -27,7 +27,7 @@ pub type Counts = Box<dyn Fn() -> Vec<EdgeCounts> + Send + Sync>;
 /// Takes the rows that policies took out of edges since it was called last, on any thread.
 pub type OnRejected = Box<dyn Fn(&EdgeName, u64) + Send + Sync>;
 
-/// What a program gives to its registration.
+/// Facts that a program gives to its registration.
 pub struct Callbacks {
     /// Takes the routes of its channels.
     pub routes: OnRoutes,

@@ -14,10 +14,10 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// That of the sender.
+    /// The host of the sender.
     #[default]
     Sender,
-    /// That of the receiver.
+    /// The host of the receiver.
     Receiver,
 }
 
@@ -196,7 +196,7 @@ pub struct Listing {
 pub struct CallCounts {
     /// Calls that were made, by programs here and by other hosts.
     pub calls: u64,
-    /// Those that ended with another status than `ok`.
+    /// Calls that ended with another status than `ok`.
     pub failed: u64,
     /// Steps of marshalling: messages that were taken from a program or given to one. A call with its reply takes four, at both hosts
     /// together.
@@ -231,7 +231,7 @@ pub struct MethodView {
     pub method: String,
     /// Calls, since it was bound.
     pub calls: u64,
-    /// Those that ended with another status than `ok`.
+    /// Calls that ended with another status than `ok`.
     pub failed: u64,
     /// Policies that look at its calls.
     pub policies: Vec<String>,
@@ -288,7 +288,7 @@ pub struct PolicyView {
     pub by: String,
     /// Edges that it looks at now.
     pub edges: u64,
-    /// What it did.
+    /// Its counts.
     #[serde(flatten)]
     pub counts: PolicyCounts,
     /// Why it could not judge a frame, the last time.
@@ -296,7 +296,7 @@ pub struct PolicyView {
     pub problem: Option<String>,
 }
 
-/// What a policy did.
+/// Counts of a policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyCounts {
     /// Frames that passed it.

@@ -365,15 +365,23 @@ impl Work {
                 tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(time.subsec_nanos()),
             });
-            // `epoll_wait` rounds up to milliseconds, and `ppoll` does not. Ended early by a signal, it is looked at again.
-            let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
             let now_only = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&now_only));
+            let wait = match timeout {
+                // `epoll_wait` rounds up to milliseconds, and `ppoll` does not. Ended early by a signal, it is looked at again.
+                Some(timeout) => {
+                    let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout));
+                    Some(&now_only)
+                }
+                None => None,
+            };
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), wait);
             let now = now();
             for event in &ready {
                 let token = event.data.u64();
                 if token != OWN {
-                    self.board.ready(token, now);
+                    let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                    let flags = event.flags;
+                    self.board.ready(token, flags.intersects(over), now);
                 }
             }
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 use tidemill_link::remote::Address;
+use tidemill_rpc::protocol::socket_of;
 
 /// Time in which a child says that it serves.
 const STARTING: Duration = Duration::from_secs(10);
@@ -313,7 +314,7 @@ impl Work {
             }
         }
         self.child = None;
-        let _ = std::fs::remove_file(&self.supervision.socket);
+        remove(&self.supervision.socket);
     }
 
     fn is_current(&self, number: u64) -> bool {
@@ -363,7 +364,7 @@ impl Work {
         let new = match started {
             Ok(new) => new,
             Err(reason) => {
-                let _ = std::fs::remove_file(&beside);
+                remove(&beside);
                 self.child = Some(old);
                 *locked(&self.seen) = before;
                 return Err(format!("{} does not serve: {reason}", program.display()));
@@ -375,6 +376,8 @@ impl Work {
             _ => None,
         });
         let moved = retired.and_then(|programs| {
+            let of_calls = (socket_of(&beside), socket_of(&self.supervision.socket));
+            std::fs::rename(of_calls.0, of_calls.1).map_err(|error| error.to_string())?;
             std::fs::rename(&beside, &self.supervision.socket).map_err(|error| error.to_string())?;
             self.takes_over(&new, programs)
         });
@@ -390,8 +393,8 @@ impl Work {
             }
             Err(reason) => {
                 drop(new);
-                let _ = std::fs::remove_file(&beside);
-                let _ = std::fs::remove_file(&self.supervision.socket);
+                remove(&beside);
+                remove(&self.supervision.socket);
                 old.tell(&ToChild::Resume {});
                 let serves = self.ready(old);
                 let reason = format!("{} was tried, and did not take over: {reason}", program.display());
@@ -439,6 +442,18 @@ impl Work {
             }
         }
     }
+}
+
+/// Removes the sockets of a version that serves no more, where it has not done so itself.
+fn remove(socket: &Path) {
+    for socket in [socket, &socket_of(socket)] {
+        let _ = std::fs::remove_file(socket);
+    }
+}
+
+/// Returns whether a socket is that of a version that is not in charge yet.
+pub fn is_beside(socket: &Path) -> bool {
+    socket.extension().is_some_and(|extension| extension == "next")
 }
 
 /// The socket of a version that is not in charge yet.

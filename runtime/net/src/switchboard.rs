@@ -554,7 +554,7 @@ impl Switchboard {
         }
         self.joined.insert(token, Joined { key, edge });
         self.by_key.insert(key, token);
-        self.ready(token, now);
+        self.ready(token, false, now);
     }
 
     fn next(&mut self) -> u64 {
@@ -575,10 +575,10 @@ impl Switchboard {
     }
 
     /// A channel's descriptors were ready.
-    pub(crate) fn ready(&mut self, token: u64, now: Instant) {
+    pub(crate) fn ready(&mut self, token: u64, is_over: bool, now: Instant) {
         if Calls::owns(token) {
             let mut context = Context { policies: &self.policies, urgent: &mut self.urgent, now };
-            return self.calls.ready(token, &mut context);
+            return self.calls.ready(token, is_over, &mut context);
         }
         if let Some(of) = self.joined.get(&token) {
             of.edge.ready();

@@ -1,7 +1,7 @@
 //! The side that calls.
 use crate::endpoint::{Endpoint, Event, Waiting, lost, monotonic};
 use crate::protocol::{CREDIT, ToService};
-use crate::{Metadata, Net, Request, Response, Room, Status};
+use crate::{Code, Metadata, Net, Request, Response, Room, Status};
 use bytes::Bytes;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,15 @@ struct Inner {
     /// The binding, with the number of the endpoint that it belongs to.
     bound: Mutex<Option<(u64, u32)>>,
     binding: tokio::sync::Mutex<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((id, lane)) = bound {
+            self.net.leave(id, lane);
+        }
+    }
 }
 
 impl std::fmt::Debug for Channel {
@@ -179,6 +188,9 @@ impl Channel {
             Ok(Event::Message(message)) => {
                 Ok(Some(Response { message: message.bytes, metadata: message.metadata }))
             }
+            Ok(Event::End(status)) if status.code == Code::Ok => {
+                Err(Status::internal("the call ended without a reply"))
+            }
             Ok(Event::End(status)) => Err(status),
             Err(_) => Ok(None),
         }
@@ -216,7 +228,7 @@ impl Channel {
             let waiting = Waiting::Many(send);
             let tag = endpoint.call((lane, method), (&metadata, message), deadline, waiting).await?;
             let cancel = Cancel { endpoint, tag, is_armed: true, _permit: permit };
-            Ok(FlatStreaming { receive, cancel, deadline, read: 0 })
+            Ok(FlatStreaming { receive, cancel, deadline, read: 0, _channel: self.clone() })
         };
         within(deadline, work).await
     }
@@ -228,6 +240,8 @@ pub struct FlatStreaming {
     cancel: Cancel,
     deadline: u64,
     read: u32,
+    /// Its binding is left with the last of them.
+    _channel: Channel,
 }
 
 impl FlatStreaming {
@@ -252,7 +266,7 @@ impl FlatStreaming {
             }
             Some(Event::End(status)) => {
                 self.cancel.is_armed = false;
-                if status.code == crate::Code::Ok { Ok(None) } else { Err(status) }
+                if status.code == Code::Ok { Ok(None) } else { Err(status) }
             }
             None => {
                 self.cancel.is_armed = false;

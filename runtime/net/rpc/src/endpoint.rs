@@ -148,15 +148,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Memory for the value of a `bytes` field, which reaches the other program without a copy in this one.
-pub struct Room {
-    buffer: Buffer,
-    freed: Arc<Freed>,
-}
+pub struct Room(Frozen);
 
 impl Room {
     /// Returns the bytes, to put them into messages. They are not written any more.
     pub fn freeze(self) -> Bytes {
-        Bytes::from_owner(Frozen { buffer: Some(self.buffer), freed: self.freed })
+        Bytes::from_owner(self.0)
     }
 }
 
@@ -164,13 +161,13 @@ impl std::ops::Deref for Room {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.buffer
+        self.0.as_ref()
     }
 }
 
 impl std::ops::DerefMut for Room {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer
+        self.0.buffer.as_deref_mut().unwrap_or_default()
     }
 }
 
@@ -305,7 +302,10 @@ impl Endpoint {
         let working = std::mem::take(&mut state.working);
         let rest = (std::mem::take(&mut state.replies), std::mem::take(&mut state.asked));
         drop(state);
-        working.into_values().filter_map(|of| of.abort).for_each(|abort| abort.abort());
+        for of in working.into_values() {
+            of.credit.close();
+            of.abort.into_iter().for_each(|abort| abort.abort());
+        }
         drop((calls, rest));
         let _ = rustix::net::shutdown(&self.setup, rustix::net::Shutdown::Both);
         self.look.notify_one();
@@ -433,7 +433,7 @@ impl Endpoint {
         };
         let tag = descriptor.tag;
         if descriptor.kind == kind::METADATA {
-            state.metadata = Metadata::from_bytes(&bytes).ok_or_else(|| damaged("metadata"))?;
+            state.metadata = Metadata::from_bytes(&bytes).unwrap_or_default();
             return Ok(Some(Deferred::Forget(vec![bytes])));
         }
         let metadata = if has_payload { std::mem::take(&mut state.metadata) } else { Metadata::default() };
@@ -453,7 +453,12 @@ impl Endpoint {
                 return Ok(Some(Deferred::Start(service, method, served)));
             }
             kind::CANCEL => {
-                let abort = state.working.remove(&tag).and_then(|of| of.abort);
+                let working = state.working.remove(&tag);
+                let abort = working.and_then(|of| {
+                    // Who waits for credit in a task of its own learns it, too.
+                    of.credit.close();
+                    of.abort
+                });
                 return Ok(abort.map(Deferred::Abort));
             }
             kind::MORE => {
@@ -593,7 +598,7 @@ impl Endpoint {
             {
                 let mut state = self.lock();
                 if let Some(buffer) = self.alloc(&mut state, length) {
-                    return Ok(Room { buffer, freed: Arc::clone(&self.freed) });
+                    return Ok(self.frozen(buffer));
                 }
             }
             tokio::select! {
@@ -601,6 +606,10 @@ impl Endpoint {
                 () = self.gone() => {}
             }
         }
+    }
+
+    fn frozen(&self, buffer: Buffer) -> Room {
+        Room(Frozen { buffer: Some(buffer), freed: Arc::clone(&self.freed) })
     }
 
     fn alloc(&self, state: &mut State, length: usize) -> Option<Buffer> {
@@ -617,6 +626,8 @@ impl Endpoint {
             Ok(false) => None,
             Err(error) => {
                 tracing::warn!("no more memory for calls: {error}");
+                // The service knows regions by their order, which is lost.
+                let _ = rustix::net::shutdown(&self.setup, rustix::net::Shutdown::Both);
                 None
             }
         }
@@ -633,7 +644,7 @@ impl Endpoint {
 
     /// Puts bytes into the own heap, where they are not there already.
     pub(crate) async fn place(&self, bytes: Bytes) -> Result<Bytes, Status> {
-        if bytes.is_empty() || self.lock().heap.describe(&bytes, kind::PART).is_some() {
+        if self.is_placed(&bytes) {
             return Ok(bytes);
         }
         let mut room = self.room(bytes.len()).await?;
@@ -649,20 +660,28 @@ impl Endpoint {
             let text = format!("a message of {length} bytes, {MOST_BYTES} are the most");
             return Err(Status::new(Code::ResourceExhausted, text));
         }
-        if parts.len() > MOST_PARTS {
-            let mut whole = vec![0; length];
+        // More than one piece of memory at once would be waited for with another one in hand.
+        let to_place = parts.iter().filter(|part| !self.is_placed(part)).count();
+        if parts.len() > MOST_PARTS || to_place > 1 {
+            let mut whole = self.room(length).await?;
             let mut at: usize = 0;
             for part in &parts {
-                at = at.next_multiple_of(8);
-                whole[at..at + part.len()].copy_from_slice(part);
-                at += part.len();
+                let begin = at.next_multiple_of(8);
+                whole[at..begin].fill(0);
+                at = begin + part.len();
+                whole[begin..at].copy_from_slice(part);
             }
-            parts = vec![whole.into()];
+            return Ok(vec![whole.freeze()]);
         }
         for part in &mut parts {
             *part = self.place(std::mem::take(part)).await?;
         }
         Ok(parts)
+    }
+
+    /// Returns whether bytes lie in the own heap.
+    fn is_placed(&self, bytes: &Bytes) -> bool {
+        bytes.is_empty() || self.lock().heap.describe(bytes, kind::PART).is_some()
     }
 
     async fn place_metadata(&self, metadata: &Metadata) -> Result<Option<Bytes>, Status> {
@@ -761,7 +780,7 @@ impl Endpoint {
         let mut keep = |bytes: &[u8]| {
             let mut buffer = self.alloc(&mut state, bytes.len())?;
             buffer.copy_from_slice(bytes);
-            Some(Room { buffer, freed: Arc::clone(&self.freed) }.freeze())
+            Some(self.frozen(buffer).freeze())
         };
         let mut text = status.message.as_str();
         if text.len() > crate::message::MOST_METADATA {

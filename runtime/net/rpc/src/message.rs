@@ -68,7 +68,7 @@ impl FromIterator<(String, Vec<u8>)> for Metadata {
 pub struct Request<T> {
     /// The message.
     pub message: T,
-    /// What goes with it.
+    /// Its metadata.
     pub metadata: Metadata,
     /// The time after which nobody waits for the reply any more; at the side of the server, what is left of it.
     pub timeout: Option<Duration>,
@@ -104,7 +104,7 @@ impl<T> From<T> for Request<T> {
 pub struct Response<T> {
     /// The message.
     pub message: T,
-    /// What goes with it.
+    /// Its metadata.
     pub metadata: Metadata,
 }
 

@@ -107,6 +107,13 @@ impl Net {
         }
     }
 
+    /// A binding is not used any more.
+    pub(crate) fn leave(&self, endpoint: u64, lane: u32) {
+        if let Some(endpoint) = self.current().filter(|current| current.id == endpoint) {
+            endpoint.unbind(lane);
+        }
+    }
+
     pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Status> {
         let permit = Arc::clone(&self.0.calls).acquire_owned().await;
         permit.map_err(|_| Status::unavailable("the connection with the transport service is closed"))

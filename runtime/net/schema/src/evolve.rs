@@ -32,6 +32,21 @@ pub enum Mismatch {
         /// Type of the receiver's field.
         to_type: String,
     },
+    /// A field of a request has another name on the other side. Rules about calls name fields, so a name says which field it is.
+    #[error(
+        "message {message}: the client has `{client}` as field {number}, and the server has {server}; fields of requests \
+         keep their names"
+    )]
+    Name {
+        /// Full name of the client's message.
+        message: String,
+        /// Number of the client's field.
+        number: u32,
+        /// Name of the client's field.
+        client: String,
+        /// The server's field with the number or the name.
+        server: String,
+    },
     /// A service is not in a schema.
     #[error("the {side} has no service {service}; look whether its package and name are right")]
     NoService {
@@ -63,7 +78,7 @@ pub enum Mismatch {
 }
 
 /// Number of messages and fields that the conversions of a service may have.
-const MAX_PARTS: usize = 1 << 22;
+const MAX_PARTS: usize = 1 << 16;
 
 /// Change of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +160,30 @@ impl Conversion {
         }
         let identity = plans.iter().all(|plan| plan.same);
         Ok(Self { from: from.0.clone(), to: to.0.clone(), plans, identity })
+    }
+
+    /// Checks that fields that become each other have one name, and fields of one name one number.
+    fn keeps_names(&self) -> Result<(), Mismatch> {
+        for plan in &self.plans {
+            let (Some(source), Some(target)) = (self.from.layout(plan.from), self.to.layout(plan.to)) else {
+                continue;
+            };
+            for field in &source.fields {
+                let by_number = target.field_numbered(field.number).map(|at| &target.fields[at]);
+                let by_name = target.field_named(&field.name).map(|at| &target.fields[at]);
+                let other = by_number.filter(|other| other.name != field.name);
+                let other = other.or(by_name.filter(|other| other.number != field.number));
+                if let Some(other) = other {
+                    return Err(Mismatch::Name {
+                        message: source.name().to_owned(),
+                        number: field.number,
+                        client: field.name.clone(),
+                        server: format!("`{}` as field {}", other.name, other.number),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Says whether messages stay as they are.
@@ -379,9 +418,11 @@ pub fn service_fits(client: (&Schema, &str), server: (&Schema, &str)) -> Result<
             let method = format!("{}.{}", ours.name, method.name);
             return Err(Mismatch::Streaming { method, client: client_has, server: server_has });
         }
+        let request = Conversion::within((client, method.input), (server, other.input), &mut parts)?;
+        request.keeps_names()?;
         fits.push(MethodFit {
             server_method: u32::try_from(index).ok(),
-            request: Conversion::within((client, method.input), (server, other.input), &mut parts)?,
+            request,
             reply: Conversion::within((server, other.output), (client, method.output), &mut parts)?,
         });
     }

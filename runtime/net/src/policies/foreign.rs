@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// A frame is looked at again after so long at least: a library that always answers "at once" would take all the time.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What a state begins with: one that follows the name of its policy, or the reason why there is none.
+/// First byte of a state: one that follows the name of its policy, or the reason why there is none.
 const STATE: u8 = 1;
 const NO_STATE: u8 = 0;
 

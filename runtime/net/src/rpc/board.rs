@@ -28,11 +28,13 @@ const DOOR: u64 = FIRST;
 /// Programs that are connected, those of one user, and bindings of one program.
 const MOST_PROGRAMS: usize = 1024;
 const MOST_OF_USER: usize = 256;
-const MOST_BINDINGS: u32 = 4096;
+const MOST_BINDINGS: usize = 1024;
 /// Pause before descriptors that found no place are tried again.
 const FULL: Duration = Duration::from_micros(200);
 /// Messages of one program before others have their turn.
 const QUOTA: usize = 64;
+const QUOTA_BYTES: usize = 4 << 20;
+const PACKETS: usize = 16;
 
 /// The rest of the service, as calls need it.
 pub(crate) struct Context<'a> {
@@ -93,12 +95,13 @@ pub(crate) struct Calls {
     pub(super) schemas: Schemas,
     pub(super) calls: HashMap<u64, Call>,
     /// Calls by who made them.
-    pub(super) origins: HashMap<(u64, u64), u64>,
+    pub(super) origins: BTreeMap<(u64, u64), u64>,
     pub(super) held: VecDeque<Held>,
     pub(super) remote: super::remote::Remote,
     pub(super) counts: CallCounts,
-    /// Programs that have more to take.
+    /// Programs that have more to take, and those with more packets.
     busy: Vec<u64>,
+    with_packets: Vec<u64>,
     version: u64,
     next: u64,
 }
@@ -126,11 +129,12 @@ impl Calls {
             servers: BTreeMap::new(),
             schemas: Schemas::default(),
             calls: HashMap::new(),
-            origins: HashMap::new(),
+            origins: BTreeMap::new(),
             held: VecDeque::new(),
             remote: super::remote::Remote::new(dial),
             counts: CallCounts::default(),
             busy: Vec::new(),
+            with_packets: Vec::new(),
             version: 0,
             next: DOOR,
         })
@@ -160,12 +164,12 @@ impl Calls {
     }
 
     /// Its descriptor was ready.
-    pub(crate) fn ready(&mut self, token: u64, context: &mut Context<'_>) {
+    pub(crate) fn ready(&mut self, token: u64, is_over: bool, context: &mut Context<'_>) {
         if token == DOOR {
             return self.open();
         }
         if self.remote.has(token) {
-            return self.ready_wire(token, context);
+            return self.ready_wire(token, is_over, context);
         }
         let Some(program) = self.of_program.get(&token).copied() else { return };
         if token == program {
@@ -235,7 +239,8 @@ impl Calls {
         self.end_calls_with(token);
     }
 
-    fn unbind(&mut self, lane: Lane) {
+    pub(super) fn unbind(&mut self, lane: Lane) {
+        self.end_calls_of(lane);
         let Some(binding) = self.bindings.remove(&lane) else { return };
         for remote in binding.remote.into_iter().flatten() {
             if let Some(wire) = remote.wire {
@@ -245,7 +250,8 @@ impl Calls {
     }
 
     fn packets(&mut self, token: u64, context: &mut Context<'_>) -> io::Result<()> {
-        while let Some(end) = self.ends.get_mut(&token) {
+        for _ in 0..PACKETS {
+            let Some(end) = self.ends.get_mut(&token) else { return Ok(()) };
             let Some((packet, files)) = end.packet()? else { return Ok(()) };
             let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
             match packet {
@@ -274,10 +280,9 @@ impl Calls {
                 ToService::Region => end.add_region(files)?,
                 ToService::Schema { region, offset, length } => {
                     let bytes = end.copy(region, offset, length)?;
-                    if let Err(error) = self.schemas.add(&bytes) {
-                        // The next question is answered with it.
+                    if let Err(error) = self.schemas.add(&bytes, end.user) {
+                        // The question after it is answered with `unknown` again.
                         tracing::warn!("a schema of user {}: {error}", end.user);
-                        return Err(invalid(&error));
                     }
                 }
                 ToService::Bind { id, service, schema, at } => {
@@ -301,6 +306,8 @@ impl Calls {
                 }
             }
         }
+        // Others have their turn.
+        self.with_packets.push(token);
         Ok(())
     }
 
@@ -344,15 +351,15 @@ impl Calls {
     }
 
     fn lane(&mut self, token: u64) -> Result<u32, Status> {
-        let end = self.ends.get_mut(&token).ok_or_else(|| Status::unavailable("the program is gone"))?;
-        end.next_lane += 1;
-        match end.next_lane <= MOST_BINDINGS {
-            true => Ok(end.next_lane),
-            false => {
-                let text = format!("a program has at most {MOST_BINDINGS} bindings");
-                Err(Status::new(Code::ResourceExhausted, text))
-            }
+        let bound = self.bindings.keys().filter(|lane| lane.0 == token).count();
+        let served = self.servers.values().flatten().filter(|server| server.token == token).count();
+        if bound + served >= MOST_BINDINGS {
+            let text = format!("a program has at most {MOST_BINDINGS} bindings");
+            return Err(Status::new(Code::ResourceExhausted, text));
         }
+        let end = self.ends.get_mut(&token).ok_or_else(|| Status::unavailable("the program is gone"))?;
+        end.next_lane = end.next_lane.wrapping_add(1);
+        Ok(end.next_lane)
     }
 
     fn bind(
@@ -395,12 +402,12 @@ impl Calls {
     }
 
     /// The servers of a service that a program of this user may call: its own ones, and those of users whom all trust.
+    /// Programs of users whom all trust are served by others only where none of these serves it.
     pub(super) fn reachable(&self, service: &str, user: u32) -> impl Iterator<Item = &Server> {
-        let is_trusted = self.is_trusted(user);
-        let may = move |server: &&Server| {
-            is_trusted || server.user == user || server.user == 0 || server.user == self.own_user
-        };
-        self.servers.get(service).into_iter().flatten().filter(may)
+        let servers = self.servers.get(service).map(Vec::as_slice).unwrap_or_default();
+        let sees_all = self.is_trusted(user) && !servers.iter().any(|server| self.is_trusted(server.user));
+        let may = move |server: &&Server| sees_all || server.user == user || self.is_trusted(server.user);
+        servers.iter().filter(may)
     }
 
     pub(super) fn nobody(&self, service: &str, user: u32) -> String {
@@ -482,12 +489,23 @@ impl Calls {
 
     /// Takes what a program gave.
     fn take(&mut self, token: u64, context: &mut Context<'_>) {
-        let mut has_room = false;
+        let (mut has_room, mut bytes) = (false, 0);
         for _ in 0..QUOTA {
+            if bytes > QUOTA_BYTES {
+                break;
+            }
             let Some(end) = self.ends.get_mut(&token) else { return };
-            match end.take() {
+            let given = end.take();
+            if let Ok(Some(Given::Letter(_, letter))) = &given {
+                bytes += letter.length();
+            }
+            match given {
                 Ok(Some(Given::Room)) => has_room = true,
                 Ok(Some(Given::Letter(descriptor, letter))) => match descriptor.kind {
+                    _ if end.is_deaf() => {
+                        let text = "it does not read what it is sent".to_owned();
+                        return self.lose(token, &io::Error::new(io::ErrorKind::InvalidData, text));
+                    }
                     kind::CALL => self.called(token, &descriptor, letter, context),
                     kind::ITEM | kind::REPLY | kind::END => self.answered(token, &descriptor, letter),
                     kind::CANCEL => self.cancelled(token, &descriptor),
@@ -501,7 +519,7 @@ impl Calls {
                     Ok(true) => {
                         self.busy.retain(|of| *of != token);
                         if has_room {
-                            self.has_room(token, context);
+                            self.has_room(token);
                         }
                         return;
                     }
@@ -512,21 +530,16 @@ impl Calls {
             }
         }
         if has_room {
-            self.has_room(token, context);
+            self.has_room(token);
         }
         if !self.busy.contains(&token) {
             self.busy.push(token);
         }
     }
 
-    fn has_room(&mut self, token: u64, context: &mut Context<'_>) {
-        if let Some(end) = self.ends.get_mut(&token)
-            && end.is_blocked()
-        {
+    fn has_room(&mut self, token: u64) {
+        if let Some(end) = self.ends.get_mut(&token).filter(|end| end.is_blocked()) {
             end.unblock();
-            if !end.is_blocked() {
-                self.resume_wires(context);
-            }
         }
     }
 
@@ -545,14 +558,25 @@ impl Calls {
                 false => self.take(token, context),
             }
         }
+        for token in std::mem::take(&mut self.with_packets) {
+            if let Err(error) = self.packets(token, context) {
+                self.lose(token, &error);
+            }
+        }
         self.judge_held(context);
         self.dial_again(context.now);
-        if !self.busy.is_empty() {
-            return Some(Duration::ZERO);
+        self.flush_wires();
+        if !context.policies.is_empty() {
+            for (lane, waiting) in self.waiting_lanes() {
+                context.urgent.waits(lane, waiting);
+            }
         }
         let mut is_full = false;
         for end in self.ends.values_mut().filter(|end| end.is_full()) {
             is_full |= end.flush();
+        }
+        if !self.busy.is_empty() || !self.with_packets.is_empty() {
+            return Some(Duration::ZERO);
         }
         let held = self.held.iter().map(|held| held.until).min();
         let next = held.into_iter().chain(self.remote.again()).min();

@@ -1,10 +1,13 @@
 //! Calls, from who makes them to who answers them.
 use super::board::{Calls, Context, Lane};
+use super::end::End;
 use super::judging::{Case, Judged, choose};
 use super::letter::Letter;
 use super::wire::Body;
+use crate::attached::Attached;
 use crate::policies::balance::By;
 use crate::protocol::Side;
+use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 use tidemill_rpc::Code;
@@ -12,6 +15,9 @@ use tidemill_rpc::protocol::kind;
 use tidemill_schema::Conversion;
 use tidemill_shm::descriptor::Descriptor;
 use tidemill_shm::heap::Buffer;
+
+/// Calls of one program, or of one connection of another host, that wait for their end, at most: twice what programs use.
+const MOST_WAITING: usize = 2 * tidemill_rpc::protocol::MOST_CALLS;
 
 /// Where a call is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +30,7 @@ pub(super) enum Target {
 
 /// A call that waits for its end.
 pub(super) struct Call {
-    /// Who made it: a program or a wire, and the binding there.
+    /// Maker of the call: a program or a wire, and the binding there.
     pub(super) lane: Lane,
     /// Its number there.
     pub(super) tag: u64,
@@ -39,8 +45,8 @@ pub(super) struct Held {
     call: u64,
     deadline: u64,
     letter: Letter,
-    /// The policy that holds it.
-    at: usize,
+    /// The policy that holds it; none: it has not been looked at.
+    holder: Option<Rc<Attached>>,
     since: Instant,
     pub(super) until: Instant,
 }
@@ -56,6 +62,9 @@ fn converted(conversion: &Conversion, letter: Letter) -> Result<(Letter, u64), S
     }
     let (bytes, _) = letter.private().map_err(|error| error.to_string())?;
     let bytes = conversion.convert(&bytes).map_err(|error| error.to_string())?;
+    if bytes.len() > tidemill_rpc::protocol::MOST_BYTES as usize {
+        return Err("in the schema of the other side it is longer than a message may be".to_owned());
+    }
     let copied = bytes.len() as u64;
     Ok((Letter { metadata: letter.metadata, ..Letter::own(bytes) }, copied))
 }
@@ -73,6 +82,19 @@ impl Calls {
         let tag = descriptor.tag;
         if self.origins.contains_key(&(token, tag)) {
             return tracing::debug!("a call has the number of another one");
+        }
+        if self.ends.get(&token).is_some_and(End::is_deaf) {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "it does not read what it is sent");
+            return self.lose(token, &error);
+        }
+        if self.origins.range((token, 0)..=(token, u64::MAX)).nth(MOST_WAITING).is_some() {
+            let message = format!("more than {MOST_WAITING} calls wait for their end");
+            let (last, letter) = text(Code::ResourceExhausted, &message);
+            let last = Descriptor { tag, ..last };
+            return match self.ends.get_mut(&token) {
+                Some(end) => end.notice(last, &[], message.as_bytes()),
+                None => self.post(token, last, letter, 0, None),
+            };
         }
         let id = self.number();
         let method = usize::try_from(descriptor.sequence).unwrap_or(usize::MAX);
@@ -94,16 +116,23 @@ impl Calls {
         let (deadline, now) = (descriptor.deadline, context.now);
         if is_behind {
             // After those that are held before it; looked at from the first policy on.
-            return self.held.push_back(Held { call: id, deadline, letter, at: 0, since: now, until: now });
+            return self.held.push_back(Held {
+                call: id,
+                deadline,
+                letter,
+                holder: None,
+                since: now,
+                until: now,
+            });
         }
-        self.judge(id, (deadline, letter), (0, None), context);
+        self.judge(id, (deadline, letter), (None, None), context);
     }
 
     fn judge(
         &mut self,
         id: u64,
         (deadline, mut letter): (u64, Letter),
-        (from, again): (usize, Option<Instant>),
+        (holder, again): (Option<Rc<Attached>>, Option<Instant>),
         context: &mut Context<'_>,
     ) {
         let Some((lane, method)) = self.calls.get(&id).map(|call| (call.lane, call.method)) else { return };
@@ -115,11 +144,14 @@ impl Calls {
             let case = Case {
                 edge: &binding.methods[method].edge,
                 number: id,
-                channel: lane.0 ^ u64::from(lane.1) << 40,
+                channel: channel_of(lane),
                 waiting,
                 policies: &policies,
                 columns: &columns,
             };
+            // The one that held it looks again, if it is still there; else the first one.
+            let is_holder = |policy: &Rc<Attached>| holder.as_ref().is_some_and(|of| Rc::ptr_eq(policy, of));
+            let from = policies.iter().position(is_holder).unwrap_or(0);
             let (judged, effects) = case.judge(&mut letter, from, again, context.now, context.urgent);
             self.counts.copied += effects.copied;
             by = effects.balance.unwrap_or_default();
@@ -127,7 +159,8 @@ impl Calls {
                 Judged::Passes => {}
                 Judged::Waits(time, at) => {
                     let (since, until) = (again.unwrap_or(context.now), context.now + time);
-                    return self.held.push_front(Held { call: id, deadline, letter, at, since, until });
+                    let holder = policies.get(at).map(Rc::clone);
+                    return self.held.push_front(Held { call: id, deadline, letter, holder, since, until });
                 }
                 Judged::Ends(code, message) => return self.fail(id, code, &message),
             }
@@ -150,7 +183,7 @@ impl Calls {
                 kept.push(held);
                 continue;
             }
-            let Held { call: id, deadline, letter, at, since, .. } = held;
+            let Held { call: id, deadline, letter, holder, since, .. } = held;
             if deadline != 0 && deadline <= monotonic() {
                 self.fail(
                     id,
@@ -159,7 +192,7 @@ impl Calls {
                 );
                 continue;
             }
-            self.judge(id, (deadline, letter), (at, Some(since)), context);
+            self.judge(id, (deadline, letter), (holder, Some(since)), context);
             if let Some(again) = self.held.pop_front() {
                 blocked.push(of);
                 kept.push(again);
@@ -249,12 +282,21 @@ impl Calls {
     /// A call came from another host, into memory that its server can read: no policy and no conversion is needed.
     pub(super) fn called_in_room(
         &mut self,
-        lane: Lane,
         head: &Descriptor,
-        metadata: &[u8],
-        (program, buffer): (u64, Buffer),
+        metadata: Vec<u8>,
+        (token, program, buffer): (u64, u64, Buffer),
+        context: &mut Context<'_>,
     ) {
+        let lane = (token, 0);
         let method = usize::try_from(head.sequence).unwrap_or(usize::MAX);
+        // While it came, a policy may have been attached, or another server have come.
+        let is_judged =
+            self.judges(lane, method, context.policies).is_none_or(|(policies, _)| !policies.is_empty());
+        if is_judged || self.only_server(lane, method) != Some(program) {
+            let letter = Letter { metadata, ..Letter::own(buffer[..head.length as usize].to_vec()) };
+            self.unused(Body::Room(program, buffer));
+            return self.called(token, head, letter, context);
+        }
         let id = self.number();
         let unused = Body::Room(program, buffer);
         if self.origins.contains_key(&(lane.0, head.tag)) {
@@ -279,9 +321,11 @@ impl Calls {
         let fit = fits.as_ref().as_ref().ok().and_then(|fits| fits.get(method)?.server_method);
         let input =
             fit.and_then(|of| Some((of, server.schema.service(&service)?.methods.get(of as usize)?.input)));
-        let (Some((server_method, input)), Body::Room(_, buffer)) = (input, unused) else {
+        let Some((server_method, input)) = input else {
+            self.unused(unused);
             return self.fail(id, Code::Unimplemented, "the server has no such method");
         };
+        let Body::Room(_, buffer) = unused else { return };
         let Some(end) = self.ends.get_mut(&program) else { return };
         let length = head.length as usize;
         if let Err(error) = server.schema.message(input).check(&server.schema, &buffer[..length]) {
@@ -296,7 +340,7 @@ impl Calls {
             deadline: head.deadline,
             ..Descriptor::default()
         };
-        end.hand_over(last, metadata, buffer, length);
+        end.hand_over(last, &metadata, buffer, length);
         self.counts.marshalled += 1;
         if let Some(call) = self.calls.get_mut(&id) {
             call.target = Some(Target::Program((program, to)));
@@ -310,7 +354,9 @@ impl Calls {
         let Some(call) = self.forget(id) else { return };
         if has_failed && let Some(of) = self.bindings.get_mut(&call.lane) {
             self.counts.failed += 1;
-            of.methods[call.method].failed += 1;
+            if let Some(method) = of.methods.get_mut(call.method) {
+                method.failed += 1;
+            }
         }
     }
 
@@ -436,7 +482,7 @@ impl Calls {
     }
 
     /// Tells the server of a call that nobody waits.
-    fn tell_cancelled(&mut self, id: u64) {
+    pub(super) fn tell_cancelled(&mut self, id: u64) {
         let last = Descriptor { kind: kind::CANCEL, tag: id, ..Descriptor::default() };
         match self.calls.get(&id).and_then(|call| call.target) {
             Some(Target::Program(lane)) => {
@@ -467,6 +513,17 @@ impl Calls {
         }
     }
 
+    /// Ends the calls of a binding that is left.
+    pub(super) fn end_calls_of(&mut self, lane: Lane) {
+        let made: Vec<u64> = self.calls.iter().filter(|(_, of)| of.lane == lane).map(|(id, _)| *id).collect();
+        for id in made {
+            self.tell_cancelled(id);
+            self.fail(id, Code::Cancelled, "its binding was left");
+        }
+        let calls = &self.calls;
+        self.held.retain(|held| calls.contains_key(&held.call));
+    }
+
     /// Ends the calls that a program made or answers, or that go over a wire.
     pub(super) fn end_calls_with(&mut self, token: u64) {
         let made: Vec<u64> =
@@ -487,6 +544,11 @@ impl Calls {
         let calls = &self.calls;
         self.held.retain(|held| calls.contains_key(&held.call));
     }
+}
+
+/// The number of a binding among channels, for policies.
+pub(super) fn channel_of(lane: Lane) -> u64 {
+    lane.0 ^ u64::from(lane.1) << 40
 }
 
 pub(super) fn monotonic() -> u64 {

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use tidemill_rpc::protocol::{self, HEAP, MOST_BYTES, MOST_PARTS, PLACES, RING, ToProgram, ToService, kind};
-use tidemill_rpc::{MOST_METADATA, packets};
+use tidemill_rpc::{MOST_METADATA, Metadata, packets};
 use tidemill_shm::descriptor::{Checked, Descriptor, Limits};
 use tidemill_shm::heap::{Block, Buffer, Heap};
 use tidemill_shm::lease::RETURNED;
@@ -17,6 +17,12 @@ use tidemill_shm::wake::{Bell, Receiver, Sender, Spin, Woken};
 /// Payloads that were taken and are reported together, and their bytes: more are reported at once.
 const TAKEN: usize = 16;
 const TAKEN_BYTES: u64 = 1 << 20;
+/// Packets that are read before their turn.
+const MOST_PACKETS: usize = 64;
+/// Bytes of messages that wait until the program gives memory back.
+const MOST_BLOCKED: usize = 256 << 20;
+/// Descriptors that wait until the program reads its ring.
+const MOST_OUT: usize = 4 * PLACES as usize;
 
 /// A message for the program that found no room yet.
 struct Blocked {
@@ -24,7 +30,7 @@ struct Blocked {
     letter: Letter,
 }
 
-/// What the program gave.
+/// Gift of the program: a message, or memory.
 pub(crate) enum Given {
     /// A descriptor that means something, with its message.
     Letter(Descriptor, Letter),
@@ -37,7 +43,7 @@ pub(crate) struct End {
     setup: OwnedFd,
     pub(crate) user: u32,
     pub(crate) program: String,
-    /// What it gets when it has said what it is.
+    /// Memory for the program, until it has said what it is.
     for_program: Option<(OwnedFd, Arc<SharedRegion>)>,
     bell: Arc<Bell>,
     to: Sender,
@@ -53,6 +59,7 @@ pub(crate) struct End {
     metadata: Option<Checked>,
     parts: Vec<Part>,
     blocked: VecDeque<Blocked>,
+    blocked_bytes: usize,
     /// Packets that were read before their turn.
     packets: VecDeque<(ToService, Vec<OwnedFd>)>,
     pub(crate) next_lane: u32,
@@ -90,6 +97,7 @@ impl End {
             metadata: None,
             parts: Vec::new(),
             blocked: VecDeque::new(),
+            blocked_bytes: 0,
             packets: VecDeque::new(),
             next_lane: 0,
         })
@@ -129,9 +137,13 @@ impl End {
     fn place(&mut self, descriptor: &Descriptor) -> io::Result<Checked> {
         if descriptor.region as usize >= self.regions.len() {
             while let Some((packet, files)) = self.receive()? {
+                if self.packets.len() >= MOST_PACKETS {
+                    return Err(damaged("too many packets"));
+                }
                 match packet {
                     ToService::Region => self.add_region(files)?,
-                    other => self.packets.push_back((other, files)),
+                    // Nothing else brings descriptors.
+                    other => self.packets.push_back((other, Vec::new())),
                 }
             }
         }
@@ -215,6 +227,9 @@ impl End {
                             let mut bytes = vec![0; metadata.length()];
                             let of = &self.regions[metadata.region() as usize];
                             of.copy_to(&metadata, &mut bytes).map_err(io::Error::other)?;
+                            if Metadata::from_bytes(&bytes).is_none() {
+                                return Err(damaged("metadata that is none"));
+                            }
                             letter.metadata = bytes;
                         }
                         letter.parts.push(Part::Shared(region, place));
@@ -240,6 +255,8 @@ impl End {
             Ok(false) => None,
             Err(error) => {
                 tracing::warn!("no memory for {}: {error}", self.program);
+                // Regions are known by their order, which is lost.
+                let _ = rustix::net::shutdown(&self.setup, rustix::net::Shutdown::Both);
                 None
             }
         }
@@ -290,6 +307,11 @@ impl End {
         let Some(mut buffer) = buffer else {
             let (bytes, _) = letter.private().map_err(|error| error.to_string())?;
             check(&bytes)?;
+            let size = bytes.len() + letter.metadata.len();
+            if self.blocked_bytes + size > MOST_BLOCKED && last.kind != kind::END {
+                return Err(format!("{} has no memory left for it", self.program));
+            }
+            self.blocked_bytes += size;
             let parts = vec![Part::Own(bytes)];
             self.blocked.push_back(Blocked { last, letter: Letter { metadata: letter.metadata, parts } });
             return Ok(());
@@ -307,10 +329,13 @@ impl End {
     pub(crate) fn hand_over(&mut self, last: Descriptor, metadata: &[u8], buffer: Buffer, length: usize) {
         if !metadata.is_empty() {
             let descriptor = Descriptor { kind: kind::METADATA, ..Descriptor::default() };
-            match self.put(metadata, descriptor) {
-                Some(descriptor) => self.outbox.push_back(descriptor),
-                None => tracing::warn!("no room for the metadata of a message to {}", self.program),
-            }
+            let Some(descriptor) = self.put(metadata, descriptor) else {
+                let letter = Letter { metadata: metadata.to_vec(), ..Letter::own(buffer[..length].to_vec()) };
+                self.unused(buffer);
+                self.blocked_bytes += length + metadata.len();
+                return self.blocked.push_front(Blocked { last, letter });
+            };
+            self.outbox.push_back(descriptor);
         }
         let mut descriptor = self.lend(buffer, last);
         descriptor.length = length as u32;
@@ -320,10 +345,16 @@ impl End {
 
     /// Tries messages that found no room again.
     pub(crate) fn unblock(&mut self) {
-        while let Some(Blocked { letter, .. }) = self.blocked.front() {
+        while let Some(Blocked { letter, last }) = self.blocked.front() {
             let length = letter.length();
+            if length == 0 && letter.metadata.is_empty() && last_has_no_payload(last) {
+                self.outbox.push_back(*last);
+                self.blocked.pop_front();
+                continue;
+            }
             let Some(mut buffer) = self.room(length.max(1)) else { break };
             let Some(Blocked { last, letter }) = self.blocked.pop_front() else { break };
+            self.blocked_bytes -= length + letter.metadata.len();
             // It is memory of the service.
             let _ = letter.copy_to(&mut buffer[..length]);
             self.hand_over(last, &letter.metadata, buffer, length);
@@ -370,10 +401,20 @@ impl End {
         false
     }
 
-    /// Returns whether descriptors wait for places in the ring.
-    pub(crate) fn is_full(&self) -> bool {
-        !self.outbox.is_empty()
+    /// Returns whether it does not read what it is sent.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.outbox.len() > MOST_OUT
     }
+
+    /// Returns whether something waits to be sent.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.outbox.is_empty() || !self.taken.is_empty()
+    }
+}
+
+/// Returns whether a descriptor says everything itself.
+fn last_has_no_payload(last: &Descriptor) -> bool {
+    matches!(last.kind, kind::CANCEL | kind::MORE)
 }
 
 /// The user of the process at the other end of a socket.

@@ -18,8 +18,12 @@ use tidemill_shm::descriptor::Descriptor;
 /// Pauses before another host is dialled again.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Hosts of one binding.
+const MOST_HOSTS: usize = 64;
 /// Connections with other hosts.
 const MOST_WIRES: usize = 4096;
+/// Bytes of frames that are written at once, and not together with others of the same turn.
+const TOGETHER: usize = 128 << 10;
 /// Frames of one connection before others have their turn.
 const QUOTA: usize = 64;
 
@@ -54,19 +58,19 @@ struct Line {
     wire: Wire,
     role: Role,
     calls: usize,
-    /// Nothing is taken from it, as the program that it is for has no room.
-    is_paused: bool,
 }
 
 pub(super) struct Remote {
     lines: HashMap<u64, Line>,
     dial: Dial,
     again: Option<Instant>,
+    /// Connections with frames that were posted in this turn.
+    unwritten: Vec<u64>,
 }
 
 impl Remote {
     pub(super) fn new(dial: Dial) -> Self {
-        Self { lines: HashMap::new(), dial, again: None }
+        Self { lines: HashMap::new(), dial, again: None, unwritten: Vec::new() }
     }
 
     pub(super) fn has(&self, token: u64) -> bool {
@@ -107,6 +111,12 @@ impl Calls {
         waiting.sum()
     }
 
+    /// The bindings with other hosts, and the bytes of each that wait to be written.
+    pub(super) fn waiting_lanes(&self) -> Vec<(u64, u64)> {
+        let lanes = self.bindings.keys();
+        lanes.map(|lane| (super::calling::channel_of(*lane), self.waiting_of(*lane))).collect()
+    }
+
     /// Dials all hosts of a new binding.
     pub(super) fn dial_all(
         &mut self,
@@ -118,6 +128,9 @@ impl Calls {
             // Its certificate is this host's: programs of other users do not speak in its name.
             let text = "the service dials other hosts for programs of its own user only";
             return Err(Status::new(Code::PermissionDenied, text));
+        }
+        if at.len() > MOST_HOSTS {
+            return Err(Status::invalid_argument(format!("{} hosts, {MOST_HOSTS} are the most", at.len())));
         }
         let addresses = at.iter().map(|at| {
             at.parse::<Address>()
@@ -173,7 +186,7 @@ impl Calls {
         let wire = Wire::new(connection.into_bytes());
         let token = self.number();
         wire.watch(self.epoll.as_fd(), token)?;
-        self.remote.lines.insert(token, Line { wire, role, calls: 0, is_paused: false });
+        self.remote.lines.insert(token, Line { wire, role, calls: 0 });
         Ok(token)
     }
 
@@ -189,7 +202,7 @@ impl Calls {
         let Some(binding) = self.bindings.get_mut(&lane) else { return };
         let all_failed = binding.remote.iter().flatten().all(|of| of.failed.is_some() && !of.is_bound);
         if all_failed && let Some(id) = binding.asked.take() {
-            self.bindings.remove(&lane);
+            self.unbind(lane);
             // A program that does not read is gone soon.
             let _ = self.answer(lane.0, id, Err(status));
         }
@@ -250,7 +263,11 @@ impl Calls {
             deadline => deadline.saturating_sub(monotonic()).max(1),
         };
         line.wire.post(Descriptor { deadline, lane: 0, ..last }, letter, call, taken);
-        self.flush_wire(token);
+        if line.wire.waiting >= TOGETHER {
+            self.flush_wire(token);
+        } else if !self.remote.unwritten.contains(&token) {
+            self.remote.unwritten.push(token);
+        }
     }
 
     /// Posts a call.
@@ -264,14 +281,24 @@ impl Calls {
         self.post(wire, last, letter, id, None);
     }
 
+    /// Writes what was posted in this turn: frames of several calls go with one call of the system.
+    pub(super) fn flush_wires(&mut self) {
+        for token in std::mem::take(&mut self.remote.unwritten) {
+            self.flush_wire(token);
+        }
+    }
+
     fn flush_wire(&mut self, token: u64) {
         let Some(line) = self.remote.lines.get_mut(&token) else { return };
         match line.wire.flush() {
             Ok(taken) => {
                 taken.into_iter().for_each(|(program, number, bytes)| self.took(program, number, bytes))
             }
-            // Its end is read, too.
-            Err(error) => tracing::debug!("another host is lost: {error}"),
+            Err(error) => {
+                tracing::debug!("another host is lost: {error}");
+                // A read finds it, too.
+                self.more_of_wire(token);
+            }
         }
     }
 
@@ -279,7 +306,11 @@ impl Calls {
     pub(super) fn drop_wire(&mut self, token: u64) {
         let Some(line) = self.remote.lines.remove(&token) else { return };
         line.wire.unwatch(&self.epoll);
-        drop(line);
+        let (body, taken) = line.wire.abandon();
+        if let Some(body) = body {
+            self.unused(body);
+        }
+        taken.into_iter().for_each(|(program, number, bytes)| self.took(program, number, bytes));
         self.bindings.remove(&(token, 0));
         self.end_calls_with(token);
     }
@@ -298,20 +329,9 @@ impl Calls {
         }
     }
 
-    /// Connections that waited for room.
-    pub(super) fn resume_wires(&mut self, context: &mut Context<'_>) {
-        let paused = self.remote.lines.iter_mut().filter(|(_, line)| line.is_paused);
-        let resume = |(token, line): (&u64, &mut Line)| {
-            line.is_paused = false;
-            *token
-        };
-        let tokens: Vec<u64> = paused.map(resume).collect();
-        tokens.into_iter().for_each(|token| self.ready_wire(token, context));
-    }
-
-    pub(super) fn ready_wire(&mut self, token: u64, context: &mut Context<'_>) {
+    pub(super) fn ready_wire(&mut self, token: u64, is_over: bool, context: &mut Context<'_>) {
         if let Some(line) = self.remote.lines.get_mut(&token) {
-            line.wire.ready();
+            line.wire.ready(is_over);
         }
         self.flush_wire(token);
         self.read_wire(token, context);
@@ -321,8 +341,8 @@ impl Calls {
         for _ in 0..QUOTA {
             // Taken out while memory for what comes is looked for.
             let Some(mut line) = self.remote.lines.remove(&token) else { return };
-            if line.is_paused || line.wire.waiting > WAITING {
-                line.is_paused = true;
+            if matches!(line.role, Role::Server(_)) && line.wire.waiting > WAITING {
+                // It takes no calls while their replies wait. That the other side reads is an event.
                 self.remote.lines.insert(token, line);
                 return;
             }
@@ -362,7 +382,7 @@ impl Calls {
     }
 
     /// The program that serves a method, if there is one only and its schema has the same messages.
-    fn only_server(&mut self, lane: Lane, method: usize) -> Option<u64> {
+    pub(super) fn only_server(&mut self, lane: Lane, method: usize) -> Option<u64> {
         let binding = self.bindings.get(&lane)?;
         let (service, known) = (binding.service.clone(), Rc::clone(&binding.known));
         let mut servers = self.reachable(&service, u32::MAX);
@@ -385,6 +405,9 @@ impl Calls {
             None => return Ok(()),
         };
         match (head.kind, is_client) {
+            (frame::BIND | frame::SCHEMA, None) if self.bindings.contains_key(&(token, 0)) => {
+                return Err(damaged("it is bound already"));
+            }
             (frame::BIND, None) => {
                 let hello: Hello =
                     serde_json::from_slice(&own(body)?).map_err(|_| damaged("no greeting of a binding"))?;
@@ -392,7 +415,7 @@ impl Calls {
             }
             (frame::SCHEMA, None) => {
                 let bytes = own(body)?;
-                self.schemas.add(&bytes).map_err(|error| damaged(&error))?;
+                self.schemas.add(&bytes, u32::MAX).map_err(|error| damaged(&error))?;
                 let hello = match self.remote.lines.get_mut(&token).map(|line| &mut line.role) {
                     Some(Role::Server(hello)) => hello.take(),
                     _ => None,
@@ -431,7 +454,7 @@ impl Calls {
                         self.called(token, &head, letter, context);
                     }
                     Body::Room(program, buffer) => {
-                        self.called_in_room((token, 0), &head, &metadata, (program, buffer));
+                        self.called_in_room(&head, metadata, (token, program, buffer), context);
                     }
                 }
             }
@@ -525,6 +548,9 @@ impl Calls {
                     }
                     Err(error) => {
                         end.unused(buffer);
+                        self.tell_cancelled(id);
+                        self.ended(id, true);
+                        let Some(end) = self.ends.get_mut(&lane.0) else { return };
                         let text = format!("the reply: {error}");
                         let kind = kind::END;
                         let last =

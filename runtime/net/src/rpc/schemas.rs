@@ -13,11 +13,20 @@ use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// Schemas that are kept.
 const MOST: usize = 256;
+/// Schemas in use that programs of one user showed.
+const MOST_OF_USER: usize = 64;
+/// Bytes of a schema.
+const MOST_BYTES: usize = 1 << 20;
+/// Pairs of schemas whose fit is kept.
+const MOST_FITS: usize = 1024;
 
 /// A schema, by the digest of its bytes.
 pub(crate) struct Known {
     pub(crate) digest: String,
     pub(crate) schema: Schema,
+    /// The user whose program showed it first.
+    user: u32,
+    number: u64,
 }
 
 /// How the methods of a client's schema are served by another one's.
@@ -26,7 +35,9 @@ pub(crate) type Fits = Result<Vec<MethodFit>, String>;
 #[derive(Default)]
 pub(crate) struct Schemas {
     known: HashMap<String, Rc<Known>>,
-    fits: HashMap<(String, String, String), Rc<Fits>>,
+    /// By the numbers of both schemas, for each service.
+    fits: HashMap<(u64, u64), Vec<(String, Rc<Fits>)>>,
+    next: u64,
 }
 
 impl Schemas {
@@ -35,10 +46,17 @@ impl Schemas {
     }
 
     /// Takes a schema that a program showed. It is compiled here, once.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<Rc<Known>, String> {
+    pub(crate) fn add(&mut self, bytes: &[u8], user: u32) -> Result<Rc<Known>, String> {
+        if bytes.len() > MOST_BYTES {
+            return Err(format!("a schema of {} bytes, {MOST_BYTES} are the most", bytes.len()));
+        }
         let digest = tidemill_schema::Hash::of(bytes).to_string();
         if let Some(known) = self.get(&digest) {
             return Ok(known);
+        }
+        let in_use = |known: &&Rc<Known>| known.user == user && Rc::strong_count(known) > 1;
+        if self.known.values().filter(in_use).count() >= MOST_OF_USER {
+            return Err(format!("programs of user {user} have {MOST_OF_USER} schemas in use already"));
         }
         if self.known.len() >= MOST {
             self.known.retain(|_, known| Rc::strong_count(known) > 1);
@@ -48,19 +66,25 @@ impl Schemas {
             }
         }
         let schema = Schema::from_bytes(bytes).map_err(|error| error.to_string())?;
-        let known = Rc::new(Known { digest: digest.clone(), schema });
+        let known = Rc::new(Known { digest: digest.clone(), schema, user, number: self.next });
+        self.next += 1;
         self.known.insert(digest, Rc::clone(&known));
         Ok(known)
     }
 
     /// Returns how the methods of a service fit.
     pub(crate) fn fits(&mut self, client: &Known, server: &Known, service: &str) -> Rc<Fits> {
-        let key = (client.digest.clone(), server.digest.clone(), service.to_owned());
-        let make = || {
-            let fits = service_fits((&client.schema, service), (&server.schema, service));
-            Rc::new(fits.map_err(|error| error.to_string()))
-        };
-        Rc::clone(self.fits.entry(key).or_insert_with(make))
+        if self.fits.len() >= MOST_FITS {
+            self.fits.clear();
+        }
+        let of_pair = self.fits.entry((client.number, server.number)).or_default();
+        if let Some((_, fits)) = of_pair.iter().find(|(name, _)| name == service) {
+            return Rc::clone(fits);
+        }
+        let fits = service_fits((&client.schema, service), (&server.schema, service));
+        let fits = Rc::new(fits.map_err(|error| error.to_string()));
+        of_pair.push((service.to_owned(), Rc::clone(&fits)));
+        fits
     }
 }
 
@@ -110,6 +134,17 @@ impl Columns {
     /// Reads one record.
     pub(crate) fn read(&self, flat: &[u8]) -> Result<RecordBatch, String> {
         let layout = self.known.schema.message(self.message);
+        if flat.len() < layout.size() {
+            return Err("the first part of the message is not whole".to_owned());
+        }
+        let is_present = |at: usize| flat.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+        for at in &self.fields {
+            // What lies elsewhere could be changed after it was judged.
+            if is_present(*at) && layout.get(&self.known.schema, flat, *at).is_none() {
+                let name = &layout.fields()[*at].name;
+                return Err(format!("field {name} does not lie in the first part of the message"));
+            }
+        }
         let column = |(at, column): (&usize, &Column)| -> ArrayRef {
             let value = layout.get(&self.known.schema, flat, *at);
             // A field without presence that is not there has its default.

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use tidemill_link::remote::ByteStream;
-use tidemill_rpc::MOST_METADATA;
 use tidemill_rpc::protocol::MOST_BYTES;
+use tidemill_rpc::{MOST_METADATA, Metadata};
 use tidemill_shm::descriptor::{BYTES, Descriptor};
 use tidemill_shm::heap::Buffer;
 
@@ -55,7 +55,7 @@ struct Out {
 pub(crate) enum Body {
     /// Of the service.
     Own(Vec<u8>),
-    /// That a program can read.
+    /// Memory that a program can read.
     Room(u64, Buffer),
 }
 
@@ -88,6 +88,7 @@ pub(crate) struct Wire {
     /// A frame whose message has come up to here.
     coming: Option<(Frame, usize)>,
     is_drained: bool,
+    is_over: bool,
 }
 
 fn damaged(text: &str) -> io::Error {
@@ -109,12 +110,13 @@ impl Wire {
             unread: 0..0,
             coming: None,
             is_drained: false,
+            is_over: false,
         }
     }
 
     pub(crate) fn watch(&self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let line = self.stream.line();
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         match line.writable() {
             Some(writable) => {
                 epoll::add(epoll, line.readable(), epoll::EventData::new_u64(token), flags)?;
@@ -137,9 +139,16 @@ impl Wire {
         }
     }
 
-    /// It was ready.
-    pub(crate) fn ready(&mut self) {
+    /// Ends it. Returns memory for a message that has not come whole, and the payloads that are not written any more.
+    pub(crate) fn abandon(self) -> (Option<Body>, Vec<(u64, u64, usize)>) {
+        let taken = self.out.iter().filter_map(|out| out.taken.map(|(of, number)| (of, number, out.length)));
+        (self.coming.map(|(frame, _)| frame.body), taken.collect())
+    }
+
+    /// It was ready; `is_over`: the other side has ended it, which only a read after everything else shows.
+    pub(crate) fn ready(&mut self, is_over: bool) {
         self.is_drained = false;
+        self.is_over |= is_over;
     }
 
     /// Adds a frame to what is written next.
@@ -246,14 +255,20 @@ impl Wire {
                 // Nothing is left in between: the rest goes where it stays.
                 let into = &mut frame.body.bytes_mut()[at..length];
                 match self.stream.read(into) {
-                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(0) => {
+                        self.coming = Some((frame, at));
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
                     Ok(read) => at += read,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         self.coming = Some((frame, at));
                         return Ok(None);
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        self.coming = Some((frame, at));
+                        return Err(error);
+                    }
                 }
                 if at == length {
                     return Ok(Some(frame));
@@ -266,6 +281,9 @@ impl Wire {
                 if self.unread.len() >= wanted {
                     let from = self.unread.start + BYTES;
                     let metadata = self.read[from..self.unread.start + wanted].to_vec();
+                    if Metadata::from_bytes(&metadata).is_none() {
+                        return Err(damaged("metadata that is none"));
+                    }
                     self.unread.start += wanted;
                     let body = place(&head);
                     self.coming = Some((Frame { head, metadata, body }, 0));
@@ -283,7 +301,7 @@ impl Wire {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => {
                     self.unread.end += read;
-                    self.is_drained = read < room && self.stream.is_plain();
+                    self.is_drained = read < room && self.stream.is_plain() && !self.is_over;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

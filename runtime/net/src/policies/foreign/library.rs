@@ -56,7 +56,7 @@ pub(super) struct Facts<'a> {
     pub(super) columns: Vec<(&'a Field, ArrayRef)>,
 }
 
-/// What a library decided, before it is checked.
+/// Decision of a library, before it is checked.
 pub(super) struct Decided<'a> {
     pub(super) verdict: u32,
     pub(super) wait: u64,
@@ -151,7 +151,7 @@ impl Instance {
     /// Asks for the columns that it reads.
     ///
     /// # Errors
-    /// What it answers makes no sense.
+    /// Its answer makes no sense.
     pub(super) fn columns(&mut self) -> Result<Vec<String>, String> {
         let Some(columns) = self.library.table.columns else { return Ok(Vec::new()) };
         let names = filled(COLUMNS, "names of columns", |bytes, capacity| {
@@ -217,7 +217,7 @@ impl Instance {
     /// Asks for its state; `None`: it has none.
     ///
     /// # Errors
-    /// What it answers makes no sense.
+    /// Its answer makes no sense.
     pub(super) fn state(&self) -> Result<Option<Vec<u8>>, String> {
         let Some(state) = self.library.table.state else { return Ok(None) };
         filled(STATE, "a state", |bytes, capacity| {
