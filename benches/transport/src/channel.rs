@@ -95,7 +95,7 @@ pub fn send(sender: &mut impl Sending, load: &Load, gate: &mut Gate) -> anyhow::
         let seconds = started.elapsed().as_secs_f64();
         let bytes = calls * payload.len() as u64;
         let mut outcome = Outcome { calls, bytes, seconds, ..Outcome::default() };
-        one_way.into_outcome(&mut outcome);
+        one_way.write_to(&mut outcome);
         outcome.more.insert("both_ways_p50_us".into(), both_ways.median());
         Ok(outcome)
     };

@@ -106,7 +106,7 @@ impl Record {
             seconds: started.elapsed().as_secs_f64(),
             ..Outcome::default()
         };
-        self.latencies.borrow().into_outcome(&mut outcome);
+        self.latencies.borrow().write_to(&mut outcome);
         outcome
     }
 }

@@ -1,7 +1,7 @@
 //! Measures all contenders in rounds: within a round, one after the other, because the load of the machine drifts.
 use crate::contender::Contender;
 use crate::load::{Filter, Link, Load, Outcome, Scenario, Workload};
-use crate::process::{Room, processor_time, with_descendants};
+use crate::process::{PATIENCE, Room, processor_time, with_descendants};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
@@ -194,6 +194,7 @@ fn sample(contender: &dyn Contender, case: &Case, effort: &Effort, room: &Room) 
     let load = tidemill_machine::load_average().map_or(0.0, |averages| averages[0]);
     let running = contender.start(&case.scenario, room)?;
     let seconds = effort.seconds * case.longer;
+    let patience = PATIENCE + std::time::Duration::from_secs_f64(seconds * 2.0);
     let order = Load {
         workload: case.scenario.workload,
         filter: case.scenario.filter,
@@ -206,7 +207,7 @@ fn sample(contender: &dyn Contender, case: &Case, effort: &Effort, room: &Room) 
     let client = |_| room.own(&["client", &contender.name(), &running.target, &order], namespace);
     let mut clients = (0..case.clients).map(client).collect::<Result<Vec<_>, _>>()?;
     for client in &mut clients {
-        let line = client.line().with_context(|| room.last_words())?;
+        let line = client.line(patience).with_context(|| room.last_words())?;
         ensure!(line == "ready", "a client said {line:?}");
     }
     let all: Vec<u32> = running.processes.iter().chain(&clients).map(|child| child.number()).collect();
@@ -217,7 +218,7 @@ fn sample(contender: &dyn Contender, case: &Case, effort: &Effort, room: &Room) 
     }
     let mut outcomes = Vec::new();
     for client in &mut clients {
-        let line = client.line().with_context(|| room.last_words())?;
+        let line = client.line(patience).with_context(|| room.last_words())?;
         outcomes.push(serde_json::from_str::<Outcome>(&line).with_context(|| line.clone())?);
     }
     let processor = processor_time(&all) - before;

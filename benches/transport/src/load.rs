@@ -134,7 +134,7 @@ impl Latencies {
     }
 
     /// Puts them into an outcome.
-    pub fn into_outcome(&self, outcome: &mut Outcome) {
+    pub fn write_to(&self, outcome: &mut Outcome) {
         if self.0.is_empty() {
             return;
         }

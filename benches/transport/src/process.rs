@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,9 @@ struct Traces {
     namespaces: Vec<String>,
     folder: Option<PathBuf>,
 }
+
+/// How long something that does nothing may take.
+pub const PATIENCE: Duration = Duration::from_secs(8);
 
 static TRACES: Mutex<Traces> =
     Mutex::new(Traces { processes: Vec::new(), namespaces: Vec::new(), folder: None });
@@ -128,7 +132,7 @@ pub fn processor_time(processes: &[u32]) -> f64 {
 /// A process that ends when this is dropped.
 pub struct Child {
     child: std::process::Child,
-    lines: Option<BufReader<std::process::ChildStdout>>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Child {
@@ -138,11 +142,15 @@ impl Child {
     }
 
     /// The next line that it prints.
-    pub fn line(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        let lines = self.lines.as_mut().context("it prints nothing")?;
-        ensure!(lines.read_line(&mut line)? > 0, "the process ended: {:?}", self.child.try_wait());
-        Ok(line.trim().to_owned())
+    ///
+    /// # Errors
+    /// When it ends before that, or prints none within this time: one that hangs must not stop all the others.
+    pub fn line(&mut self, within: Duration) -> anyhow::Result<String> {
+        match self.lines.recv_timeout(within) {
+            Ok(line) => Ok(line),
+            Err(mpsc::RecvTimeoutError::Timeout) => bail!("nothing came within {within:?}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("it ended: {:?}", self.child.try_wait()),
+        }
     }
 
     /// Sends it a line.
@@ -211,7 +219,13 @@ impl Room {
         let mut traces = traces();
         let mut child = command.spawn().with_context(|| format!("{program} does not start"))?;
         traces.processes.push(child.id());
-        let lines = child.stdout.take().map(BufReader::new);
+        let (line, lines) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            // It ends with the process.
+            std::thread::spawn(move || {
+                BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+            });
+        }
         Ok(Child { child, lines })
     }
 
@@ -226,7 +240,8 @@ impl Room {
         namespace: Option<&str>,
     ) -> anyhow::Result<(Child, String)> {
         let mut child = self.own(&["serve", name, &serde_json::to_string(order)?], namespace)?;
-        let line = child.line().with_context(|| format!("server of {name}; {}", self.last_words()))?;
+        let line =
+            child.line(PATIENCE).with_context(|| format!("server of {name}; {}", self.last_words()))?;
         match line.strip_prefix("listening ") {
             Some(address) => Ok((child, address.to_owned())),
             None => bail!("a server said {line:?}"),

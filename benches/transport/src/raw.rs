@@ -141,7 +141,7 @@ fn windowed(stream: &mut impl Socket, load: &Load, seconds: f64) -> anyhow::Resu
 fn outcome(calls: u64, bytes: u64, started: Instant, latencies: &Latencies) -> Outcome {
     let seconds = started.elapsed().as_secs_f64();
     let mut outcome = Outcome { calls, bytes, seconds, ..Outcome::default() };
-    latencies.into_outcome(&mut outcome);
+    latencies.write_to(&mut outcome);
     outcome
 }
 

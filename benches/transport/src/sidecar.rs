@@ -48,7 +48,7 @@ fn nginx(routes: &[Route], folder: &Path) -> String {
         "user root; worker_processes 1; daemon off; pid {folder}.pid; error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
-  access_log off; client_max_body_size 0; client_body_temp_path {folder}.body; keepalive_requests 1000000000;
+  access_log off; client_max_body_size 0; client_body_buffer_size 256k; client_body_temp_path {folder}.body; keepalive_requests 1000000000;
   proxy_temp_path {folder}.p; fastcgi_temp_path {folder}.f; scgi_temp_path {folder}.s; uwsgi_temp_path {folder}.u;
   tcp_nodelay on; http2_max_concurrent_streams 1024; grpc_read_timeout 1h; grpc_send_timeout 1h;
   limit_req_zone $server_name zone=calls:1m rate=2000000r/s;
@@ -73,6 +73,7 @@ fn haproxy(routes: &[Route]) -> String {
     let mut text = "global
   nbthread 1
   maxconn 4096
+  tune.bufsize 65536
   tune.h2.initial-window-size 1048576
   tune.h2.max-concurrent-streams 1024
 defaults
