@@ -1,7 +1,7 @@
 //! Payloads between two processes of one host, one at a time. The same touches for all: the sender copies bytes into what
 //! it sends, writes the time into the first eight, and sends; the receiver reads the first eight bytes and the last one,
 //! and answers with 64 bytes. A latency is from that time to that last byte, so it does not contain the filling.
-use crate::contender::{Contender, Gate, Running, Serve, listening};
+use crate::contender::{Contender, Gate, Running, Serve, listening, locked};
 use crate::load::{Filter, Latencies, Load, Outcome, Scenario, Workload};
 use crate::process::Room;
 use anyhow::{Context, bail};
@@ -267,7 +267,7 @@ impl Contender for Iceoryx {
     }
 
     fn ready(&self) -> Result<String, String> {
-        Ok("iceoryx2 0.10.0".into())
+        Ok(locked("iceoryx2"))
     }
 
     fn covers(&self, scenario: &Scenario) -> bool {

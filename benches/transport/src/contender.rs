@@ -89,3 +89,11 @@ impl Gate {
         Ok(())
     }
 }
+
+/// Name and version of a package that this program was built with.
+pub fn locked(package: &str) -> String {
+    let name = format!("name = \"{package}\"\nversion = \"");
+    let version =
+        include_str!("../Cargo.lock").split_once(&name).and_then(|(_, rest)| rest.split('"').next());
+    format!("{package} {}", version.unwrap_or("?"))
+}

@@ -1,6 +1,6 @@
 //! tonic: gRPC over HTTP/2, its messages written by hand. One thread in each process and no router before the one service,
 //! which is the quickest for it here.
-use crate::contender::{Contender, Gate, Running, Serve, listening};
+use crate::contender::{Contender, Gate, Running, Serve, listening, locked};
 use crate::drive::{Caller, Failure, Role};
 use crate::load::{Filter, Load, Outcome, SMALL, Scenario, Workload};
 use crate::process::Room;
@@ -174,7 +174,7 @@ impl Contender for Tonic {
     }
 
     fn ready(&self) -> Result<String, String> {
-        Ok("tonic 0.14".into())
+        Ok(["tonic", "prost", "hyper", "h2", "tokio"].map(locked).join(", "))
     }
 
     fn covers(&self, scenario: &Scenario) -> bool {

@@ -70,7 +70,7 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
     let mut add = |table, what: String, workload, filter, services, clients: usize, link: Option<&Link>| {
         let scenario = Scenario { filter, services, link: link.cloned(), workload };
         let roles = table == FILTERS;
-        let longer = if link.is_some() { 2.0 } else { 1.0 };
+        let longer = if link.is_some() || (roles && !effort.quick) { 2.0 } else { 1.0 };
         cases.push(Case { table, what, scenario, clients, roles, longer });
     };
     let none = Filter::None;
@@ -90,12 +90,13 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
         let what = format!("8 KiB, 128 in flight, {clients} clients");
         add(CALLS, what, Workload::Good8k, none, 1, *clients, None);
     }
-    for (filter, name) in
-        [(none, "none"), (Filter::Limiter, "limiter at infinity"), (Filter::Acl, "ACL, 99 % valid")]
-    {
-        add(FILTERS, format!("64 B, 128 in flight; {name}"), Workload::Rate, filter, 1, 1, None);
-        if !effort.quick {
-            add(FILTERS, format!("64 B, 1 in flight; {name}"), Workload::Latency, filter, 1, 1, None);
+    // What is compared is measured one after the other.
+    let small = [(Workload::Rate, "128 in flight"), (Workload::Latency, "1 in flight")];
+    for (workload, how) in &small[..if effort.quick { 1 } else { 2 }] {
+        for (filter, name) in
+            [(none, "none"), (Filter::Limiter, "limiter at infinity"), (Filter::Acl, "ACL, 99 % valid")]
+        {
+            add(FILTERS, format!("64 B, {how}; {name}"), *workload, filter, 1, 1, None);
         }
     }
     add(CHAIN, "64 B, 1 in flight, 5 services".into(), Workload::Latency, none, 5, 1, None);

@@ -7,6 +7,7 @@
 mod channel;
 mod contender;
 mod drive;
+mod goals;
 mod grpc;
 mod harness;
 mod link;

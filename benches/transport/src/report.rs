@@ -16,20 +16,23 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A figure of a sample.
-type Figure = fn(&Sample) -> f64;
+pub type Figure = fn(&Sample) -> f64;
 
-const P50: Figure = |sample| sample.outcome.p50;
-const P99: Figure = |sample| sample.outcome.p99;
+/// As its name says; the columns of the tables have the units.
+pub const P50: Figure = |sample| sample.outcome.p50;
+/// As its name says; the columns of the tables have the units.
+pub const P99: Figure = |sample| sample.outcome.p99;
 const P999: Figure = |sample| sample.outcome.p999;
-const MEAN: Figure = |sample| sample.outcome.mean;
+/// As its name says; the columns of the tables have the units.
+pub const MEAN: Figure = |sample| sample.outcome.mean;
 /// Calls a second, with those that were refused: they are work as well.
 const RATE: Figure = |sample| (sample.outcome.calls + sample.outcome.refused) as f64 / sample.outcome.seconds;
 /// Microseconds of processor time a call.
-const PROCESSOR: Figure =
+pub const PROCESSOR: Figure =
     |sample| sample.processor * 1e6 / (sample.outcome.calls + sample.outcome.refused).max(1) as f64;
 const GIGABYTES: Figure = |sample| sample.outcome.bytes as f64 / 1e9 / sample.outcome.seconds;
 /// Gigabytes a second of processor time.
-const PER_PROCESSOR: Figure = |sample| sample.outcome.bytes as f64 / 1e9 / sample.processor.max(0.01);
+pub const PER_PROCESSOR: Figure = |sample| sample.outcome.bytes as f64 / 1e9 / sample.processor.max(0.01);
 const CORES: Figure = |sample| sample.processor / sample.outcome.seconds;
 const BOTH_WAYS: Figure = |sample| more(sample, "both_ways_p50_us");
 const BULK: Figure = |sample| more(sample, "bulk_mbit_per_s");
@@ -129,6 +132,7 @@ impl Report<'_> {
         }
         self.filters(&mut text);
         self.who_wins(&mut text);
+        crate::goals::write(self.cases, self.rows, &mut text);
         text
     }
 
