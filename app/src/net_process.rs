@@ -3,9 +3,11 @@ use crate::failure::{Failure, Kind};
 use crate::processes::{CertificateTexts, follow_agent, refuse};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_engine::remote::{Address, Credentials, Security};
+use tidemill_net::gateway::{Gateway, GrpcServer};
 use tidemill_net::supervise::{FromChild, ToChild, read, write};
 use tidemill_net::{Options, Service, Upgrade};
 use tidemill_session::Options as SessionOptions;
@@ -23,6 +25,12 @@ pub struct NetTask {
     /// How it serves other hosts; none: it joins programs of this host only.
     #[serde(default)]
     pub public: Option<PublicPart>,
+    /// Where it serves gRPC clients; none: nowhere.
+    #[serde(default)]
+    pub grpc: Option<SocketAddr>,
+    /// gRPC servers whose services programs of this host call.
+    #[serde(default)]
+    pub grpc_servers: Vec<GrpcServer>,
 }
 
 /// How a transport service serves other hosts.
@@ -62,6 +70,7 @@ pub fn serve(mut input: impl BufRead) -> Result<(), Failure> {
         }
         match read(line.trim_end()) {
             Some(ToChild::Retire {}) => {
+                child.gateway = None;
                 let programs = child.service.take().map_or(0, |service| service.programs());
                 say(&FromChild::Retired { programs });
             }
@@ -96,6 +105,7 @@ struct NetChild {
     credentials: Option<Credentials>,
     /// The person who wants another version.
     upgrade: Arc<Mutex<Option<Upgrade>>>,
+    gateway: Option<Gateway>,
     service: Option<Service>,
 }
 
@@ -117,7 +127,7 @@ impl NetChild {
                 Some(credentials)
             }
         };
-        Ok(Self { task, credentials, upgrade: Arc::default(), service: None })
+        Ok(Self { task, credentials, upgrade: Arc::default(), gateway: None, service: None })
     }
 
     fn start(&mut self) -> Result<(), Failure> {
@@ -146,6 +156,11 @@ impl NetChild {
             on_panic: Some(|| std::process::exit(70)),
         };
         let service = Service::start(options).map_err(|error| unavailable(&error))?;
+        let NetTask { socket, grpc, grpc_servers, .. } = &self.task;
+        if grpc.is_some() || !grpc_servers.is_empty() {
+            let gateway = Gateway::start(socket, *grpc, grpc_servers.clone());
+            self.gateway = Some(gateway.map_err(|error| unavailable(&error))?);
+        }
         let version = env!("CARGO_PKG_VERSION").to_owned();
         say(&FromChild::Ready { public: service.public().cloned(), version });
         self.service = Some(service);

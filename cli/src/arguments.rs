@@ -22,9 +22,10 @@ pub(crate) use cluster::{
     LogsArguments, NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb,
     PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments,
     ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, ServiceChoice,
-    SetPolicyArguments, SortColumn, StatusArguments, SubmitArguments, TargetChoice, TestPathsArguments,
-    TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments, UpgradeNetArguments,
-    WatchEdgesArguments, WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
+    SetPolicyArguments, SortColumn, StatusArguments, StubArguments, SubmitArguments, TargetChoice,
+    TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments,
+    UpgradeNetArguments, WatchEdgesArguments, WorkerArguments, WorkersArguments, note_old_spelling,
+    note_plan_apply,
 };
 
 mod groups;

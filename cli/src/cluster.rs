@@ -7,6 +7,7 @@ mod leading;
 mod logs;
 mod net;
 mod net_serve;
+mod net_stub;
 mod people;
 mod plans;
 mod removing;

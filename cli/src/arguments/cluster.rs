@@ -21,8 +21,8 @@ pub(crate) use elastic::{
     AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
 };
 pub(crate) use net::{
-    DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, ServeNetArguments, TestPathsArguments,
-    UpgradeNetArguments,
+    DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, ServeNetArguments, StubArguments,
+    TestPathsArguments, UpgradeNetArguments,
 };
 pub(crate) use old_spellings::{note_old_spelling, note_plan_apply};
 pub(crate) use people::{

@@ -26,6 +26,7 @@ pub(crate) fn net(verb: &NetVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
         NetVerb::Policy { verb } => net::policy(verb, terminal),
         NetVerb::Serve(arguments) => super::net_serve::serve(arguments, terminal),
         NetVerb::Upgrade(arguments) => super::net_serve::upgrade(arguments, terminal),
+        NetVerb::Stub(arguments) => super::net_stub::stub(arguments),
         NetVerb::Paths { verb: PathsVerb::Ls(arguments) } => list(arguments, terminal),
         NetVerb::Paths { verb: PathsVerb::Drain(arguments) } => drain(arguments, "drain", terminal),
         NetVerb::Paths { verb: PathsVerb::Undrain(arguments) } => drain(arguments, "resume", terminal),

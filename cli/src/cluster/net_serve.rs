@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::net_process::NetTask;
+use tidemill_net::gateway::GrpcServer;
 use tidemill_net::protocol::Request;
 use tidemill_net::supervise::{Supervision, Supervisor};
 use tidemill_net::{Client, ClientError, usual_socket};
@@ -28,6 +29,24 @@ fn own_program() -> Result<PathBuf, Failure> {
     })
 }
 
+/// The gRPC servers of `--grpc-server`, with their schemas from `--proto`.
+fn grpc_servers(arguments: &ServeNetArguments) -> Result<Vec<GrpcServer>, Failure> {
+    if arguments.grpc_server.is_empty() {
+        return Ok(Vec::new());
+    }
+    let descriptors = super::net_stub::compile(&arguments.proto, &arguments.include)?;
+    let server = |text: &String| match text.split_once('=') {
+        Some((service, uri)) if !service.is_empty() && uri.starts_with("http://") => Ok(GrpcServer {
+            service: service.to_owned(),
+            uri: uri.to_owned(),
+            descriptors: descriptors.clone(),
+        }),
+        _ => Err(Failure::new(Kind::Usage, format!("`{text}` is no gRPC server"))
+            .with_help("write SERVICE=http://HOST:PORT, as in shop.Prices=http://10.0.0.7:50051")),
+    };
+    arguments.grpc_server.iter().map(server).collect()
+}
+
 /// Serves this machine until it is interrupted.
 pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
@@ -46,8 +65,16 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
             .with_help("`tidemill net upgrade` replaces its program by another version")
             .into());
     }
+    let grpc_servers = grpc_servers(arguments)?;
+    let grpc = arguments.grpc;
     let task = move |socket: &Path| {
-        let task = NetTask { socket: socket.into(), folder: folder.clone(), public: None };
+        let task = NetTask {
+            socket: socket.into(),
+            folder: folder.clone(),
+            public: None,
+            grpc,
+            grpc_servers: grpc_servers.clone(),
+        };
         serde_json::to_string(&task).unwrap_or_default()
     };
     let supervision =
@@ -58,6 +85,9 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
         "serves this machine at {}; runs that start from now on register here",
         socket.display()
     ));
+    if let Some(grpc) = grpc {
+        terminal.note(&format!("gRPC clients reach the services of this machine at {grpc}"));
+    }
     interrupt.is_watched();
     while !interrupt.is_wanted() {
         if !supervisor.is_alive() {

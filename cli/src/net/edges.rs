@@ -44,12 +44,78 @@ pub(crate) fn edges(arguments: &ListEdgesArguments, terminal: &Terminal) -> anyh
             table.row(row(host, edge));
         }
     }
-    if is_empty {
-        terminal.note("no running program has edges there now");
+    let services = services(&hosts);
+    if is_empty && services.is_none() {
+        terminal.note("no running program has edges or calls there now");
         return Ok(Exit::Success);
     }
-    table.write(&mut answer::out())?;
+    let mut out = answer::out();
+    if !is_empty {
+        table.write(&mut out)?;
+    }
+    if let Some(services) = services {
+        if !is_empty {
+            writeln!(out)?;
+        }
+        services.write(&mut out)?;
+    }
     Ok(Exit::Success)
+}
+
+/// The programs that serve or call services; none: there are none.
+fn services(hosts: &[Host]) -> Option<Table> {
+    let mut table = Table::new(&[
+        ("host", Side::Left),
+        ("service", Side::Left),
+        ("program", Side::Left),
+        ("does", Side::Left),
+        ("calls", Side::Right),
+        ("failed", Side::Right),
+        ("waiting", Side::Right),
+        ("policies", Side::Left),
+    ]);
+    let mut is_empty = true;
+    for host in hosts {
+        for view in host.listing.iter().flat_map(|listing| &listing.services) {
+            is_empty = false;
+            let row = |service: &str, does: String, figures: Option<(u64, u64)>, policies: &[String]| {
+                let figure = |figure: fn((u64, u64)) -> u64| {
+                    figures.map_or_else(String::new, |of| grouped(figure(of)))
+                };
+                [
+                    host.worker.clone().unwrap_or_default(),
+                    service.to_owned(),
+                    view.program.clone(),
+                    does,
+                    figure(|(calls, _)| calls),
+                    figure(|(_, failed)| failed),
+                    grouped(view.waiting),
+                    policies.join(", "),
+                ]
+            };
+            if view.serves {
+                table.row(row(&view.service, "serves".to_owned(), None, &[]));
+                continue;
+            }
+            let does = match view.at.is_empty() {
+                true => "calls".to_owned(),
+                false => format!("calls {}", view.at.join(", ")),
+            };
+            let called: Vec<_> = view.methods.iter().filter(|method| method.calls > 0).collect();
+            if called.is_empty() {
+                table.row(row(&view.service, does.clone(), Some((0, 0)), &[]));
+            }
+            for method in called {
+                table.row(row(
+                    &method.method,
+                    does.clone(),
+                    Some((method.calls, method.failed)),
+                    &method.policies,
+                ));
+            }
+        }
+    }
+    (!is_empty).then_some(table)
 }
 
 fn row(host: &Host, edge: &EdgeView) -> [String; 11] {

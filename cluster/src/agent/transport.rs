@@ -109,7 +109,13 @@ impl HostService for Serving {
             let mut public = locked(&shared.public).clone();
             let place = place_of(&shared.options, shared.address);
             public.listen = (!shared.options.only_dials).then(|| tidemill_session::address(place));
-            let task = NetTask { socket: socket.into(), folder: folder.clone(), public: Some(public) };
+            let task = NetTask {
+                socket: socket.into(),
+                folder: folder.clone(),
+                public: Some(public),
+                grpc: None,
+                grpc_servers: Vec::new(),
+            };
             serde_json::to_string(&task).unwrap_or_default()
         };
         let supervision = Supervision {

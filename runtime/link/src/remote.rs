@@ -31,6 +31,7 @@
 //! host whose process takes nothing for that time while the kernel's buffers are full. An end reads ahead whenever
 //! its thread looks at its descriptors, whether or not records are taken, up to [`READ_AHEAD`]; so only a thread that
 //! stands still for that time counts as dead.
+mod byte_stream;
 mod carrier;
 mod certificates;
 mod credentials;
@@ -55,6 +56,7 @@ mod security;
 mod tests;
 mod waiting;
 
+pub use byte_stream::ByteStream;
 pub use certificates::Certificates;
 pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
 pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial, dial_to};
@@ -104,6 +106,11 @@ pub enum Purpose {
         /// [`schema_hash`] of the records.
         schema: u64,
     },
+    /// Calls between the services of two hosts.
+    Calls {
+        /// Name of the greeting host.
+        host: String,
+    },
     /// Messages between two hosts.
     Control {
         /// Name of the greeting host.
@@ -132,7 +139,8 @@ impl Greeting {
             return Some("another run".to_owned());
         }
         match (&self.purpose, &other.purpose) {
-            (Purpose::Control { .. }, Purpose::Control { .. }) => None,
+            (Purpose::Control { .. }, Purpose::Control { .. })
+            | (Purpose::Calls { .. }, Purpose::Calls { .. }) => None,
             (
                 Purpose::Channel { channel, role, schema, .. },
                 Purpose::Channel { channel: their_channel, role: their_role, schema: their_schema, .. },
@@ -149,7 +157,7 @@ impl Greeting {
                     None
                 }
             }
-            _ => Some("a channel on one side and control on the other".into()),
+            _ => Some("the two sides want to connect for different purposes".into()),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is for the tests of those who write policies, and panics where a test should fail.
 use crate::edge_name::EdgeName;
-use crate::passage::{Effects, Passage};
+use crate::passage::{Carried, Effects, Passage};
 use crate::policy::{Policy, Site, Verdict, make};
 use crate::urgency::Urgency;
 use arrow_array::{
@@ -153,8 +153,7 @@ impl Bench {
             now: self.now,
             number: self.number,
             waiting: self.waiting,
-            parcel: &mut parcel,
-            recoder: &mut self.recoder,
+            carried: Carried::Frame(&mut parcel, &mut self.recoder),
             batch: &mut batch,
             effects: &mut effects,
             urgent: &mut self.urgent,

@@ -7,27 +7,7 @@ use tidemill_link::remote::{Address, Greeting, MessageReader, MessageWriter, Pur
 /// Timeout of connecting to a service, which is on this host.
 const DIALING: Duration = Duration::from_secs(3);
 
-/// Name of the variable with the socket of the service of a host.
-pub const SOCKET_VARIABLE: &str = "TIDEMILL_NET";
-
-/// Returns the socket of the service of this host: the one that the variable [`SOCKET_VARIABLE`] names, or the usual one of this
-/// user, or that of root.
-pub fn usual_socket() -> PathBuf {
-    if let Some(path) = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()) {
-        return path.into();
-    }
-    let of_root = PathBuf::from("/run/tidemill/net.sock");
-    if rustix::process::geteuid().is_root() {
-        return of_root;
-    }
-    let own = match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(folder) => PathBuf::from(folder).join("tidemill/net.sock"),
-        None => {
-            std::env::temp_dir().join(format!("tidemill-{}/net.sock", rustix::process::geteuid().as_raw()))
-        }
-    };
-    if !own.exists() && of_root.exists() { of_root } else { own }
-}
+pub use tidemill_rpc::{SOCKET_VARIABLE, usual_socket};
 
 /// A connection to a service.
 pub struct Client {

@@ -1,7 +1,7 @@
 //! A channel whose two ends are joined by the service.
 use crate::attached::{Attached, Looked};
 use crate::edge_name::EdgeName;
-use crate::passage::{Effects, Passage};
+use crate::passage::{Carried, Effects, Passage};
 use crate::urgency::Urgency;
 use arrow_array::RecordBatch;
 use rustix::event::epoll;
@@ -196,8 +196,7 @@ impl Edge {
                 now,
                 number: held.number,
                 waiting: self.sink.waiting(),
-                parcel: &mut held.parcel,
-                recoder: &mut self.recoder,
+                carried: Carried::Frame(&mut held.parcel, &mut self.recoder),
                 batch: &mut held.batch,
                 effects: &mut held.effects,
                 urgent,

@@ -20,7 +20,8 @@ impl fmt::Display for EdgeName {
     }
 }
 
-/// A pattern of edges: `cameras -> detect`, `cameras -> *`, `*`.
+/// A pattern of edges: `cameras -> detect`, `cameras -> *`, `*`; or of calls, from a program to a method: `* -> shop.Prices/Get`,
+/// `till -> shop.Prices/*`, `* -> */*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EdgePattern {
     /// Edges of this workflow only.
@@ -59,6 +60,15 @@ impl EdgePattern {
     /// Returns whether it is a pattern of this edge.
     pub fn matches(&self, edge: &EdgeName) -> bool {
         let fits = |pattern: &Option<String>, name: &str| pattern.as_ref().is_none_or(|one| one == name);
+        if let Some((service, method)) = edge.to.split_once('/') {
+            // A call: policies of edges in general are not for it.
+            let Some((services, methods)) = self.to.as_ref().and_then(|to| to.split_once('/')) else {
+                return false;
+            };
+            let fits = |pattern: &str, name: &str| pattern == "*" || pattern == name;
+            let is_from = self.from.as_ref().is_none_or(|from| *from == edge.from);
+            return self.workflow.is_none() && is_from && fits(services, service) && fits(methods, method);
+        }
         fits(&self.workflow, &edge.workflow) && fits(&self.from, &edge.from) && fits(&self.to, &edge.to)
     }
 }
@@ -94,6 +104,19 @@ mod tests {
             assert_eq!(pattern.matches(&edge), matches, "{text}");
             assert_eq!(EdgePattern::parse(&pattern.to_string()), Ok(pattern));
         }
+        let call = EdgeName { workflow: "rpc".into(), from: "till".into(), to: "shop.Prices/Get".into() };
+        for (text, matches) in [
+            ("* -> shop.Prices/Get", true),
+            ("till -> shop.Prices/*", true),
+            ("* -> */*", true),
+            ("other -> */*", false),
+            ("* -> shop.Prices/Watch", false),
+            ("* -> *", false),
+            ("*", false),
+        ] {
+            assert_eq!(EdgePattern::parse(text).expect(text).matches(&call), matches, "{text}");
+        }
+        assert!(!EdgePattern::parse("* -> */*").expect("a pattern").matches(&edge));
         let other = EdgePattern { workflow: Some("village".into()), ..EdgePattern::default() };
         assert!(!other.matches(&edge));
         for text in ["", "cameras", "-> detect", "cameras ->", "a b -> c", "a -> b -> c"] {

@@ -18,17 +18,34 @@ pub struct Passage<'a> {
     pub number: u64,
     /// Bytes of the channel that wait because the stream to its receiver takes nothing now.
     pub waiting: u64,
-    pub(crate) parcel: &'a mut Parcel,
-    pub(crate) recoder: &'a mut Recoder,
+    pub(crate) carried: Carried<'a>,
     pub(crate) batch: &'a mut Option<RecordBatch>,
     pub(crate) effects: &'a mut Effects,
     /// State of the whole service that policies share.
     pub(crate) urgent: &'a mut crate::urgency::Urgency,
 }
 
-/// What policies did to a frame.
+/// The form in which it travels.
+pub(crate) enum Carried<'a> {
+    /// A frame of a channel.
+    Frame(&'a mut Parcel, &'a mut Recoder),
+    /// A call, which is one record.
+    Call(&'a mut dyn CallRecord),
+}
+
+/// The request of a call as a record.
+pub(crate) trait CallRecord {
+    /// Its bytes.
+    fn bytes(&self) -> u64;
+    /// Returns it as a record of its simple fields, and the bytes that were copied so that the program cannot change them any more.
+    fn record(&mut self) -> Result<(RecordBatch, u64), String>;
+}
+
+/// The results of policies for a frame.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
+    /// How the server of a call is chosen.
+    pub(crate) balance: Option<crate::policies::balance::By>,
     /// Rows that were taken out.
     pub(crate) rejected: u64,
     /// The batch is not what the parcel has any more.
@@ -43,8 +60,10 @@ impl Passage<'_> {
     /// # Errors
     /// They cannot be read.
     pub fn records(&mut self) -> Result<&RecordBatch, String> {
-        if self.batch.is_none() || self.parcel.is_shared() {
-            self.effects.copied += self.parcel.make_private().map_err(text)?;
+        if let Carried::Frame(parcel, _) = &mut self.carried
+            && (self.batch.is_none() || parcel.is_shared())
+        {
+            self.effects.copied += parcel.make_private().map_err(text)?;
             *self.batch = None;
         }
         self.read()
@@ -52,7 +71,14 @@ impl Passage<'_> {
 
     fn read(&mut self) -> Result<&RecordBatch, String> {
         if self.batch.is_none() {
-            *self.batch = Some(self.recoder.read(self.parcel).map_err(text)?);
+            *self.batch = Some(match &mut self.carried {
+                Carried::Frame(parcel, recoder) => recoder.read(parcel).map_err(text)?,
+                Carried::Call(call) => {
+                    let (record, copied) = call.record()?;
+                    self.effects.copied += copied;
+                    record
+                }
+            });
         }
         self.batch.as_ref().ok_or_else(|| "no records".to_owned())
     }
@@ -62,17 +88,26 @@ impl Passage<'_> {
     /// # Errors
     /// They cannot be read.
     pub fn rows(&mut self) -> Result<usize, String> {
-        self.read().map(RecordBatch::num_rows)
+        match self.carried {
+            Carried::Call(_) => Ok(1),
+            Carried::Frame(..) => self.read().map(RecordBatch::num_rows),
+        }
     }
 
     /// Bytes that it takes on a stream.
     pub fn bytes(&self) -> u64 {
-        self.parcel.bytes()
+        match &self.carried {
+            Carried::Frame(parcel, _) => parcel.bytes(),
+            Carried::Call(call) => call.bytes(),
+        }
     }
 
-    /// Its epoch.
+    /// Its epoch; 0 for a call.
     pub fn epoch(&self) -> u64 {
-        self.parcel.epoch()
+        match &self.carried {
+            Carried::Frame(parcel, _) => parcel.epoch(),
+            Carried::Call(_) => 0,
+        }
     }
 
     /// Takes out the rows that are not marked.
@@ -80,6 +115,10 @@ impl Passage<'_> {
     /// # Errors
     /// The records cannot be read, or their number is another one.
     pub fn keep(&mut self, rows: &BooleanArray) -> Result<(), String> {
+        if let (Carried::Call(_), 1) = (&self.carried, rows.len()) {
+            self.effects.rejected += u64::from(rows.true_count() == 0);
+            return Ok(());
+        }
         let before = self.records()?;
         if before.num_rows() != rows.len() {
             // The sender can change them until they are copied.
@@ -107,15 +146,16 @@ impl Passage<'_> {
 
     /// Compresses what is sent, if that makes it smaller. Rows that are taken out later are too: it is compressed at the end.
     pub(crate) fn compress(&mut self) -> bool {
+        let Carried::Frame(parcel, recoder) = &mut self.carried else { return false };
         if self.effects.is_changed {
             // It is encoded again anyway.
             if let Some(batch) = self.batch.take()
-                && let Ok(parcel) = self.recoder.write(self.parcel, batch.clone())
+                && let Ok(written) = recoder.write(parcel, batch.clone())
             {
-                (*self.parcel, *self.batch, self.effects.is_changed) = (parcel, Some(batch), false);
+                (**parcel, *self.batch, self.effects.is_changed) = (written, Some(batch), false);
             }
         }
-        self.parcel.compress()
+        parcel.compress()
     }
 }
 

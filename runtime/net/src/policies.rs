@@ -1,5 +1,6 @@
 //! The policies that the service has, and those from libraries.
 pub mod acl;
+pub mod balance;
 pub mod compress;
 pub mod fault;
 pub mod foreign;

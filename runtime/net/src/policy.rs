@@ -78,7 +78,7 @@ pub struct Kind {
 
 /// All kinds.
 pub fn kinds() -> &'static [Kind] {
-    use crate::policies::{acl, compress, fault, foreign, log, null, qos, rate_limit};
+    use crate::policies::{acl, balance, compress, fault, foreign, log, null, qos, rate_limit};
     &[
         rate_limit::KIND,
         acl::KIND,
@@ -86,6 +86,7 @@ pub fn kinds() -> &'static [Kind] {
         log::KIND,
         fault::KIND,
         compress::KIND,
+        balance::KIND,
         foreign::KIND,
         null::KIND,
     ]

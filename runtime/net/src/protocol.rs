@@ -183,6 +183,58 @@ pub struct Listing {
     pub edges: Vec<EdgeView>,
     /// Policies.
     pub policies: Vec<PolicyView>,
+    /// Calls of all programs, since the service began.
+    #[serde(default)]
+    pub calls: CallCounts,
+    /// Programs that serve, and programs that call.
+    #[serde(default)]
+    pub services: Vec<ServiceView>,
+}
+
+/// Figures of calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CallCounts {
+    /// Calls that were made, by programs here and by other hosts.
+    pub calls: u64,
+    /// Those that ended with another status than `ok`.
+    pub failed: u64,
+    /// Steps of marshalling: messages that were taken from a program or given to one. A call with its reply takes four, at both hosts
+    /// together.
+    pub marshalled: u64,
+    /// Bytes of messages that were copied so that a policy could judge them, or to bring them into another schema.
+    pub copied: u64,
+}
+
+/// A program that serves a service, or calls one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceView {
+    /// The service.
+    pub service: String,
+    /// The program, as it calls itself.
+    pub program: String,
+    /// Its user.
+    pub user: u32,
+    /// Whether it serves; else it calls.
+    pub serves: bool,
+    /// Calls that wait for their end.
+    pub waiting: u64,
+    /// The hosts that it calls; empty: this one.
+    pub at: Vec<String>,
+    /// The methods of a program that calls.
+    pub methods: Vec<MethodView>,
+}
+
+/// A method that a program calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MethodView {
+    /// Service and method.
+    pub method: String,
+    /// Calls, since it was bound.
+    pub calls: u64,
+    /// Those that ended with another status than `ok`.
+    pub failed: u64,
+    /// Policies that look at its calls.
+    pub policies: Vec<String>,
 }
 
 /// How an edge is carried.

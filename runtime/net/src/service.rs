@@ -25,6 +25,8 @@ const OWN: u64 = 0;
 const ANSWERS: usize = 256;
 /// Bytes of a request.
 const MOST: usize = 16 << 20;
+/// Timeout of one try to reach another host.
+const DIALING: std::time::Duration = std::time::Duration::from_secs(3);
 /// The name that the service greets with.
 const NAME: &str = "net";
 
@@ -93,6 +95,7 @@ enum Event {
     Asked { connection: u64, of: (u32, u128), request: Box<Request>, answers: Sender<Answer> },
     Gone(u64),
     Dialled(Box<Dialled>),
+    Called(Box<crate::rpc::Dialled>),
 }
 
 /// A service that runs. It ends when this is dropped: channels through it wait for the next one.
@@ -148,18 +151,20 @@ impl Service {
         serving.push(listener.serve(local(Arc::clone(&post), Arc::clone(&talks))).map_err(failed)?);
         let programs = Arc::new(AtomicUsize::new(0));
         let tell = Arc::clone(&post);
+        let calls_security = security.clone();
         let legs = Legs::new(security, Arc::new(move |dialled| tell(Event::Dialled(Box::new(dialled)))));
-        let own = (folder, reached.clone(), kept);
+        let own = (folder, reached.clone(), kept, socket.clone());
+        let dial = dial_for_calls(calls_security, Arc::clone(&post));
         let thread = {
             let (waker, stop) = (Arc::clone(&waker), Arc::clone(&stop));
             let programs = Arc::clone(&programs);
             let (ready, is_ready) = bounded(1);
             let work = move || {
                 let _on_panic = OnPanic(on_panic);
-                let (folder, public, kept) = own;
+                let (folder, public, kept, socket) = own;
                 let user = rustix::process::geteuid().as_raw();
                 let own = Own { user, folder, public, started: Instant::now() };
-                match Work::new(own, legs, (received, waker, stop), (on_upgrade, programs)) {
+                match Work::new(own, (legs, &socket, dial), (received, waker, stop), (on_upgrade, programs)) {
                     Ok(mut work) => {
                         work.board.restore(kept);
                         let _ = ready.send(Ok(()));
@@ -211,8 +216,25 @@ impl Drop for Service {
     }
 }
 
+/// Dials the services of other hosts for calls, each time on a thread of its own.
+fn dial_for_calls(security: Security, post: Arc<dyn Fn(Event) + Send + Sync>) -> crate::rpc::Dial {
+    Arc::new(move |lane, at, address: Address| {
+        let (security, tell) = (security.clone(), Arc::clone(&post));
+        let work = move || {
+            let purpose = Purpose::Calls { host: NAME.into() };
+            let greeting = Greeting { run: 0, plan_version: 0, purpose };
+            let outcome = tidemill_link::remote::dial(&address, &security, &greeting, DIALING);
+            tell(Event::Called(Box::new(crate::rpc::Dialled { lane, at, outcome })));
+        };
+        if let Err(error) = Builder::new().name("tm-net-dial".into()).spawn(work) {
+            let outcome = Err(RemoteError::Io(error));
+            post(Event::Called(Box::new(crate::rpc::Dialled { lane, at, outcome })));
+        }
+    })
+}
+
 /// All users may connect: what each of them may do depends on who it is.
-fn open_to_all(socket: &std::path::Path) -> io::Result<()> {
+pub(crate) fn open_to_all(socket: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))
 }
@@ -226,6 +248,7 @@ fn local(post: Arc<dyn Fn(Event) + Send + Sync>, talks: Talks) -> impl Fn(Incomi
         };
         match incoming.greeting.purpose {
             Purpose::Channel { .. } => post(Event::Incoming(Box::new(incoming), Some(user))),
+            Purpose::Calls { .. } => incoming.refuse("programs of this host call by the other socket"),
             Purpose::Control { .. } => {
                 let own =
                     Greeting { purpose: Purpose::Control { host: NAME.into() }, ..incoming.greeting.clone() };
@@ -315,7 +338,7 @@ fn now() -> Instant {
 impl Work {
     fn new(
         own: Own,
-        legs: Legs,
+        (legs, socket, dial): (Legs, &std::path::Path, crate::rpc::Dial),
         (events, waker, stop): (Receiver<Event>, Arc<Waker>, Arc<AtomicBool>),
         (on_upgrade, programs): (Option<OnUpgrade>, Arc<AtomicUsize>),
     ) -> io::Result<Self> {
@@ -323,7 +346,8 @@ impl Work {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, waker.as_fd(), epoll::EventData::new_u64(OWN), flags)?;
         let folder = own.folder.clone();
-        let board = Switchboard::new(own, epoll.try_clone()?, legs);
+        let calls = crate::rpc::Calls::new(epoll.try_clone()?, own.user, socket, dial)?;
+        let board = Switchboard::new(own, epoll.try_clone()?, legs, calls);
         Ok(Self { board, epoll, events, waker, stop, folder, on_upgrade, programs })
     }
 
@@ -360,6 +384,7 @@ impl Work {
         match event {
             Event::Incoming(incoming, user) => self.board.incoming(*incoming, user, now),
             Event::Dialled(dialled) => self.board.dialled(dialled.0, dialled.1, now),
+            Event::Called(dialled) => self.board.calls.dialled(*dialled, now),
             Event::Gone(connection) => self.board.gone(connection, now),
             Event::Asked { connection, of: (user, run), request, answers } => {
                 let answer = match *request {

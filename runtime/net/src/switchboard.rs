@@ -8,6 +8,7 @@ use crate::policy::{self, Site};
 use crate::protocol::{
     Answer, EdgeCounts, EdgeView, Listing, Peer, PolicySpec, Program, ProgramChannel, Route, Routes,
 };
+use crate::rpc::{Calls, Context};
 use crate::urgency::Urgency;
 use crossbeam_channel::Sender;
 use serde_json::Value;
@@ -80,6 +81,7 @@ pub(crate) struct Switchboard {
     /// Changes to policies of plans, by user, run and id: they hold as long as the run.
     changed: HashMap<(u32, u128, String), Changed>,
     legs: Legs,
+    pub(crate) calls: Calls,
     joined: BTreeMap<u64, Joined>,
     by_key: HashMap<Key, u64>,
     /// Rows that policies took out of channels that are not joined any more.
@@ -93,7 +95,7 @@ pub(crate) struct Switchboard {
 }
 
 impl Switchboard {
-    pub(crate) fn new(own: Own, epoll: OwnedFd, legs: Legs) -> Self {
+    pub(crate) fn new(own: Own, epoll: OwnedFd, legs: Legs, calls: Calls) -> Self {
         Self {
             own,
             epoll,
@@ -101,6 +103,7 @@ impl Switchboard {
             policies: Vec::new(),
             changed: HashMap::new(),
             legs,
+            calls,
             joined: BTreeMap::new(),
             by_key: HashMap::new(),
             rejected: HashMap::new(),
@@ -316,6 +319,8 @@ impl Switchboard {
                 let _ = of.answers.try_send(Answer::Routes(routes));
             }
         }
+        let mut context = Context { policies: &self.policies, urgent: &mut self.urgent, now };
+        self.calls.policies_changed(&mut context);
         // Ends that wait for one that will not come.
         for (key, role) in self.legs.waiting() {
             if self.policies_of(key).is_empty() {
@@ -352,6 +357,7 @@ impl Switchboard {
         let owner = Owner::User { user, any: self.is_trusted(user) };
         let site = self.site(&spec.id, user);
         let policy = Attached::new(spec, owner, &site)?;
+        self.calls.fits(&policy)?;
         let spec = policy.spec.borrow().clone();
         for of in self.programs.values().filter(|of| owner.may_concern(of.user)) {
             for channel in of.program.channels.iter().filter(|of| spec.edges.matches(&of.edge)) {
@@ -432,6 +438,9 @@ impl Switchboard {
 
     /// An end of a channel has come: from a program here (`user`), or from another host.
     pub(crate) fn incoming(&mut self, incoming: Incoming, user: Option<u32>, now: Instant) {
+        if let Purpose::Calls { .. } = incoming.greeting.purpose {
+            return self.calls.incoming(incoming);
+        }
         let Purpose::Channel { channel, role, .. } = incoming.greeting.purpose else {
             return incoming.refuse("the service takes channels and requests here");
         };
@@ -567,6 +576,10 @@ impl Switchboard {
 
     /// A channel's descriptors were ready.
     pub(crate) fn ready(&mut self, token: u64, now: Instant) {
+        if Calls::owns(token) {
+            let mut context = Context { policies: &self.policies, urgent: &mut self.urgent, now };
+            return self.calls.ready(token, &mut context);
+        }
         if let Some(of) = self.joined.get(&token) {
             of.edge.ready();
             self.pump(token, now);
@@ -601,11 +614,14 @@ impl Switchboard {
         tokens.into_iter().for_each(|token| self.pump(token, now));
         self.paused.retain(|_, until| *until > now);
         let old = self.legs.drop_old(now);
+        let mut context = Context { policies: &self.policies, urgent: &mut self.urgent, now };
+        let calls = self.calls.look(&mut context);
         if !self.busy.is_empty() {
             return Some(Duration::ZERO);
         }
         let next = self.joined.values().filter_map(|of| of.edge.until()).min();
-        next.into_iter().chain(old).min().map(|at| at.saturating_duration_since(now))
+        let next = next.into_iter().chain(old).min().map(|at| at.saturating_duration_since(now));
+        next.into_iter().chain(calls).min()
     }
 
     /// Everything that this user may see.
@@ -656,7 +672,10 @@ impl Switchboard {
         let of_user = |policy: &&Rc<Attached>| match policy.owner.get() {
             Owner::Plan { user, .. } | Owner::User { user, .. } => may(user),
         };
+        let (calls, services) = self.calls.list(user);
         Listing {
+            calls,
+            services,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             seconds: now.saturating_duration_since(self.own.started).as_secs_f64(),

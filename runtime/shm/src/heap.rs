@@ -5,6 +5,8 @@
 use crate::descriptor::Descriptor;
 use crate::region::{GRANULE, Region, RegionError, SharedRegion};
 use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the smallest block.
@@ -133,7 +135,7 @@ impl Block {
 pub struct Heap<M> {
     id: u64,
     limits: HeapLimits,
-    regions: Vec<(M, Space)>,
+    regions: Vec<(Arc<M>, Space)>,
     used: u64,
 }
 
@@ -163,13 +165,13 @@ impl<M: Memory> Heap<M> {
         if number >= self.limits.regions {
             return Ok(None);
         }
-        self.regions.push((M::create(self.limits.region)?, Space::new(&self.limits)));
+        self.regions.push((Arc::new(M::create(self.limits.region)?), Space::new(&self.limits)));
         Ok(Some(number))
     }
 
     /// The region of this number.
     pub fn region(&self, number: u32) -> Option<&M> {
-        self.regions.get(usize::try_from(number).ok()?).map(|(region, _)| region)
+        self.regions.get(usize::try_from(number).ok()?).map(|(region, _)| &**region)
     }
 
     /// Bytes that are in blocks now.
@@ -209,11 +211,29 @@ impl<M: Memory> Heap<M> {
     /// The region of a block of this heap, if these bytes are in the block.
     fn region_of(&self, block: &Block, at: u32, length: usize) -> Option<&M> {
         let rest = (block.length as usize).checked_sub(at as usize)?;
-        (block.heap == self.id && length <= rest).then(|| &self.regions[block.region as usize].0)
+        (block.heap == self.id && length <= rest).then(|| &*self.regions[block.region as usize].0)
     }
 }
 
 impl Heap<Region> {
+    /// Takes a block together with its memory, as [`Heap::alloc`]: it is filled without the heap.
+    pub fn buffer(&mut self, length: usize) -> Option<Buffer> {
+        let block = self.alloc(length)?;
+        let region = Arc::clone(&self.regions[block.region as usize].0);
+        Some(Buffer { region, block })
+    }
+
+    /// Returns a descriptor of this kind for bytes that lie in a region of this heap, at a place where a payload may begin.
+    /// None: they are elsewhere.
+    pub fn describe(&self, bytes: &[u8], kind: u8) -> Option<Descriptor> {
+        let found =
+            |(number, (region, _)): (usize, &(Arc<Region>, Space))| Some((number, region.offset_of(bytes)?));
+        let (number, offset) = self.regions.iter().enumerate().find_map(found)?;
+        let length = u32::try_from(bytes.len()).ok()?;
+        let descriptor = Descriptor { kind, region: number as u32, offset, length, ..Descriptor::default() };
+        offset.is_multiple_of(crate::descriptor::ALIGNMENT).then_some(descriptor)
+    }
+
     /// Returns the bytes of a block, to write a payload there. None: it is of another heap.
     pub fn bytes_mut<'a>(&'a self, block: &'a mut Block) -> Option<&'a mut [u8]> {
         let region = self.region_of(block, 0, 0)?;
@@ -236,6 +256,47 @@ impl Heap<SharedRegion> {
     pub fn write(&self, block: &mut Block, at: u32, bytes: &[u8]) -> bool {
         let region = self.region_of(block, at, bytes.len());
         region.is_some_and(|region| region.copy_in(block.offset + u64::from(at), bytes).is_ok())
+    }
+}
+
+/// A block with its memory. Its heap takes the block back.
+#[derive(Debug)]
+#[must_use = "its memory is not free again before Heap::free"]
+pub struct Buffer {
+    region: Arc<Region>,
+    block: Block,
+}
+
+impl Buffer {
+    /// The block, for [`Heap::free`].
+    pub fn into_block(self) -> Block {
+        self.block
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        self.block.offset..self.block.offset + u64::from(self.block.length)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as in `deref_mut`; shared borrows of the buffer only read.
+        unsafe { self.region.slice_mut(self.range()) }.unwrap_or_default()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: blocks of a heap do not overlap and cannot be cloned, and this one is borrowed with its buffer.
+        unsafe { self.region.slice_mut(self.range()) }.unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -199,6 +199,12 @@ impl Region {
         self.map.copy_in(offset, bytes)
     }
 
+    /// Returns where these bytes begin in it; none: they are elsewhere.
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+        let offset = (bytes.as_ptr() as usize).checked_sub(self.map.start.as_ptr() as usize)?;
+        (offset.checked_add(bytes.len())? <= self.map.bytes).then_some(offset as u64)
+    }
+
     /// Returns a range as a slice to write to.
     ///
     /// # Safety
@@ -239,6 +245,15 @@ impl ReadRegion {
     /// [`RegionError::Outside`] when the place was checked for a larger region.
     pub fn copy_to(&self, place: &Checked, into: &mut [u8]) -> Result<(), RegionError> {
         copy_place(&self.0, place, into)
+    }
+
+    /// Returns a place for the system to read: to write it to a socket without a copy. Its owner may change the bytes meanwhile,
+    /// so nothing that was seen in them holds for what is written.
+    ///
+    /// # Errors
+    /// As [`ReadRegion::copy_to`].
+    pub fn to_write(&self, place: &Checked) -> Result<&[u8], RegionError> {
+        self.slice(place)
     }
 
     /// Returns a place as a slice. For owners that leave blocks alone while they are leased: see [`crate::lease`].

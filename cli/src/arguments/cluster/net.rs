@@ -31,6 +31,8 @@ pub(crate) enum NetVerb {
     Serve(ServeNetArguments),
     /// Replace the program of the running service by another version, while edges go through it.
     Upgrade(UpgradeNetArguments),
+    /// Write Rust code for services from .proto files: programs call them through the service.
+    Stub(StubArguments),
 }
 
 /// `tidemill net serve`.
@@ -41,7 +43,9 @@ pub(crate) enum NetVerb {
 Examples:
   tidemill net serve &
   tidemill run workflow.yaml &
-  tidemill net policy attach 'cameras -> detect' rate_limit '{rps: 5}'"
+  tidemill net policy attach 'cameras -> detect' rate_limit '{rps: 5}'
+  tidemill net serve --grpc 127.0.0.1:50051
+  tidemill net serve --grpc-server shop.Prices=http://10.0.0.7:50051 --proto prices.proto"
 )]
 pub(crate) struct ServeNetArguments {
     /// The file of its socket. Default: /run/tidemill/net.sock for root, else in the folder XDG_RUNTIME_DIR.
@@ -50,6 +54,40 @@ pub(crate) struct ServeNetArguments {
     /// The folder for policies that are attached, and for logs of policies. Default: that of the socket.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state: Option<PathBuf>,
+    /// Where gRPC clients call the services of this machine. Without TLS: whoever reaches the address may call.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) grpc: Option<std::net::SocketAddr>,
+    /// A gRPC server whose service programs of this machine call as one of their own; may be given several times.
+    #[arg(long, value_name = "SERVICE=URL", requires = "proto")]
+    pub(crate) grpc_server: Vec<String>,
+    /// The .proto files of those services.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) proto: Vec<PathBuf>,
+    /// A folder for imports of .proto files. Default: those of the files.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) include: Vec<PathBuf>,
+}
+
+/// `tidemill net stub`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Writes Rust code for the services and messages of .proto files: a client and a trait to implement for each service.
+It needs the crates tidemill-rpc and tokio. In a build script, `tidemill_stub::build` does the same.
+
+Examples:
+  tidemill net stub prices.proto > src/prices.rs
+  tidemill net stub prices.proto --include protos --out src/prices.rs"
+)]
+pub(crate) struct StubArguments {
+    /// The .proto files.
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) proto: Vec<PathBuf>,
+    /// A folder for imports. Default: those of the files.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) include: Vec<PathBuf>,
+    /// The file to write. Default: standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// `tidemill net upgrade`.

@@ -369,4 +369,9 @@ impl Connection {
     pub fn into_messages(self) -> Result<(MessageWriter, MessageReader), LinkError> {
         Ok(super::messages::over(self.carrier))
     }
+
+    /// Becomes a stream of bytes, for a protocol of the caller.
+    pub fn into_bytes(self) -> super::ByteStream {
+        super::ByteStream::new(self.carrier)
+    }
 }

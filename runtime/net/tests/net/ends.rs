@@ -26,20 +26,36 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Place {
     folder: tempfile::TempDir,
     service: Option<Service>,
+    public: Option<Address>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let mut place = Self { folder: tempfile::tempdir().expect("a folder"), service: None };
+        Self::at(None)
+    }
+
+    /// As [`Place::new`], for other hosts, too.
+    pub(crate) fn public() -> Self {
+        Self::at(Some(Address::new("tcp", "127.0.0.1:0")))
+    }
+
+    fn at(public: Option<Address>) -> Self {
+        let mut place = Self { folder: tempfile::tempdir().expect("a folder"), service: None, public };
         place.start();
         place
+    }
+
+    /// Where other hosts reach it.
+    pub(crate) fn address(&self) -> String {
+        let public = self.service.as_ref().and_then(Service::public);
+        public.expect("it is public").to_string()
     }
 
     pub(crate) fn start(&mut self) {
         let options = Options {
             socket: self.socket(),
             folder: self.folder.path().into(),
-            public: None,
+            public: self.public.clone(),
             security: Security::none(),
             on_upgrade: None,
             on_panic: None,
@@ -70,6 +86,18 @@ impl Place {
         options: serde_json::Value,
     ) -> Result<Answer, ClientError> {
         self.ask(Request::Attach(Box::new(policy(id, kind, options))))
+    }
+
+    pub(crate) fn attach_to(
+        &self,
+        edges: &str,
+        id: &str,
+        kind: &str,
+        options: &str,
+    ) -> Result<Answer, ClientError> {
+        let edges = EdgePattern::parse(edges).expect("a pattern");
+        let options = serde_json::from_str(options).expect("JSON");
+        self.ask(Request::Attach(Box::new(PolicySpec { edges, ..policy(id, kind, options) })))
     }
 
     pub(crate) fn detach(&self, id: &str) {

@@ -1,0 +1,143 @@
+//! Schemas that programs showed, and how those of two sides fit.
+use arrow_array::{
+    ArrayRef, BooleanArray, FixedSizeBinaryArray, Float64Array, Int8Array, Int64Array, RecordBatch,
+    StringArray, UInt32Array, UInt64Array,
+};
+use arrow_schema::SchemaRef;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
+use tidemill_schema::{Kind, MethodFit, Presence, Schema, Value, service_fits};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+/// Schemas that are kept.
+const MOST: usize = 256;
+
+/// A schema, by the digest of its bytes.
+pub(crate) struct Known {
+    pub(crate) digest: String,
+    pub(crate) schema: Schema,
+}
+
+/// How the methods of a client's schema are served by another one's.
+pub(crate) type Fits = Result<Vec<MethodFit>, String>;
+
+#[derive(Default)]
+pub(crate) struct Schemas {
+    known: HashMap<String, Rc<Known>>,
+    fits: HashMap<(String, String, String), Rc<Fits>>,
+}
+
+impl Schemas {
+    pub(crate) fn get(&self, digest: &str) -> Option<Rc<Known>> {
+        self.known.get(digest).map(Rc::clone)
+    }
+
+    /// Takes a schema that a program showed. It is compiled here, once.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<Rc<Known>, String> {
+        let digest = tidemill_schema::Hash::of(bytes).to_string();
+        if let Some(known) = self.get(&digest) {
+            return Ok(known);
+        }
+        if self.known.len() >= MOST {
+            self.known.retain(|_, known| Rc::strong_count(known) > 1);
+            self.fits.clear();
+            if self.known.len() >= MOST {
+                return Err(format!("this host has {MOST} schemas in use already"));
+            }
+        }
+        let schema = Schema::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let known = Rc::new(Known { digest: digest.clone(), schema });
+        self.known.insert(digest, Rc::clone(&known));
+        Ok(known)
+    }
+
+    /// Returns how the methods of a service fit.
+    pub(crate) fn fits(&mut self, client: &Known, server: &Known, service: &str) -> Rc<Fits> {
+        let key = (client.digest.clone(), server.digest.clone(), service.to_owned());
+        let make = || {
+            let fits = service_fits((&client.schema, service), (&server.schema, service));
+            Rc::new(fits.map_err(|error| error.to_string()))
+        };
+        Rc::clone(self.fits.entry(key).or_insert_with(make))
+    }
+}
+
+/// The simple fields of a message as columns, for policies.
+pub(crate) struct Columns {
+    pub(crate) stream: StreamType,
+    schema: SchemaRef,
+    /// Columns that conditions do not read, though records have them.
+    metadata: [ArrayRef; METADATA_COLUMNS],
+    /// Their indexes among the fields.
+    fields: Vec<usize>,
+    known: Rc<Known>,
+    message: usize,
+}
+
+fn column_type(kind: &Kind) -> Option<ColumnType> {
+    Some(match kind {
+        Kind::Double | Kind::Float => ColumnType::Float64,
+        Kind::Bool => ColumnType::Bool,
+        Kind::String => ColumnType::Text,
+        Kind::Bytes | Kind::Message(_) => return None,
+        _ => ColumnType::Int64,
+    })
+}
+
+impl Columns {
+    pub(crate) fn new(known: Rc<Known>, message: usize) -> Self {
+        let layout = known.schema.message(message);
+        let simple = layout.fields().iter().enumerate().filter(|(_, field)| !field.repeated);
+        let (fields, columns): (Vec<usize>, Vec<Column>) = simple
+            .filter_map(|(at, field)| Some((at, Column::new(&field.name, column_type(&field.kind)?))))
+            .unzip();
+        let stream = StreamType::new(columns);
+        let id = FixedSizeBinaryArray::new(16, arrow_buffer::Buffer::from_vec(vec![0u8; 16]), None);
+        let metadata: [ArrayRef; METADATA_COLUMNS] = [
+            Arc::new(id),
+            Arc::new(UInt32Array::from(vec![0])),
+            Arc::new(UInt64Array::from(vec![0])),
+            Arc::new(Int64Array::from(vec![0])),
+            Arc::new(Int64Array::from(vec![0])),
+            Arc::new(UInt32Array::from(vec![0])),
+            Arc::new(Int8Array::from(vec![1])),
+        ];
+        Self { schema: record_schema(&stream), metadata, stream, fields, known, message }
+    }
+
+    /// Reads one record.
+    pub(crate) fn read(&self, flat: &[u8]) -> Result<RecordBatch, String> {
+        let layout = self.known.schema.message(self.message);
+        let column = |(at, column): (&usize, &Column)| -> ArrayRef {
+            let value = layout.get(&self.known.schema, flat, *at);
+            // A field without presence that is not there has its default.
+            let is_default = value.is_none() && layout.fields()[*at].presence == Presence::Implicit;
+            match column.column_type {
+                ColumnType::Float64 => Arc::new(Float64Array::from(vec![match value {
+                    Some(Value::F64(value)) => Some(value),
+                    Some(Value::F32(value)) => Some(f64::from(value)),
+                    _ => is_default.then_some(0.0),
+                }])),
+                ColumnType::Bool => Arc::new(BooleanArray::from(vec![match value {
+                    Some(Value::Bool(value)) => Some(value),
+                    _ => is_default.then_some(false),
+                }])),
+                ColumnType::Text => Arc::new(StringArray::from(vec![match value {
+                    Some(Value::Str(value)) => Some(value),
+                    _ => is_default.then_some(""),
+                }])),
+                _ => Arc::new(Int64Array::from(vec![match value {
+                    Some(Value::I64(value)) => Some(value),
+                    // A number that no record has is none.
+                    Some(Value::U64(value)) => i64::try_from(value).ok(),
+                    _ => is_default.then_some(0),
+                }])),
+            }
+        };
+        let columns = self.fields.iter().zip(&self.stream.columns).map(column);
+        let columns = self.metadata.iter().cloned().chain(columns).collect();
+        RecordBatch::try_new(SchemaRef::clone(&self.schema), columns).map_err(|error| error.to_string())
+    }
+}
