@@ -1,7 +1,7 @@
 //! The project's goals beside what was measured. The bench never fails on them.
 use crate::harness::{Case, Row};
-use crate::load::Workload;
-use crate::report::{Figure, MEAN, P50, P99, PER_PROCESSOR, PROCESSOR, median};
+use crate::load::{Filter, Workload};
+use crate::report::{Figure, MEAN, P50, P99, PER_PROCESSOR, PROCESSOR, median, more};
 use std::fmt::Write;
 
 /// A goal: a figure of Tidemill's against that of another contender.
@@ -41,8 +41,12 @@ const fn goal(
     Goal { what, is_about, own, other, figure, bound, at_least }
 }
 
+/// Compared with nothing: the bound is the figure's own.
+const ABSOLUTE: &str = "";
+
 const GOALS: &[Goal] = &[
     goal("64 B: p50 below tonic", LATENCY, ["tidemill", "tonic"], P50, 1.0, false),
+    goal("64 B: p50 in us", LATENCY, ["tidemill", ABSOLUTE], P50, 96.0, false),
     goal("64 B: half of tonic's processor time", LATENCY, ["tidemill", "tonic"], PROCESSOR, 0.5, false),
     goal(
         "8 KiB: 2.5x HAProxy, by processor time",
@@ -91,10 +95,18 @@ pub fn write(cases: &[Case], rows: &[Row], text: &mut String) {
         let mut is_measured = false;
         for (number, case) in cases.iter().enumerate().filter(|(_, case)| (goal.is_about)(case)) {
             let of_case = || rows.iter().filter(|row| row.case == number && !row.samples.is_empty());
-            let Some(other) = of_case().find(|row| row.contender == goal.other) else { continue };
+            let other = of_case().find(|row| row.contender == goal.other);
+            if other.is_none() && goal.other != ABSOLUTE {
+                continue;
+            }
             for own in of_case().filter(|row| row.contender.starts_with(goal.own)) {
-                let pairs = own.samples.iter().zip(&other.samples);
-                let ratio = median(pairs.map(|(own, other)| (goal.figure)(own) / (goal.figure)(other)));
+                let figures = own.samples.iter().map(goal.figure);
+                let ratio = match other {
+                    Some(other) => {
+                        median(figures.zip(&other.samples).map(|(own, other)| own / (goal.figure)(other)))
+                    }
+                    None => median(figures),
+                };
                 let is_met = if goal.at_least { ratio >= goal.bound } else { ratio <= goal.bound };
                 let verdict = if is_met { "met" } else { "**missed**" };
                 let (what, case, own) = (goal.what, &case.what, &own.contender);
@@ -110,9 +122,44 @@ pub fn write(cases: &[Case], rows: &[Row], text: &mut String) {
             let _ = writeln!(text, "| {} | | | {sign} {} | | not measured |", goal.what, goal.bound);
         }
     }
-    let _ = writeln!(
-        text,
-        "\nNot compared here: p50 of 96 us in absolute terms, policies alone, small calls beside bulk with classes and \
-without, and an edge through two services: they need Tidemill's own rows."
+    write_pairs(cases, rows, text);
+    text.push_str(
+        "\nNot compared here: small calls beside bulk with classes and without (see their table), and an edge through two \
+services, which has no row yet.\n",
     );
+}
+
+/// What policies may cost at most: the filter, calls in flight, what it costs, and the bound.
+const COSTS: &[(Filter, usize, &str, &str, f64)] = &[
+    (Filter::Null, 1, "null policy: us more at p50", "p50_us", 1.0),
+    (Filter::Limiter, 128, "limiter: % more time a call, 128 in flight", "calls_percent", 1.0),
+    (Filter::Limiter, 128, "limiter: % more processor time, 128 in flight", "processor_percent", 1.0),
+    (Filter::Acl, 128, "ACL: % more time a call, 128 in flight", "calls_percent", 6.0),
+    (Filter::Acl, 128, "ACL: % more processor time, 128 in flight", "processor_percent", 6.0),
+];
+
+/// Policies against none. A bound within the interval is neither met nor missed.
+fn write_pairs(cases: &[Case], rows: &[Row], text: &mut String) {
+    for (filter, in_flight, what, name, bound) in COSTS {
+        let is_about = |row: &&Row| {
+            let scenario = &cases[row.case].scenario;
+            scenario.filter == *filter && scenario.workload == Workload::Paired(*in_flight)
+        };
+        let Some(row) = rows.iter().filter(|row| !row.samples.is_empty()).find(is_about) else {
+            let _ = writeln!(text, "| {what} | | | <= {bound} | | not measured |");
+            continue;
+        };
+        let of = |suffix: &str| median(row.samples.iter().map(|of| more(of, &format!("{name}{suffix}"))));
+        let (value, low, high) = (of(""), of("_low"), of("_high"));
+        let verdict = match (low <= *bound, high <= *bound) {
+            (_, true) => "met",
+            (false, false) => "**missed**",
+            (true, false) => "not resolved",
+        };
+        let (case, own) = (&cases[row.case].what, &row.contender);
+        let _ = writeln!(
+            text,
+            "| {what} | {case} | {own} | <= {bound} | {value:.2} ({low:.2} to {high:.2}) | {verdict} |"
+        );
+    }
 }

@@ -179,7 +179,7 @@ impl Contender for Tonic {
 
     fn covers(&self, scenario: &Scenario) -> bool {
         scenario.filter == Filter::None
-            && !matches!(scenario.workload, Workload::Channel(_))
+            && !matches!(scenario.workload, Workload::Channel(_) | Workload::Paired(_))
             && (!self.apart || matches!(scenario.workload, Workload::Qos(..)))
     }
 

@@ -69,8 +69,14 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |table, what: String, workload, filter, services, clients: usize, link: Option<&Link>| {
         let scenario = Scenario { filter, services, link: link.cloned(), workload };
-        let roles = table == FILTERS;
-        let longer = if link.is_some() || (roles && !effort.quick) { 2.0 } else { 1.0 };
+        let roles = table == FILTERS || table == PAIRED;
+        let longer = if table == PAIRED {
+            4.0
+        } else if link.is_some() || (roles && !effort.quick) {
+            2.0
+        } else {
+            1.0
+        };
         cases.push(Case { table, what, scenario, clients, roles, longer });
     };
     let none = Filter::None;
@@ -99,6 +105,16 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
             add(FILTERS, format!("64 B, {how}; {name}"), *workload, filter, 1, 1, None);
         }
     }
+    for (in_flight, how) in [(1, "1 in flight"), (128, "128 in flight")] {
+        for (filter, name) in [
+            (none, "nothing, twice"),
+            (Filter::Null, "null policy"),
+            (Filter::Limiter, "limiter at infinity"),
+            (Filter::Acl, "ACL, 99 % valid"),
+        ] {
+            add(PAIRED, format!("64 B, {how}; {name}"), Workload::Paired(in_flight), filter, 1, 1, None);
+        }
+    }
     add(CHAIN, "64 B, 1 in flight, 5 services".into(), Workload::Latency, none, 5, 1, None);
     let sizes: &[usize] =
         if effort.quick { &[64, 1 << 20] } else { &[64, 4 << 10, 64 << 10, 1 << 20, 4 << 20] };
@@ -121,6 +137,8 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
 pub const CALLS: &str = "Calls";
 /// What filters cost.
 pub const FILTERS: &str = "Filters";
+/// The same, with and without in turns in the same processes.
+pub const PAIRED: &str = "Policies in pairs";
 /// Services in a row.
 pub const CHAIN: &str = "Chain";
 /// Payloads on one host.

@@ -25,6 +25,8 @@ pub enum Workload {
     Qos(f64, bool),
     /// Payloads of so many bytes from one process to another of this host, one at a time.
     Channel(usize),
+    /// So many calls of 64 bytes in flight, with a filter and without one in turns.
+    Paired(usize),
 }
 
 impl Workload {
@@ -38,6 +40,7 @@ impl Workload {
             Self::Stream => (8 << 10, 1),
             Self::Qos(..) => (32 << 10, 64),
             Self::Channel(bytes) => (bytes, 1),
+            Self::Paired(in_flight) => (SMALL, in_flight),
         }
     }
 }
@@ -47,6 +50,8 @@ impl Workload {
 pub enum Filter {
     /// Nothing.
     None,
+    /// A policy that does nothing.
+    Null,
     /// A rate limiter that never refuses.
     Limiter,
     /// Access by the caller's role, which is right in 99 of 100 calls.
@@ -75,6 +80,13 @@ pub struct Scenario {
     pub link: Option<Link>,
     /// What will be done with it.
     pub workload: Workload,
+}
+
+impl Scenario {
+    /// Whether filters come and go while it runs, which only the product can.
+    pub fn is_paired(&self) -> bool {
+        matches!(self.workload, Workload::Paired(_))
+    }
 }
 
 /// What a client process does.

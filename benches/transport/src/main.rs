@@ -12,6 +12,7 @@ mod grpc;
 mod harness;
 mod link;
 mod load;
+mod managed;
 mod process;
 mod product;
 mod raw;
@@ -93,6 +94,7 @@ fn contenders() -> Vec<Box<dyn Contender>> {
         Box::new(channel::Iceoryx { polls: true }),
     ];
     all.extend(product::rows());
+    all.extend(managed::rows());
     all
 }
 

@@ -233,7 +233,7 @@ impl Contender for Raw {
 
     fn covers(&self, scenario: &Scenario) -> bool {
         scenario.filter == Filter::None
-            && !matches!(scenario.workload, Workload::Channel(_))
+            && !matches!(scenario.workload, Workload::Channel(_) | Workload::Paired(_))
             && !(self.unix && (scenario.link.is_some() || scenario.services > 1))
     }
 

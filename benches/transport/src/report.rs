@@ -1,5 +1,5 @@
 //! Writes down what was measured.
-use crate::harness::{CALLS, CHAIN, CHANNEL, Case, Effort, FILTERS, QOS, Row, Sample};
+use crate::harness::{CALLS, CHAIN, CHANNEL, Case, Effort, FILTERS, PAIRED, QOS, Row, Sample};
 use crate::load::{Filter, Workload};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -38,7 +38,8 @@ const BOTH_WAYS: Figure = |sample| more(sample, "both_ways_p50_us");
 const BULK: Figure = |sample| more(sample, "bulk_mbit_per_s");
 const BULK_P50: Figure = |sample| more(sample, "bulk_p50_us");
 
-fn more(sample: &Sample, name: &str) -> f64 {
+/// A further figure.
+pub fn more(sample: &Sample, name: &str) -> f64 {
     sample.outcome.more.get(name).copied().unwrap_or(f64::NAN)
 }
 
@@ -73,6 +74,7 @@ pub struct Report<'a> {
 fn number(value: f64) -> String {
     match value {
         value if value.is_nan() => "-".into(),
+        value if value < 0.0 => format!("-{}", number(-value)),
         value if value >= 1e5 => format!("{:.0}k", value / 1e3),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -122,7 +124,7 @@ impl Report<'_> {
     /// The tables for readers, as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
-        for table in [CALLS, FILTERS, CHAIN, CHANNEL, QOS] {
+        for table in [CALLS, FILTERS, PAIRED, CHAIN, CHANNEL, QOS] {
             if self.cases.iter().any(|case| case.table == table) {
                 self.table(table, &mut text);
             }
@@ -144,6 +146,20 @@ impl Report<'_> {
                 ("p99.9 us", P999),
                 ("there and back us", BOTH_WAYS),
                 ("processor us/message", PROCESSOR),
+            ],
+            PAIRED => &[
+                ("without: p50 us", P50),
+                ("processor us/call", |sample| more(sample, "without_processor_us")),
+                ("pairs", |sample| more(sample, "pairs")),
+                ("more: p50 us", |sample| more(sample, "p50_us")),
+                ("from", |sample| more(sample, "p50_us_low")),
+                ("to", |sample| more(sample, "p50_us_high")),
+                ("time a call %", |sample| more(sample, "calls_percent")),
+                ("from", |sample| more(sample, "calls_percent_low")),
+                ("to", |sample| more(sample, "calls_percent_high")),
+                ("processor time %", |sample| more(sample, "processor_percent")),
+                ("from", |sample| more(sample, "processor_percent_low")),
+                ("to", |sample| more(sample, "processor_percent_high")),
             ],
             QOS => &[
                 ("p50 us", P50),
@@ -245,7 +261,7 @@ impl Report<'_> {
     fn who_wins(&self, text: &mut String) {
         text.push_str("\n### Who wins\n\n");
         for (number_of_case, case) in self.cases.iter().enumerate() {
-            if case.table == FILTERS {
+            if case.table == FILTERS || case.table == PAIRED {
                 continue;
             }
             let figures: &[(&str, Figure, bool)] = match case.scenario.workload {

@@ -57,7 +57,7 @@ http {{
     );
     for Route(from, to, filter) in routes {
         let check = match filter {
-            Filter::None => "",
+            Filter::None | Filter::Null => "",
             Filter::Limiter => "limit_req zone=calls burst=2000000 nodelay;",
             Filter::Acl => "if ($stranger) { add_header grpc-status 7 always; return 204; }",
         };
@@ -85,7 +85,7 @@ defaults
         .to_owned();
     for Route(from, to, filter) in routes {
         let check = match filter {
-            Filter::None => "",
+            Filter::None | Filter::Null => "",
             Filter::Limiter => {
                 "  stick-table type string len 8 size 1k expire 10s store http_req_rate(1s)
   http-request track-sc0 str(calls)
@@ -115,7 +115,7 @@ fn envoy(routes: &[Route]) -> String {
     );
     for Route(from, _, filter) in routes {
         let check = match filter {
-            Filter::None => String::new(),
+            Filter::None | Filter::Null => String::new(),
             Filter::Limiter => format!(
                 "            - {{name: limit, typed_config: {{{}, stat_prefix: l, token_bucket: {{max_tokens: 4000000000, \
 tokens_per_fill: 4000000000, fill_interval: 1s}}, filter_enabled: {{default_value: {{numerator: 100}}}}, \
@@ -174,7 +174,8 @@ impl Contender for Sidecars {
     }
 
     fn covers(&self, scenario: &Scenario) -> bool {
-        scenario.link.is_none() && !matches!(scenario.workload, Workload::Channel(_) | Workload::Qos(..))
+        scenario.link.is_none()
+            && !matches!(scenario.workload, Workload::Channel(_) | Workload::Qos(..) | Workload::Paired(_))
     }
 
     /// The proxy of place 0 is beside the client, that of place n beside service n. Each has a port for calls that go out
