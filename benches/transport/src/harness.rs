@@ -71,7 +71,7 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
         let scenario = Scenario { filter, services, link: link.cloned(), workload };
         let roles = table == FILTERS || table == PAIRED;
         let longer = if table == PAIRED {
-            4.0
+            8.0
         } else if link.is_some() || (roles && !effort.quick) {
             2.0
         } else {

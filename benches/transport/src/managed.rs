@@ -301,7 +301,7 @@ impl Contender for Managed {
         }
         let policy = match self.0 {
             Way::TwoWithNone => Some(("none", "{}")),
-            Way::TwoWithQos => Some(("qos", r#"{"small_bytes": 1024}"#)),
+            Way::TwoWithQos => Some(("qos", r#"{"small_bytes": "1KiB"}"#)),
             _ if scenario.is_paired() => None,
             _ => policy(scenario.filter),
         };
@@ -496,7 +496,9 @@ fn compared(pairs: &[[Slice; 2]], started: Instant) -> Outcome {
         outcome.errors += slice.errors;
     }
     outcome.bytes = outcome.calls * SMALL as u64;
-    let mut say = |name: &str, value: f64| drop(outcome.more.insert(name.to_owned(), value));
+    let mut say = |name: &str, value: f64| {
+        outcome.more.insert(name.to_owned(), value);
+    };
     say("pairs", pairs.len() as f64);
     let differences: [(&str, fn(&[Slice; 2]) -> f64); 4] = [
         ("p50_us", |[without, with]| with.p50 - without.p50),
