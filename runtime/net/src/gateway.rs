@@ -176,7 +176,7 @@ fn to_grpc(status: Status) -> (tidemill_grpc::Status, tidemill_grpc::Metadata) {
 }
 
 fn from_grpc(status: tidemill_grpc::Status, metadata: tidemill_grpc::Metadata) -> Status {
-    let code = u8::try_from(status.code.number()).map_or(Code::Unknown, Code::from_number);
+    let code = Code::from_number(status.code.number());
     Status { code, message: status.message, metadata: metadata.into_iter().collect() }
 }
 

@@ -208,7 +208,7 @@ fn damaged(what: &str) -> io::Error {
 async fn packet(socket: &AsyncFd<OwnedFd>) -> io::Result<Option<(ToProgram, Vec<OwnedFd>)>> {
     loop {
         let mut ready = socket.readable().await?;
-        match ready.try_io(|socket| packets::receive(socket)) {
+        match ready.try_io(|socket| packets::receive(socket.get_ref())) {
             Ok(received) => return received,
             Err(_) => continue,
         }

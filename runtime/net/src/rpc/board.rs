@@ -69,6 +69,9 @@ pub(super) struct Binding {
     pub(super) turn: u64,
 }
 
+/// The policies that look at the calls of a method, and the columns of its requests.
+pub(super) type Judges = (Rc<Vec<Rc<Attached>>>, Rc<Columns>);
+
 /// A program that serves.
 pub(super) struct Server {
     pub(super) token: u64,
@@ -445,12 +448,7 @@ impl Calls {
     }
 
     /// The policies and columns of a method.
-    pub(super) fn judges(
-        &mut self,
-        lane: Lane,
-        method: usize,
-        policies: &[Rc<Attached>],
-    ) -> Option<(Rc<Vec<Rc<Attached>>>, Rc<Columns>)> {
+    pub(super) fn judges(&mut self, lane: Lane, method: usize, policies: &[Rc<Attached>]) -> Option<Judges> {
         let version = self.version;
         let binding = self.bindings.get_mut(&lane)?;
         let (user, side) = (binding.user, binding.side);

@@ -32,11 +32,14 @@ pub(crate) struct Known {
 /// How the methods of a client's schema are served by another one's.
 pub(crate) type Fits = Result<Vec<MethodFit>, String>;
 
+/// How the services of two schemas fit.
+type FitsOfPair = Vec<(String, Rc<Fits>)>;
+
 #[derive(Default)]
 pub(crate) struct Schemas {
     known: HashMap<String, Rc<Known>>,
     /// By the numbers of both schemas, for each service.
-    fits: HashMap<(u64, u64), Vec<(String, Rc<Fits>)>>,
+    fits: HashMap<(u64, u64), FitsOfPair>,
     next: u64,
 }
 
