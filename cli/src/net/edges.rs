@@ -71,30 +71,32 @@ fn services(hosts: &[Host]) -> Option<Table> {
         ("does", Side::Left),
         ("calls", Side::Right),
         ("failed", Side::Right),
-        ("waiting", Side::Right),
+        ("under way", Side::Right),
         ("policies", Side::Left),
     ]);
     let mut is_empty = true;
     for host in hosts {
         for view in host.listing.iter().flat_map(|listing| &listing.services) {
             is_empty = false;
-            let row = |service: &str, does: String, figures: Option<(u64, u64)>, policies: &[String]| {
-                let figure = |figure: fn((u64, u64)) -> u64| {
-                    figures.map_or_else(String::new, |of| grouped(figure(of)))
-                };
+            let row = |service: &str,
+                       does: String,
+                       calls: Option<u64>,
+                       failed: Option<u64>,
+                       policies: &[String]| {
+                let figure = |figure: Option<u64>| figure.map_or_else(String::new, grouped);
                 [
                     host.worker.clone().unwrap_or_default(),
                     service.to_owned(),
                     view.program.clone(),
                     does,
-                    figure(|(calls, _)| calls),
-                    figure(|(_, failed)| failed),
+                    figure(calls),
+                    figure(failed),
                     grouped(view.waiting),
                     policies.join(", "),
                 ]
             };
             if view.serves {
-                table.row(row(&view.service, "serves".to_owned(), None, &[]));
+                table.row(row(&view.service, "serves".to_owned(), Some(view.calls), None, &[]));
                 continue;
             }
             let does = match view.at.is_empty() {
@@ -103,13 +105,14 @@ fn services(hosts: &[Host]) -> Option<Table> {
             };
             let called: Vec<_> = view.methods.iter().filter(|method| method.calls > 0).collect();
             if called.is_empty() {
-                table.row(row(&view.service, does.clone(), Some((0, 0)), &[]));
+                table.row(row(&view.service, does.clone(), Some(0), Some(0), &[]));
             }
             for method in called {
                 table.row(row(
                     &method.method,
                     does.clone(),
-                    Some((method.calls, method.failed)),
+                    Some(method.calls),
+                    Some(method.failed),
                     &method.policies,
                 ));
             }

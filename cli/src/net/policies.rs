@@ -72,10 +72,20 @@ fn attach(arguments: &AttachPolicyArguments, terminal: &Terminal) -> anyhow::Res
                 json("policy", &now)?;
                 return Ok(Exit::Success);
             }
-            terminal.note(&format!("policy {} looks at {} now", spec.id, count(now.edges)));
-            if now.edges == 0 {
+            let is_of_calls = spec.edges.to.as_ref().is_some_and(|to| to.contains('/'));
+            let looks_at = if is_of_calls { methods(now.edges) } else { count(now.edges) };
+            terminal.note(&format!("policy {} looks at {looks_at} now", spec.id));
+            if now.edges == 0 && is_of_calls {
+                terminal.note(&format!(
+                    "no service of this machine has methods `{}` now: `tidemill net ls`",
+                    spec.edges
+                ));
+            } else if now.edges == 0 {
                 terminal
                     .note(&format!("it will look at edges `{}` of programs that start later", spec.edges));
+                if spec.edges.to.as_ref().is_some_and(|to| to.contains('.')) {
+                    terminal.note("calls of a service are written with its methods: `* -> shop.Prices/*`");
+                }
             }
         }
         Place::Workers(workers) => {
@@ -92,6 +102,10 @@ fn attach(arguments: &AttachPolicyArguments, terminal: &Terminal) -> anyhow::Res
 
 fn count(edges: u64) -> String {
     if edges == 1 { "1 edge".to_owned() } else { format!("{} edges", grouped(edges)) }
+}
+
+fn methods(count: u64) -> String {
+    if count == 1 { "calls of 1 method".to_owned() } else { format!("calls of {} methods", grouped(count)) }
 }
 
 /// A policy of the service of this machine.

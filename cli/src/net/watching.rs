@@ -163,7 +163,10 @@ fn of_hosts(seen: &Seen, at: &mut usize) -> Vec<Line> {
     }
     lines.push(Line::default());
     if seen.edges.is_empty() {
-        lines.push(Line::new("no running program has edges there now", Style::Weak));
+        lines.push(Line::new(
+            "no running program has edges there now; calls are in `tidemill net ls`",
+            Style::Weak,
+        ));
         return lines;
     }
     let mut text = Vec::new();

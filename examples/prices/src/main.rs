@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! tidemill net serve &
-//! prices serve &
-//! prices get apple
-//! prices watch apple
-//! prices get apple tcp://hub.example:7500     # of another machine
+//! tidemill-prices serve &
+//! tidemill-prices get apple
+//! tidemill-prices watch apple
+//! tidemill-prices get apple tcp://hub.example:7500     # of another machine
 //! ```
 mod shop {
     tidemill_rpc::include_stubs!("shop");
@@ -43,9 +43,7 @@ impl Prices for Shop {
 }
 
 fn usage() -> Status {
-    Status::invalid_argument(
-        "usage: prices serve | prices get ITEM [ADDRESS...] | prices watch ITEM [ADDRESS...]",
-    )
+    Status::invalid_argument("usage: tidemill-prices serve | get ITEM [ADDRESS...] | watch ITEM [ADDRESS...]")
 }
 
 async fn run(arguments: &[String]) -> Result<(), Status> {
@@ -83,7 +81,7 @@ async fn main() -> std::process::ExitCode {
     match run(&arguments).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(status) => {
-            eprintln!("prices: {status}");
+            eprintln!("tidemill-prices: {status}");
             std::process::ExitCode::FAILURE
         }
     }

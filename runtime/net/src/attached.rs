@@ -116,6 +116,11 @@ impl Attached {
         looked
     }
 
+    /// Why it could not judge a frame, the last time.
+    pub(crate) fn problem(&self) -> String {
+        self.problem.borrow().clone().unwrap_or_default()
+    }
+
     /// Counts the time for which it held a frame.
     pub(crate) fn held(&self, since: Instant, now: Instant) {
         let mut counts = self.counts.get();

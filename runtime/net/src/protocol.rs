@@ -216,6 +216,8 @@ pub struct ServiceView {
     pub user: u32,
     /// Whether it serves; else it calls.
     pub serves: bool,
+    /// Calls that it was given, or made.
+    pub calls: u64,
     /// Calls that wait for their end.
     pub waiting: u64,
     /// The hosts that it calls; empty: this one.

@@ -10,6 +10,7 @@ mod calling;
 mod end;
 mod judging;
 mod letter;
+mod listing;
 mod remote;
 mod schemas;
 mod wire;

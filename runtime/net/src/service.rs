@@ -346,7 +346,7 @@ impl Work {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, waker.as_fd(), epoll::EventData::new_u64(OWN), flags)?;
         let folder = own.folder.clone();
-        let calls = crate::rpc::Calls::new(epoll.try_clone()?, own.user, socket, dial)?;
+        let calls = crate::rpc::Calls::new(epoll.try_clone()?, (own.user, own.started), socket, dial)?;
         let board = Switchboard::new(own, epoll.try_clone()?, legs, calls);
         Ok(Self { board, epoll, events, waker, stop, folder, on_upgrade, programs })
     }

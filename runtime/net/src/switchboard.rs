@@ -667,7 +667,7 @@ impl Switchboard {
                 .filter(|of| of.edge.policies.iter().any(|other| Rc::ptr_eq(other, policy)))
                 .map(|of| &of.edge.name)
                 .collect();
-            names.len() as u64
+            names.len() as u64 + self.calls.methods_of(policy)
         };
         let of_user = |policy: &&Rc<Attached>| match policy.owner.get() {
             Owner::Plan { user, .. } | Owner::User { user, .. } => may(user),

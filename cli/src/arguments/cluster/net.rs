@@ -61,7 +61,7 @@ pub(crate) struct ServeNetArguments {
     #[arg(long, value_name = "SERVICE=URL", requires = "proto")]
     pub(crate) grpc_server: Vec<String>,
     /// The .proto files of those services.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "grpc_server")]
     pub(crate) proto: Vec<PathBuf>,
     /// A folder for imports of .proto files. Default: those of the files.
     #[arg(long, value_name = "FOLDER")]

@@ -110,9 +110,11 @@ impl From<SideChoice> for Side {
 #[command(after_help = "Examples:
   tidemill net policy attach 'cameras -> detect' rate_limit '{rps: 5, burst: 10}'
   tidemill net policy attach 'detect -> *' log --id look
+  tidemill net policy attach '* -> shop.Prices/*' rate_limit '{rps: 100}'    calls of a service
   tidemill net policy attach '*' compress --all-workers    also on workers that join later
 
-The edge is `FROM -> TO`: names of sources, operators and sinks, `*` for any. Options are YAML or
+The edge is `FROM -> TO`: names of sources, operators and sinks, `*` for any; or a program and a method.
+Options are YAML or
 JSON; `tidemill net policy kinds` lists them. The channels of the edges move to the service without
 loss and without a restart.")]
 pub(crate) struct AttachPolicyArguments {

@@ -1,5 +1,6 @@
 //! The side that calls.
 use crate::endpoint::{Endpoint, Event, Waiting, lost, monotonic};
+use crate::net::PAUSE;
 use crate::protocol::{CREDIT, ToService};
 use crate::{Code, Metadata, Net, Request, Response, Room, Status};
 use bytes::Bytes;
@@ -122,7 +123,14 @@ impl Channel {
         let Inner { service, digest, at, schema, .. } = &*self.0;
         let make =
             |id| ToService::Bind { id, service: service.clone(), schema: digest.clone(), at: at.clone() };
-        let lane = endpoint.ask(make, schema, None).await?;
+        let lane = loop {
+            match endpoint.ask(make, schema, None).await {
+                Err(status)
+                    if status.code == Code::Unavailable && endpoint.is_young() && !endpoint.is_gone() => {}
+                asked => break asked?,
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
         *self.0.bound.lock().unwrap_or_else(PoisonError::into_inner) = Some((endpoint.id, lane));
         Ok((endpoint, lane))
     }
@@ -157,7 +165,12 @@ impl Channel {
         let may_repeat = self.0.idempotent.get(method as usize).is_some_and(|of| *of);
         let work = async {
             loop {
+                let is_young = self.0.net.is_young();
                 match self.once(method, &metadata, message.clone(), deadline).await {
+                    // Who serves it comes back in a moment.
+                    Err(status) if may_repeat && status.code == Code::Unavailable && is_young => {
+                        tokio::time::sleep(PAUSE).await;
+                    }
                     // The service that had the call is gone; the next one, or a status, follows.
                     Ok(None) if may_repeat => {}
                     Ok(None) => return Err(lost()),

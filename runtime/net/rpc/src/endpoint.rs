@@ -1,19 +1,26 @@
 //! The end of a program: its rings, its heap, and the calls that wait.
-use crate::protocol::{self, HEAP, MOST_BYTES, MOST_PARTS, PLACES, RING, ToProgram, ToService, kind};
+mod asking;
+mod memory;
+mod sending;
+
+pub use memory::Room;
+
+use crate::protocol::{self, HEAP, MOST_BYTES, PLACES, RING, ToProgram, ToService, kind};
 use crate::server::{Served, Service};
 use crate::{Code, Metadata, Status, packets};
 use bytes::Bytes;
+use memory::{Freed, Returns, ToReturns};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_shm::descriptor::{Descriptor, DescriptorError};
-use tidemill_shm::heap::{Block, Buffer, Heap};
-use tidemill_shm::lease::{HoldingError, Holdings, Returning};
+use tidemill_shm::heap::Heap;
+use tidemill_shm::lease::{HoldingError, Holdings};
 use tidemill_shm::region::{ReadRegion, Region, SharedRegion};
 use tidemill_shm::ring::{Consumer, Producer};
 use tidemill_shm::wake::{Bell, Receiver, Sender, Spin, Woken};
@@ -23,11 +30,10 @@ use tokio::task::AbortHandle;
 
 /// Time until the service answers a packet.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after the start of a service in which programs that serve come back.
+const SETTLING: Duration = Duration::from_secs(2);
 /// Pause before descriptors that found no place are tried again.
 const FULL: Duration = Duration::from_micros(200);
-/// Payloads that were read and are given back together, and their bytes: what is more is given back at once.
-const RETURNS: usize = 32;
-const RETURNED_BYTES: u64 = 1 << 20;
 
 /// A message that came: a reply, or a call.
 #[derive(Debug)]
@@ -82,99 +88,14 @@ pub(crate) struct Endpoint {
     returns: Arc<Returns>,
     /// Wakes who receives: descriptors found no place, or it is over.
     look: Notify,
+    /// The time from which on who serves is back after a new start of the service.
+    settled: u64,
     is_gone: AtomicBool,
     gone: watch::Sender<bool>,
 }
 
-/// Blocks of the own heap that nobody reads any more.
-#[derive(Default)]
-struct Freed {
-    blocks: Mutex<Vec<Block>>,
-    some: Notify,
-}
-
-/// A block of the own heap, as long as somebody reads it.
-struct Frozen {
-    buffer: Option<Buffer>,
-    freed: Arc<Freed>,
-}
-
-impl AsRef<[u8]> for Frozen {
-    fn as_ref(&self) -> &[u8] {
-        self.buffer.as_deref().unwrap_or_default()
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            locked(&self.freed.blocks).push(buffer.into_block());
-            self.freed.some.notify_waiters();
-        }
-    }
-}
-
-/// Payloads of the service that nobody reads any more.
-#[derive(Default)]
-struct Returns {
-    waiting: Mutex<(Vec<Descriptor>, u64)>,
-    endpoint: Mutex<Weak<Endpoint>>,
-}
-
-/// The part that leases have, which are dropped anywhere.
-struct ToReturns(Arc<Returns>);
-
-impl Returning for ToReturns {
-    fn give(&mut self, message: Descriptor) {
-        let is_enough = {
-            let mut waiting = locked(&self.0.waiting);
-            waiting.1 += u64::from(message.length);
-            waiting.0.push(message);
-            waiting.0.len() >= RETURNS || waiting.1 >= RETURNED_BYTES
-        };
-        let endpoint = is_enough.then(|| locked(&self.0.endpoint).upgrade()).flatten();
-        if let Some(endpoint) = endpoint {
-            match endpoint.state.try_lock() {
-                Ok(mut state) => endpoint.flush(&mut state),
-                // Who has it may be this thread.
-                Err(_) => endpoint.look.notify_one(),
-            }
-        }
-    }
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Memory for the value of a `bytes` field, which reaches the other program without a copy in this one.
-pub struct Room(Frozen);
-
-impl Room {
-    /// Returns the bytes, to put them into messages. They are not written any more.
-    pub fn freeze(self) -> Bytes {
-        Bytes::from_owner(self.0)
-    }
-}
-
-impl std::ops::Deref for Room {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.0.as_ref()
-    }
-}
-
-impl std::ops::DerefMut for Room {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.buffer.as_deref_mut().unwrap_or_default()
-    }
-}
-
-impl std::fmt::Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Room").field("bytes", &self.len()).finish()
-    }
 }
 
 /// Work that is done without the lock.
@@ -226,13 +147,13 @@ impl Endpoint {
         let (welcome, descriptors) = welcome
             .map_err(|_| io::Error::new(ErrorKind::TimedOut, "the transport service does not answer"))??
             .ok_or_else(|| io::Error::new(ErrorKind::ConnectionReset, "the transport service is gone"))?;
-        match welcome {
-            ToProgram::Welcome { version: protocol::VERSION } => {}
+        let age_ms = match welcome {
+            ToProgram::Welcome { version: protocol::VERSION, age_ms } => age_ms,
             ToProgram::Refused { reason, .. } => {
                 return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
             }
             _ => return Err(damaged("the transport service speaks another version")),
-        }
+        };
         let [rings, bell]: [OwnedFd; 2] =
             descriptors.try_into().map_err(|_| damaged("the transport service shares no memory"))?;
         let rings = SharedRegion::adopt(rings, protocol::rings_bytes()).map_err(io::Error::other)?;
@@ -267,6 +188,7 @@ impl Endpoint {
             freed: Arc::default(),
             returns,
             look: Notify::new(),
+            settled: monotonic() + SETTLING.saturating_sub(Duration::from_millis(age_ms)).as_nanos() as u64,
             is_gone: AtomicBool::new(false),
             gone: watch::channel(false).0,
         });
@@ -279,6 +201,11 @@ impl Endpoint {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
+    }
+
+    /// Returns whether who serves may not be back yet, as the service was started a moment ago.
+    pub(crate) fn is_young(&self) -> bool {
+        monotonic() < self.settled
     }
 
     /// Returns whether the service is gone.
@@ -529,351 +456,6 @@ impl Endpoint {
                 self.end(tag, &status);
             }
         }
-    }
-
-    /// Sends what is waiting, as far as there are places.
-    fn flush(&self, state: &mut State) {
-        if state.outbox.is_empty() {
-            let mut waiting = locked(&self.returns.waiting);
-            if waiting.0.is_empty() {
-                return;
-            }
-            waiting.1 = 0;
-            let returns = waiting.0.drain(..).filter(|message| message.lease != 0);
-            state.outbox.extend(returns);
-        }
-        while let Some(descriptor) = state.outbox.front() {
-            match state.to.send(descriptor) {
-                Ok(true) => drop(state.outbox.pop_front()),
-                Ok(false) => return self.look.notify_one(),
-                // The ring is damaged: the service is left by who receives.
-                Err(_) => return state.outbox.clear(),
-            }
-        }
-    }
-
-    /// Sends a message: its metadata, its parts, and the descriptor that says what it is.
-    fn post(&self, state: &mut State, last: Descriptor, metadata: Option<&Bytes>, parts: &[Bytes]) {
-        // Payloads that were read go with it, before it.
-        let mut waiting = locked(&self.returns.waiting);
-        waiting.1 = 0;
-        state.outbox.extend(waiting.0.drain(..).filter(|message| message.lease != 0));
-        drop(waiting);
-        let describe = |heap: &Heap<Region>, bytes: &Bytes, kind| {
-            if bytes.is_empty() { Some(Descriptor { kind, ..last }) } else { heap.describe(bytes, kind) }
-        };
-        if let Some(metadata) = metadata {
-            state.outbox.extend(describe(&state.heap, metadata, kind::METADATA));
-        }
-        let Some((root, rest)) = parts.split_first() else {
-            state.outbox.push_back(last);
-            return self.flush(state);
-        };
-        for part in rest {
-            state.outbox.extend(describe(&state.heap, part, kind::PART));
-        }
-        let at = describe(&state.heap, root, last.kind).unwrap_or_default();
-        state.outbox.push_back(Descriptor {
-            region: at.region,
-            offset: at.offset,
-            length: at.length,
-            ..last
-        });
-        self.flush(state);
-    }
-
-    /// Makes memory in the own heap; waits where all is in use.
-    pub(crate) async fn room(&self, length: usize) -> Result<Room, Status> {
-        if length > MOST_BYTES as usize {
-            let text = format!("{length} bytes, where a message has at most {MOST_BYTES}");
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        loop {
-            let freed = self.freed.some.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            if self.is_gone() {
-                return Err(lost());
-            }
-            {
-                let mut state = self.lock();
-                if let Some(buffer) = self.alloc(&mut state, length) {
-                    return Ok(self.frozen(buffer));
-                }
-            }
-            tokio::select! {
-                () = freed => {}
-                () = self.gone() => {}
-            }
-        }
-    }
-
-    fn frozen(&self, buffer: Buffer) -> Room {
-        Room(Frozen { buffer: Some(buffer), freed: Arc::clone(&self.freed) })
-    }
-
-    fn alloc(&self, state: &mut State, length: usize) -> Option<Buffer> {
-        let freed = std::mem::take(&mut *locked(&self.freed.blocks));
-        for block in freed {
-            // Blocks of this heap only are in the list.
-            let _ = state.heap.free(block);
-        }
-        if let Some(buffer) = state.heap.buffer(length) {
-            return Some(buffer);
-        }
-        match self.grow(state) {
-            Ok(true) => state.heap.buffer(length),
-            Ok(false) => None,
-            Err(error) => {
-                tracing::warn!("no more memory for calls: {error}");
-                // The service knows regions by their order, which is lost.
-                let _ = rustix::net::shutdown(&self.setup, rustix::net::Shutdown::Both);
-                None
-            }
-        }
-    }
-
-    /// Adds a region to the own heap and shows it to the service.
-    fn grow(&self, state: &mut State) -> io::Result<bool> {
-        let Some(number) = state.heap.grow().map_err(io::Error::other)? else { return Ok(false) };
-        let Some(region) = state.heap.region(number) else { return Ok(false) };
-        let file = region.seal().map_err(io::Error::other)?;
-        packets::send(&self.setup, &ToService::Region, &[file.as_fd()])?;
-        Ok(true)
-    }
-
-    /// Puts bytes into the own heap, where they are not there already.
-    pub(crate) async fn place(&self, bytes: Bytes) -> Result<Bytes, Status> {
-        if self.is_placed(&bytes) {
-            return Ok(bytes);
-        }
-        let mut room = self.room(bytes.len()).await?;
-        room.copy_from_slice(&bytes);
-        Ok(room.freeze())
-    }
-
-    /// Puts all parts of a message there.
-    async fn place_all(&self, mut parts: Vec<Bytes>) -> Result<Vec<Bytes>, Status> {
-        let ends = |at: usize, part: &Bytes| at.next_multiple_of(8) + part.len();
-        let length = parts.iter().fold(0, ends);
-        if length > MOST_BYTES as usize {
-            let text = format!("a message of {length} bytes, {MOST_BYTES} are the most");
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        // More than one piece of memory at once would be waited for with another one in hand.
-        let to_place = parts.iter().filter(|part| !self.is_placed(part)).count();
-        if parts.len() > MOST_PARTS || to_place > 1 {
-            let mut whole = self.room(length).await?;
-            let mut at: usize = 0;
-            for part in &parts {
-                let begin = at.next_multiple_of(8);
-                whole[at..begin].fill(0);
-                at = begin + part.len();
-                whole[begin..at].copy_from_slice(part);
-            }
-            return Ok(vec![whole.freeze()]);
-        }
-        for part in &mut parts {
-            *part = self.place(std::mem::take(part)).await?;
-        }
-        Ok(parts)
-    }
-
-    /// Returns whether bytes lie in the own heap.
-    fn is_placed(&self, bytes: &Bytes) -> bool {
-        bytes.is_empty() || self.lock().heap.describe(bytes, kind::PART).is_some()
-    }
-
-    async fn place_metadata(&self, metadata: &Metadata) -> Result<Option<Bytes>, Status> {
-        if metadata.is_empty() {
-            return Ok(None);
-        }
-        let bytes = metadata.to_bytes();
-        if bytes.len() > crate::message::MOST_METADATA {
-            return Err(Status::new(Code::ResourceExhausted, format!("metadata of {} bytes", bytes.len())));
-        }
-        self.place(bytes.into()).await.map(Some)
-    }
-
-    /// Makes a call. Returns its number.
-    pub(crate) async fn call(
-        &self,
-        (lane, method): (u32, u32),
-        (metadata, parts): (&Metadata, Vec<Bytes>),
-        deadline: u64,
-        waiting: Waiting,
-    ) -> Result<u64, Status> {
-        let metadata = self.place_metadata(metadata).await?;
-        let mut parts = self.place_all(parts).await?;
-        let mut state = self.lock();
-        if self.is_gone() {
-            return Err(lost());
-        }
-        let tag = state.next;
-        state.next += 1;
-        let last = Descriptor {
-            kind: kind::CALL,
-            lane,
-            sequence: u64::from(method),
-            tag,
-            deadline,
-            ..Descriptor::default()
-        };
-        self.post(&mut state, last, metadata.as_ref(), &parts);
-        parts.extend(metadata);
-        state.calls.insert(tag, (waiting, parts));
-        Ok(tag)
-    }
-
-    /// Nobody waits for a call any more.
-    pub(crate) fn cancel(&self, tag: u64) {
-        let mut state = self.lock();
-        let Some(call) = state.calls.remove(&tag) else { return };
-        // The service may still read the payload: it is kept as a reply that is not taken yet.
-        let number = state.next;
-        state.next += 1;
-        let last = Descriptor { kind: kind::CANCEL, tag, lease: number, ..Descriptor::default() };
-        self.post(&mut state, last, None, &[]);
-        state.replies.insert(number, call.1);
-        drop(state);
-        drop(call.0);
-    }
-
-    /// More replies of a stream may come.
-    pub(crate) fn more(&self, tag: u64, count: u32) {
-        let last = Descriptor { kind: kind::MORE, tag, sequence: u64::from(count), ..Descriptor::default() };
-        self.post(&mut self.lock(), last, None, &[]);
-    }
-
-    /// Sends a reply to a call; `is_last`: it is the only one.
-    pub(crate) async fn reply(
-        &self,
-        tag: u64,
-        (metadata, parts): (&Metadata, Vec<Bytes>),
-        is_last: bool,
-    ) -> Result<(), Status> {
-        let metadata = self.place_metadata(metadata).await?;
-        let mut parts = self.place_all(parts).await?;
-        let mut state = self.lock();
-        if !state.working.contains_key(&tag) {
-            return Err(Status::new(Code::Cancelled, "nobody waits for this call any more"));
-        }
-        if is_last {
-            state.working.remove(&tag);
-        }
-        let number = state.next;
-        state.next += 1;
-        let kind = if is_last { kind::REPLY } else { kind::ITEM };
-        let last = Descriptor { kind, tag, lease: number, ..Descriptor::default() };
-        self.post(&mut state, last, metadata.as_ref(), &parts);
-        parts.extend(metadata);
-        state.replies.insert(number, parts);
-        Ok(())
-    }
-
-    /// Ends a call. Its text goes as far as there is room at once.
-    pub(crate) fn end(&self, tag: u64, status: &Status) {
-        let mut state = self.lock();
-        state.working.remove(&tag);
-        let number = state.next;
-        state.next += 1;
-        let mut keep = |bytes: &[u8]| {
-            let mut buffer = self.alloc(&mut state, bytes.len())?;
-            buffer.copy_from_slice(bytes);
-            Some(self.frozen(buffer).freeze())
-        };
-        let mut text = status.message.as_str();
-        if text.len() > crate::message::MOST_METADATA {
-            text = &text[..text.floor_char_boundary(crate::message::MOST_METADATA)];
-        }
-        let text = if text.is_empty() { None } else { keep(text.as_bytes()) };
-        let metadata = if status.metadata.is_empty() { None } else { keep(&status.metadata.to_bytes()) };
-        let last = Descriptor {
-            kind: kind::END,
-            class: status.code as u8,
-            tag,
-            lease: number,
-            ..Descriptor::default()
-        };
-        let parts: Vec<Bytes> = text.into_iter().collect();
-        self.post(&mut state, last, metadata.as_ref(), &parts);
-        state.replies.insert(number, parts.into_iter().chain(metadata).collect());
-    }
-
-    async fn question(&self, make: impl Fn(u64) -> ToService) -> Result<ToProgram, Status> {
-        let (send, answer) = oneshot::channel();
-        let id = {
-            let mut state = self.lock();
-            state.next += 1;
-            let id = state.next;
-            state.asked.insert(id, send);
-            id
-        };
-        packets::send(&self.setup, &make(id), &[])
-            .map_err(|error| Status::unavailable(format!("the transport service: {error}")))?;
-        let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| {
-            Status::unavailable("the transport service does not answer whether the service is there")
-        })?;
-        answer.map_err(|_| lost())
-    }
-
-    /// Returns the schema of a service that is served on this host.
-    pub(crate) async fn describe(&self, service: &str) -> Result<Bytes, Status> {
-        let answer = self.question(|id| ToService::Describe { id, service: service.to_owned() }).await?;
-        match answer {
-            ToProgram::Described { region, offset, length, lease, .. } => {
-                let descriptor =
-                    Descriptor { kind: kind::PART, region, offset, length, lease, ..Descriptor::default() };
-                let lease = self.payload(&mut self.lock(), &descriptor);
-                let lease = lease.map_err(|error| Status::internal(error.to_string()))?;
-                Ok(Bytes::copy_from_slice(&lease))
-            }
-            ToProgram::Refused { code, reason, .. } => Err(Status::new(Code::from_number(code), reason)),
-            _ => Err(Status::unavailable("the transport service answers something else")),
-        }
-    }
-
-    /// Asks for a binding; shows the schema where the service does not know it.
-    pub(crate) async fn ask(
-        &self,
-        make: impl Fn(u64) -> ToService,
-        schema: &Bytes,
-        serve: Option<Arc<dyn Service>>,
-    ) -> Result<u32, Status> {
-        let mut shown = Bytes::new();
-        for attempt in 0..2 {
-            match self.question(&make).await? {
-                ToProgram::Bound { lane, .. } => {
-                    if let Some(service) = serve {
-                        self.lock().served.insert(lane, service);
-                    }
-                    return Ok(lane);
-                }
-                ToProgram::Unknown { .. } if attempt == 0 => {
-                    // Packets are read in their order: the next answer says that it was read.
-                    shown = self.place(schema.clone()).await?;
-                    let at = self.lock().heap.describe(&shown, kind::PART).unwrap_or_default();
-                    let packet =
-                        ToService::Schema { region: at.region, offset: at.offset, length: at.length };
-                    packets::send(&self.setup, &packet, &[])
-                        .map_err(|error| Status::unavailable(format!("the transport service: {error}")))?;
-                }
-                ToProgram::Refused { code, reason, .. } => {
-                    return Err(Status::new(Code::from_number(code), reason));
-                }
-                _ => break,
-            }
-        }
-        drop(shown);
-        Err(Status::unavailable("the transport service does not take the schema"))
-    }
-
-    /// Calls a binding no more.
-    pub(crate) fn unbind(&self, lane: u32) {
-        let service = self.lock().served.remove(&lane);
-        drop(service);
-        // One that does not read is gone soon.
-        let _ = packets::send(&self.setup, &ToService::Leave { lane }, &[]);
     }
 }
 

@@ -3,7 +3,8 @@ use crate::channel::Channel;
 use crate::endpoint::Endpoint;
 use crate::protocol::{MOST_CALLS, ToService, socket_of};
 use crate::server::Service;
-use crate::{Status, usual_socket};
+use crate::{Code, Status, usual_socket};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// How long a call waits for a service that is started again, and the pauses between tries.
 const RETRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause of somebody who serves.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -65,7 +66,7 @@ impl Net {
             calls: Arc::new(Semaphore::new(MOST_CALLS)),
         };
         let net = Self(Arc::new(inner));
-        net.dial().await.map_err(|error| net.unreachable(&error))?;
+        net.dial_patiently(false).await?;
         Ok(net)
     }
 
@@ -96,15 +97,28 @@ impl Net {
         if let Some(endpoint) = self.current() {
             return Ok(endpoint);
         }
+        self.dial_patiently(true).await
+    }
+
+    /// Dials as long as a service takes that is started again; `was_there`: one was there before.
+    async fn dial_patiently(&self, was_there: bool) -> Result<Arc<Endpoint>, Status> {
         let mut tries = 0;
         loop {
             match self.dial().await {
                 Ok(endpoint) => return Ok(endpoint),
-                Err(error) if tries >= RETRIES => return Err(self.unreachable(&error)),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                // Its socket is there, so it is between two processes.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && tries < RETRIES => {}
+                Err(error) if !was_there || tries >= RETRIES => return Err(self.unreachable(&error)),
+                Err(_) => {}
             }
+            tokio::time::sleep(PAUSE).await;
             tries += 1;
         }
+    }
+
+    /// Returns whether the service was started a moment ago, or is gone.
+    pub(crate) fn is_young(&self) -> bool {
+        self.current().is_none_or(|endpoint| endpoint.is_young())
     }
 
     /// A binding is not used any more.
@@ -146,7 +160,14 @@ impl Net {
     /// # Errors
     /// [`crate::Code::Unavailable`] when nobody serves it.
     pub async fn discover(&self, service: &str) -> Result<(Channel, tidemill_schema::Schema), Status> {
-        let bytes = self.endpoint().await?.describe(service).await?;
+        let bytes = loop {
+            let endpoint = self.endpoint().await?;
+            match endpoint.describe(service).await {
+                Err(status) if status.code == Code::Unavailable && endpoint.is_young() => {}
+                described => break described?,
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
         let schema = tidemill_schema::Schema::from_bytes(&bytes)
             .map_err(|error| Status::internal(format!("the schema of {service}: {error}")))?;
         Ok((Channel::bind(self.clone(), service, bytes, &[]).await?, schema))

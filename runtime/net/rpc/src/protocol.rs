@@ -130,6 +130,8 @@ pub enum ToProgram {
     Welcome {
         /// [`VERSION`].
         version: u32,
+        /// Milliseconds since the service began: programs that serve may not be back yet.
+        age_ms: u64,
     },
     /// A region of the heap that it reads, whose descriptor comes with it.
     Region,

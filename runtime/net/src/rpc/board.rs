@@ -5,7 +5,7 @@ use super::remote::{Dial, RemoteEnd};
 use super::schemas::{Columns, Known, Schemas};
 use crate::attached::Attached;
 use crate::edge_name::EdgeName;
-use crate::protocol::{CallCounts, MethodView, ServiceView, Side};
+use crate::protocol::{CallCounts, Side};
 use crate::urgency::Urgency;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -49,7 +49,7 @@ pub(super) struct Method {
     pub(super) input: usize,
     pub(super) output: usize,
     columns: Option<Rc<Columns>>,
-    policies: Option<(u64, Rc<Vec<Rc<Attached>>>)>,
+    pub(super) policies: Option<(u64, Rc<Vec<Rc<Attached>>>)>,
     pub(super) calls: u64,
     pub(super) failed: u64,
 }
@@ -66,7 +66,6 @@ pub(super) struct Binding {
     pub(super) remote: Option<Vec<RemoteEnd>>,
     /// The answer that the program waits for.
     pub(super) asked: Option<u64>,
-    pub(super) turn: u64,
 }
 
 /// The policies that look at the calls of a method, and the columns of its requests.
@@ -80,6 +79,8 @@ pub(super) struct Server {
     pub(super) known: Rc<Known>,
     /// Calls that wait for it.
     pub(super) waiting: usize,
+    /// Calls that it was given.
+    pub(super) calls: u64,
 }
 
 /// A program, or a service of another host, with the number of a binding.
@@ -105,13 +106,19 @@ pub(crate) struct Calls {
     /// Programs that have more to take, and those with more packets.
     busy: Vec<u64>,
     with_packets: Vec<u64>,
-    version: u64,
+    pub(super) version: u64,
     next: u64,
+    started: Instant,
 }
 
 impl Calls {
     /// Takes the socket of programs, beside that of the service.
-    pub(crate) fn new(epoll: OwnedFd, own_user: u32, service: &Path, dial: Dial) -> io::Result<Self> {
+    pub(crate) fn new(
+        epoll: OwnedFd,
+        (own_user, started): (u32, Instant),
+        service: &Path,
+        dial: Dial,
+    ) -> io::Result<Self> {
         let path = socket_of(service);
         // One of a service that is gone; that of the service itself is taken before.
         let _ = std::fs::remove_file(&path);
@@ -140,6 +147,7 @@ impl Calls {
             with_packets: Vec::new(),
             version: 0,
             next: DOOR,
+            started,
         })
     }
 
@@ -269,7 +277,7 @@ impl Calls {
                         return Err(invalid("another version"));
                     }
                     end.program = program.chars().take(64).collect();
-                    end.welcome()?;
+                    end.welcome(context.now.saturating_duration_since(self.started))?;
                     let bell = self.number();
                     self.of_program.insert(bell, token);
                     if let Some(end) = self.ends.get(&token) {
@@ -399,7 +407,7 @@ impl Calls {
         let asked = remote.is_some().then_some(id);
         let service = service.to_owned();
         let side = Side::Sender;
-        let binding = Binding { service, known, methods, user, side, remote, asked, turn: 0 };
+        let binding = Binding { service, known, methods, user, side, remote, asked };
         self.bindings.insert((token, lane), binding);
         Ok(asked.is_none().then_some(ToProgram::Bound { id, lane }))
     }
@@ -432,7 +440,7 @@ impl Calls {
         Self::methods(&known, "", service)?;
         let lane = self.lane(token)?;
         let user = self.ends.get(&token).map_or(u32::MAX, |end| end.user);
-        let server = Server { token, lane, user, known, waiting: 0 };
+        let server = Server { token, lane, user, known, waiting: 0, calls: 0 };
         self.servers.entry(service.to_owned()).or_default().push(server);
         Ok(Some(ToProgram::Bound { id, lane }))
     }
@@ -482,7 +490,44 @@ impl Calls {
                 policy.fits(&columns.stream).map_err(|error| format!("calls {}: {error}", method.edge))?;
             }
         }
+        let from = spec.edges.from.clone().unwrap_or_default();
+        for (service, server) in self.matching(policy) {
+            for method in Self::methods(&server, &from, &service).unwrap_or_default() {
+                if spec.edges.matches(&method.edge) {
+                    let columns = Columns::new(Rc::clone(&server), method.input);
+                    let fits = policy.fits(&columns.stream);
+                    fits.map_err(|error| format!("calls of {}: {error}", method.edge.to))?;
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// The services whose calls a policy may look at.
+    fn matching(&self, policy: &Attached) -> Vec<(String, Rc<Known>)> {
+        let owner = policy.owner.get();
+        let servers = self.servers.iter().flat_map(|(name, of)| of.iter().map(move |server| (name, server)));
+        let may = |server: &Server| owner.may_concern(server.user) || self.is_trusted(server.user);
+        let found = servers.filter(|(_, server)| may(server));
+        found.map(|(name, server)| (name.clone(), Rc::clone(&server.known))).collect()
+    }
+
+    /// Returns the number of methods, served here or called from here, whose calls a policy looks at.
+    pub(crate) fn methods_of(&self, policy: &Attached) -> u64 {
+        let spec = policy.spec.borrow();
+        let from = spec.edges.from.clone().unwrap_or_default();
+        let mut names = std::collections::BTreeSet::new();
+        for (service, server) in self.matching(policy) {
+            for method in Self::methods(&server, &from, &service).unwrap_or_default() {
+                names.insert(method.edge);
+            }
+        }
+        for binding in self.bindings.values().filter(|of| policy.owner.get().may_concern(of.user)) {
+            names.extend(
+                binding.methods.iter().map(|method| EdgeName { from: from.clone(), ..method.edge.clone() }),
+            );
+        }
+        names.iter().filter(|edge| spec.edges.matches(edge)).count() as u64
     }
 
     /// Takes what a program gave.
@@ -580,55 +625,6 @@ impl Calls {
         let next = held.into_iter().chain(self.remote.again()).min();
         let next = next.map(|at| at.saturating_duration_since(context.now));
         is_full.then_some(FULL).into_iter().chain(next).min()
-    }
-
-    /// Everything of calls that this user may see.
-    pub(crate) fn list(&self, user: u32) -> (CallCounts, Vec<ServiceView>) {
-        let may = |of: u32| of == user || self.is_trusted(user);
-        let mut views = Vec::new();
-        for (service, servers) in &self.servers {
-            for server in servers.iter().filter(|of| may(of.user)) {
-                let program = self.ends.get(&server.token).map(|end| end.program.clone());
-                views.push(ServiceView {
-                    service: service.clone(),
-                    program: program.unwrap_or_default(),
-                    user: server.user,
-                    serves: true,
-                    waiting: server.waiting as u64,
-                    at: Vec::new(),
-                    methods: Vec::new(),
-                });
-            }
-        }
-        let mut bindings: Vec<_> = self.bindings.iter().filter(|(_, of)| may(of.user)).collect();
-        bindings.sort_by_key(|(lane, _)| **lane);
-        for (lane, binding) in bindings {
-            let program = binding.methods.first().map(|method| method.edge.from.clone());
-            let policies = |method: &Method| {
-                let of = method.policies.as_ref().filter(|(version, _)| *version == self.version);
-                let ids = of.map(|(_, of)| of.iter().map(|policy| policy.spec.borrow().id.clone()).collect());
-                ids.unwrap_or_default()
-            };
-            let method = |method: &Method| MethodView {
-                method: method.edge.to.clone(),
-                calls: method.calls,
-                failed: method.failed,
-                policies: policies(method),
-            };
-            let remote = binding.remote.iter().flatten();
-            views.push(ServiceView {
-                service: binding.service.clone(),
-                program: program.unwrap_or_default(),
-                user: binding.user,
-                serves: false,
-                waiting: self.calls.values().filter(|call| call.lane == *lane).count() as u64,
-                at: remote
-                    .map(|of| format!("{}{}", of.address, if of.is_bound { "" } else { " (lost)" }))
-                    .collect(),
-                methods: binding.methods.iter().map(method).collect(),
-            });
-        }
-        (self.counts, views)
     }
 }
 

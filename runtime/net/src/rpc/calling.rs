@@ -204,9 +204,9 @@ impl Calls {
     /// Brings a call to a server.
     fn dispatch(&mut self, id: u64, deadline: u64, letter: Letter, by: By) {
         let Some((lane, method)) = self.calls.get(&id).map(|call| (call.lane, call.method)) else { return };
-        let Some(binding) = self.bindings.get_mut(&lane) else { return };
-        binding.turn += 1;
-        let turn = binding.turn;
+        // Of all bindings together: programs that make one call each are spread, too.
+        let turn = self.counts.calls;
+        let Some(binding) = self.bindings.get(&lane) else { return };
         let last = Descriptor {
             kind: kind::CALL,
             sequence: method as u64,
@@ -276,6 +276,7 @@ impl Calls {
         let servers = self.servers.get_mut(service).into_iter().flatten();
         for server in servers.filter(|server| (server.token, server.lane) == lane) {
             server.waiting = server.waiting.saturating_add_signed(more);
+            server.calls += u64::from(more > 0);
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_rpc::protocol::{self, HEAP, MOST_BYTES, MOST_PARTS, PLACES, RING, ToProgram, ToService, kind};
 use tidemill_rpc::{MOST_METADATA, Metadata, packets};
 use tidemill_shm::descriptor::{Checked, Descriptor, Limits};
@@ -104,9 +105,10 @@ impl End {
     }
 
     /// Welcomes it: passes it the rings and a first region.
-    pub(crate) fn welcome(&mut self) -> io::Result<()> {
+    pub(crate) fn welcome(&mut self, age: Duration) -> io::Result<()> {
         if let Some((bell, rings)) = self.for_program.take() {
-            let packet = ToProgram::Welcome { version: protocol::VERSION };
+            let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let packet = ToProgram::Welcome { version: protocol::VERSION, age_ms };
             packets::send(&self.setup, &packet, &[rings.as_fd(), bell.as_fd()])?;
         }
         self.grow().map(drop)

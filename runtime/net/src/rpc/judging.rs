@@ -92,9 +92,10 @@ impl Case<'_> {
                 }
                 Looked::Wait(time) => Judged::Waits(time, at),
                 Looked::Cut => Judged::Ends(Code::Unavailable, format!("policy {} ended this call", id())),
-                Looked::Failed => {
-                    Judged::Ends(Code::Internal, format!("policy {} could not judge this call", id()))
-                }
+                Looked::Failed => Judged::Ends(
+                    Code::Internal,
+                    format!("policy {} could not judge this call: {}", id(), policy.problem()),
+                ),
             };
             return (judged, effects);
         }

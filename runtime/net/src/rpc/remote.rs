@@ -509,7 +509,6 @@ impl Calls {
             side: Side::Receiver,
             remote: None,
             asked: None,
-            turn: 0,
         };
         self.bindings.insert((token, 0), binding);
         if let Some(line) = self.remote.lines.get_mut(&token) {
