@@ -52,7 +52,7 @@ fn who_does_not_fit_is_refused_on_both_sides() {
         (purpose(8, Role::Receiver, hash), "channel"),
         (purpose(7, Role::Sender, hash), "both sides"),
         (purpose(7, Role::Receiver, hash + 1), "schema"),
-        (Greeting { run: greeting(Role::Sender).run, ..control("hub") }, "control"),
+        (Greeting { run: greeting(Role::Sender).run, ..control("hub") }, "purposes"),
     ];
     for kind in kinds() {
         for (own, word) in &cases {
