@@ -327,15 +327,23 @@ impl End {
         Ok(())
     }
 
-    /// Hands over a message that lies in memory that the program can read.
-    pub(crate) fn hand_over(&mut self, last: Descriptor, metadata: &[u8], buffer: Buffer, length: usize) {
+    /// Hands over a message that lies in memory that the program can read. Returns false when it is kept, as there is no room for
+    /// its metadata.
+    pub(crate) fn hand_over(
+        &mut self,
+        last: Descriptor,
+        metadata: &[u8],
+        buffer: Buffer,
+        length: usize,
+    ) -> bool {
         if !metadata.is_empty() {
             let descriptor = Descriptor { kind: kind::METADATA, ..Descriptor::default() };
             let Some(descriptor) = self.put(metadata, descriptor) else {
                 let letter = Letter { metadata: metadata.to_vec(), ..Letter::own(buffer[..length].to_vec()) };
                 self.unused(buffer);
                 self.blocked_bytes += length + metadata.len();
-                return self.blocked.push_front(Blocked { last, letter });
+                self.blocked.push_front(Blocked { last, letter });
+                return false;
             };
             self.outbox.push_back(descriptor);
         }
@@ -343,6 +351,7 @@ impl End {
         descriptor.length = length as u32;
         self.outbox.push_back(descriptor);
         self.flush();
+        true
     }
 
     /// Tries messages that found no room again.
@@ -359,8 +368,11 @@ impl End {
             self.blocked_bytes -= length + letter.metadata.len();
             // It is memory of the service.
             let _ = letter.copy_to(&mut buffer[..length]);
-            self.hand_over(last, &letter.metadata, buffer, length);
+            if !self.hand_over(last, &letter.metadata, buffer, length) {
+                break;
+            }
         }
+        self.flush();
     }
 
     /// Sends a descriptor with a text, or without.
