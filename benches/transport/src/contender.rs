@@ -1,4 +1,4 @@
-//! What every contender implements. Its three sides are in three processes: the harness starts it, its servers serve, and
+//! Interface of a contender. Its three sides are in three processes: the harness starts it, its servers serve, and
 //! its clients call.
 use crate::load::{Load, Outcome, Scenario};
 use crate::process::{Child, Room};
@@ -41,9 +41,9 @@ pub trait Contender: Sync {
     fn client(&self, load: &Load, target: &str, gate: &mut Gate) -> anyhow::Result<Outcome>;
 }
 
-/// What was started; all of it ends when this is dropped.
+/// Processes that were started; all of them end when this is dropped.
 pub struct Running {
-    /// What clients connect to, in the contender's own words.
+    /// Address for clients, in the contender's own words.
     pub target: String,
     /// Servers, services and proxies.
     pub processes: Vec<Child>,

@@ -129,7 +129,7 @@ services, which has no row yet.\n",
     );
 }
 
-/// What policies may cost at most: the filter, calls in flight, what it costs, and the bound.
+/// Bounds of the cost of policies: the filter, calls in flight, what it costs, and the bound.
 const COSTS: &[(Filter, usize, &str, &str, f64)] = &[
     (Filter::Null, 1, "null policy: us more at p50", "p50_us", 1.0),
     (Filter::Limiter, 128, "limiter: % more time a call, 128 in flight", "calls_percent", 1.0),

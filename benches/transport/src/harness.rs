@@ -10,9 +10,9 @@ use serde::Serialize;
 pub struct Case {
     /// The table that it is in.
     pub table: &'static str,
-    /// What it is, in a few words.
+    /// Its name, in a few words.
     pub what: String,
-    /// What contenders start.
+    /// Set-up that contenders start.
     pub scenario: Scenario,
     /// Client processes.
     pub clients: usize,
@@ -135,7 +135,7 @@ pub fn cases(effort: &Effort, link: Option<&Link>) -> Vec<Case> {
 
 /// Calls of one client to one server.
 pub const CALLS: &str = "Calls";
-/// What filters cost.
+/// Costs of filters.
 pub const FILTERS: &str = "Filters";
 /// The same, with and without in turns in the same processes.
 pub const PAIRED: &str = "Policies in pairs";

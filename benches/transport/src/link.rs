@@ -16,7 +16,7 @@ fn run(program: &str, words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the two ends send is shaped so.
+/// Shape of the traffic of the two ends.
 pub const SHAPE: &str = "tbf rate 200mbit burst 64kb latency 50ms";
 
 /// Makes it; it goes with the harness.

@@ -1,11 +1,11 @@
-//! What is measured: workloads, scenarios, and what came out.
+//! Things that are measured: workloads, scenarios, and what came out.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bytes of every reply, and of small requests.
 pub const SMALL: usize = 64;
 
-/// What a client does.
+/// Work of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Workload {
     /// One call in flight: 64 bytes there, 64 bytes back.
@@ -45,7 +45,7 @@ impl Workload {
     }
 }
 
-/// What stands in the way of a call, in the proxy or service of the client's side.
+/// Filter of a call, in the proxy or service of the client's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Filter {
     /// Nothing.
@@ -69,16 +69,16 @@ pub struct Link {
     pub address: String,
 }
 
-/// What a contender starts for a measurement.
+/// Set-up of a measurement, which a contender starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What calls go through.
+    /// Filter that calls go through.
     pub filter: Filter,
     /// Services in a chain; each calls the next. 1: one server.
     pub services: usize,
     /// Where it is: on loopback, or on both sides of a link.
     pub link: Option<Link>,
-    /// What will be done with it.
+    /// Work that follows.
     pub workload: Workload,
 }
 
@@ -89,7 +89,7 @@ impl Scenario {
     }
 }
 
-/// What a client process does.
+/// Work of a client process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// The workload.
@@ -104,7 +104,7 @@ pub struct Load {
     pub seconds: f64,
 }
 
-/// What a client process saw. Times are in microseconds.
+/// Observations of a client process. Times are in microseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls that were answered.

@@ -61,7 +61,7 @@ struct Arguments {
     role: Option<Part>,
 }
 
-/// What this program is when it started itself.
+/// Part of this program when it started itself.
 #[derive(Subcommand)]
 enum Part {
     /// A server of a contender

@@ -27,7 +27,7 @@ pub fn rows() -> Vec<Box<dyn Contender>> {
     ways.into_iter().map(|way| -> Box<dyn Contender> { Box::new(Managed(way)) }).collect()
 }
 
-/// What a call goes through.
+/// Services and policies that a call goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The service of the client, loopback TCP, the service of the server.
@@ -197,7 +197,7 @@ impl Caller for RpcCaller {
 
 /// The word for an address: the server belongs to the same service.
 const HERE: &str = "here";
-/// What a process of this contender is, in [`Serve::more`].
+/// Part of a process of this contender, in [`Serve::more`].
 const AS_SERVICE: &str = "service";
 /// The policy.
 const POLICY: &str = "bench";

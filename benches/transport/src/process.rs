@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What must go when the harness ends, however it ends.
+/// Remains that must go when the harness ends, however it ends.
 #[derive(Default)]
 struct Traces {
     processes: Vec<u32>,

@@ -59,7 +59,7 @@ impl Row {
 
 /// Everything that is in a result.
 pub struct Report<'a> {
-    /// What was measured.
+    /// Rows that were measured.
     pub cases: &'a [Case],
     /// The figures.
     pub rows: &'a [Row],
@@ -67,7 +67,7 @@ pub struct Report<'a> {
     pub effort: &'a Effort,
     /// Facts of the machine and versions.
     pub machine: Value,
-    /// What could not be measured, and why.
+    /// Rows that could not be measured, and why.
     pub missing: &'a [(String, String)],
 }
 
@@ -213,7 +213,7 @@ impl Report<'_> {
         }
     }
 
-    /// What filters cost, each beside the same contender without one in the same round.
+    /// Costs of filters, each beside the same contender without one in the same round.
     fn filters(&self, text: &mut String) {
         let of = |workload, filter| {
             let matches = move |case: &Case| {

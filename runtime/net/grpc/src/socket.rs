@@ -1,4 +1,4 @@
-//! What both ends set on their connections.
+//! Options that both ends set on their connections.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the code needs of `tidemill_rpc`, within one process.
+//! Part of `tidemill_rpc` that the code needs, within one process.
 
 use std::any::Any;
 use std::future::Future;
