@@ -134,6 +134,7 @@ pub(crate) fn chain(
         journalled: None,
         input: None,
         journal: None,
+        feeds: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: batches }))),
     };
     let sink = BoundSink {

@@ -13,6 +13,7 @@
 //! makes their identities. A valid row without output is neither a drop nor a dead letter.
 //!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
+use crate::feeds::Feeds;
 use crate::model::{ChosenBackend, ModelSpec};
 use crate::record::{EventTime, Metadata, RecordId};
 use crate::values::{Values, row_values};
@@ -280,6 +281,12 @@ pub enum SourceRead {
         /// `None` if there were no dead letters. So that sequence numbers do not depend on what failed.
         offsets: Option<Vec<u64>>,
     },
+    /// Nothing came for a while: a live source reports it at least once a second, so that what is cut off holds up nobody.
+    Idle {
+        /// No record with an earlier event time will come, microseconds; [`EventTime::MIN`] if nothing is known. Later
+        /// records that are older count as late.
+        watermark: EventTime,
+    },
     /// The end.
     End,
 }
@@ -414,6 +421,8 @@ pub struct BoundSource {
     pub input: Option<SourceInput>,
     /// Its journal in the workflow.
     pub journal: Option<JournalOptions>,
+    /// Its feeds, if it is live: cameras, devices, subscriptions.
+    pub feeds: Option<Arc<dyn Feeds>>,
     /// Makes one reader.
     pub make: MakeSource,
 }

@@ -89,6 +89,7 @@ impl<'a> EndContext<'a> {
             journalled: None,
             input: None,
             journal: None,
+            feeds: None,
             make,
         }
     }

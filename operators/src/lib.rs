@@ -6,6 +6,7 @@ pub mod api;
 pub mod bind;
 mod columns;
 pub mod dead_letters;
+pub mod feeds;
 pub mod ground_truth;
 pub use tidemill_journal as journal;
 pub mod kind;

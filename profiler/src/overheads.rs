@@ -125,6 +125,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         journalled: None,
         input: None,
         journal: None,
+        feeds: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: RECORDS }))),
     };
     let model = BoundOperator {

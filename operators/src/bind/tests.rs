@@ -212,7 +212,7 @@ fn a_repeated_source_starts_again_and_seeks_into_any_lap() {
     let mut reader = (bound.sources["readings"].make)().unwrap();
     let next = |reader: &mut Box<dyn crate::api::Source>| match reader.read(1, 1 << 20).unwrap() {
         SourceRead::Rows { payload, .. } => crate::record::int64(payload.column(1)).unwrap().value(0),
-        SourceRead::End => panic!("a repeated source has no end"),
+        other => panic!("a repeated source has no end: {other:?}"),
     };
     let values: Vec<i64> = (0..5).map(|_| next(&mut reader)).collect();
     assert_eq!(values, [1, 2, 1, 2, 1]);

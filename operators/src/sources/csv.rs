@@ -404,7 +404,7 @@ mod tests {
         let error = loop {
             match reader.read(1_000_000, usize::MAX) {
                 Ok(SourceRead::Rows { payload, .. }) => rows += payload.num_rows(),
-                Ok(SourceRead::End) => panic!("it is not whole"),
+                Ok(other) => panic!("it is not whole: {other:?}"),
                 Err(error) => break error.message,
             }
         };

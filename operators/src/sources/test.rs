@@ -36,6 +36,7 @@ type Read = (u64, RecordBatch, Vec<(u64, DeadLetter)>);
 fn read(reader: &mut dyn Source, rows: usize, bytes: usize) -> Option<Read> {
     match reader.read(rows, bytes).unwrap() {
         SourceRead::End => None,
+        SourceRead::Idle { .. } => panic!("a file has something or ends"),
         SourceRead::Rows { payload, times, dead_letters, offsets } => {
             let records = payload.num_rows() + dead_letters.len();
             assert!(records >= 1 && records <= rows, "{records} records, asked for {rows}");

@@ -594,6 +594,7 @@ impl crate::kind::SourceKind for Revising {
             journalled: None,
             input: None,
             journal: None,
+            feeds: None,
             make: Arc::new(|| Err(crate::api::OperatorError::new("it is only bound"))),
         })
     }

@@ -234,6 +234,7 @@ mod tests {
             journalled: None,
             input: None,
             journal: None,
+            feeds: None,
             make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
         }
     }

@@ -23,6 +23,7 @@ fn source(id: &str) -> BoundSource {
         journalled: None,
         input: None,
         journal: None,
+        feeds: None,
         make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
     }
 }

@@ -162,10 +162,15 @@ impl Reading {
             }
         };
         let position = source.position();
-        let SourceRead::Rows { payload, times, dead_letters, offsets } =
-            source.read(RECORDS_PER_READ, BYTES_PER_READ)?
-        else {
-            return Ok(Some(Message::End));
+        let (payload, times, dead_letters, offsets) = match source.read(RECORDS_PER_READ, BYTES_PER_READ)? {
+            SourceRead::Rows { payload, times, dead_letters, offsets } => {
+                (payload, times, dead_letters, offsets)
+            }
+            SourceRead::Idle { .. } => {
+                self.source = Some(source);
+                return Ok(None);
+            }
+            SourceRead::End => return Ok(Some(Message::End)),
         };
         let mut chunk = Chunk::new(position, payload, times, dead_letters, offsets);
         chunk.sizes = source.sizes().map(<[u32]>::to_vec);

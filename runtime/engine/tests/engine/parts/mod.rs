@@ -98,6 +98,7 @@ pub(crate) fn rows_source(
         journalled: None,
         input: None,
         journal: None,
+        feeds: None,
         make: Arc::new(move || {
             Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))
         }),
