@@ -75,6 +75,7 @@ pub mod processes;
 pub mod publication;
 pub mod relaxation;
 pub mod resumption;
+pub mod run_control;
 pub mod run_figures;
 pub mod run_options;
 pub mod samples;

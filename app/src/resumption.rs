@@ -12,7 +12,8 @@ use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::{Limits, Manifest, State};
 
-/// Rejects a source that reads only once and has no journal. Creates nothing for such a run.
+/// Rejects a source that reads only once and has no journal. Creates nothing for such a run. A live source continues with
+/// what comes then, which its promise says.
 ///
 /// # Errors
 /// A source of the program is one, with its place in the workflow.
@@ -20,9 +21,9 @@ pub fn check_sources(
     workflow: &Workflow,
     sources: &BTreeMap<String, BoundSource>,
 ) -> Result<(), Diagnostics> {
-    let lost = sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
-    let Some(source) = lost else { return Ok(()) };
-    let what = source.stream.as_deref().unwrap_or("a live source");
+    let lost = |source: &&BoundSource| !source.live && source.promise() == SourcePromise::AtMostOnce;
+    let Some(source) = sources.values().find(lost) else { return Ok(()) };
+    let what = source.stream.as_deref().unwrap_or("a stream");
     let journal = match source.journalled {
         Some(_) => "give the source a `journal: {}`, which stores its input, ",
         None => "",

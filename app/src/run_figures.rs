@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_engine::transport::{Health, PathFigures};
+use tidemill_operators::feeds::FeedStatus;
 use tidemill_spec::plan::{Plan, PlanWorker, Stage};
 
 /// State of a run.
@@ -111,6 +112,9 @@ pub struct RunFigures {
     /// Paths between the processes of the run, each at the side that dialled.
     #[serde(default)]
     pub paths: Vec<PathState>,
+    /// The feeds of live sources, such as cameras, by source.
+    #[serde(default)]
+    pub feeds: BTreeMap<String, Vec<FeedStatus>>,
     /// Service levels.
     pub levels: Vec<LevelFigures>,
     /// Its cost.
@@ -413,6 +417,7 @@ impl RunFigures {
             links: Vec::new(),
             workers: plan.workers.iter().map(|worker| RoleFigures::of(worker, plan, place, 0.0)).collect(),
             paths: Vec::new(),
+            feeds: BTreeMap::new(),
             levels: Vec::new(),
             cost: CostFigures { predicted: predicted_cost(plan), ..CostFigures::default() },
         }

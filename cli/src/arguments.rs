@@ -42,8 +42,10 @@ pub(crate) use run::RunArguments;
 
 mod simulation;
 
+mod source;
 mod state;
 
+pub(crate) use source::{FeedArguments, FeedsOf, SourceVerb};
 pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
 
 mod traces;
@@ -134,6 +136,12 @@ pub(crate) enum Verb {
         /// The verb.
         #[command(subcommand)]
         verb: ModelsVerb,
+    },
+    /// Show, add, remove, pause and resume the cameras and other feeds of running workflows.
+    Source {
+        /// The verb.
+        #[command(subcommand)]
+        verb: SourceVerb,
     },
     /// Show the state of a run (`run --state`), compare it with a workflow, or reset it.
     State {

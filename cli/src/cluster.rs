@@ -2,6 +2,7 @@
 mod asking;
 mod changing;
 mod connect;
+pub(crate) mod feeds;
 mod join_file;
 mod leading;
 mod logs;

@@ -44,6 +44,7 @@ mod run;
 mod schema;
 mod screen;
 mod simulate;
+mod source;
 mod state;
 mod status_line;
 mod table;
@@ -81,6 +82,7 @@ pub fn main() -> ! {
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
+        Verb::Source { verb } => source::source(&verb, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
         #[cfg(feature = "cluster")]
         Verb::Cluster(verb) => cluster::verb(&verb, &terminal),

@@ -41,6 +41,7 @@ use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
 use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here, streams};
 use tidemill_app::processes::secret_number;
+use tidemill_app::run_control::RunControl;
 use tidemill_app::run_figures::RunPlace;
 use tidemill_app::run_options::run_options;
 use tidemill_app::served_by::{Serving, served_by};
@@ -228,6 +229,11 @@ fn start_and_watch(
             move || metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>]);
         port.serve(text, move || vec![locked(&of_figures).figures("", &at)])?;
     }
+    let is_live = program.sources.values().any(|source| source.feeds.is_some());
+    let control = is_live.then(|| RunControl::listen(&prepared.workflow.name.value, observer.clone()));
+    if let Some(Err(error)) = &control {
+        terminal.warning(&format!("`tidemill source` cannot reach this run: {error}"));
+    }
     let line = ProgressLine::new(*terminal, Expected::later(program, arguments.records, arguments.duration));
     let ends = Ends { interrupt, letters: arguments.max_dead_letters, terminal };
     let ended = watch(&run, &ends, line, |is_last| watchers.look(&observer, is_last));
@@ -235,6 +241,7 @@ fn start_and_watch(
         Ok(report) => (report, None),
         Err(error) => (run.report(), Some(error)),
     };
+    drop(control);
     let processor_seconds = Usage::look().processor_seconds - before;
     Ok(Ran { report, failure, observer, watchers, levels, processor_seconds })
 }

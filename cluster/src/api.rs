@@ -18,6 +18,8 @@
 //! | `GET /v1/runs/NAME/logs?after=N` | viewer | [`LogLine`]s |
 //! | `GET /v1/runs/NAME/replan` | viewer | [`ReplanView`] |
 //! | `POST /v1/runs/NAME/replan` | operator | [`ReplanRequest`] to [`ReplanView`] |
+//! | `GET /v1/runs/NAME/feeds` | viewer | [`FeedsView`] |
+//! | `POST /v1/runs/NAME/feeds` | operator | [`FeedRequest`] to [`FeedsView`] |
 //! | `GET /v1/runs/NAME/samples?after=N` | viewer | [`SamplesView`]: the newest records of each sink |
 //! | `GET /v1/runs/NAME/figures` | viewer | [`RunFigures`] |
 //! | `GET /v1/me` | viewer | [`Myself`] |
@@ -45,6 +47,7 @@
 //! | `POST /v1/probes`, `GET /v1/probes` | viewer | workers connect to each other, [`ProbeView`] |
 //! | `GET /v1/openapi.json` | anybody | this table, for programs |
 mod cuts;
+mod feeds;
 mod files;
 mod health;
 mod net;
@@ -53,6 +56,7 @@ mod planning;
 mod samples;
 
 pub use cuts::{CutStage, CutView, StandInView};
+pub use feeds::{FeedRequest, FeedsView};
 pub use files::*;
 pub use health::{
     ControllerView, Health, LinkView, Probe, ProbeView, Probed, ServiceHealth, SharedView, StandByView,

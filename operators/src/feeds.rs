@@ -3,11 +3,12 @@
 //!
 //! A source of one feed has one entry. The handle belongs to the bound source, so that a run can show the feeds and change
 //! them while a reader works on another thread.
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// State of a feed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedState {
     /// No record has come yet, or the connection is lost and is made again.
@@ -39,7 +40,7 @@ impl FeedState {
 }
 
 /// State and counts of a feed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FeedStatus {
     /// Its name, unique within the source.
     pub feed: String,
@@ -62,7 +63,7 @@ pub struct FeedStatus {
 }
 
 /// A change of the feeds of a running source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedOrder {
     /// Adds a feed.

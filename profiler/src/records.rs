@@ -22,8 +22,9 @@ const BYTES: usize = 8 << 20;
 /// empty.
 pub fn read(source: &BoundSource, number: u32, wanted: usize) -> Result<RecordBatch, ProfileError> {
     let failed = |error: OperatorError| ProfileError::Operator { operator: source.id.clone(), error };
-    if let Some(stream) = &source.stream {
-        return Err(ProfileError::Stream(source.id.clone(), stream.clone()));
+    if source.is_stream() {
+        let stream = source.stream.clone().unwrap_or_else(|| "a live source".to_owned());
+        return Err(ProfileError::Stream(source.id.clone(), stream));
     }
     let mut reader = (source.make)().map_err(failed)?;
     let schema = record_schema(&source.output);

@@ -18,6 +18,31 @@ pub(super) const WANTED_RATE: Metric = gauge(
     &["workflow", "run", "operator", "stage", "worker", "cluster_worker", "variant"],
     "Required records per second of a source; absent: as many as possible",
 );
+pub(super) const FEED_STATE: Metric = gauge(
+    "tidemill_feed_state",
+    &["workflow", "run", "source", "feed", "state"],
+    "1 for the state of a feed of a live source: connecting, live, stalled, failed or paused; 0 for the others",
+);
+pub(super) const FEED_CONNECTS: Metric = counter(
+    "tidemill_feed_connects",
+    &["workflow", "run", "source", "feed"],
+    "Successful connections of a feed",
+);
+pub(super) const FEED_RECEIVED: Metric = counter(
+    "tidemill_feed_received_records",
+    &["workflow", "run", "source", "feed"],
+    "Records of a feed that came: those emitted, dropped and waiting",
+);
+pub(super) const FEED_EMITTED: Metric = counter(
+    "tidemill_feed_emitted_records",
+    &["workflow", "run", "source", "feed"],
+    "Records of a feed that were given to the run",
+);
+pub(super) const FEED_DROPS: Metric = counter(
+    "tidemill_feed_dropped_records",
+    &["workflow", "run", "source", "feed", "reason"],
+    "Records of a feed that were dropped before the run, by reason",
+);
 pub(super) const SLOT_PROCESSOR: Metric = counter(
     "tidemill_slot_processor_seconds",
     &["workflow", "run", "slot", "stages"],
@@ -48,8 +73,9 @@ pub fn runs() -> &'static [Metric] {
     static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
         let of_stages = [of(StageMetrics::SERVED), vec![WANTED_RATE, SLOT_PROCESSOR]];
         let of_others = [of(EdgeMetrics::SERVED), of(SinkMetrics::SERVED)];
+        let feeds = vec![FEED_STATE, FEED_CONNECTS, FEED_RECEIVED, FEED_EMITTED, FEED_DROPS];
         let whole = vec![LEVEL, WINDOWS, VIOLATIONS, SECONDS, SLOT_RESTARTS];
-        let all = of_stages.into_iter().chain(of_others).chain([whole]).flatten();
+        let all = of_stages.into_iter().chain(of_others).chain([feeds, whole]).flatten();
         let mut names = BTreeSet::new();
         all.filter(|metric| names.insert(metric.name)).collect()
     });

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use tidemill_engine::{
     EdgeMetrics, Metric, MetricOf, MetricValue, Observer, Served, SinkMetrics, StageMetrics,
 };
+use tidemill_operators::feeds::FeedState;
 use tidemill_spec::plan::Stage;
 use tidemill_spec::workflow::{Slo, WhenCut};
 
@@ -46,6 +47,7 @@ impl<F: Fn() -> Vec<ObservedRun> + Send + Sync + 'static> Collector for RunsColl
             run.stages(&mut values);
             run.edges(&mut values);
             run.sinks(&mut values);
+            run.feeds(&mut values);
             run.levels(&mut values);
             run.whole(&mut values);
         }
@@ -153,6 +155,36 @@ impl ObservedRun {
             let Some(metrics) = self.observer.sink(sink) else { continue };
             let labels = self.with("sink", sink);
             values.serve(SinkMetrics::SERVED, (&[metrics], self.observer.now()), &labels, |_| true);
+        }
+    }
+
+    fn feeds(&self, values: &mut RunValues) {
+        for (source, feeds) in self.observer.feeds() {
+            for feed in feeds {
+                let labels = with(&self.with("source", &source), [("feed", feed.feed.clone())]);
+                for state in FeedState::ALL {
+                    let is_it = f64::from(u8::from(state == feed.state));
+                    values.add(
+                        &of::FEED_STATE,
+                        with(&labels, [("state", state.name())]),
+                        MetricValue::Gauge(is_it),
+                    );
+                }
+                for (metric, count) in [
+                    (&of::FEED_CONNECTS, feed.connects),
+                    (&of::FEED_RECEIVED, feed.received),
+                    (&of::FEED_EMITTED, feed.emitted),
+                ] {
+                    values.add(metric, labels.clone(), MetricValue::Count(count));
+                }
+                for (reason, count) in feed.drops {
+                    values.add(
+                        &of::FEED_DROPS,
+                        with(&labels, [("reason", reason)]),
+                        MetricValue::Count(count),
+                    );
+                }
+            }
         }
     }
 

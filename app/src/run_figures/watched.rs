@@ -147,6 +147,7 @@ impl Watched {
             links,
             workers,
             paths: self.observer.paths().into_iter().map(PathState::of).collect(),
+            feeds: self.observer.feeds(),
             cost,
         }
     }

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
         &[(&["init"], ""), (&["validate"], ""), (&["graph"], ""), (&["models"], ""), (&["schema"], "")],
     ),
     ("Plan", &[(&["profile"], ""), (&["plan"], ""), (&["explain"], ""), (&["simulate"], "")]),
-    ("Run and watch", &[(&["run"], ""), (&["top"], ""), (&["state"], "")]),
+    ("Run and watch", &[(&["run"], ""), (&["source"], ""), (&["top"], ""), (&["state"], "")]),
     (
         "Cluster",
         &[

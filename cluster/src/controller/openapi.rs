@@ -2,10 +2,11 @@
 mod net;
 
 use crate::api::{
-    ChangeRequest, ControllerView, Duties, Event, FilePart, FilePartRefused, Heartbeat, InfrastructureView,
-    LogLine, MeasuredLinkView, Myself, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused,
-    RemovedView, RenewRequest, ReplanRequest, ReplanView, ResultView, RunFigures, RunView, SamplesView,
-    Source, SourceRequest, Submission, TokenAnswer, TokenRequest, WorkerView,
+    ChangeRequest, ControllerView, Duties, Event, FeedRequest, FeedsView, FilePart, FilePartRefused,
+    Heartbeat, InfrastructureView, LogLine, MeasuredLinkView, Myself, PersonAnswer, PersonRequest,
+    PersonView, PlanView, ProbeView, Refused, RemovedView, RenewRequest, ReplanRequest, ReplanView,
+    ResultView, RunFigures, RunView, SamplesView, Source, SourceRequest, Submission, TokenAnswer,
+    TokenRequest, WorkerView,
 };
 use axum::Json;
 use schemars::generate::SchemaSettings;
@@ -154,6 +155,22 @@ fn operations() -> Vec<Operation> {
             "Looks for a better plan, or judges one that is sent, and can change the run to it.",
             json_of::<ReplanRequest>(),
             json_of::<ReplanView>(),
+        ),
+        of(
+            "get",
+            "/v1/runs/{name}/feeds",
+            Viewer,
+            "Returns the feeds of the live sources of a run, such as its cameras, with their states.",
+            Nothing,
+            json_of::<FeedsView>(),
+        ),
+        of(
+            "post",
+            "/v1/runs/{name}/feeds",
+            Operator,
+            "Adds, removes, pauses or resumes a feed of a live source; nothing else is restarted.",
+            json_of::<FeedRequest>(),
+            json_of::<FeedsView>(),
         ),
         of(
             "get",

@@ -1,4 +1,5 @@
 //! The HTTP server of the controller: authentication, permissions and routes. The types are in [`crate::api`].
+mod feeds;
 mod plans;
 mod replans;
 
@@ -122,6 +123,7 @@ pub(super) fn routes() -> Routes {
         .route("/v1/runs/{name}/logs", get(logs))
         .route("/v1/runs/{name}/samples", get(samples::samples))
         .route("/v1/runs/{name}/replan", get(replans::shown).post(replans::asked_for))
+        .route("/v1/runs/{name}/feeds", get(feeds::shown).post(feeds::ordered))
         .route("/v1/infrastructure", get(replans::infrastructure))
         .route("/v1/links", get(replans::links))
         .route("/v1/runs/{name}/figures", get(figures::figures))

@@ -5,6 +5,7 @@ mod delayed;
 mod ends;
 mod event;
 mod exchange;
+mod feeds;
 mod hosts;
 mod joining;
 mod keeping;
@@ -341,6 +342,7 @@ impl Coordinator {
             | Notice::Spans(_)
             | Notice::LostNotices(_)
             | Notice::SourcesFound { .. }
+            | Notice::FeedAnswered { .. }
             | Notice::Figures(_) => {}
         }
     }

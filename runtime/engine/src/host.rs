@@ -362,7 +362,7 @@ impl Host {
                 (self.notices)(Notice::SourcesFound { number, sources });
             }
             // Journals of this process are where its checkpoints are written, and its records where they are shown.
-            Order::Journals(_) | Order::ShowSamples => {}
+            Order::Journals(_) | Order::ShowSamples | Order::Feed { .. } => {}
             Order::Prepare | Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
         }
     }

@@ -19,6 +19,7 @@ mod executor;
 mod failure;
 #[doc(hidden)]
 pub mod faults;
+mod feeds;
 mod freshness;
 #[doc(hidden)]
 pub mod fuzz_entry;
@@ -62,6 +63,7 @@ pub use executor::{
     register as register_executors,
 };
 pub use failure::{OnPanic, RunError};
+pub use feeds::FeedTable;
 pub use graph::{Program, instance_name};
 pub use host::{CoordinatorAddress, HostOptions, ServedBy, decline as decline_host, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
@@ -82,4 +84,5 @@ pub use store::{Base, Cut, End, EpochEntry, EpochLog, EpochWriter};
 pub(crate) use tidemill_link::wake;
 pub use tidemill_link::wake::Waker;
 pub use tidemill_link::{frame, link, remote, transport};
+pub use tidemill_operators::feeds::{FeedOrder, FeedState, FeedStatus};
 pub use traces::{Happening, Span, TraceId, TraceOptions, Traces, trace_name};

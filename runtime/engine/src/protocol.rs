@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_link::remote::Address;
 use tidemill_operators::api::DeadLetter;
+use tidemill_operators::feeds::FeedOrder;
 
 /// An order of the coordinator to a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,6 +69,8 @@ pub(crate) enum Order {
     FindSources { number: u64, sink: String, record: Vec<u8> },
     /// The records of sinks are being inspected: for a while they are sent when they are kept.
     ShowSamples,
+    /// Change the feeds of a source that the host reads.
+    Feed { number: u64, source: String, order: FeedOrder },
     /// The engine time at which the ping of this number arrived.
     Pong { number: u64, now: Nanoseconds },
 }
@@ -167,6 +170,8 @@ pub(crate) enum Notice {
     Sample(Box<SampleMessage>),
     /// The requested source records, as far as they are there.
     SourcesFound { number: u64, sources: FoundSources },
+    /// The order of this number was followed, or the reason why not.
+    FeedAnswered { number: u64, answer: Result<(), String> },
     /// Spans of traced records; only from other processes.
     Spans(Vec<Span>),
     /// All current figures; only from other processes.

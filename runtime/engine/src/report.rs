@@ -1,6 +1,7 @@
 //! Reports of a run, in figures.
 use crate::clock::{Clock, ClockFigures, Nanoseconds};
 use crate::emulation::{Emulated, EmulationReport};
+use crate::feeds::{FeedTable, RunFeeds};
 use crate::graph::{MetricsTable, Program, SlotSpec};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
@@ -43,6 +44,8 @@ pub(crate) struct RunFacts {
     /// The paths of hosts, by number, and the hosts of the places that they lead to.
     pub(crate) paths: Mutex<BTreeMap<usize, Vec<PathFigures>>>,
     pub(crate) places: Mutex<BTreeMap<String, String>>,
+    /// The feeds of its live sources.
+    pub(crate) feeds: RunFeeds,
     /// When figures of hosts came last, by number.
     pub(crate) heard: Mutex<BTreeMap<usize, Nanoseconds>>,
     /// By sink.
@@ -314,6 +317,9 @@ pub struct RunReport {
     /// Hosts that are processes of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostReport>,
+    /// The feeds of live sources, by source.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub feeds: FeedTable,
     /// Work of emulated workers and wires, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulation: Option<EmulationReport>,
@@ -515,6 +521,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         dead_letter_groups: facts.letters.groups(),
         restarts: facts.restarts.load(Ordering::Relaxed),
         hosts: hosts(facts),
+        feeds: facts.feeds.status(),
         emulation: facts.emulated.as_ref().map(|emulated| emulated.report(&facts.program)),
     }
 }

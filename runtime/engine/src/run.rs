@@ -16,6 +16,7 @@ use crate::coordinator::{
 use crate::emulation::{Emulated, Emulation};
 use crate::failure::RunError;
 use crate::faults::Faults;
+use crate::feeds::{FeedsHere, RunFeeds};
 use crate::graph::{MetricsTable, Program, build_checked};
 use crate::host::{HostEvent, Notices, ServedBy, Setup, Through};
 use crate::letters::{LetterWriter, Letters};
@@ -31,7 +32,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-use tidemill_operators::api::SourcePromise;
+use tidemill_operators::api::{BoundSource, SourcePromise};
 
 /// Options of a run.
 pub struct RunOptions {
@@ -205,6 +206,7 @@ impl Run {
             clocks: Mutex::default(),
             paths: Mutex::default(),
             places: Mutex::default(),
+            feeds: RunFeeds::default(),
             heard: Mutex::default(),
             hosts: Vec::new(),
             opened: Vec::new(),
@@ -234,6 +236,7 @@ impl Run {
                 let served_by = options.served_by.take();
                 let (orders, slots) = host_here(&setup, beginning, served_by, &event_sender)?;
                 facts.slots = slots;
+                facts.feeds.set_here(FeedsHere::of(&facts.program, &graph, None));
                 Hands::Here(orders)
             }
             Some(hosts) => {
@@ -397,9 +400,10 @@ impl Program {
 
 /// Checks that records that are read again from a checkpoint on are the same again.
 fn can_be_read_again(program: &Program) -> Result<(), RunError> {
-    let lost = program.sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
-    let Some(source) = lost else { return Ok(()) };
-    let what = source.stream.as_deref().unwrap_or("a live source");
+    // Live sources continue with what comes then; the promises of the sinks say so.
+    let lost = |source: &&BoundSource| !source.live && source.promise() == SourcePromise::AtMostOnce;
+    let Some(source) = program.sources.values().find(lost) else { return Ok(()) };
+    let what = source.stream.as_deref().unwrap_or("a stream");
     let journal = if source.journalled.is_some() { "give the source a `journal: {}`, " } else { "" };
     Err(RunError::Plan(format!(
         "source '{}' reads {what}, which cannot be read again: a run with such a source cannot be continued; {journal}write \
@@ -411,7 +415,7 @@ fn can_be_read_again(program: &Program) -> Result<(), RunError> {
 /// Returns the engine time from the beginning of a run to its checkpoint: by the schedule if a source has one, so
 /// that later records are due as before.
 fn elapsed_of(program: &Program, past: &Past) -> Nanoseconds {
-    let is_paced = program.sources.values().any(|source| source.rate_per_second.is_some());
+    let is_paced = program.sources.values().any(|source| source.rate_per_second.is_some() || source.live);
     match Nanoseconds::try_from(past.epoch) {
         Ok(epoch) if is_paced => epoch.saturating_mul(program.plan.tick.0 as Nanoseconds),
         _ => past.elapsed,

@@ -1,11 +1,13 @@
 //! Hosts that are processes of their own: how they join, report and are restarted.
 use super::event::{Event, Joined};
+use super::feeds::FeedOrders;
 use super::hosts::{HostLauncher, Hosts, OpenReception};
 use super::reception::{Attendant, Guest, PlanOfRun, send};
 use super::samples::Questions;
 use super::workers::Workers;
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
+use crate::feeds::OrderFeeds;
 use crate::letters::Letters;
 use crate::metrics::Figures;
 use crate::protocol::{LostNotices, Notice, Order};
@@ -16,9 +18,10 @@ use crate::wire;
 use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tidemill_link::remote::{Address, MessageWriter};
+use tidemill_operators::feeds::FeedOrder;
 
 /// How often a host is reminded that records are being watched.
 const SHOW_EVERY: Nanoseconds = 5_000_000_000;
@@ -34,6 +37,7 @@ struct Shared {
     figures: Vec<Mutex<(Figures, Figures)>>,
     facts: OnceLock<Arc<RunFacts>>,
     questions: Questions,
+    feed_orders: FeedOrders,
     /// When each host was last notified that records are being watched.
     shown: Mutex<BTreeMap<usize, Nanoseconds>>,
     /// Hosts that join now may leave at once.
@@ -81,6 +85,7 @@ impl RemoteHosts {
             figures,
             facts: OnceLock::new(),
             questions: Questions::default(),
+            feed_orders: FeedOrders::default(),
             shown: Mutex::default(),
             is_over: AtomicBool::new(false),
             writers: Mutex::new(Some(BTreeMap::new())),
@@ -95,6 +100,8 @@ impl RemoteHosts {
     /// Shows the figures of the hosts in these facts.
     pub(crate) fn show_in(&self, facts: &Arc<RunFacts>) {
         let _ = self.shared.facts.set(Arc::clone(facts));
+        let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+        facts.feeds.set_away(shared);
     }
 
     pub(crate) fn workers(&self) -> &Workers {
@@ -203,6 +210,7 @@ impl Attendant for Shared {
                 }
             }
             Notice::LostNotices(not_told) => self.not_told(host, not_told),
+            Notice::FeedAnswered { number, answer } => self.feed_orders.answered(host, number, answer),
             Notice::SourcesFound { number, sources } => {
                 if let Some(sampler) = self.facts.get().and_then(|facts| facts.sampler.as_ref()) {
                     self.questions.found(sampler, host, number, &sources);
@@ -217,11 +225,49 @@ impl Attendant for Shared {
             writers.remove(&(host, process));
         }
         self.questions.lost(host);
+        self.feed_orders.lost(host);
+        self.facts.get().iter().for_each(|facts| facts.feeds.forget(host));
         let _ = self.events.send(Event::HostLost { host, process, why });
     }
 }
 
+impl OrderFeeds for Shared {
+    fn order(&self, source: &str, order: &FeedOrder) -> Result<(), String> {
+        let Some(facts) = self.facts.get() else { return Err("the run has not started".into()) };
+        let stages = facts.program.plan.stages.iter().filter(|stage| stage.operator == source);
+        let workers: BTreeSet<&str> = stages.map(|stage| stage.worker.as_str()).collect();
+        let hosts = self.workers.names.iter().enumerate();
+        let hosts: Vec<_> = hosts.filter(|(_, name)| workers.contains(name.as_str())).collect();
+        if hosts.is_empty() {
+            return Err(format!("the run has no source `{source}`"));
+        }
+        let sent: Vec<_> = hosts
+            .into_iter()
+            .map(|(host, name)| {
+                let (order, sent) = self.feed_orders.ask(host, source, order);
+                if !self.give(host, &order) {
+                    self.feed_orders.lost(host);
+                }
+                (sent, name)
+            })
+            .collect();
+        let answers: Vec<_> = sent.iter().map(|(sent, name)| self.feed_orders.wait(sent, name)).collect();
+        answers.into_iter().collect()
+    }
+}
+
 impl Shared {
+    /// Sends an order to a host; `false` if it is away.
+    fn give(&self, host: usize, order: &Order) -> bool {
+        let writer = {
+            let writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_host =
+                writers.as_ref().and_then(|all| all.range((host, 0)..=(host, u64::MAX)).next_back());
+            of_host.map(|(_, writer)| writer.clone())
+        };
+        writer.and_then(|writer| writer.send(&wire::encode(order).ok()?).ok()).is_some()
+    }
+
     /// Counts notices that a host could not keep.
     fn not_told(&self, host: usize, LostNotices { letters, spans }: LostNotices) {
         if letters > 0 {
@@ -267,6 +313,7 @@ fn show(shared: &Shared, host: usize, figures: Figures) {
     facts.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(host, facts.clock.now());
     let paths = std::mem::take(&mut told.paths);
     facts.paths.lock().unwrap_or_else(PoisonError::into_inner).insert(host, paths);
+    facts.feeds.report(host, std::mem::take(&mut told.feeds));
     told.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
 }
 
@@ -276,14 +323,7 @@ fn sample(shared: &Shared, host: usize, message: SampleMessage) {
     let Some(sampler) = &facts.sampler else { return };
     let hosts = (host, &shared.workers.names[..]);
     for (host, order) in shared.questions.heard(sampler, hosts, &facts.program, message) {
-        let writer = {
-            let writers = shared.writers.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_host =
-                writers.as_ref().and_then(|all| all.range((host, 0)..=(host, u64::MAX)).next_back());
-            of_host.map(|(_, writer)| writer.clone())
-        };
-        let sent = writer.and_then(|writer| writer.send(&wire::encode(&order).ok()?).ok());
-        if sent.is_none() {
+        if !shared.give(host, &order) {
             shared.questions.lost(host);
         }
     }

@@ -66,6 +66,7 @@ fn facts(graph: &Graph) -> RunFacts {
         opened: Vec::new(),
         clocks: Mutex::default(),
         paths: Mutex::default(),
+        feeds: crate::feeds::RunFeeds::default(),
         places: Mutex::default(),
         heard: Mutex::default(),
         promises: BTreeMap::new(),

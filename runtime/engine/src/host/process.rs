@@ -9,6 +9,7 @@ use crate::checkpoint::FollowJournals;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
 use crate::cut::{Alone, Cuts};
 use crate::failure::RunError;
+use crate::feeds::FeedsHere;
 use crate::graph::{Graph, MetricsTable, Program, build};
 use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
@@ -460,11 +461,14 @@ impl Joined<'_> {
         let figures = Arc::new(Mutex::new(None::<(MetricsTable, Vec<SlotFacts>, Own)>));
         let (told, emulated, program) = (Arc::clone(&figures), emulator.clone(), self.program.clone());
         let shown_clock = Arc::clone(&self.clock);
+        let feeds = FeedsHere::of(self.program, self.graph, Some(self.name));
+        let shown_feeds = feeds.clone();
         let now = move || {
             let held = told.lock().unwrap_or_else(PoisonError::into_inner);
             let (metrics, slots, own) = held.as_ref()?;
             let emulation = emulated.as_ref().map(|emulator| emulator.report_of(&program));
-            Some(Figures::of(metrics, slots, own).with(emulation, shown_clock.figures()))
+            let figures = Figures::of(metrics, slots, own).with(emulation, shown_clock.figures());
+            Some(figures.with_feeds(shown_feeds.status()))
         };
         let (of_notices, last, said) = (teller.clone(), now.clone(), Arc::clone(&letters));
         let (last_samples, last_spans) = (sampler.clone(), tracer.clone());
@@ -503,6 +507,7 @@ impl Joined<'_> {
         let known = HostPlan::of(self.graph, self.name);
         let journals = self.journals.clone();
         let shown_to = Arc::clone(&self.clock);
+        let ordered_feeds = feeds.clone();
         let hearing = move || {
             loop {
                 let why = loop {
@@ -511,6 +516,10 @@ impl Joined<'_> {
                         Ok(Order::ShowSamples) => heard_samples.iter().for_each(|sampler| {
                             sampler.show_from(shown_to.now());
                         }),
+                        Ok(Order::Feed { number, source, order }) => {
+                            let answer = ordered_feeds.order(&source, &order);
+                            of_hearing.tell(&Notice::FeedAnswered { number, answer });
+                        }
                         Ok(Order::Journals(orders)) => journals.iter().for_each(|follow| follow(&orders)),
                         Ok(order) => {
                             of_hearing.heard(&order);

@@ -18,7 +18,7 @@ use crate::processor::ProcessorTime;
 use crate::routing::{ByGroup, Selector};
 use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tidemill_operators::api::{
@@ -96,6 +96,8 @@ pub(crate) struct SlotPlan {
     /// In topological order.
     pub(crate) instances: Vec<InstancePlan>,
     pub(crate) byte_budget: usize,
+    /// Numbers of the live sources with a key.
+    pub(crate) keyed: Arc<BTreeSet<u32>>,
     /// Processor time of its thread, of all incarnations together.
     pub(crate) processor: Arc<ProcessorTime>,
 }
@@ -243,6 +245,7 @@ impl Opening<'_> {
             name: slot.name.clone(),
             instances: instances.collect::<Result<_, _>>()?,
             byte_budget: slot.byte_budget,
+            keyed: self.keyed(),
             processor: Arc::default(),
         })
     }
@@ -351,6 +354,17 @@ impl Opening<'_> {
                 })
             }
         }
+    }
+
+    /// The numbers of the live sources with a key: each key is a camera or another feed.
+    fn keyed(&self) -> Arc<BTreeSet<u32>> {
+        let sources = (0..).zip(self.program.sources.values());
+        Arc::new(
+            sources
+                .filter(|(_, source)| source.live && source.key.is_some())
+                .map(|(number, _)| number)
+                .collect(),
+        )
     }
 
     fn source(&self, bound: &BoundSource, stage: &Stage, instance: &str, groups: &Groups) -> Work {

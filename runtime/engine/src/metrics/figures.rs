@@ -3,6 +3,7 @@ use super::counters::{EdgeFigures, SinkFigures, StageFigures};
 use super::table::Counted;
 use crate::clock::ClockFigures;
 use crate::emulation::EmulationReport;
+use crate::feeds::FeedTable;
 use crate::graph::{Graph, MetricsTable, Program};
 use crate::histogram::Histogram;
 use crate::report::SlotFacts;
@@ -31,6 +32,9 @@ pub(crate) struct Figures {
     /// Its paths to other processes.
     #[serde(default)]
     pub(crate) paths: Vec<PathFigures>,
+    /// The feeds of the live sources that it reads.
+    #[serde(default)]
+    pub(crate) feeds: FeedTable,
 }
 
 /// A host's part of a plan.
@@ -74,6 +78,7 @@ impl Figures {
             emulation: None,
             clock: None,
             paths: Vec::new(),
+            feeds: FeedTable::new(),
         }
     }
 
@@ -81,6 +86,11 @@ impl Figures {
     pub(crate) fn with(self, emulation: Option<EmulationReport>, clock: ClockFigures) -> Self {
         let paths = registered().flat_map(Transport::paths).collect();
         Self { emulation, clock: Some(clock), paths, ..self }
+    }
+
+    /// Adds the feeds of the sources that it reads.
+    pub(crate) fn with_feeds(self, feeds: FeedTable) -> Self {
+        Self { feeds, ..self }
     }
 
     /// Returns the figures that differ from `before`.

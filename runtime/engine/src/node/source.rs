@@ -3,6 +3,7 @@
 mod broken;
 mod clocked;
 mod columns;
+mod live;
 mod pool;
 mod reader;
 mod schedule;
@@ -12,6 +13,7 @@ pub(crate) use schedule::{BYTES_PER_EPOCH, RECORDS_PER_EPOCH, Schedule};
 
 use self::broken::Broken;
 use self::clocked::{Clock, Clocked};
+use self::live::Live;
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
 use crate::alignment::Seat;
@@ -79,6 +81,8 @@ pub(crate) struct SourceNode {
     known: u64,
     /// Ends epochs by the clock, if there is no other rule and the time of the next record is unknown.
     clocked: Option<Clocked>,
+    /// Its epochs are those of the run's clock, if it is live.
+    live: Option<Live>,
     durable: Durable,
     backpressure: Backpressure,
     /// Records that a former incarnation has emitted.
@@ -112,7 +116,9 @@ impl SourceNode {
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let processor = Arc::clone(&stage.metrics.processor);
-        let is_clocked = settings.bound.is_stream() && settings.seat.is_none() && settings.replay.is_none();
+        let live = (settings.bound.live && settings.replay.is_none()).then(|| Live::new(&settings.schedule));
+        let is_stream = settings.bound.is_stream() && live.is_none();
+        let is_clocked = is_stream && settings.seat.is_none() && settings.replay.is_none();
         let clocked = is_clocked.then(|| {
             let begun = slot.epochs.begun_after(&stage.instance, epoch);
             let is_first = cut.is_none() && emitted_before == 0;
@@ -145,6 +151,7 @@ impl SourceNode {
             in_epoch: (0, 0),
             known: 0,
             clocked,
+            live,
             durable,
             backpressure,
             emitted_before,
@@ -185,6 +192,9 @@ impl SourceNode {
 
     /// Ends the current epoch if the next record belongs to a later one, `last` at most.
     fn turn_epoch(&mut self, last: Epoch) {
+        if self.live.is_some() {
+            return; // by the clock: see `turn_live`
+        }
         if let Some(log) = &self.settings.replay {
             let begun = log.cuts.range(self.epoch + 1..).take_while(|(_, cut)| cut.sequence <= self.sequence);
             let begun: Vec<_> = begun.map(|(epoch, cut)| (*epoch, cut.watermark)).collect();
@@ -209,6 +219,22 @@ impl SourceNode {
         let next = self.epoch_of(self.sequence, self.in_epoch);
         if next > self.epoch {
             self.begin_epoch(next, self.own_watermark());
+        }
+    }
+
+    /// Ends the epoch of a live source when its tick is over.
+    fn turn_live(&mut self) {
+        let now = self.slot.now();
+        let Some(live) = &mut self.live else { return };
+        // It holds for records to come, not for those that wait here.
+        if let Some(watermark) = self.reader.stated().filter(|_| self.chunk.is_none()) {
+            live.state(watermark);
+        }
+        let next = live.epoch(now, self.epoch);
+        let watermark = live.watermark(self.newest, self.settings.bound.out_of_order_microseconds);
+        self.slot.wake_at(live.end_of(next), self.index);
+        if next > self.epoch {
+            self.begin_epoch(next, watermark);
         }
     }
 
@@ -275,12 +301,14 @@ impl SourceNode {
     fn log_cut(&self) {
         let is_logged = |log: &EpochLog| log.cuts.contains_key(&self.epoch);
         let is_shared = self.settings.seat.is_some() || self.settings.replay.as_ref().is_some_and(is_logged);
+        let nowhere = SourcePosition::default();
         let place = match (&self.chunk, &self.behind) {
             (Some(chunk), _) => (&chunk.position, self.taken),
             (None, Some((position, records))) => (position, *records),
+            (None, None) if self.live.is_some() => (&nowhere, 0),
             (None, None) => return,
         };
-        if is_shared || self.clocked.is_some() {
+        if is_shared || self.clocked.is_some() || self.live.is_some() {
             self.slot.epochs.record(&self.stage.instance, self.epoch, self.cut(place));
         }
     }
@@ -396,6 +424,7 @@ impl SourceNode {
         if !self.end_by_clock() {
             return Err(());
         }
+        self.turn_live();
         if self.chunk.is_none() {
             match self.reader.next() {
                 Ok(Some(mut chunk)) => {
@@ -494,6 +523,7 @@ impl SourceNode {
             let belongs = match replay_limit {
                 Some(limit) => sequence < limit,
                 None if self.settings.seat.is_some() => sequence < self.known,
+                None if self.live.is_some() => true,
                 None if sequence >= next_begun => false,
                 None => self.epoch_of(sequence, in_epoch) == self.epoch,
             };

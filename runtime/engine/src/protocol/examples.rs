@@ -7,6 +7,7 @@ use crate::traces::{Happening, Span, TraceOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_operators::api::SourcePosition;
+use tidemill_operators::feeds::FeedOrder;
 
 fn cut() -> Cut {
     let position = SourcePosition("{\"row\": 3}".into());
@@ -57,6 +58,7 @@ pub(crate) fn notices() -> Vec<Notice> {
         Notice::Epoch { source: "s".into(), entry: EpochEntry::Cut { epoch: 3, cut: cut() } },
         Notice::Part { number: 1, part: Ok(Some(part)) },
         Notice::Figures(Box::default()),
+        Notice::FeedAnswered { number: 3, answer: Err("no feed".into()) },
         Notice::Spans(vec![span()]),
         Notice::Closed(Ok(())),
         Notice::LostNotices(LostNotices { letters: 3, spans: 4 }),
@@ -94,6 +96,7 @@ pub(crate) fn orders() -> Vec<Order> {
         Order::Part(request),
         Order::Identity { host: "edge".into(), identity: "tidemill:worker/edge-1".into() },
         Order::FindSources { number: 1, sink: "out".into(), record: vec![1, 2, 3] },
+        Order::Feed { number: 3, source: "cameras".into(), order: FeedOrder::Pause { feed: "gate".into() } },
         Order::Pong { number: 1, now: 5 },
         Order::Journals(BTreeMap::from([("events".to_owned(), JournalOrder::Release(7))])),
         Order::Close { complete: true, will_continue: false, cut_short: true },

@@ -158,7 +158,7 @@ impl Slot {
                     output.clone(),
                     account.clone(),
                     self.start.incarnation,
-                    FreshnessQueue::new(out.freshness, limit),
+                    FreshnessQueue::new(out.freshness, limit).with_keys(&self.start.plan.keyed),
                     resume_at,
                     (channel.when_cut.clone(), self.start.shared.cuts.clone()),
                     index,
@@ -262,7 +262,9 @@ impl Slot {
                 });
                 self.sources.push(index);
                 let start = shared.begins.load(std::sync::atomic::Ordering::Acquire);
-                let (rate, base) = (bound.rate_per_second, shared.epochs.base(&stage.instance));
+                // Records of a live source come when they come; its rate is what planners count on.
+                let rate = bound.rate_per_second.filter(|_| !bound.live);
+                let base = shared.epochs.base(&stage.instance);
                 let schedule = Schedule { rate, start, base, ..shared.schedule.clone() };
                 backpressure.can_wait.set(!schedule.is_open_loop() && !bound.live);
                 let mut lead = 2 * shared.checkpoint_every.max(1);
@@ -339,7 +341,8 @@ impl Slot {
                 let account = Account::default();
                 self.accounts[at].push(account.clone());
                 executor.attach(self.notifier(index), incarnation);
-                let queue = FreshnessQueue::new(freshness, drop_limit(self.start.plan.byte_budget));
+                let limit = drop_limit(self.start.plan.byte_budget);
+                let queue = FreshnessQueue::new(freshness, limit).with_keys(&self.start.plan.keyed);
                 let node = InferenceNode::new(
                     Rc::clone(&slot),
                     stage,

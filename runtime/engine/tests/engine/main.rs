@@ -20,6 +20,7 @@ mod freshness;
 mod hosts;
 mod hosts_told;
 mod latency;
+mod live;
 mod looked_at;
 mod mistakes;
 mod parts;

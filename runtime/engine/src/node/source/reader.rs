@@ -22,6 +22,8 @@ const RECORDS_PER_READ: usize = RECORDS_PER_EPOCH as usize;
 const BYTES_PER_READ: usize = 512 << 10;
 /// Chunks read ahead.
 const CHUNKS_AHEAD: usize = 2;
+/// Chunks read ahead of a live source: what waits here grows old, and the source has newer records instead.
+const LIVE_CHUNKS_AHEAD: usize = 1;
 
 /// Result of one read.
 pub(super) struct Chunk {
@@ -116,6 +118,8 @@ struct Ahead {
     messages: VecDeque<Message>,
     /// Waits here while enough is read ahead, without occupying a thread.
     parked: Option<Box<Reading>>,
+    /// Watermark that the source stated while nothing came.
+    stated: Option<EventTime>,
 }
 
 #[derive(Default)]
@@ -140,6 +144,8 @@ struct Reading {
     marks: Option<Marks>,
     /// Records that were emitted before.
     skip: u64,
+    /// Chunks to read ahead.
+    ahead: usize,
     notifier: Notifier,
     processor: Arc<ProcessorTime>,
 }
@@ -166,8 +172,9 @@ impl Reading {
             SourceRead::Rows { payload, times, dead_letters, offsets } => {
                 (payload, times, dead_letters, offsets)
             }
-            SourceRead::Idle { .. } => {
+            SourceRead::Idle { watermark } => {
                 self.source = Some(source);
+                self.state(watermark);
                 return Ok(None);
             }
             SourceRead::End => return Ok(Some(Message::End)),
@@ -183,6 +190,15 @@ impl Reading {
         }
         chunk.marks = self.marks.take();
         Ok(Some(Message::Chunk(Box::new(chunk))))
+    }
+}
+
+impl Reading {
+    /// Passes on a watermark of the source. Nobody waits for it: a live source is asked each tick.
+    fn state(&self, watermark: EventTime) {
+        let Some(feed) = self.feed.upgrade() else { return };
+        let stated = &mut feed.lock().stated;
+        *stated = (*stated).max(Some(watermark));
     }
 }
 
@@ -211,7 +227,7 @@ impl Turns for Reading {
         ahead.messages.push_back(message);
         let again: Option<Box<dyn Turns>> = match goes_on {
             false => None,
-            true if ahead.messages.len() < CHUNKS_AHEAD => Some(self),
+            true if ahead.messages.len() < self.ahead => Some(self),
             true => {
                 ahead.parked = Some(self);
                 None
@@ -262,7 +278,8 @@ impl Reader {
             source: None,
             marked: marked.map(str::to_owned),
             marks: None,
-            skip: cut.map_or(0, |cut| cut.skip),
+            skip: cut.filter(|_| !source.live).map_or(0, |cut| cut.skip),
+            ahead: if source.live { LIVE_CHUNKS_AHEAD } else { CHUNKS_AHEAD },
             notifier: notifier.clone(),
             processor,
         };
@@ -276,6 +293,12 @@ impl Reader {
     /// Returns whether the records carry event times of their own.
     pub(super) fn has_times(&self) -> bool {
         self.has_times
+    }
+
+    /// The watermark that the source stated since the last call, if no chunk waits.
+    pub(super) fn stated(&mut self) -> Option<EventTime> {
+        let mut ahead = self.feed.lock();
+        ahead.stated.take().filter(|_| ahead.messages.is_empty())
     }
 
     /// The next chunk; `Ok(None)`: not read yet; `Err(None)`: the end; `Err(Some(_))`: a failure.
