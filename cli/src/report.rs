@@ -23,7 +23,9 @@ use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::publication::told;
 use tidemill_app::slo::{Verdict, is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_app::tally::Left;
-use tidemill_engine::{Guarantee, LatencySummary, LetterSample, Program, RunReport, SinkReport, StageReport};
+use tidemill_engine::{
+    FeedStatus, Guarantee, LatencySummary, LetterSample, Program, RunReport, SinkReport, StageReport,
+};
 
 /// Content of the report.
 pub(crate) struct RunDocument<'a> {
@@ -352,6 +354,11 @@ impl RunDocument<'_> {
                 add("dead letter", reason, stage.stage.clone(), *records);
             }
         }
+        for (source, feed) in feeds(self.report) {
+            for (reason, records) in lost(&feed.drops) {
+                add("dropped", reason, format!("{source}, {}", feed.feed), records);
+            }
+        }
         for edge in &self.report.edges {
             for (reason, records) in lost(&edge.drops) {
                 add("dropped", reason, format!("{} -> {}", edge.from, edge.to), records);
@@ -423,6 +430,11 @@ impl RunDocument<'_> {
         }
         Ok(())
     }
+}
+
+/// The feeds of all live sources.
+fn feeds(report: &RunReport) -> impl Iterator<Item = (&str, &FeedStatus)> {
+    report.feeds.iter().flat_map(|(source, feeds)| feeds.iter().map(move |feed| (source.as_str(), feed)))
 }
 
 /// Drops that are losses, by reason.

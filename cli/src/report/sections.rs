@@ -222,7 +222,11 @@ pub(super) fn drops(report: &RunReport) -> impl Iterator<Item = (String, &str, u
         let place = format!("{} → {}", edge.from, edge.to);
         super::lost(&edge.drops).map(move |(reason, records)| (place.clone(), reason, records))
     });
-    stages.chain(edges)
+    let feeds = super::feeds(report).flat_map(|(source, feed)| {
+        let place = format!("{source}, {}", feed.feed);
+        super::lost(&feed.drops).map(move |(reason, records)| (place.clone(), reason, records))
+    });
+    stages.chain(feeds).chain(edges)
 }
 
 /// Dead letters by reason with examples, and drops.

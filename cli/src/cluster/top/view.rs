@@ -7,6 +7,7 @@ use tidemill_app::delivery::ON_PURPOSE;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
 use tidemill_app::run_figures::{LevelFigures, RunFigures, SourceState, StageFigures, Times};
 use tidemill_cluster::api::RunView;
+use tidemill_engine::FeedState;
 
 /// Stages that are shown where there is little room.
 const MOST_STAGES: usize = 8;
@@ -140,6 +141,7 @@ fn of_run(figures: &RunFigures, look: &mut Look, width: usize, height: usize) ->
     lines.push(Line::default());
     let mut after = Vec::new();
     sources(figures, &mut after);
+    feeds(figures, &mut after);
     sinks(figures, look, &mut after);
     links(figures, look, width, &mut after);
     // Lower parts leave the screen first.
@@ -147,6 +149,26 @@ fn of_run(figures: &RunFigures, look: &mut Look, width: usize, height: usize) ->
     stages(figures, look, width, room, &mut lines);
     lines.extend(after);
     lines
+}
+
+/// Cameras and other feeds: how many are live, and each that is not.
+fn feeds(figures: &RunFigures, lines: &mut Vec<Line>) {
+    for (source, feeds) in &figures.feeds {
+        let live = feeds.iter().filter(|feed| feed.state == FeedState::Live).count();
+        let drops: u64 = feeds.iter().flat_map(|feed| feed.drops.values()).sum();
+        let dropped =
+            if drops > 0 { format!(", {} dropped before the run", grouped(drops)) } else { String::new() };
+        lines.push(Line::new(
+            format!("{source}: {live} of {} feeds live{dropped}", feeds.len()),
+            Style::Plain,
+        ));
+        for feed in feeds.iter().filter(|feed| feed.state != FeedState::Live) {
+            let detail = if feed.detail.is_empty() { String::new() } else { format!(": {}", feed.detail) };
+            let text = format!("  {} {} for {}{detail}", feed.feed, feed.state.name(), seconds(feed.seconds));
+            let style = if feed.state == FeedState::Paused { Style::Weak } else { Style::Alarm };
+            lines.push(Line::new(text, style));
+        }
+    }
 }
 
 fn head(figures: &RunFigures) -> Vec<Line> {
