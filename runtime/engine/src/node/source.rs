@@ -132,6 +132,8 @@ impl SourceNode {
             Reader::start(&settings.bound, (cut.as_ref(), name), notifier, processor, &settings.readers);
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
+        // What an earlier incarnation emitted does not come again: other records have other numbers.
+        let sequence = if live.is_some() { sequence.max(emitted_before) } else { sequence };
         if watermark > EventTime::MIN {
             track.record(WatermarkStep { epoch, watermark });
         }
@@ -219,22 +221,6 @@ impl SourceNode {
         let next = self.epoch_of(self.sequence, self.in_epoch);
         if next > self.epoch {
             self.begin_epoch(next, self.own_watermark());
-        }
-    }
-
-    /// Ends the epoch of a live source when its tick is over.
-    fn turn_live(&mut self) {
-        let now = self.slot.now();
-        let Some(live) = &mut self.live else { return };
-        // It holds for records to come, not for those that wait here.
-        if let Some(watermark) = self.reader.stated().filter(|_| self.chunk.is_none()) {
-            live.state(watermark);
-        }
-        let next = live.epoch(now, self.epoch);
-        let watermark = live.watermark(self.newest, self.settings.bound.out_of_order_microseconds);
-        self.slot.wake_at(live.end_of(next), self.index);
-        if next > self.epoch {
-            self.begin_epoch(next, watermark);
         }
     }
 

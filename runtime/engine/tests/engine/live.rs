@@ -1,4 +1,5 @@
 //! Live sources: their epochs are those of the clock, and one that is silent holds up no other.
+use crate::hosts::{finished, with_hosts};
 use crate::parts::*;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::collections::VecDeque;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tidemill_engine::clock::{Clock, ManualClock};
 use tidemill_engine::{Program, Run, RunOptions, RunReport};
 use tidemill_operators::api::*;
+use tidemill_operators::feeds::{FeedOrder, FeedState, FeedStatus, Feeds};
 use tidemill_operators::record::payload_schema;
 use tidemill_spec::plan::Freshness;
 
@@ -229,5 +231,73 @@ fn latest_keeps_a_record_of_each_key() {
         let drops: u64 = edges.chain(report.stages.iter().flat_map(|stage| stage.drops.values())).sum();
         assert!(drops > 0, "the model was slow");
         assert_eq!(rows.len() as u64 + drops, 90, "{report:#?}");
+    }
+}
+
+/// Feeds that follow all orders but those about `nobody`.
+#[derive(Default)]
+struct Obedient(Mutex<Vec<FeedOrder>>);
+
+impl Feeds for Obedient {
+    fn status(&self) -> Vec<FeedStatus> {
+        let orders = self.0.lock().expect("not poisoned");
+        let added = orders.iter().filter_map(|order| match order {
+            FeedOrder::Add { feed, .. } => Some(feed.clone()),
+            _ => None,
+        });
+        let status = |feed| FeedStatus {
+            feed,
+            state: FeedState::Live,
+            seconds: 1.0,
+            detail: String::new(),
+            connects: 1,
+            received: 3,
+            emitted: 1,
+            drops: [("superseded".to_owned(), 2)].into(),
+            waiting: 0,
+        };
+        added.map(status).collect()
+    }
+
+    fn order(&self, order: &FeedOrder) -> Result<(), String> {
+        if matches!(order, FeedOrder::Remove { feed } if feed == "nobody") {
+            return Err("there is no feed `nobody`".into());
+        }
+        self.0.lock().expect("not poisoned").push(order.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn orders_reach_the_process_that_reads_the_source_and_its_feeds_are_shown() {
+    for away in [false, true] {
+        let mut b = Builder::new(&[1.0]);
+        b.is_apart = true;
+        let ((source, _feed), feeds) = (live("src"), Arc::new(Obedient::default()));
+        b.source(BoundSource { feeds: Some(feeds.clone()), ..source }, "a");
+        b.sink(nowhere("out"), "b").edge("src", "out", 0);
+        let (options, ended) = match away {
+            true => with_hosts(&b.program, |_| true),
+            false => Default::default(),
+        };
+        let run = Run::start(b.program, options).expect("starts");
+        let observer = run.observer();
+        let add = FeedOrder::Add { feed: "gate".into(), address: "somewhere".into() };
+        let clock = ManualClock::new();
+        // A host that has not joined yet cannot answer.
+        until(&clock, || observer.order_feeds("src", &add).is_ok());
+        until(&clock, || observer.feeds().get("src").is_some_and(|feeds| feeds.len() == 1));
+        assert_eq!(observer.feeds()["src"], feeds.status());
+        assert_eq!(run.report().feeds, observer.feeds());
+        let nobody = FeedOrder::Remove { feed: "nobody".into() };
+        assert_eq!(observer.order_feeds("src", &nobody), Err("there is no feed `nobody`".into()));
+        let error = observer.order_feeds("out", &add).expect_err("a sink has no feeds");
+        assert!(error.contains("`out`"), "{error}");
+        assert_eq!(*feeds.0.lock().expect("not poisoned"), [add], "each order once");
+        run.stopper().stop();
+        wait(&run);
+        if away {
+            finished(&ended);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! Its watermark follows the newest event time, less the allowed disorder; while nothing comes, the source itself states
 //! it ([`SourceRead::Idle`](tidemill_operators::api::SourceRead::Idle)).
+use super::SourceNode;
 use super::schedule::Schedule;
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
@@ -43,6 +44,24 @@ impl Live {
     /// Watermark after records up to `newest`, of which any may be this much out of order, microseconds.
     pub(super) fn watermark(&self, newest: EventTime, out_of_order: i64) -> EventTime {
         newest.saturating_sub(out_of_order).max(self.stated)
+    }
+}
+
+impl SourceNode {
+    /// Ends the epoch of a live source when its tick is over.
+    pub(super) fn turn_live(&mut self) {
+        let now = self.slot.now();
+        let Some(live) = &mut self.live else { return };
+        // It holds for records to come, not for those that wait here.
+        if let Some(watermark) = self.reader.stated().filter(|_| self.chunk.is_none()) {
+            live.state(watermark);
+        }
+        let next = live.epoch(now, self.epoch);
+        let watermark = live.watermark(self.newest, self.settings.bound.out_of_order_microseconds);
+        self.slot.wake_at(live.end_of(next), self.index);
+        if next > self.epoch {
+            self.begin_epoch(next, watermark);
+        }
     }
 }
 
