@@ -55,7 +55,7 @@ pub(crate) struct ListFeedsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill source add cameras dock rtsp://10.0.0.8/stream1
-  tidemill source add cameras dock - < address.txt        the address has a password: not visible to other users
+  tidemill source add cameras dock -                      read the address from standard input, where other users do not see it
   tidemill source add cameras dock rtsp://10.0.0.8/stream1 --run city
 
 The workflow file is not changed: add the feed there too, for the next run.")]
