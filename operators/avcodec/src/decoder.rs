@@ -33,6 +33,9 @@ pub enum Codec {
     Other(i32),
 }
 
+/// Most errors in a row that a decoder without threads returns before it needs the next packet: more than the frames it holds.
+const MOST_ERRORS: u32 = 40;
+
 /// Codecs with ffmpeg's numbers.
 const NUMBERS: [(Codec, c_int); 9] = [
     (Codec::Mpeg1, 1),
@@ -75,7 +78,7 @@ pub struct Settings {
     pub low_delay: bool,
     /// Whether damaged frames are left out instead of concealed.
     pub strict: bool,
-    /// Most pixels of a frame, checked before memory is taken.
+    /// Most pixels of a frame. Memory for frames of a million pixels more is never taken.
     pub max_pixels: u64,
 }
 
@@ -96,6 +99,8 @@ pub struct Decoder {
     settings: Settings,
     is_drained: bool,
     has_ended: bool,
+    /// Errors since the last frame or packet.
+    errors: u32,
 }
 
 // SAFETY: a context may be used by one thread after the other.
@@ -126,7 +131,12 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Error::NoDecoder`], or [`Error::Damaged`] where the extradata are wrong.
-    pub fn new(library: &Arc<Library>, codec: Codec, extradata: &[u8], settings: &Settings) -> Result<Self, Error> {
+    pub fn new(
+        library: &Arc<Library>,
+        codec: Codec,
+        extradata: &[u8],
+        settings: &Settings,
+    ) -> Result<Self, Error> {
         // SAFETY: takes no arguments.
         let parameters = Parameters(unsafe { (library.codecs.new_parameters)() }, library);
         if parameters.0.is_null() {
@@ -192,6 +202,7 @@ impl Decoder {
             settings: *settings,
             is_drained: false,
             has_ended: false,
+            errors: 0,
         };
         // SAFETY: both are alive; the function copies the parameters.
         let code = unsafe { (library.codecs.use_parameters)(context, parameters) };
@@ -207,8 +218,7 @@ impl Decoder {
     fn set(&self) -> Result<(), Error> {
         let Settings { threads, low_delay, strict, max_pixels } = self.settings;
         self.number(c"threads", i64::from(threads.clamp(1, 64)))?;
-        // ffmpeg takes an `int`.
-        self.number(c"max_pixels", i64::try_from(max_pixels).unwrap_or(i64::MAX).min(i64::from(c_int::MAX)))?;
+        self.number(c"max_pixels", limit(max_pixels))?;
         if low_delay {
             self.option(c"flags", c"+low_delay")?;
             self.option(c"thread_type", c"slice")?;
@@ -268,6 +278,7 @@ impl Decoder {
     }
 
     fn send_raw(&mut self, packet: *const crate::layout::AvPacket) -> c_int {
+        self.errors = 0;
         // SAFETY: the context is open; the packet is alive, or null, which is the end. ffmpeg takes its own reference.
         unsafe { (self.library.codecs.send)(self.context, packet) }
     }
@@ -284,16 +295,32 @@ impl Decoder {
     /// # Errors
     /// [`Error::Damaged`] for a frame that cannot be decoded; the next one may be.
     pub fn receive(&mut self) -> Result<Option<Frame>, Error> {
+        // Some decoders repeat an error for ever, with threads and damaged extradata.
+        if self.errors > MOST_ERRORS + self.settings.threads {
+            self.has_ended = self.is_drained;
+            return Ok(None);
+        }
         let mut frame = Owned::new(&self.library)?;
         // SAFETY: the context is open; the frame is alive and empty.
         let code = unsafe { (self.library.codecs.receive)(self.context, frame.as_mut_ptr()) };
         match code {
-            AGAIN => Ok(None),
+            AGAIN => return Ok(None),
             END => {
                 self.has_ended = true;
-                Ok(None)
+                return Ok(None);
             }
-            _ => self.library.checked(code, "a frame").map(|_| Some(frame.into_frame())),
+            _ => {}
+        }
+        let result = self.library.checked(code, "a frame").and_then(|_| self.below_limit(frame.into_frame()));
+        self.errors = if result.is_ok() { 0 } else { self.errors + 1 };
+        result
+    }
+
+    fn below_limit(&self, frame: Frame) -> Result<Option<Frame>, Error> {
+        let ((width, height), most) = (frame.size(), self.settings.max_pixels);
+        match u64::from(width) * u64::from(height) <= most {
+            true => Ok(Some(frame)),
+            false => Err(Error::TooLarge { width, height, most }),
         }
     }
 
@@ -320,8 +347,15 @@ impl Decoder {
     pub fn flush(&mut self) {
         // SAFETY: the context is open.
         unsafe { (self.library.codecs.flush)(self.context) };
-        (self.is_drained, self.has_ended) = (false, false);
+        (self.is_drained, self.has_ended, self.errors) = (false, false, 0);
     }
+}
+
+/// Returns the limit that ffmpeg is given for a number of pixels: it takes an `int`, and compares it with a width rounded up
+/// for wide registers.
+pub(crate) fn limit(max_pixels: u64) -> i64 {
+    const ROUNDED: u64 = 64 * 16384;
+    i64::try_from(max_pixels.saturating_add(ROUNDED)).unwrap_or(i64::MAX).min(i64::from(c_int::MAX))
 }
 
 /// Finds the decoder of a codec that needs no hardware.

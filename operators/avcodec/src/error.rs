@@ -47,7 +47,9 @@ pub enum Error {
     #[error("the file has no stream {0}")]
     NoStream(usize),
     /// The libraries have no decoder for it.
-    #[error("these libraries cannot decode {0}: use others, such as those of the Python package `av`, or the ffmpeg program")]
+    #[error(
+        "these libraries cannot decode {0}: use others, such as those of the Python package `av`, or the ffmpeg program"
+    )]
     NoDecoder(String),
     /// The data are damaged. The next call may succeed.
     #[error("damaged data: {0}")]

@@ -1,5 +1,6 @@
 //! Files with videos.
 #![expect(unsafe_code, reason = "functions of a C library")]
+use crate::decoder::limit;
 use crate::layout::{
     ATTACHED_PICTURE, AvCodecParameters, AvDictionary, AvFormatContext, AvRational, AvStream, DISCARD_ALL,
     DISCARD_DEFAULT, DISPLAY_MATRIX, END, NO_TIME, VIDEO,
@@ -59,6 +60,8 @@ pub struct File {
     context: *mut AvFormatContext,
     library: Arc<Library>,
     streams: Vec<Stream>,
+    /// The stream whose packets are returned, if it is one alone.
+    selected: Option<usize>,
 }
 
 // SAFETY: a context may be used by one thread after the other.
@@ -108,7 +111,7 @@ impl File {
         if code < 0 {
             return Err(failed(library.words(code)));
         }
-        let mut file = Self { context, library: Arc::clone(library), streams: Vec::new() };
+        let mut file = Self { context, library: Arc::clone(library), streams: Vec::new(), selected: None };
         file.find_streams(max_pixels).map_err(|error| failed(error.to_string()))?;
         file.streams = (0..file.raw_streams().len()).filter_map(|number| file.stream(number)).collect();
         Ok(file)
@@ -116,7 +119,7 @@ impl File {
 
     /// Lets ffmpeg decode the first frames where the container says too little.
     fn find_streams(&mut self, max_pixels: u64) -> Result<(), Error> {
-        let most = CString::new(max_pixels.min(c_int::MAX as u64).to_string()).unwrap_or_default();
+        let most = CString::new(limit(max_pixels).to_string()).unwrap_or_default();
         let count = self.raw_streams().len();
         let library = Arc::clone(&self.library);
         let mut options = Vec::with_capacity(count);
@@ -232,6 +235,7 @@ impl File {
             // SAFETY: the stream is alive, and nobody else refers to it during this call; its user sets this member.
             unsafe { (**raw).discard = if number == stream { DISCARD_DEFAULT } else { DISCARD_ALL } };
         }
+        self.selected = Some(stream);
         Ok(())
     }
 
@@ -241,11 +245,18 @@ impl File {
     /// [`Error::Damaged`] or [`Error::Refused`] where the container cannot be read further.
     pub fn read(&mut self) -> Result<Option<Packet>, Error> {
         let mut packet = Packet::new(&self.library)?;
-        // SAFETY: the context is open, the packet is empty.
-        let code = unsafe { (self.library.formats.read)(self.context, packet.as_mut_ptr()) };
-        match code {
-            END => Ok(None),
-            _ => self.library.checked(code, "reading a packet").map(|_| Some(packet)),
+        loop {
+            // SAFETY: the context is open, the packet is empty.
+            let code = unsafe { (self.library.formats.read)(self.context, packet.as_mut_ptr()) };
+            if code == END {
+                return Ok(None);
+            }
+            self.library.checked(code, "reading a packet")?;
+            // ffmpeg still returns others that it read while it looked for streams.
+            if self.selected.is_none_or(|selected| selected == packet.stream()) {
+                return Ok(Some(packet));
+            }
+            packet.clear();
         }
     }
 

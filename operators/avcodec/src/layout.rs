@@ -241,7 +241,10 @@ mod tests {
             offset_of!(AvStream, average_rate),
         ];
         assert_eq!(stream, [16, 32, 40, 48, 56, 64, 68, 88]);
-        assert_eq!((offset_of!(AvFormatContext, stream_count), offset_of!(AvFormatContext, streams)), (44, 48));
+        assert_eq!(
+            (offset_of!(AvFormatContext, stream_count), offset_of!(AvFormatContext, streams)),
+            (44, 48)
+        );
         assert_eq!((END, INVALID_DATA), (-541_478_725, -1_094_995_529));
     }
 }

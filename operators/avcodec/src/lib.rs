@@ -10,14 +10,14 @@
 //! end anything else, decode in a child process.
 //!
 //! ```no_run
-//! use tidemill_avcodec::{Decoder, File, Library, Scaler, Settings};
+//! use tidemill_avcodec::{Decoder, File, Interpolation, Library, Scaler, Settings};
 //! let library = Library::load(".tidemill/lib/avcodec-62".as_ref())?;
 //! let settings = Settings::default();
 //! let mut file = File::open(&library, "a.mp4".as_ref(), settings.max_pixels)?;
 //! let stream = file.video().expect("a video").number;
 //! file.select(stream)?;
 //! let mut decoder = Decoder::of_stream(&file, stream, &settings)?;
-//! let mut scaler = Scaler::new(&library, Some((320, 180)), settings.max_pixels)?;
+//! let mut scaler = Scaler::new(&library, Some((320, 180)), settings.max_pixels, Interpolation::Exact)?;
 //! let mut pixels = Vec::new();
 //! while !decoder.has_ended() {
 //!     match file.read()? {
@@ -32,6 +32,7 @@
 //! }
 //! # Ok::<(), tidemill_avcodec::Error>(())
 //! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod decoder;
 mod error;
 mod file;
@@ -47,4 +48,4 @@ pub use file::{Entry, File, Stream};
 pub use frame::{Frame, Matrix, PixelFormat, Plane, Range};
 pub use library::{Library, Version, Versions};
 pub use packet::Packet;
-pub use scaler::Scaler;
+pub use scaler::{Interpolation, Scaler};

@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "functions of a C library")]
 use crate::Error;
 use crate::layout::{
-    AvCodec, AvCodecContext, AvCodecParameters, AvDictionary, AvFormatContext, AvFrame, AvPacket, AvPacketSideData,
-    INVALID_DATA, NO_MEMORY, QUIET, SwsContext,
+    AvCodec, AvCodecContext, AvCodecParameters, AvDictionary, AvFormatContext, AvFrame, AvPacket,
+    AvPacketSideData, INVALID_DATA, NO_MEMORY, QUIET, SwsContext,
 };
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};

@@ -89,7 +89,9 @@ impl Packet {
         let raw = self.raw();
         match usize::try_from(raw.size) {
             // SAFETY: the packet has that many bytes there.
-            Ok(size) if size > 0 && !raw.data.is_null() => unsafe { std::slice::from_raw_parts(raw.data, size) },
+            Ok(size) if size > 0 && !raw.data.is_null() => unsafe {
+                std::slice::from_raw_parts(raw.data, size)
+            },
             _ => &[],
         }
     }

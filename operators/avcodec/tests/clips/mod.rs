@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidemill_avcodec::{Decoder, Error, File, Frame, Library, Settings};
 
 /// Limit of pixels that no clip reaches.
-pub const MOST: u64 = 1 << 24;
+pub(crate) const MOST: u64 = 1 << 24;
 /// The conversion of the program that the tests compare with.
 const SCALE: &str = "scale=flags=bilinear+accurate_rnd+full_chroma_int+bitexact";
 
@@ -15,30 +15,34 @@ fn find(variable: &str, prefix: &str) -> PathBuf {
     if let Some(named) = std::env::var_os(variable).filter(|named| !named.is_empty()) {
         return named.into();
     }
-    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join(".tidemill/lib"));
-    let entries = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flat_map(|entries| entries.flatten());
+    let folders =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join(".tidemill/lib"));
+    let entries =
+        folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flat_map(|entries| entries.flatten());
     let mut found: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
         .map(|entry| entry.path())
         .collect();
     found.sort();
-    found.pop().unwrap_or_else(|| panic!("there is no {prefix}* in .tidemill/lib: run `make setup`, or set {variable}"))
+    found.pop().unwrap_or_else(|| {
+        panic!("there is no {prefix}* in .tidemill/lib: run `make setup`, or set {variable}")
+    })
 }
 
 /// The libraries: those of `TIDEMILL_AVCODEC`, else those that `make setup` fetched.
-pub fn library() -> Arc<Library> {
+pub(crate) fn library() -> Arc<Library> {
     Library::load(&find("TIDEMILL_AVCODEC", "avcodec-")).unwrap()
 }
 
 /// The program.
-pub fn ffmpeg() -> Command {
+pub(crate) fn ffmpeg() -> Command {
     let mut command = Command::new(find("TIDEMILL_FFMPEG", "ffmpeg-"));
     command.args(["-nostdin", "-loglevel", "error", "-y"]).stdin(Stdio::null());
     command
 }
 
 /// Makes a clip of moving patterns: `source` is `testsrc2=size=64x48:rate=10:duration=2`, for instance.
-pub fn clip(folder: &Path, name: &str, source: &str, options: &str) -> PathBuf {
+pub(crate) fn clip(folder: &Path, name: &str, source: &str, options: &str) -> PathBuf {
     let file = folder.join(name);
     let status = ffmpeg()
         .args(["-f", "lavfi", "-i", source])
@@ -50,14 +54,17 @@ pub fn clip(folder: &Path, name: &str, source: &str, options: &str) -> PathBuf {
     file
 }
 
-/// Pixels of all frames as the program converts them, after `filters`.
-pub fn by_program(file: &Path, size: Option<(u32, u32)>) -> Vec<u8> {
-    let size = size.map_or_else(String::new, |(width, height)| format!(":w={width}:h={height}"));
+/// All frames as the program writes them in a pixel format, after the conversion if there is one.
+pub(crate) fn by_program(file: &Path, conversion: Option<Option<(u32, u32)>>, format: &str) -> Vec<u8> {
+    let mut filters = conversion.map_or_else(String::new, |_| format!("{SCALE},"));
+    if let Some(Some((width, height))) = conversion {
+        filters = format!("{SCALE}:w={width}:h={height},");
+    }
     let output = ffmpeg()
         .args(["-copyts", "-err_detect", "explode", "-threads", "1", "-max_error_rate", "1", "-i"])
         .arg(file)
         .args(["-map", "0:v:0", "-fps_mode", "passthrough", "-filter_threads", "1"])
-        .args(["-vf", &format!("{SCALE}{size},format=rgb24"), "-f", "rawvideo", "-threads", "1", "pipe:1"])
+        .args(["-vf", &format!("{filters}format={format}"), "-f", "rawvideo", "-threads", "1", "pipe:1"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -65,7 +72,7 @@ pub fn by_program(file: &Path, size: Option<(u32, u32)>) -> Vec<u8> {
 }
 
 /// Decodes the first video of a file to the end. Damaged frames are counted.
-pub fn decode(
+pub(crate) fn decode(
     library: &Arc<Library>,
     path: &Path,
     settings: &Settings,
