@@ -99,6 +99,10 @@ impl File {
     /// [`Error::Open`].
     pub fn open(library: &Arc<Library>, path: &Path, max_pixels: u64) -> Result<Self, Error> {
         let failed = |reason: String| Error::Open { path: path.to_owned(), reason };
+        // Opening a pipe would wait for its writer.
+        if std::fs::metadata(path).is_ok_and(|of| !of.is_file()) {
+            return Err(failed("it is no regular file".to_owned()));
+        }
         // So that ffmpeg takes it for no address.
         let name = [b"file:", path.as_os_str().as_bytes()].concat();
         let name = CString::new(name).map_err(|_| failed("its name has a zero".to_owned()))?;

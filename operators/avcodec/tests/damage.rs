@@ -4,6 +4,7 @@ mod clips;
 
 use clips::{MOST, clip, decode, library};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::sync::LazyLock;
 use tidemill_avcodec::{Codec, Decoder, File, Frame, Interpolation, Scaler, Settings};
 
@@ -74,7 +75,13 @@ fn flip(bytes: &mut [u8], flips: &[(f64, u8)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    // The same cases each time: a new fault of ffmpeg is not to appear by chance in a change that has nothing to do with it.
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(62),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn damaged_files_are_errors(
@@ -164,15 +171,36 @@ fn an_error_that_repeats_ends() {
 fn damage_is_noticed() {
     let library = library();
     let sample = &SAMPLES[0];
-    let mut damaged = 0;
-    let mut decoder = Decoder::new(&library, sample.codec, &sample.extradata, &Settings::default()).unwrap();
-    for (number, packet) in sample.packets.iter().enumerate() {
-        let mut packet = packet.clone();
-        if number % 2 == 1 {
-            packet[..].iter_mut().skip(8).step_by(3).for_each(|byte| *byte ^= 0x55);
+    // Without damage, with damage that is left out, and with damage that is concealed: errors, and frames that are corrupt.
+    let decode = |is_damaged: bool, strict: bool| {
+        let settings = Settings { strict, ..Settings::default() };
+        let mut decoder = Decoder::new(&library, sample.codec, &sample.extradata, &settings).unwrap();
+        let (mut errors, mut frames, mut corrupt) = (0, 0, 0);
+        let mut receive = |decoder: &mut Decoder| {
+            while let Some(frame) = decoder.receive().unwrap() {
+                frames += 1;
+                corrupt += usize::from(frame.is_corrupt());
+            }
+        };
+        for (number, packet) in sample.packets.iter().enumerate() {
+            let mut packet = packet.clone();
+            if is_damaged && number == 5 {
+                let half = packet.len() / 2;
+                packet[half..].iter_mut().for_each(|byte| *byte ^= 0x55);
+            }
+            errors += usize::from(decoder.send(&packet, number as i64).is_err());
+            receive(&mut decoder);
         }
-        damaged += usize::from(decoder.send(&packet, number as i64).is_err());
-        while !matches!(decoder.receive(), Ok(None)) {}
-    }
-    assert!(damaged > 0, "damage was made, and is an error");
+        decoder.drain().unwrap();
+        receive(&mut decoder);
+        (errors, frames, corrupt)
+    };
+    assert_eq!(decode(false, true), (0, 10, 0));
+    let (errors, frames, _) = decode(true, true);
+    assert!(errors > 0 && frames < 10, "it is left out: {errors} errors, {frames} frames");
+    let (errors, frames, corrupt) = decode(true, false);
+    assert!(
+        errors == 0 && frames == 10 && corrupt > 0,
+        "{errors} errors, {frames} frames, {corrupt} corrupt"
+    );
 }

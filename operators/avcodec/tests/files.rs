@@ -91,6 +91,7 @@ fn what_is_no_video_is_an_error() {
     assert!(missing.contains("missing.mp4") && missing.contains("No such file"), "{missing}");
     std::fs::write(folder.path().join("text.mp4"), "no video at all").unwrap();
     assert!(matches!(open("text.mp4"), Error::Open { .. }), "{}", open("text.mp4"));
+    assert!(open("").to_string().contains("no regular file"));
     // ffmpeg would take such a name for an address.
     assert!(open("http://127.0.0.1:1/a.mp4").to_string().contains("No such file"));
     let unknown = Decoder::new(&library, Codec::Other(123_456), &[], &Settings::default()).unwrap_err();

@@ -3,8 +3,9 @@
 mod clips;
 
 use clips::{MOST, clip, library};
+use std::sync::Arc;
 use std::time::Duration;
-use tidemill_avcodec::{Codec, Decoder, File, Interpolation, Scaler, Settings};
+use tidemill_avcodec::{Codec, Decoder, File, Interpolation, Library, Packet, Scaler, Settings};
 
 /// Decoders that are made and dropped.
 const MANY: usize = 10_000;
@@ -25,6 +26,21 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Decodes packets with other damage each time.
+fn decode_damaged(library: &Arc<Library>, extradata: &[u8], packets: &[Packet], number: usize) {
+    let settings = Settings { strict: number.is_multiple_of(20), ..Settings::default() };
+    let mut decoder = Decoder::new(library, Codec::H264, extradata, &settings).unwrap();
+    let mut errors = 0;
+    for (at, packet) in packets.iter().enumerate() {
+        let mut damaged = packet.data().to_vec();
+        let length = damaged.len();
+        damaged[(number * 31 + at * 7) % length..].iter_mut().step_by(5).for_each(|byte| *byte ^= 0x5a);
+        errors += usize::from(decoder.send(&damaged, at as i64).is_err());
+        while !matches!(decoder.receive(), Ok(None)) {}
+    }
+    assert!(errors > 0, "damage was made, and is an error");
+}
+
 #[test]
 fn nothing_remains_of_many_decoders() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,6 +51,10 @@ fn nothing_remains_of_many_decoders() {
     let extradata = file.video().unwrap().extradata.clone();
     let packets: Vec<_> = std::iter::from_fn(|| file.read().unwrap()).collect();
     drop(file);
+    // What the libraries say would be here.
+    let told = folder.path().join("told");
+    let kept = rustix::io::dup(rustix::stdio::stderr()).unwrap();
+    rustix::stdio::dup2_stderr(std::fs::File::create(&told).unwrap()).unwrap();
     let (before, files) = (threads(), open_files());
     let mut after_some = 0;
     for number in 0..MANY {
@@ -57,6 +77,9 @@ fn nothing_remains_of_many_decoders() {
             scaler.append(&frames[0], &mut pixels).unwrap();
         }
         drop(decoder);
+        if number % 10 == 0 {
+            decode_damaged(&library, &extradata, &packets, number);
+        }
         if number % 100 == 0 {
             drop(File::open(&library, &path, MOST).unwrap());
         }
@@ -64,6 +87,8 @@ fn nothing_remains_of_many_decoders() {
             after_some = resident();
         }
     }
+    rustix::stdio::dup2_stderr(&kept).unwrap();
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "");
     let grown = resident().saturating_sub(after_some);
     assert!(grown < GROWTH, "memory grew by {grown} bytes from {after_some}");
     // A thread that was waited for is listed a moment longer.

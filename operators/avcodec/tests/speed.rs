@@ -26,7 +26,11 @@ fn measure(name: &str, frames: usize, mut run: impl FnMut() -> usize) {
         processor() - before
     });
     let seconds = best.fold(f64::INFINITY, f64::min);
-    println!("{name}: {:.0} frames/s of processor time ({:.3} ms a frame)", frames as f64 / seconds, seconds * 1e3 / frames as f64);
+    println!(
+        "{name}: {:.0} frames/s of processor time ({:.3} ms a frame)",
+        frames as f64 / seconds,
+        seconds * 1e3 / frames as f64
+    );
 }
 
 /// Reads pictures of this many bytes from the program.
