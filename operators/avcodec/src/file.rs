@@ -5,7 +5,7 @@ use crate::layout::{
     ATTACHED_PICTURE, AvCodecParameters, AvDictionary, AvFormatContext, AvRational, AvStream, DISCARD_ALL,
     DISCARD_DEFAULT, DISPLAY_MATRIX, END, NO_TIME, VIDEO,
 };
-use crate::{Codec, Error, Library, Packet};
+use crate::{Codec, Error, Library, Packet, Settings};
 use std::ffi::{CStr, CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -93,11 +93,12 @@ impl Options<'_> {
 }
 
 impl File {
-    /// Opens a file and reads what it says of its streams. Frames above `max_pixels` are not decoded to find out more.
+    /// Opens a file and reads what it says of its streams. Frames above the settings' limit are not decoded to find out more. If
+    /// they are strict, packets end at damage that the container could skip.
     ///
     /// # Errors
     /// [`Error::Open`].
-    pub fn open(library: &Arc<Library>, path: &Path, max_pixels: u64) -> Result<Self, Error> {
+    pub fn open(library: &Arc<Library>, path: &Path, settings: &Settings) -> Result<Self, Error> {
         let failed = |reason: String| Error::Open { path: path.to_owned(), reason };
         // Opening a pipe would wait for its writer.
         if std::fs::metadata(path).is_ok_and(|of| !of.is_file()) {
@@ -108,6 +109,9 @@ impl File {
         let name = CString::new(name).map_err(|_| failed("its name has a zero".to_owned()))?;
         let mut options = Options(null_mut(), library);
         options.set(c"protocol_whitelist", c"file,crypto,data")?;
+        if settings.strict {
+            options.set(c"err_detect", c"explode")?;
+        }
         let mut context = null_mut();
         // SAFETY: the name ends with a zero; without a context the function allocates one, and frees it if it fails.
         let code =
@@ -116,7 +120,7 @@ impl File {
             return Err(failed(library.words(code)));
         }
         let mut file = Self { context, library: Arc::clone(library), streams: Vec::new(), selected: None };
-        file.find_streams(max_pixels).map_err(|error| failed(error.to_string()))?;
+        file.find_streams(settings.max_pixels).map_err(|error| failed(error.to_string()))?;
         file.streams = (0..file.raw_streams().len()).filter_map(|number| file.stream(number)).collect();
         Ok(file)
     }

@@ -13,7 +13,7 @@
 //! use tidemill_avcodec::{Decoder, File, Interpolation, Library, Scaler, Settings};
 //! let library = Library::load(".tidemill/lib/avcodec-62".as_ref())?;
 //! let settings = Settings::default();
-//! let mut file = File::open(&library, "a.mp4".as_ref(), settings.max_pixels)?;
+//! let mut file = File::open(&library, "a.mp4".as_ref(), &settings)?;
 //! let stream = file.video().expect("a video").number;
 //! file.select(stream)?;
 //! let mut decoder = Decoder::of_stream(&file, stream, &settings)?;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod clips;
 
-use clips::{MOST, clip, decode, library};
+use clips::{clip, decode, library};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let sample = |name, options| {
         let file = clip(folder.path(), name, "testsrc2=size=64x48:rate=10:duration=1", options);
-        let mut opened = File::open(&library(), &file, MOST).unwrap();
+        let mut opened = File::open(&library(), &file, &Settings::default()).unwrap();
         let stream = opened.video().unwrap().clone();
         let packets =
             std::iter::from_fn(|| opened.read().unwrap()).map(|packet| packet.data().to_vec()).collect();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod clips;
 
-use clips::{MOST, clip, decode, ffmpeg, library};
+use clips::{clip, decode, ffmpeg, library};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tidemill_avcodec::{Codec, Decoder, Error, File, Frame, Range, Settings};
@@ -43,14 +43,14 @@ fn streams_are_described() {
         .status();
     assert!(made.unwrap().success());
     let library = library();
-    let opened = File::open(&library, &file, MOST).unwrap();
+    let opened = File::open(&library, &file, &Settings::default()).unwrap();
     let video = opened.video().unwrap();
     assert_eq!((video.number, video.codec, video.size, video.rotation), (0, Codec::H264, (160, 96), 0));
     assert_eq!((video.time_base, video.frames, video.start), ((1, 10240), Some(40), Some(0)));
     assert_eq!((video.duration, video.rate), (Some(40 * 1024), Some((10, 1))));
     assert_eq!((video.codec.name(&library).as_str(), video.extradata[0]), ("h264", 1));
     assert!(video.is_video && !video.is_cover);
-    let mut opened = File::open(&library, &both, MOST).unwrap();
+    let mut opened = File::open(&library, &both, &Settings::default()).unwrap();
     let kinds: Vec<bool> = opened.streams().iter().map(|stream| stream.is_video).collect();
     assert_eq!((kinds.as_slice(), opened.video().unwrap().number), (&[false, true][..], 1));
     opened.select(1).unwrap();
@@ -77,7 +77,7 @@ fn rotations_are_told() {
             .arg(&turned)
             .status();
         assert!(made.unwrap().success());
-        let opened = File::open(&library(), &turned, MOST).unwrap();
+        let opened = File::open(&library(), &turned, &Settings::default()).unwrap();
         assert_eq!(opened.video().unwrap().rotation, clockwise);
     }
 }
@@ -86,7 +86,8 @@ fn rotations_are_told() {
 fn what_is_no_video_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let library = library();
-    let open = |name: &str| File::open(&library, &folder.path().join(name), MOST).unwrap_err();
+    let open =
+        |name: &str| File::open(&library, &folder.path().join(name), &Settings::default()).unwrap_err();
     let missing = open("missing.mp4").to_string();
     assert!(missing.contains("missing.mp4") && missing.contains("No such file"), "{missing}");
     std::fs::write(folder.path().join("text.mp4"), "no video at all").unwrap();
@@ -112,7 +113,7 @@ fn a_frame_is_found_from_the_key_frame_before_it() {
         let path = clip(folder.path(), name, SOURCE, options);
         let all = frames(&path, &Settings::default());
         assert_eq!(all.len(), 40);
-        let mut file = File::open(&library, &path, MOST).unwrap();
+        let mut file = File::open(&library, &path, &Settings::default()).unwrap();
         let (entries, error) = file.index(0).unwrap();
         assert_eq!(error, None);
         let mut times: Vec<i64> = entries.iter().filter_map(|entry| entry.pts).collect();
@@ -162,7 +163,7 @@ fn frames_are_the_same_with_threads_and_low_delay() {
     assert!(one == frames(&path, &settings));
     // Each frame comes before the next packet.
     let library = library();
-    let mut file = File::open(&library, &path, MOST).unwrap();
+    let mut file = File::open(&library, &path, &Settings::default()).unwrap();
     let mut decoder = Decoder::of_stream(&file, 0, &settings).unwrap();
     while let Some(packet) = file.read().unwrap() {
         decoder.send_packet(&packet).unwrap();
@@ -176,7 +177,7 @@ fn units_from_elsewhere_are_decoded() {
     let path = clip(folder.path(), "a.mp4", SOURCE, LAW);
     let expected = frames(&path, &Settings::default());
     let library = library();
-    let mut file = File::open(&library, &path, MOST).unwrap();
+    let mut file = File::open(&library, &path, &Settings::default()).unwrap();
     let stream = file.video().unwrap().clone();
     let settings = Settings::default();
     let mut decoder = Decoder::new(&library, stream.codec, &stream.extradata, &settings).unwrap();
@@ -207,12 +208,30 @@ fn units_from_elsewhere_are_decoded() {
     assert_eq!(keys, 4);
 }
 
+/// Those that `scripts/fetch-library.sh` fetches cannot; those of the package `av` can.
+#[test]
+fn av1_is_decoded_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "testsrc2=size=64x48:rate=10:duration=1";
+    let path = clip(folder.path(), "a.mp4", source, "-pix_fmt yuv420p -c:v libaom-av1 -cpu-used 8");
+    let library = library();
+    let file = File::open(&library, &path, &Settings::default()).unwrap();
+    assert_eq!(file.video().unwrap().codec, Codec::Av1);
+    match Decoder::of_stream(&file, 0, &Settings::default()) {
+        Ok(_) => assert_eq!(frames(&path, &Settings::default()).len(), 10),
+        Err(error) => {
+            assert_eq!(error, Error::NoDecoder("av1".to_owned()));
+            assert!(error.to_string().contains("`av`"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_unit_waits_where_the_decoder_is_full() {
     let folder = tempfile::tempdir().unwrap();
     let path = clip(folder.path(), "a.avi", SOURCE, "-pix_fmt yuvj420p -c:v mjpeg");
     let library = library();
-    let mut file = File::open(&library, &path, MOST).unwrap();
+    let mut file = File::open(&library, &path, &Settings::default()).unwrap();
     let mut decoder = Decoder::of_stream(&file, 0, &Settings::default()).unwrap();
     let mut packets = std::iter::from_fn(|| file.read().unwrap());
     let full = packets.find_map(|packet| decoder.send_packet(&packet).err().map(|error| (error, packet)));
@@ -230,7 +249,7 @@ fn frames_above_the_limit_are_refused() {
     let path = clip(folder.path(), "a.mp4", SOURCE, LAW);
     let library = library();
     let settings = Settings { max_pixels: 160 * 96 - 1, ..Settings::default() };
-    let mut file = File::open(&library, &path, MOST).unwrap();
+    let mut file = File::open(&library, &path, &Settings::default()).unwrap();
     let error = Decoder::of_stream(&file, 0, &settings).unwrap_err();
     assert_eq!(error, Error::TooLarge { width: 160, height: 96, most: 160 * 96 - 1 });
     // Where the size is found in the data, the decoder refuses them.

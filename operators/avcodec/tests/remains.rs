@@ -47,7 +47,7 @@ fn nothing_remains_of_many_decoders() {
     let source = "testsrc2=size=64x48:rate=10:duration=1";
     let path = clip(folder.path(), "a.mp4", source, "-pix_fmt yuv420p -c:v libx264 -bf 3");
     let library = library();
-    let mut file = File::open(&library, &path, MOST).unwrap();
+    let mut file = File::open(&library, &path, &Settings::default()).unwrap();
     let extradata = file.video().unwrap().extradata.clone();
     let packets: Vec<_> = std::iter::from_fn(|| file.read().unwrap()).collect();
     drop(file);
@@ -81,7 +81,7 @@ fn nothing_remains_of_many_decoders() {
             decode_damaged(&library, &extradata, &packets, number);
         }
         if number % 100 == 0 {
-            drop(File::open(&library, &path, MOST).unwrap());
+            drop(File::open(&library, &path, &Settings::default()).unwrap());
         }
         if number == MANY / 10 {
             after_some = resident();

@@ -78,7 +78,7 @@ pub(crate) fn decode(
     settings: &Settings,
     mut each: impl FnMut(Frame),
 ) -> Result<usize, Error> {
-    let mut file = File::open(library, path, settings.max_pixels)?;
+    let mut file = File::open(library, path, settings)?;
     let stream = file.video().ok_or(Error::NoStream(0))?.number;
     file.select(stream)?;
     let mut decoder = Decoder::of_stream(&file, stream, settings)?;
