@@ -3,7 +3,7 @@
 mod clips;
 
 use clips::{MOST, by_program, clip, decode, library};
-use tidemill_avcodec::{Frame, Interpolation, Matrix, PixelFormat, Scaler, Settings};
+use tidemill_avcodec::{Error, Frame, Interpolation, Library, Matrix, PixelFormat, Scaler, Settings};
 
 /// Clips: name, size, options.
 const CLIPS: &[(&str, &str, &str)] = &[
@@ -135,4 +135,61 @@ fn planes_side_by_side_are_those_of_the_program() {
     let file = clip(folder.path(), "b.mp4", source, "-pix_fmt yuv444p -c:v libx264");
     let none = |frame: Frame| assert!(!frame.append_side_by_side(&mut ours));
     assert_eq!(decode(&library, &file, &Settings::default(), none), Ok(0));
+}
+
+#[test]
+fn sizes_that_cannot_be_made_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = clip(
+        folder.path(),
+        "a.mp4",
+        "testsrc2=size=64x48:rate=10:duration=1",
+        "-pix_fmt yuv420p -c:v libx264",
+    );
+    let library = library();
+    let mut first = None;
+    assert_eq!(decode(&library, &file, &Settings::default(), |frame| first = Some(frame)), Ok(0));
+    let frame = first.unwrap();
+    let append = |size, most| {
+        let mut pixels = vec![7];
+        let result =
+            Scaler::new(&library, size, most, Interpolation::Exact).unwrap().append(&frame, &mut pixels);
+        assert!(result.is_ok() || pixels == [7], "pixels are unchanged");
+        result
+    };
+    let too_large = |width, height, most| Err(Error::TooLarge { width, height, most });
+    assert_eq!(append(None, 64 * 48), Ok((64, 48)));
+    assert_eq!(append(None, 64 * 48 - 1), too_large(64, 48, 64 * 48 - 1));
+    assert_eq!(append(Some((100, 100)), 9999), too_large(100, 100, 9999));
+    assert_eq!(
+        append(Some((u32::MAX, u32::MAX)), u64::MAX),
+        too_large(u32::MAX, u32::MAX, i32::MAX as u64 / 3)
+    );
+    assert!(matches!(append(Some((0, 10)), MOST), Err(Error::Refused { .. })));
+    assert_eq!(append(Some((1, 1)), MOST), Ok((1, 1)));
+}
+
+#[test]
+fn a_folder_without_scaling_decodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = library();
+    for entry in std::fs::read_dir(all.folder()).unwrap().flatten() {
+        let name = entry.file_name();
+        if !name.to_string_lossy().starts_with("libswscale") {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(name)).unwrap();
+        }
+    }
+    let library = Library::load(folder.path()).unwrap();
+    assert_eq!((library.versions().scale, library.versions().codec), (None, all.versions().codec));
+    let refused = Scaler::new(&library, None, MOST, Interpolation::Exact).unwrap_err();
+    assert!(matches!(refused, Error::NoScaler(_)), "{refused}");
+    let file = clip(
+        folder.path(),
+        "a.mp4",
+        "testsrc2=size=64x48:rate=10:duration=1",
+        "-pix_fmt yuv420p -c:v libx264",
+    );
+    let mut frames = 0;
+    assert_eq!(decode(&library, &file, &Settings::default(), |_| frames += 1), Ok(0));
+    assert_eq!(frames, 10);
 }
