@@ -208,6 +208,24 @@ fn units_from_elsewhere_are_decoded() {
     assert_eq!(keys, 4);
 }
 
+#[test]
+fn many_threads_decode_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [
+        clip(folder.path(), "a.mp4", SOURCE, LAW),
+        clip(folder.path(), "b.avi", SOURCE, "-pix_fmt yuvj420p -c:v mjpeg"),
+        clip(folder.path(), "c.webm", SOURCE, "-pix_fmt yuv420p -c:v libvpx-vp9 -deadline realtime"),
+    ];
+    let expected: Vec<_> = paths.iter().map(|path| frames(path, &Settings::default())).collect();
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            let (path, expected) = (&paths[number % 3], &expected[number % 3]);
+            let settings = Settings { threads: 1 + number as u32 % 2, ..Settings::default() };
+            scope.spawn(move || assert!(frames(path, &settings) == *expected, "{}", path.display()));
+        }
+    });
+}
+
 /// Those that `scripts/fetch-library.sh` fetches cannot; those of the package `av` can.
 #[test]
 fn av1_is_decoded_or_refused() {
