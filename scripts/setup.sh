@@ -21,6 +21,7 @@ rust_is_enough() { local v; v=$(rust_version) && [ -n "$v" ] && at_least "$v" "$
 onnxruntime=.tidemill/lib/$(scripts/fetch-library.sh onnxruntime --file)
 highs=.tidemill/lib/$(scripts/fetch-library.sh highs --file)
 ffmpeg=.tidemill/lib/$(scripts/fetch-library.sh ffmpeg --file)
+avcodec=.tidemill/lib/$(scripts/fetch-library.sh avcodec --file)
 packages=()
 if can_compile; then
   line ok "C compiler and linker"
@@ -42,7 +43,7 @@ else
   packages+=(python3)
   line get "python3: unpacks libraries and runs the tests' table"
 fi
-if { [ ! -s "$onnxruntime" ] || [ ! -s "$highs" ] || [ ! -s "$ffmpeg" ]; } && ! has_pip; then
+if { [ ! -s "$onnxruntime" ] || [ ! -s "$highs" ] || [ ! -s "$ffmpeg" ] || [ ! -s "$avcodec" ]; } && ! has_pip; then
   packages+=(python3-pip)
   line get "python3-pip: fetches the libraries of ONNX Runtime and HiGHS, and ffmpeg"
 fi
@@ -155,3 +156,5 @@ library highs "$highs" TIDEMILL_HIGHS "proves plans that the built-in solver lea
   "plans are made with the built-in solver microlp; the tests that compare the two solvers need the library"
 library ffmpeg "$ffmpeg" TIDEMILL_FFMPEG "reads and writes videos (30 MB)" \
   "workflows with videos are refused; the tests of videos need the program"
+library avcodec "$avcodec" TIDEMILL_AVCODEC "decodes videos inside a process (61 MB to fetch, 32 MB kept)" \
+  "videos are decoded by the program ffmpeg; the tests of tidemill-avcodec need the libraries"

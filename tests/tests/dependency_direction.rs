@@ -11,6 +11,7 @@ const ALL: &[&str] = &[
     "tidemill-random",
     "tidemill-machine",
     "tidemill-drawing",
+    "tidemill-avcodec",
     "tidemill-media",
     "tidemill-tracking",
     "tidemill-incremental",
@@ -54,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-random", &[]),
     ("tidemill-machine", &[]),
     ("tidemill-drawing", &[]),
+    ("tidemill-avcodec", &[]),
     ("tidemill-media", &[]),
     ("tidemill-tracking", &[]),
     ("tidemill-incremental", &[]),
@@ -228,6 +230,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 const BUILT_UPON: &[(&str, &str)] = &[
     ("timely", "tidemill-incremental"), // differential dataflow's workers
     ("libloading", "tidemill-net"),     // policies from libraries of others
+    ("libloading", "tidemill-avcodec"), // ffmpeg's libraries
 ];
 
 /// Dependencies wrapped by one package, so that breaking releases affect no other.
