@@ -191,7 +191,7 @@ mod tests {
         let mut late = Vec::new();
         times.sent(-2);
         times.sent(-1);
-        for frame in 0..500 {
+        for frame in 0..700 {
             times.sent(frame);
             if ![150, 151, 340].contains(&frame) {
                 late.push(frame - 2 - times.picture().unwrap());

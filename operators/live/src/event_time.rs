@@ -152,7 +152,8 @@ impl Limit {
             return false;
         }
         // On average the rate is kept, and there is no burst after a silence.
-        self.next = Some(next.max(time.saturating_sub(self.distance)).saturating_add(self.distance));
+        let is_late = time.saturating_sub(next) >= self.distance;
+        self.next = Some(if is_late { time } else { next }.saturating_add(self.distance));
         true
     }
 }

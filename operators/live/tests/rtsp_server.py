@@ -1,8 +1,8 @@
 """A server of test pictures for the tests of cameras, by GStreamer's RTSP server.
 
-Usage: rtsp_server.py PORT (0: any). It ends when its standard input is closed.
+Usage: rtsp_server.py PORT (0: any) [--digest]. It ends when its standard input is closed.
 
-Paths: /plain, /b (frames between others), /h265, /jpeg, /auth (user `viewer`), /digest, /forbidden, /slow.
+Paths: /plain, /b (frames between others), /h265, /jpeg, /auth and /digest (user `viewer`), /slow.
 Orders, a line each: `stop` (refuse connections), `listen` (again), `drop` (close all connections), `mute`, `unmute` (go on
 without sending), `size WIDTH HEIGHT` (of /plain). It answers each with `done`, and tells `port N`, `client` for each
 connection and `describe PATH` for each request of a description.
@@ -15,7 +15,8 @@ import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+gi.require_version("GstRtsp", "1.0")
+from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 Gst.init(None)
 PASSWORD = "s3cr@t/ÄX:7"
@@ -30,7 +31,7 @@ PATHS = {
     "h265": " ! x265enc speed-preset=ultrafast tune=zerolatency key-int-max=20 ! rtph265pay name=pay0 pt=96 config-interval=-1",
     "jpeg": " ! video/x-raw,format=I420 ! jpegenc ! rtpjpegpay name=pay0 pt=26",
 }
-for name in ("auth", "digest", "forbidden", "slow"):
+for name in ("auth", "digest", "slow"):
     PATHS[name] = PATHS["plain"]
 
 
@@ -46,14 +47,11 @@ class Server:
         self.media = []
         mounts = self.server.get_mount_points()
         auth = GstRtspServer.RTSPAuth()
-        auth.set_supported_methods(2 if "--digest" in sys.argv else 1)
-        for user, role in (("viewer", "viewer"), ("guest", "guest")):
-            token = GstRtspServer.RTSPToken()
-            token.set_string("media.factory.role", role)
-            if "--digest" in sys.argv:
-                auth.add_digest(user, PASSWORD, token)
-            else:
-                auth.add_basic(GstRtspServer.RTSPAuth.make_basic(user, PASSWORD), token)
+        token = GstRtspServer.RTSPToken()
+        token.set_string("media.factory.role", "viewer")
+        auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST if "--digest" in sys.argv else GstRtsp.RTSPAuthMethod.BASIC)
+        auth.add_digest("viewer", PASSWORD, token)
+        auth.add_basic(GstRtspServer.RTSPAuth.make_basic("viewer", PASSWORD), token)
         nobody = GstRtspServer.RTSPToken()
         nobody.set_string("media.factory.role", "nobody")
         auth.set_default_token(nobody)
@@ -62,17 +60,11 @@ class Server:
             factory = GstRtspServer.RTSPMediaFactory()
             factory.set_launch("( " + SOURCE + rest + " )")
             factory.set_shared(True)
-            for role in ("viewer", "guest", "nobody"):
-                may = role == "viewer" if path in ("auth", "digest") else path != "forbidden"
-                if role == "nobody" and path == "forbidden":
-                    may = False
-                factory.add_role_from_structure(
-                    Gst.Structure.new_from_string(
-                        f"{role}, media.factory.access=(boolean)true, media.factory.construct=(boolean){str(may).lower()}"
-                        if path == "forbidden"
-                        else f"{role}, media.factory.access=(boolean){str(may).lower()}, media.factory.construct=(boolean){str(may).lower()}"
-                    )
-                )
+            for role in ("viewer", "nobody"):
+                # Who may not construct is asked for a password.
+                may = str(role == "viewer" or path not in ("auth", "digest")).lower()
+                rights = f"{role}, media.factory.access=(boolean)true, media.factory.construct=(boolean){may}"
+                factory.add_role_from_structure(Gst.Structure.new_from_string(rights))
             factory.connect("media-configure", self.configured, path)
             mounts.add_factory("/" + path, factory)
         self.server.connect("client-connected", self.connected)
@@ -91,7 +83,7 @@ class Server:
         say(f"describe {path}")
         if path == "/slow":
             time.sleep(2)
-        return GstRtspServer.RTSPStatusCode.OK if hasattr(GstRtspServer, "RTSPStatusCode") else 200
+        return GstRtsp.RTSPStatusCode.OK
 
     def elements(self, name):
         for path, media in self.media:
