@@ -14,6 +14,7 @@ import time
 import gi
 
 gi.require_version("Gst", "1.0")
+gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
 gi.require_version("GstRtsp", "1.0")
 from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
@@ -46,14 +47,16 @@ class Server:
         self.server.set_service(port)
         self.media = []
         mounts = self.server.get_mount_points()
+        is_digest = "--digest" in sys.argv
         auth = GstRtspServer.RTSPAuth()
-        token = GstRtspServer.RTSPToken()
-        token.set_string("media.factory.role", "viewer")
-        auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST if "--digest" in sys.argv else GstRtsp.RTSPAuthMethod.BASIC)
-        auth.add_digest("viewer", PASSWORD, token)
-        auth.add_basic(GstRtspServer.RTSPAuth.make_basic("viewer", PASSWORD), token)
-        nobody = GstRtspServer.RTSPToken()
+        auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST if is_digest else GstRtsp.RTSPAuthMethod.BASIC)
+        viewer, nobody = (GstRtspServer.RTSPToken() for _ in range(2))
+        viewer.set_string("media.factory.role", "viewer")
         nobody.set_string("media.factory.role", "nobody")
+        if is_digest:
+            auth.add_digest("viewer", PASSWORD, viewer)
+        else:
+            auth.add_basic(GstRtspServer.RTSPAuth.make_basic("viewer", PASSWORD), viewer)
         auth.set_default_token(nobody)
         self.server.set_auth(auth)
         for path, rest in PATHS.items():
@@ -61,21 +64,21 @@ class Server:
             factory.set_launch("( " + SOURCE + rest + " )")
             factory.set_shared(True)
             for role in ("viewer", "nobody"):
-                # Who may not construct is asked for a password.
-                may = str(role == "viewer" or path not in ("auth", "digest")).lower()
+                # Who may see it and not use it is asked for a password.
+                may = "true" if role == "viewer" or path != "auth" else "false"
                 rights = f"{role}, media.factory.access=(boolean)true, media.factory.construct=(boolean){may}"
                 factory.add_role_from_structure(Gst.Structure.new_from_string(rights))
             factory.connect("media-configure", self.configured, path)
             mounts.add_factory("/" + path, factory)
         self.server.connect("client-connected", self.connected)
-        self.source = self.server.attach(None)
+        if not self.server.attach(None):
+            sys.exit("the port is in use")
         say(f"port {self.server.get_bound_port()}")
 
     def configured(self, _factory, media, path):
         self.media.append((path, media))
 
     def connected(self, _server, client):
-        say("client")
         client.connect("pre-describe-request", self.described)
 
     def described(self, _client, context):
@@ -94,12 +97,7 @@ class Server:
 
     def order(self, line):
         words = line.split()
-        if words[0] == "stop" and self.source:
-            GLib.source_remove(self.source)
-            self.source = 0
-        elif words[0] == "listen" and not self.source:
-            self.source = self.server.attach(None)
-        elif words[0] == "drop":
+        if words[0] == "drop":
             self.server.client_filter(lambda *_: GstRtspServer.RTSPFilterResult.REMOVE)
         elif words[0] in ("mute", "unmute"):
             for _, valve in self.elements("valve"):
