@@ -22,13 +22,19 @@ const LEFT_OUT: &str = "(the text is left out: it has parts of the address that 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Not a URL, or without a host.
-    #[error("it is not an address: write `rtsp://HOST/PATH`, with odd characters of user and password as `%40` for `@`, `%3A` for `:`, `%2F` for `/`")]
+    #[error(
+        "it is not an address: write `rtsp://HOST/PATH`, with odd characters of user and password as `%40` for `@`, `%3A` for `:`, `%2F` for `/`"
+    )]
     Malformed,
     /// Another scheme.
-    #[error("it does not begin with `rtsp://`: write `rtsp://HOST/PATH`; cameras that encrypt (`rtsps://`) are not supported")]
+    #[error(
+        "it does not begin with `rtsp://`: write `rtsp://HOST/PATH`; cameras that encrypt (`rtsps://`) are not supported"
+    )]
     Scheme,
     /// Characters that no address has, or `@` after the host: the rest of a password that is not encoded.
-    #[error("it has characters that an address does not have there: write the odd ones of user, password and path as `%40` for `@`, `%3A` for `:`, `%2F` for `/`, `%23` for `#`, `%3F` for `?`, or give the password by `password_env`")]
+    #[error(
+        "it has characters that an address does not have there: write the odd ones of user, password and path as `%40` for `@`, `%3A` for `:`, `%2F` for `/`, `%23` for `#`, `%3F` for `?`, or give the password by `password_env`"
+    )]
     Characters,
     /// A password without a user.
     #[error("it has a password and no user: write `user` too")]
@@ -112,7 +118,8 @@ impl Address {
         self.login = login;
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        let is_setting = |part: &str| part.contains(['=', '&', ';']) || part.to_ascii_lowercase().contains("%3d");
+        let is_setting =
+            |part: &str| part.contains(['=', '&', ';']) || part.to_ascii_lowercase().contains("%3d");
         let path: Vec<&str> =
             self.url.path().split('/').map(|part| if is_setting(part) { "***" } else { part }).collect();
         let query = if self.url.query().is_some() { "?***" } else { "" };
@@ -132,7 +139,9 @@ impl Address {
         for text in texts {
             let values = text.split(['&', ';', '=']).skip(1).map(str::to_owned).collect::<Vec<_>>();
             for part in values.into_iter().chain([text]) {
-                for form in [percent_decode_str(&part).decode_utf8_lossy().to_lowercase(), part.to_lowercase()] {
+                for form in
+                    [percent_decode_str(&part).decode_utf8_lossy().to_lowercase(), part.to_lowercase()]
+                {
                     if !form.is_empty() && !self.secrets.contains(&form) {
                         self.secrets.push(form);
                     }

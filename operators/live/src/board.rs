@@ -124,7 +124,12 @@ impl Board {
             connects: entry.connects_before + entry.told.connects,
             received: entry.ledger.received(),
             emitted: entry.ledger.emitted(),
-            drops: entry.ledger.drops().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+            drops: entry
+                .ledger
+                .drops()
+                .iter()
+                .map(|(reason, count)| ((*reason).to_owned(), *count))
+                .collect(),
             waiting: u64::from(entry.ledger.waiting().is_some()),
         };
         inner.feeds.iter().map(status).collect()

@@ -92,7 +92,8 @@ pub(crate) async fn drive(
         let until = match step {
             Step::Connect => {
                 let (transport, clock) = (settings.transport, settings.clock);
-                attempt = Some(Box::pin(Session::open(address.clone(), transport, clock, Arc::clone(&group))));
+                attempt =
+                    Some(Box::pin(Session::open(address.clone(), transport, clock, Arc::clone(&group))));
                 continue;
             }
             Step::GiveUp => {

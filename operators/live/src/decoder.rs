@@ -2,8 +2,8 @@
 //!
 //! A decoder gets the coded frames of one camera in the order in which they are sent, beginning with a key frame, and gives
 //! pictures in the order in which they are shown. A change of the codec or of its parameters needs a new decoder.
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tidemill_operators::record::EventTime;
 

@@ -85,7 +85,10 @@ fn run(
             continue;
         };
         // Parameters come with a key frame; the decoder of the old ones may still give their last pictures until then.
-        if running.as_ref().is_some_and(|(coded, _)| !Arc::ptr_eq(coded, &unit.coded) && **coded != *unit.coded) {
+        if running
+            .as_ref()
+            .is_some_and(|(coded, _)| !Arc::ptr_eq(coded, &unit.coded) && **coded != *unit.coded)
+        {
             running = None;
         }
         if running.is_none() && unit.is_key {

@@ -102,7 +102,8 @@ impl CameraClock {
 
     /// Whether the camera tells times, and they are not believed.
     pub fn is_wrong(&self, media: f64, arrival: EventTime) -> bool {
-        self.report.is_some_and(|report| by(report, media).saturating_sub(arrival).saturating_abs() > FARTHEST)
+        self.report
+            .is_some_and(|report| by(report, media).saturating_sub(arrival).saturating_abs() > FARTHEST)
     }
 
     /// Jumps so far.
@@ -194,7 +195,9 @@ mod tests {
 
     #[test]
     fn a_limit_is_kept_on_average() {
-        for (distance, rate, expected) in [(40_000, 10.0, 100), (40_000, 25.0, 250), (40_000, 100.0, 250), (33_333, 5.0, 50)] {
+        for (distance, rate, expected) in
+            [(40_000, 10.0, 100), (40_000, 25.0, 250), (40_000, 100.0, 250), (33_333, 5.0, 50)]
+        {
             let mut limit = Limit::per_second(rate);
             let taken = (0..10_000_000 / distance).filter(|frame| limit.takes(frame * distance)).count();
             assert!(taken.abs_diff(expected) <= 1, "{taken} {expected}");

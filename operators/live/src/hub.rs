@@ -213,10 +213,7 @@ impl Feeds for Hub {
 }
 
 /// Drives cameras until nobody adds any more; then all have been told to end.
-async fn run(
-    mut received: mpsc::UnboundedReceiver<(Camera, watch::Receiver<Wish>)>,
-    group: &SessionGroup,
-) {
+async fn run(mut received: mpsc::UnboundedReceiver<(Camera, watch::Receiver<Wish>)>, group: &SessionGroup) {
     let mut tasks = tokio::task::JoinSet::new();
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut seed = u64::from(std::process::id());
@@ -244,18 +241,17 @@ async fn run(
 }
 
 /// Drives a camera, and again after a panic.
-async fn keep(
-    camera: Camera,
-    mut wishes: watch::Receiver<Wish>,
-    mut random: Random,
-) -> Vec<JoinHandle<()>> {
+async fn keep(camera: Camera, mut wishes: watch::Receiver<Wish>, mut random: Random) -> Vec<JoinHandle<()>> {
     loop {
         let driven = AssertUnwindSafe(drive(camera.clone(), &mut wishes, &mut random)).catch_unwind().await;
         match driven {
             Ok(threads) => return threads,
             Err(_) => {
                 // The text of the panic may have anything.
-                tracing::error!(camera = camera.place.feed(), "a defect ended its connection; it is made again");
+                tracing::error!(
+                    camera = camera.place.feed(),
+                    "a defect ended its connection; it is made again"
+                );
                 camera.place.turn(FeedState::Connecting);
                 let rest = tokio::time::sleep(AFTER_DEFECT);
                 tokio::pin!(rest);

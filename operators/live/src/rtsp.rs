@@ -192,19 +192,26 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
         }
         size
     });
-    if let Some(most) = options.most.as_ref().filter(|most| !(most.value.0.is_finite() && most.value.0 > 0.0)) {
-        errors.push(wrong("`most` is no rate of frames", "write a rate, such as `10/s`").at(most.span.clone()));
+    if let Some(most) = options.most.as_ref().filter(|most| !(most.value.0.is_finite() && most.value.0 > 0.0))
+    {
+        errors
+            .push(wrong("`most` is no rate of frames", "write a rate, such as `10/s`").at(most.span.clone()));
     }
     let policy = Policy::default();
-    let mut span = |name: &str, given: &Option<Located<TimeSpan>>, default: Duration, (least, most): (u64, u64)| {
-        let Some(given) = given else { return default };
-        if !(least..=most).contains(&(given.value.0 / 1_000_000)) {
-            let text = format!("`{name}: {}` is not possible", given.value);
-            let help = format!("write a time from {} to {}", TimeSpan(least * 1_000_000), TimeSpan(most * 1_000_000));
-            errors.push(wrong(text, &help).at(given.span.clone()));
-        }
-        Duration::from_nanos(given.value.0)
-    };
+    let mut span =
+        |name: &str, given: &Option<Located<TimeSpan>>, default: Duration, (least, most): (u64, u64)| {
+            let Some(given) = given else { return default };
+            if !(least..=most).contains(&(given.value.0 / 1_000_000)) {
+                let text = format!("`{name}: {}` is not possible", given.value);
+                let help = format!(
+                    "write a time from {} to {}",
+                    TimeSpan(least * 1_000_000),
+                    TimeSpan(most * 1_000_000)
+                );
+                errors.push(wrong(text, &help).at(given.span.clone()));
+            }
+            Duration::from_nanos(given.value.0)
+        };
     const HOUR: u64 = 3_600_000;
     let policy = Policy {
         connect: span("connect", &options.connect, policy.connect, (100, HOUR)),
@@ -232,8 +239,7 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
         Column::new("image", ColumnType::Image),
     ]);
     let schema = payload_schema(&output);
-    let form =
-        PictureForm { size, jpeg: options.frames == Frames::Jpeg, max_pixels: options.max_pixels };
+    let form = PictureForm { size, jpeg: options.frames == Frames::Jpeg, max_pixels: options.max_pixels };
     let settings = Settings {
         policy,
         transport: options.transport,

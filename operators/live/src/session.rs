@@ -114,7 +114,8 @@ impl Session {
                         VideoParametersCodec::H265 { .. } => Codec::H265,
                         _ => Codec::Jpeg,
                     };
-                    let size = Some(parameters.pixel_dimensions()).filter(|(width, height)| width * height > 0);
+                    let size =
+                        Some(parameters.pixel_dimensions()).filter(|(width, height)| width * height > 0);
                     Coded { codec, size, parameters: parameters.extra_data().to_vec() }
                 }
                 // Parameters come with a key frame.
@@ -142,7 +143,8 @@ impl Session {
     pub(crate) fn remark(&self) -> String {
         match (self.clock, self.camera.jumps()) {
             (Clock::Camera, _) if self.is_wrong => {
-                "its clock is off by more than a minute, so that times are those of the arrival: set it".to_owned()
+                "its clock is off by more than a minute, so that times are those of the arrival: set it"
+                    .to_owned()
             }
             (Clock::Camera, jumps) if jumps > 0 => format!("its clock has jumped {jumps} times"),
             _ => String::new(),

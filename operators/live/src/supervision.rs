@@ -90,10 +90,16 @@ pub enum Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Waiting { until: Duration },
-    Connecting { since: Duration },
+    Waiting {
+        until: Duration,
+    },
+    Connecting {
+        since: Duration,
+    },
     /// Connected; `last` is the time of the last frame, or of the connection.
-    Watching { last: Duration },
+    Watching {
+        last: Duration,
+    },
     Paused,
 }
 

@@ -47,12 +47,14 @@ pub(super) fn cameras(
     errors: &mut Diagnostics,
 ) -> BTreeMap<String, Address> {
     let mut found = BTreeMap::new();
-    let mut add = |name: &str, place: &Span, login: &Login, errors: &mut Diagnostics| {
-        match address(context, name, login) {
-            Ok(address) => {
-                found.insert(name.to_owned(), address);
-            }
-            Err(error) => errors.push(if error.span.source().is_some() { error } else { error.at(place.clone()) }),
+    let mut add = |name: &str, place: &Span, login: &Login, errors: &mut Diagnostics| match address(
+        context, name, login,
+    ) {
+        Ok(address) => {
+            found.insert(name.to_owned(), address);
+        }
+        Err(error) => {
+            errors.push(if error.span.source().is_some() { error } else { error.at(place.clone()) })
         }
     };
     match (&options.cameras, &options.url) {
@@ -125,7 +127,8 @@ fn address(context: &EndContext<'_>, name: &str, login: &Login) -> Result<Addres
         return match place {
             None => Ok(address),
             Some(place) => {
-                Err(wrong(format!("camera `{name}` has a password and no user"), "write `user` too").at(place))
+                Err(wrong(format!("camera `{name}` has a password and no user"), "write `user` too")
+                    .at(place))
             }
         };
     };
@@ -139,9 +142,12 @@ fn address(context: &EndContext<'_>, name: &str, login: &Login) -> Result<Addres
             .at(variable.span.clone())
         })?,
         (None, Some(file)) => read(context, file).map_err(|error| {
-            Diagnostic::error("E0609", format!("camera `{name}`: cannot read the password in `{file}`: {error}"))
-                .at(file.span.clone())
-                .with_help("write the path of a file with the password alone, relative to the workflow file")
+            Diagnostic::error(
+                "E0609",
+                format!("camera `{name}`: cannot read the password in `{file}`: {error}"),
+            )
+            .at(file.span.clone())
+            .with_help("write the path of a file with the password alone, relative to the workflow file")
         })?,
         _ => {
             let text = format!("camera `{name}` needs either `password_env` or `password_file`");
