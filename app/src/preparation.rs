@@ -41,6 +41,7 @@ pub fn kinds() -> &'static KindTable {
 fn registry_with(models: MlKind) -> Registry {
     let mut registry = Registry::builtin();
     registry.register_operator(models);
+    tidemill_live::register(&mut registry);
     registry
 }
 

@@ -190,7 +190,7 @@ impl Decoder {
         };
         let result = match &mut self.form {
             Form::Jpeg => read_jpeg(pipe, bytes, most),
-            Form::Pixels => read_netpbm(pipe, bytes, b"P6", most).map(|_| ()),
+            Form::Pixels => read_pixels(pipe, bytes, most),
             Form::Planes(_, conversion, planes) => read_planes(pipe, conversion, planes, bytes, most),
         };
         if result.is_err() {
@@ -307,7 +307,19 @@ pub fn read_planes(
     Ok(())
 }
 
-fn read_jpeg(pipe: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+/// Appends an uncompressed picture of at most `most` bytes of pixels.
+///
+/// # Errors
+/// See [`Decoder::read`].
+pub fn read_pixels(pipe: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+    read_netpbm(pipe, bytes, b"P6", most).map(|_| ())
+}
+
+/// Appends a JPEG picture of at most `most` bytes.
+///
+/// # Errors
+/// See [`Decoder::read`].
+pub fn read_jpeg(pipe: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
     let mut header = Vec::new();
     while !header.ends_with(b"\r\n\r\n") {
         if header.len() > HEADER {

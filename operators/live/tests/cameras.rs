@@ -1,0 +1,366 @@
+use crate::server::{PATIENCE, Server};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidemill_machine::Process;
+use tidemill_media::raw_image::RawImage;
+use tidemill_operators::api::{BoundSource, Source, SourceRead};
+use tidemill_operators::feeds::{FeedOrder, FeedState, FeedStatus};
+use tidemill_operators::kind::EndContext;
+use tidemill_operators::registry::Registry;
+use tidemill_spec::{span::SourceFile, yaml};
+
+const PASSWORD: &str = "s3cr@t/ÄX:7";
+const ENCODED: &str = "s3cr%40t%2F%C3%84X%3A7";
+
+fn bind(text: &str) -> BoundSource {
+    let mut registry = Registry::builtin();
+    tidemill_live::register(&mut registry);
+    let id = "cameras".into();
+    let context = EndContext::new(&id, Path::new(env!("CARGO_MANIFEST_DIR")));
+    let options = yaml::parse(&SourceFile::new("workflow.yaml", text)).unwrap();
+    registry.source("rtsp").unwrap().bind(&context, &options).unwrap()
+}
+
+/// A row: camera, number, event time, width and height.
+type Row = (String, i64, i64, (u32, u32));
+
+struct Reading {
+    source: BoundSource,
+    reader: Box<dyn Source>,
+    rows: Vec<Row>,
+}
+
+impl Reading {
+    fn start(text: &str) -> Self {
+        let source = bind(text);
+        let reader = (source.make)().unwrap();
+        Self { source, reader, rows: Vec::new() }
+    }
+
+    fn status(&self) -> Vec<FeedStatus> {
+        let status = self.source.feeds.as_ref().unwrap().status();
+        for feed in &status {
+            assert_eq!(
+                feed.received,
+                feed.emitted + feed.drops.values().sum::<u64>() + feed.waiting,
+                "{feed:?}"
+            );
+        }
+        status
+    }
+
+    fn order(&self, order: &FeedOrder) -> Result<(), String> {
+        self.source.feeds.as_ref().unwrap().order(order)
+    }
+
+    /// Reads once.
+    fn read(&mut self) {
+        match self.reader.read(16, 1 << 30).unwrap() {
+            SourceRead::Rows { payload, times, .. } => {
+                let (times, names) = (times.unwrap(), payload.column(0).as_string::<i32>());
+                let (frames, images) =
+                    (payload.column(1).as_primitive::<Int64Type>(), payload.column(2).as_binary::<i32>());
+                for (row, time) in times.into_iter().enumerate() {
+                    let image = RawImage::parse(images.value(row)).unwrap();
+                    self.rows.push((
+                        names.value(row).to_owned(),
+                        frames.value(row),
+                        time,
+                        (image.width, image.height),
+                    ));
+                }
+            }
+            SourceRead::Idle { watermark } => {
+                let newest = self.rows.iter().map(|row| row.2).max().unwrap_or(0);
+                assert!(
+                    watermark > 1_700_000_000_000_000 && watermark >= newest - 1_000_000,
+                    "{watermark} {newest}"
+                );
+            }
+            SourceRead::End => panic!("a camera has no end"),
+        }
+    }
+
+    /// Reads until this holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&[FeedStatus], &[Row]) -> bool) {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if holds(&status, &self.rows) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: {status:?}");
+            self.read();
+        }
+    }
+
+    fn until_frames(&mut self, more: usize) {
+        let rows = self.rows.len() + more;
+        self.until("frames come", |_, all| all.len() >= rows);
+    }
+
+    fn until_state(&mut self, state: FeedState) {
+        self.until(state.name(), |status, _| status[0].state == state);
+    }
+}
+
+fn check_order(rows: &[Row]) {
+    for two in rows.windows(2) {
+        assert!(two[0].2 < two[1].2 && two[0].1 < two[1].1, "{two:?}");
+    }
+}
+
+#[test]
+fn frames_of_all_codecs_arrive() {
+    let Some(server) = Server::start(0) else { return };
+    for path in ["plain", "b", "h265", "jpeg", "slow"] {
+        let mut gate = Reading::start(&format!("url: {}", server.url(path)));
+        gate.until_frames(30);
+        check_order(&gate.rows);
+        assert!(gate.rows.iter().all(|row| row.0 == "cameras" && row.3 == (160, 120)), "{:?}", gate.rows[0]);
+        let status = &gate.status()[0];
+        assert_eq!((status.state, status.connects), (FeedState::Live, 1));
+    }
+}
+
+#[test]
+fn options_form_the_records() {
+    let Some(server) = Server::start(0) else { return };
+    let url = server.url("plain");
+    let mut both = Reading::start(&format!(
+        "cameras: {{a: '{url}', b: {{url: '{url}'}}}}\nscale: 64x48\nmost: 5/s\nidle: 100ms\nclock: camera"
+    ));
+    both.until("both are dropped by rate", |status, _| {
+        status.iter().all(|feed| feed.drops.get("rate").is_some_and(|drops| *drops > 20))
+    });
+    let of = |name: &str| both.rows.iter().filter(|row| row.0 == name).cloned().collect::<Vec<_>>();
+    for name in ["a", "b"] {
+        check_order(&of(name));
+        assert!(of(name).iter().all(|row| row.3 == (64, 48)));
+        let (first, last) = (of(name)[0].clone(), of(name).pop().unwrap());
+        assert!(
+            (last.2 - first.2) / 150_000 >= of(name).len() as i64 - 1,
+            "at most 5 a second: {:?}",
+            of(name)
+        );
+    }
+    // The reader is gone, so the cameras are.
+    drop(both);
+}
+
+#[test]
+fn ten_power_cuts_are_survived() {
+    let Some(mut server) = Server::start(0) else { return };
+    let mut gate = Reading::start(&format!("url: {}\nidle: 50ms", server.url("plain")));
+    let mut waits = Vec::new();
+    for cut in 1..=10 {
+        gate.until_frames(3);
+        gate.until_state(FeedState::Live);
+        let port = server.kill();
+        gate.until_state(FeedState::Connecting);
+        assert!(!gate.status()[0].detail.is_empty(), "{:?}", gate.status());
+        server = Server::start(port).unwrap();
+        let back = Instant::now();
+        gate.until_frames(1);
+        waits.push(back.elapsed());
+        assert_eq!(gate.status()[0].connects, cut + 1);
+    }
+    check_order(&gate.rows);
+    waits.sort();
+    println!("from the server's return to a frame: median {:?}, longest {:?}", waits[5], waits[9]);
+}
+
+#[test]
+fn closed_connections_are_made_again() {
+    let Some(mut server) = Server::start(0) else { return };
+    let mut gate = Reading::start(&format!("url: {}\nidle: 50ms", server.url("plain")));
+    for cut in 1..=3 {
+        gate.until_frames(3);
+        server.order("drop");
+        gate.until("it has connected again", |status, _| status[0].connects == cut + 1);
+    }
+    gate.until_frames(3);
+}
+
+#[test]
+fn a_silent_camera_is_stalled() {
+    let Some(mut server) = Server::start(0) else { return };
+    let mut gate = Reading::start(&format!("url: {}\nidle: 50ms\nstall: 1500ms", server.url("plain")));
+    gate.until_frames(3);
+    server.order("mute");
+    gate.until_state(FeedState::Stalled);
+    assert!(gate.status()[0].detail.contains("no frame came for 1.5 s"), "{:?}", gate.status());
+    server.order("drop");
+    gate.until("it comes back with new media", |status, _| status[0].state == FeedState::Live);
+}
+
+#[test]
+fn a_change_of_the_resolution_goes_through() {
+    let Some(mut server) = Server::start(0) else { return };
+    let mut gate = Reading::start(&format!("url: {}\nidle: 50ms", server.url("plain")));
+    gate.until_frames(3);
+    server.order("size 320 240");
+    gate.until("larger pictures come", |_, rows| rows.last().is_some_and(|row| row.3 == (320, 240)));
+    gate.until_frames(5);
+    assert!(gate.rows.iter().all(|row| [(160, 120), (320, 240)].contains(&row.3)), "no picture is torn");
+    assert_eq!(gate.status()[0].connects, 1, "over the same connection");
+}
+
+/// Collects what is logged, by all crates.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Each test is a process of its own, so that the log is that of this test.
+#[test]
+fn passwords_work_and_are_nowhere() {
+    let log = Log::default();
+    let kept = log.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(move || kept.clone())
+        .init();
+    let Some(mut server) = Server::start(0) else { return };
+    let with = |login: &str| {
+        format!("url: rtsp://{login}@127.0.0.1:{}/auth?token=t0psecret\nidle: 50ms", server.port)
+    };
+    let (right, wrong) = (with(&format!("viewer:{ENCODED}")), with("viewer:wr0ngsecret"));
+    let mut gate = Reading::start(&right);
+    gate.until_frames(3);
+    let mut told = format!("{:?}", gate.status());
+    let before = server.count("describe /auth");
+    let mut refused = Reading::start(&wrong);
+    refused.until_state(FeedState::Failed);
+    assert!(refused.status()[0].detail.contains("401"), "{:?}", refused.status());
+    told += &format!("{:?}", refused.status());
+    // More than the first waits would be.
+    for _ in 0..60 {
+        refused.read();
+    }
+    assert!(
+        server.count("describe /auth") - before <= 3,
+        "one attempt, of a request and its answer to the challenge"
+    );
+    let folder = std::fs::read_dir("/proc").unwrap().flatten();
+    let commands = folder.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+    told += &commands.filter(|command| command.contains("ffmpeg")).collect::<String>();
+    told += &String::from_utf8_lossy(&log.0.lock().unwrap());
+    assert!(told.contains("rtsp://***@127.0.0.1"), "it was logged");
+    for secret in [PASSWORD, ENCODED, "wr0ngsecret", "viewer"] {
+        assert!(
+            !told.contains(secret),
+            "{secret}: {}",
+            told.lines().find(|line| line.contains(secret)).unwrap_or_default()
+        );
+    }
+}
+
+/// A server that answers every request with this status; returns its port and the number of connections so far.
+fn refusing(status: &'static str) -> (u16, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, count) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(0)));
+    let counted = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            *counted.lock().unwrap() += 1;
+            let mut bytes = [0; 4096];
+            let length = stream.read(&mut bytes).unwrap_or(0);
+            let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let sequence = text
+                .lines()
+                .find(|line| line.to_lowercase().starts_with("cseq"))
+                .unwrap_or("CSeq: 1")
+                .to_owned();
+            let _ = write!(stream, "RTSP/1.0 {status}\r\n{sequence}\r\n\r\n");
+        }
+    });
+    (port, count)
+}
+
+#[test]
+fn refusals_fail_at_once_and_are_not_repeated() {
+    for (status, cause) in [("403 Forbidden", "(403)"), ("404 Not Found", "(404)")] {
+        let (port, count) = refusing(status);
+        let mut gate = Reading::start(&format!("url: rtsp://127.0.0.1:{port}/x\nidle: 50ms"));
+        gate.until_state(FeedState::Failed);
+        assert!(gate.status()[0].detail.contains(cause), "{:?}", gate.status());
+        for _ in 0..20 {
+            gate.read();
+        }
+        assert_eq!(*count.lock().unwrap(), 1);
+        gate.order(&FeedOrder::Resume { feed: "cameras".into() }).unwrap();
+        gate.until("somebody acted", |_, _| *count.lock().unwrap() == 2);
+    }
+}
+
+#[test]
+fn a_thousand_changes_leave_nothing() {
+    let mut gate = Reading::start("url: rtsp://127.0.0.1:9/none\nidle: 20ms");
+    gate.read();
+    let counts = || (Process::this().threads(), Process::this().descriptors());
+    let before = counts();
+    for number in 0..1000 {
+        let feed = format!("camera {number}");
+        gate.order(&FeedOrder::Add { feed: feed.clone(), address: "rtsp://127.0.0.1:9/none".into() })
+            .unwrap();
+        assert!(
+            gate.order(&FeedOrder::Add { feed: feed.clone(), address: "rtsp://h/".into() })
+                .unwrap_err()
+                .contains("already")
+        );
+        if number % 3 == 0 {
+            gate.order(&FeedOrder::Pause { feed: feed.clone() }).unwrap();
+        }
+        gate.order(&FeedOrder::Remove { feed }).unwrap();
+    }
+    let start = Instant::now();
+    loop {
+        gate.read();
+        let now = counts();
+        // One connection is tried again and again.
+        if now.0 <= before.0 && now.1 <= before.1 + 1 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{before:?} {now:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(gate.status().len(), 1);
+}
+
+#[test]
+fn cameras_are_paused_and_added_while_others_go_on() {
+    let Some(server) = Server::start(0) else { return };
+    let mut gate = Reading::start(&format!("cameras: {{a: '{}'}}\nidle: 50ms", server.url("plain")));
+    gate.until_frames(2);
+    gate.order(&FeedOrder::Add { feed: "b".into(), address: server.url("jpeg") }).unwrap();
+    gate.until("b comes", |_, rows| rows.iter().any(|row| row.0 == "b"));
+    gate.order(&FeedOrder::Pause { feed: "a".into() }).unwrap();
+    gate.until_state(FeedState::Paused);
+    let received = gate.status()[0].received;
+    gate.until_frames(10);
+    assert_eq!(gate.status()[0].received, received, "it is paused");
+    gate.order(&FeedOrder::Resume { feed: "a".into() }).unwrap();
+    gate.until("a comes back", |status, _| status[0].received > received + 3);
+    let error = gate.order(&FeedOrder::Remove { feed: "c".into() }).unwrap_err();
+    assert!(error.contains("no camera `c`") && error.contains("a, b"), "{error}");
+    drop(gate);
+    let start = Instant::now();
+    while Process::this().threads() > 3 {
+        assert!(start.elapsed() < PATIENCE, "{} threads", Process::this().threads());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
