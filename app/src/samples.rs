@@ -44,7 +44,7 @@ fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
     }
     let operator = workflow.operators.iter().find(|operator| operator.id == *id);
     for input in operator
-        .filter(|operator| !kinds().operator(&operator.kind).has_windows)
+        .filter(|operator| !kinds().operator_of(operator).has_windows)
         .iter()
         .flat_map(|o| &o.inputs)
     {

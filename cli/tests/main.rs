@@ -67,6 +67,7 @@ mod planned_runs;
 mod planning;
 mod processes;
 mod profiling;
+mod python;
 mod random_damage;
 mod rates;
 mod reference;
