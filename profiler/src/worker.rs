@@ -254,6 +254,7 @@ impl Bench {
                     let elapsed = stopwatch.nanoseconds();
                     match read {
                         SourceRead::Rows { .. } => return Ok(elapsed),
+                        SourceRead::Idle { .. } => {}
                         SourceRead::End => *reader = (bound.make)()?,
                     }
                 }

@@ -157,7 +157,10 @@ fn bits(buffer: Buffer, rows: usize) -> Result<BooleanBuffer, String> {
     Ok(BooleanBuffer::new(buffer, 0, rows))
 }
 
-fn numbers<T: ArrowNativeType + ToByteSlice>(buffer: Buffer, count: usize) -> Result<ScalarBuffer<T>, String> {
+fn numbers<T: ArrowNativeType + ToByteSlice>(
+    buffer: Buffer,
+    count: usize,
+) -> Result<ScalarBuffer<T>, String> {
     let expected = count.checked_mul(size_of::<T>()).ok_or("it has too many values")?;
     if buffer.len() < expected {
         return Err(too_short(buffer.len(), expected));

@@ -84,11 +84,7 @@ impl OperatorKind for PythonKind {
     }
 
     fn facts(&self) -> OperatorFacts {
-        OperatorFacts {
-            computation: Computation::Inference,
-            reads: &["module"],
-            ..OperatorFacts::DEFAULT
-        }
+        OperatorFacts { computation: Computation::Inference, reads: &["module"], ..OperatorFacts::DEFAULT }
     }
 
     fn facts_of(&self, options: &Value) -> OperatorFacts {
@@ -129,7 +125,10 @@ impl OperatorKind for PythonKind {
             Step::Open => {
                 let launch = Launch {
                     operator: context.id.value.clone(),
-                    interpreter: interpreter::find(written.python.as_deref().map(String::as_str), context.base),
+                    interpreter: interpreter::find(
+                        written.python.as_deref().map(String::as_str),
+                        context.base,
+                    ),
                     arguments: None,
                     folder: context.base.to_owned(),
                     module: written.module.value.clone(),
@@ -140,9 +139,8 @@ impl OperatorKind for PythonKind {
                     output: declared.clone(),
                     timeout: written.timeout.as_ref().map_or(TIMEOUT, |it| Duration::from_nanos(it.value.0)),
                 };
-                let started = self
-                    .started(&launch)
-                    .map_err(|error| not_started(context, &written, &error))?;
+                let started =
+                    self.started(&launch).map_err(|error| not_started(context, &written, &error))?;
                 let output = output_type(context, &written, declared, &started.greeting)?;
                 written.check_group(context.id, port, &output)?;
                 (output.clone(), make(launch, &written, output, started))
@@ -203,10 +201,13 @@ fn no_models(context: &OperatorContext<'_>) -> Result<(), Diagnostic> {
 
 /// The error for a step whose types only its annotations say, where it is not started.
 fn unknown_types(context: &OperatorContext<'_>, module: &Located<String>) -> Diagnostic {
-    let text = format!("the columns that `{}` gives are not known here: no Python is started for this check", context.id);
-    Diagnostic::error("E0617", text)
-        .at(module.span.clone())
-        .with_help("add `output` with the columns and their types, such as `output: {camera: text, score: float64}`")
+    let text = format!(
+        "the columns that `{}` gives are not known here: no Python is started for this check",
+        context.id
+    );
+    Diagnostic::error("E0617", text).at(module.span.clone()).with_help(
+        "add `output` with the columns and their types, such as `output: {camera: text, score: float64}`",
+    )
 }
 
 /// The error for a step that cannot start: at its line of Python, if that is known.

@@ -125,12 +125,7 @@ impl Object {
     }
 
     /// Emits what `advance` gave, at this event time.
-    fn emit(
-        &mut self,
-        given: Given,
-        time: EventTime,
-        output: &mut Output,
-    ) -> Result<(), OperatorError> {
+    fn emit(&mut self, given: Given, time: EventTime, output: &mut Output) -> Result<(), OperatorError> {
         let rows = given.columns.first().map_or(0, |column| column.len());
         if rows == 0 {
             return Ok(());
@@ -280,9 +275,9 @@ impl Stateful for Object {
         if kept.has_state {
             kept.snapshot = Some(state.to_vec());
             let process = caller.process(kept)?;
-            process.restore(state).map_err(|fault| {
-                OperatorError::new(format!("`restore` failed: {}", detail(&fault)))
-            })?;
+            process
+                .restore(state)
+                .map_err(|fault| OperatorError::new(format!("`restore` failed: {}", detail(&fault))))?;
         }
         *self.state_bytes.borrow_mut() = snapshot.len();
         Ok(())

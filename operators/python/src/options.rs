@@ -200,7 +200,8 @@ impl Options {
             return Err(Diagnostic::error("E0606", text).at(span.clone()).with_help(help));
         }
         if let Some(group) = self.group.as_ref().filter(|_| !target.1) {
-            let text = format!("`group` is for classes, and `{}` is a function, which keeps nothing", target.0);
+            let text =
+                format!("`group` is for classes, and `{}` is a function, which keeps nothing", target.0);
             return Err(Diagnostic::error("E0606", text).at(group.span.clone()).with_help("remove `group`"));
         }
         for count in [&self.processes, &self.max_in_flight].into_iter().flatten() {
@@ -235,8 +236,10 @@ impl Options {
         if output.column(group).is_some_and(|sent| sent.column_type == column.column_type) {
             return Ok(());
         }
-        let text = format!("`{id}` groups by `{group}`, which is not in its output as {}", column.column_type);
-        let help = format!("add `{group}: {}` to `output`, and give the value of the input", column.column_type);
+        let text =
+            format!("`{id}` groups by `{group}`, which is not in its output as {}", column.column_type);
+        let help =
+            format!("add `{group}: {}` to `output`, and give the value of the input", column.column_type);
         Err(Diagnostic::error("E0606", text).at(group.span.clone()).with_help(help))
     }
 }
@@ -260,8 +263,13 @@ mod tests {
         for one in all {
             assert_eq!(column_type(&one.to_string()), Some(one));
         }
-        let wrong =
-            ["float", "tensor<float32>", "tensor<double>[1]", "tensor<uint8>[x]", "tensor<uint8>[4000000000]"];
+        let wrong = [
+            "float",
+            "tensor<float32>",
+            "tensor<double>[1]",
+            "tensor<uint8>[x]",
+            "tensor<uint8>[4000000000]",
+        ];
         for wrong in wrong {
             assert_eq!(column_type(wrong), None, "{wrong}");
         }

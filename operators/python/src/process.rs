@@ -4,8 +4,7 @@ use crate::log::{Tail, follow};
 use crate::memory::{Requests, Results};
 use crate::package::{FILES, START};
 use crate::protocol::{
-    self, Answer, CallForm, Failed, HEAD, Head, Hello, Place, Ready, Rejected, StartError, VERSION, kind,
-    message,
+    self, Answer, Failed, HEAD, Head, Hello, Place, Ready, Rejected, StartError, VERSION, kind, message,
 };
 use crate::spawner;
 use arrow_array::{ArrayRef, RecordBatch};
@@ -51,7 +50,6 @@ pub(crate) struct Launch {
 #[derive(Debug, Clone)]
 pub(crate) struct Greeting {
     pub(crate) language: String,
-    pub(crate) form: CallForm,
     /// The columns that it declares itself: names and types.
     pub(crate) output: Option<Vec<(String, String)>>,
     pub(crate) has_state: bool,
@@ -120,9 +118,8 @@ impl Process {
             command.arg(file.as_raw_fd().to_string());
         }
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawner::start(command, inherited).map_err(|error| {
-            plain(format!("cannot start `{}`: {error}", launch.interpreter.display()))
-        })?;
+        let mut child = spawner::start(command, inherited)
+            .map_err(|error| plain(format!("cannot start `{}`: {error}", launch.interpreter.display())))?;
         let life = match pid(&child).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
             Some(Ok(life)) => life,
             _ => {
@@ -132,13 +129,12 @@ impl Process {
             }
         };
         let tail = Arc::new(Tail::default());
-        let logs = child
-            .stdout
-            .take()
-            .map_or(Ok(()), |pipe| follow(pipe, &launch.operator, None))
-            .and_then(|()| match child.stderr.take() {
-                Some(pipe) => follow(pipe, &launch.operator, Some(Arc::clone(&tail))),
-                None => Ok(()),
+        let logs =
+            child.stdout.take().map_or(Ok(()), |pipe| follow(pipe, &launch.operator, None)).and_then(|()| {
+                match child.stderr.take() {
+                    Some(pipe) => follow(pipe, &launch.operator, Some(Arc::clone(&tail))),
+                    None => Ok(()),
+                }
             });
         let mut process = Self {
             child,
@@ -156,7 +152,6 @@ impl Process {
             processor_time: Duration::ZERO,
             greeting: Greeting {
                 language: String::new(),
-                form: CallForm::Record,
                 output: None,
                 has_state: false,
                 has_advance: false,
@@ -197,9 +192,9 @@ impl Process {
             let text = format!("it speaks version {} of the protocol, the engine {VERSION}", ready.version);
             return Err(plain(text));
         }
+        tracing::debug!(operator = launch.operator, language = ready.language, form = ?ready.form, "a step has started");
         self.greeting = Greeting {
             language: ready.language,
-            form: ready.form.unwrap_or(CallForm::Record),
             output: ready.output,
             has_state: ready.has_state,
             has_advance: ready.has_advance,
@@ -332,7 +327,9 @@ impl Process {
 
     fn failed(&mut self, body: &[u8]) -> Fault {
         match serde_json::from_slice::<Failed>(body) {
-            Ok(Failed { reason, detail }) if reason.starts_with("python_") => Fault::Failed { reason, detail },
+            Ok(Failed { reason, detail }) if reason.starts_with("python_") => {
+                Fault::Failed { reason, detail }
+            }
             _ => self.broken("it reported a failure without a reason"),
         }
     }
