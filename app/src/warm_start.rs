@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidemill_engine::Program;
-use tidemill_operators::api::{BoundOperator, Computation, Concurrency, Inference, Instance, OperatorError, Output};
+use tidemill_operators::api::{
+    BoundOperator, Computation, Concurrency, Inference, Instance, OperatorError, Output,
+};
 use tidemill_operators::record::batch_bytes;
 use tidemill_profiler::records;
 

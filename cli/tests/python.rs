@@ -156,17 +156,21 @@ def step(batch: tidemill.Batch):
     return {'n': ['many' if n == 21 else n for n in numbers]} if numbers != [22] else {}
 ";
     let Some(first) = place("function: step, output: {n: int64}", record) else { return };
-    run(&first).expect(3);
+    run(&first).expect(0);
     assert_eq!(numbers(&first, "n"), without(&[20, 21, 22]));
     let dead = letters(&first);
     let reasons: Vec<(i64, &str)> = dead.iter().map(|(n, reason, _)| (*n, reason.as_str())).collect();
     assert_eq!(reasons, [(20, "python_error"), (21, "python_output"), (22, "python_output")]);
-    assert!(dead[0].2.contains("ops.py\", line 5") && dead[0].2.contains("ValueError: twenty"), "{}", dead[0].2);
+    assert!(
+        dead[0].2.contains("ops.py\", line 5") && dead[0].2.contains("ValueError: twenty"),
+        "{}",
+        dead[0].2
+    );
     assert!(dead[1].2.contains("column `n`: expected int64, found str 'many'"), "{}", dead[1].2);
     assert!(dead[2].2.contains("the column `n` is missing"), "{}", dead[2].2);
     let Some(second) = place("function: step, output: {n: int64}", batch) else { return };
     second.change("rows.csv", "\ns0,21\n", "\n");
-    run(&second).expect(3);
+    run(&second).expect(0);
     let dead = letters(&second);
     assert_eq!(dead.iter().map(|(n, ..)| *n).collect::<Vec<_>>(), [20], "the batch was halved: {dead:?}");
     assert_eq!(numbers(&second, "n"), without(&[20, 21]));
@@ -193,7 +197,7 @@ def step(batch: tidemill.Batch):
 ";
     for (module, how) in [(record, "signal 11"), (batch, "exit code 9")] {
         let Some(place) = place("function: step, output: {n: int64}", module) else { return };
-        run(&place).expect(3);
+        run(&place).expect(0);
         assert_eq!(numbers(&place, "n"), without(&[77]));
         let dead = letters(&place);
         assert_eq!((dead.len(), dead[0].0, dead[0].1.as_str()), (1, 77, "python_crash"));
@@ -212,7 +216,7 @@ def step(record):
     return {'n': record['n']}
 ";
     let Some(place) = place("function: step, output: {n: int64}, timeout: 3s", module) else { return };
-    run(&place).expect(3);
+    run(&place).expect(0);
     assert_eq!(numbers(&place, "n"), without(&[50]));
     let dead = letters(&place);
     assert_eq!((dead.len(), dead[0].0, dead[0].1.as_str()), (1, 50, "python_timeout"));
@@ -230,25 +234,40 @@ def step(record):
     let Some(place) = place("function: step, output: {n: int64}, restart: 2", module) else { return };
     let outcome = run(&place);
     assert_ne!(outcome.code, Some(0));
-    assert!(outcome.stderr.contains("3 records in a row ended its process (`restart: 2`)"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("3 records in a row ended its process (`restart: 2`)"),
+        "{}",
+        outcome.stderr
+    );
     let module = "
 def step(record):
     raise KeyError('no')
 ";
-    let Some(place) = place_of_class("function: step, output: {n: int64}, on_error: stop", module) else { return };
+    let Some(place) = place_of_class("function: step, output: {n: int64}, on_error: stop", module) else {
+        return;
+    };
     let outcome = run(&place);
     assert_ne!(outcome.code, Some(0));
-    assert!(outcome.stderr.contains("KeyError: 'no'") && outcome.stderr.contains("\"n\":0"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("KeyError: 'no'") && outcome.stderr.contains("\"n\":0"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
 fn validate_shows_the_line_of_python_that_is_wrong() {
-    let Some(place) = place("function: step, output: {n: int64}", "import nothing_like_this\n") else { return };
+    let Some(place) = place("function: step, output: {n: int64}", "import nothing_like_this\n") else {
+        return;
+    };
     let workflow = place.argument("workflow.yaml");
     let outcome = tidemill(&["validate", &workflow]);
     assert_ne!(outcome.code, Some(0));
     let text = &outcome.stderr;
-    assert!(text.contains("E0617") && text.contains("ops.py:1") && text.contains("nothing_like_this"), "{text}");
+    assert!(
+        text.contains("E0617") && text.contains("ops.py:1") && text.contains("nothing_like_this"),
+        "{text}"
+    );
     let cases = [
         ("def other(record): pass\n", "has no `step`"),
         ("def step(a, b): pass\n", "needs 2 arguments"),
@@ -315,7 +334,7 @@ fn an_object_whose_process_dies_continues_from_its_state() {
     assert_ne!(fatal, COUNTS);
     let options = "class: Counts, output: {site: text, n: int64, count: int64}";
     let Some(place) = place_of_class(options, &fatal) else { return };
-    run(&place).expect(3);
+    run(&place).expect(0);
     let dead = letters(&place);
     assert_eq!((dead.len(), dead[0].0, dead[0].1.as_str()), (1, 99, "python_crash"));
     let expected: Vec<_> = (0..ROWS)
@@ -327,7 +346,8 @@ fn an_object_whose_process_dies_continues_from_its_state() {
 
 #[test]
 fn an_object_is_exactly_once_when_the_run_is_killed_and_nothing_is_left() {
-    let module = COUNTS.replace("import json\n", "import json, os\nopen('pids', 'a').write(f'{os.getpid()}\\n')\n");
+    let module =
+        COUNTS.replace("import json\n", "import json, os\nopen('pids', 'a').write(f'{os.getpid()}\\n')\n");
     let options = "class: Counts, group: site, output: {site: text, n: int64, count: int64}";
     let Some(place) = place_of_class(options, &module) else { return };
     let rows = 3000i64;
@@ -337,8 +357,7 @@ fn an_object_is_exactly_once_when_the_run_is_killed_and_nothing_is_left() {
     let pids = place.argument("pids");
     place.change("ops.py", "open('pids'", &format!("open('{pids}'"));
     let arguments = ["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")];
-    let mut child =
-        command(&arguments).args(["--checkpoint-interval", "50ms", "--quiet"]).spawn().unwrap();
+    let mut child = command(&arguments).args(["--checkpoint-interval", "50ms", "--quiet"]).spawn().unwrap();
     assert!(waits(&place, &mut child, 3), "the run was complete before it could be killed");
     let running: Vec<Pid> =
         place.read("pids").lines().filter_map(|line| Pid::from_raw(line.parse().unwrap())).collect();
@@ -390,10 +409,19 @@ def step(record):
     let Some(place) = place("function: step, output: {n: int64}", module) else { return };
     place.change("workflow.yaml", "kind: csv,", "kind: csv, rate: 100/s,");
     let workflow = place.argument("workflow.yaml");
-    let profile = place.argument("profile.yaml");
-    tidemill(&["profile", &workflow, "--quick", "--out", &profile]).expect(0);
-    let text = place.read("profile.yaml");
-    assert!(text.contains("operator: step"), "{text}");
+    let infrastructure = "cli/tests/planning/infrastructure.yaml";
+    let profile = place.argument("profile");
+    tidemill(&["profile", &workflow, "--infra", infrastructure, "--out", &profile, "--budget", "20s"])
+        .expect(0);
+    let folder = place.path("profile");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let texts: Vec<String> = files.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    assert!(texts.iter().any(|text| text.contains("operator: step")), "{texts:?}");
+    let plan = place.argument("plan.yaml");
+    let arguments =
+        ["--profiles", &profile, "--slo", "latency=none", "--slo", "accuracy=none", "--out", &plan];
+    tidemill(&[&["plan", &workflow, "--infra", infrastructure], &arguments[..]].concat()).expect(0);
+    assert!(place.read("plan.yaml").contains("operator: step"));
 }
 
 #[test]
@@ -412,7 +440,7 @@ fn what_is_impossible_is_said_at_its_place() {
     ];
     for (options, expected) in cases {
         let Some(place) = place_of_class(options, module) else { return };
-        let outcome = tidemill(&["validate", "--json", &place.argument("workflow.yaml")]);
+        let outcome = tidemill(&["validate", &place.argument("workflow.yaml")]);
         let all = format!("{}{}", outcome.stdout, outcome.stderr);
         assert_ne!(outcome.code, Some(0), "{options}");
         assert!(all.contains(expected), "{options}: {all}");

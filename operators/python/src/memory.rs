@@ -7,6 +7,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
 
+/// Parts of requests begin at multiples of it: a step maps each by itself. Pages of all systems divide it.
+const PAGE: u64 = 64 << 10;
+
 /// The file of requests, with the parts that are in use.
 pub(crate) struct Requests {
     pub(crate) file: OwnedFd,
@@ -21,15 +24,11 @@ impl Requests {
         Ok(Self { file, size: 0, used: Vec::new() })
     }
 
-    /// Bytes of the file.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Writes buffers for a call; returns their places. The part stays in use until [`Requests::release`].
-    pub(crate) fn write(&mut self, call: u64, buffers: &[Buffer]) -> Result<Vec<Place>, Errno> {
+    /// Writes buffers for a call; returns the part that they are in, which begins at a page, and their places. The part stays
+    /// in use until [`Requests::release`].
+    pub(crate) fn write(&mut self, call: u64, buffers: &[Buffer]) -> Result<(Place, Vec<Place>), Errno> {
         let sizes = buffers.iter().map(|buffer| aligned(buffer.len() as u64));
-        let whole: u64 = sizes.sum::<u64>().max(ALIGNMENT);
+        let whole: u64 = sizes.sum::<u64>().max(1).next_multiple_of(PAGE);
         let start = self.first_gap(whole);
         let mut places = Vec::with_capacity(buffers.len());
         let mut offset = start;
@@ -39,12 +38,13 @@ impl Requests {
             offset += aligned(buffer.len() as u64);
         }
         if start + whole > self.size {
-            self.size = (start + whole).max(self.size * 2).next_multiple_of(4096);
+            self.size = (start + whole).max(self.size * 2);
             ftruncate(&self.file, self.size)?;
         }
-        self.used.push((call, Place { offset: start, length: whole }));
+        let part = Place { offset: start, length: whole };
+        self.used.push((call, part));
         self.used.sort_unstable_by_key(|(_, place)| place.offset);
-        Ok(places)
+        Ok((part, places))
     }
 
     fn first_gap(&self, length: u64) -> u64 {
@@ -140,15 +140,19 @@ mod tests {
     fn a_part_in_use_is_never_written_again() {
         let mut requests = Requests::new().unwrap();
         let buffer = |length: usize| [Buffer::from(vec![1u8; length])];
-        let first = requests.write(1, &buffer(100)).unwrap()[0];
-        let second = requests.write(2, &buffer(100)).unwrap()[0];
-        assert_eq!((first.offset, second.offset), (0, 128));
+        let write = |requests: &mut Requests, call, length| {
+            let (part, places) = requests.write(call, &buffer(length)).unwrap();
+            assert_eq!(places[0], Place { offset: part.offset, length: length as u64 });
+            part.offset / PAGE
+        };
+        assert_eq!([write(&mut requests, 1, 100), write(&mut requests, 2, 100)], [0, 1]);
         requests.release(1);
-        assert_eq!(requests.write(3, &buffer(200)).unwrap()[0].offset, 256, "the gap is too small");
-        assert_eq!(requests.write(4, &buffer(128)).unwrap()[0].offset, 0);
+        assert_eq!(write(&mut requests, 3, PAGE as usize + 1), 2, "the gap is too small");
+        assert_eq!(write(&mut requests, 4, PAGE as usize), 0);
         requests.release(2);
-        assert_eq!(requests.write(5, &[]).unwrap(), []);
-        assert!(requests.size() >= 456);
+        let (part, places) = requests.write(5, &[]).unwrap();
+        assert_eq!((part.offset / PAGE, part.length, places.len()), (1, PAGE, 0));
+        assert!(requests.size >= 4 * PAGE);
     }
 
     #[test]

@@ -224,13 +224,14 @@ impl Process {
             return Err(Fault::Failed { reason: "python_output".to_owned(), detail });
         };
         let buffers: Vec<Buffer> = sent.iter().flat_map(|column| column.buffers.iter().cloned()).collect();
-        let places = match self.requests.write(number, &buffers) {
-            Ok(places) => places,
+        let (part, places) = match self.requests.write(number, &buffers) {
+            Ok(written) => written,
             Err(error) => return Err(self.broken(&format!("no shared memory is left: {error}"))),
         };
-        let mut body = Vec::with_capacity(24 + sent.len() * protocol::COLUMN);
-        body.extend((batch.num_rows() as u64).to_le_bytes());
-        body.extend(self.requests.size().to_le_bytes());
+        let mut body = Vec::with_capacity(32 + sent.len() * protocol::COLUMN);
+        for field in [batch.num_rows() as u64, part.offset, part.length] {
+            body.extend(field.to_le_bytes());
+        }
         body.extend((sent.len() as u32).to_le_bytes());
         body.extend(0u32.to_le_bytes());
         for (column, places) in sent.iter_mut().zip(places.chunks_exact(3)) {
@@ -266,11 +267,11 @@ impl Process {
     pub(crate) fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         let number = self.number + 1;
         let place: Place = match self.requests.write(number, &[Buffer::from(state)]) {
-            Ok(places) => places.first().copied().unwrap_or_default(),
+            Ok((_, places)) => places.first().copied().unwrap_or_default(),
             Err(error) => return Err(self.broken(&format!("no shared memory is left: {error}"))),
         };
-        let mut body = Vec::with_capacity(24);
-        for field in [self.requests.size(), place.offset, place.length] {
+        let mut body = Vec::with_capacity(16);
+        for field in [place.offset, place.length] {
             body.extend(field.to_le_bytes());
         }
         let (found, body) = self.exchange(kind::RESTORE, &body, &[kind::DONE, kind::FAILED])?;
@@ -472,9 +473,16 @@ fn described(status: &ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (_, Some(signal)) => match Signal::from_named_raw(signal) {
-            Some(named) => format!("signal {signal} ({})", format!("{named:?}").replace("Signal::", "")),
+            Some(named) => {
+                let name = format!("{named:?}");
+                format!("signal {signal} ({})", name.trim_start_matches("Signal::").trim_matches('"'))
+            }
             None => format!("signal {signal}"),
         },
         _ => status.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

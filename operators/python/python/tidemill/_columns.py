@@ -1,6 +1,8 @@
 """Columns and records as a step sees them: views of shared memory, without a copy of the data."""
 
+import ctypes
 import struct
+import weakref
 from collections.abc import Mapping, Sequence
 
 from ._types import TensorType
@@ -9,8 +11,11 @@ from ._types import TensorType
 class Lease:
     """The memory of one call. Views that are left are released at its end, so that nobody reads what comes later there."""
 
-    def __init__(self, memory: memoryview):
-        self.memory, self.views = memory, []
+    def __init__(self, mapped=None):
+        # An object of its own for the call: arrays hold it, also those that copy the view (NumPy), and so its end is seen.
+        owner = (ctypes.c_char * len(mapped)).from_buffer(mapped) if mapped is not None else bytearray()
+        self.memory, self.views = memoryview(owner).cast("B").toreadonly(), []
+        self.owner = weakref.ref(owner) if mapped is not None else lambda: None
 
     def view(self, offset: int, length: int) -> memoryview:
         return self.keep(self.memory[offset:offset + length])
@@ -21,14 +26,13 @@ class Lease:
 
     def end(self) -> bool:
         """Releases the views; returns whether an array of the user's still shows some of them."""
-        left = []
-        for view in reversed(self.views):
+        views, self.views, self.memory = self.views, [], None
+        while views:
             try:
-                view.release()
+                views.pop().release()
             except BufferError:
-                left.append(view)
-        self.views = left[::-1]
-        return bool(left)
+                pass  # an array holds it
+        return self.owner() is not None
 
 
 class Image:
@@ -161,7 +165,7 @@ class Column(Sequence):
     def slice(self, start: int, length: int) -> "Column":
         """Returns some rows, without a copy."""
         length = max(0, min(length, self._length - start))
-        part = Column(self.name, self.type, length, 0, self.buffers, self._lease, self._offset + start)
+        part = Column(self.name, self.type, length, self.null_count, self.buffers, self._lease, self._offset + start)
         if self.null_count:
             part.null_count = length - sum(part.valid())
         return part
@@ -176,8 +180,8 @@ class Column(Sequence):
         """Returns the values as plain Python values; None where there is none."""
         values = self._values()
         if self.null_count:
-            values = [value if valid else None for value, valid in zip(values, self.valid())]
-        return values
+            return [value if valid else None for value, valid in zip(values, self.valid())]
+        return list(values)
 
     def _values(self) -> list:
         start, end = self._offset, self._offset + self._length

@@ -20,7 +20,7 @@ VERSION = 1
 HELLO, BATCH, ADVANCE, SNAPSHOT, RESTORE, END = range(1, 7)
 READY, RESULT, FAILED, STATE, DONE = range(16, 21)
 FRAME = struct.Struct("<IIQ")  # bytes of the body, kind, number of the call
-CALL = struct.Struct("<QQII")  # rows, bytes of the file with requests, columns, 0
+CALL = struct.Struct("<QQQII")  # rows, start and bytes of the part of the file with requests, columns, 0
 COLUMN = struct.Struct("<IIQQQQQQQQ")  # type, element, rows, empty rows, then offset and bytes of three buffers
 ANSWER = struct.Struct("<QQIIII")  # rows, processor time (ns), columns, flags, freed calls, bytes of the rejected rows
 PLACE = struct.Struct("<QQ")
@@ -86,7 +86,6 @@ class Server:
 
     def __init__(self, control, requests: int, results: int):
         self.control, self.requests, self.results = control, requests, results
-        self.memory, self.size = None, 0
         self.output_size = os.fstat(results).st_size
         self.mark = mmap.mmap(results, FIRST)
         self.kept = []  # (number, lease) of calls whose memory the user's arrays still show
@@ -153,23 +152,16 @@ class Server:
                 raise TypeError(f"`snapshot` must return bytes, found {type(state).__name__}")
             self.send(STATE, number, PLACE.pack(*self.write([[[state]]])[0]))
         elif kind == RESTORE:
-            size, offset, length = struct.unpack("<QQQ", body)
-            self.map(size)
-            self.step.object.restore(bytes(self.memory[offset:offset + length]))
+            offset, length = PLACE.unpack(body)
+            self.step.object.restore(os.pread(self.requests, length, offset))
             self.send(DONE, number, b"")
         else:
             raise RuntimeError(f"the engine sent a message of kind {kind}, which version {VERSION} does not have")
 
-    def map(self, size: int) -> None:
-        """Maps the file with requests as far as it reaches now. Older maps stay while arrays show them."""
-        if size > self.size:
-            self.memory = memoryview(mmap.mmap(self.requests, size, access=mmap.ACCESS_READ))
-            self.size = size
-
     def compute(self, number: int, body: bytes) -> None:
-        rows, size, count, _ = CALL.unpack_from(body)
-        self.map(size)
-        lease = Lease(self.memory)
+        rows, start, length, count, _ = CALL.unpack_from(body)
+        memory = mmap.mmap(self.requests, length, access=mmap.ACCESS_READ, offset=start)
+        lease = Lease(memory, start)
         try:
             batch = self.batch(body, rows, count, lease)
             flags, encoded = self.encode(self.step.process(batch, lambda row: MARK.pack_into(self.mark, 0, row)))

@@ -117,7 +117,7 @@ class Step:
 
 def is_own(frame_file: str) -> bool:
     """Whether a file is one of this package."""
-    return frame_file.startswith("<tidemill/") or os.path.dirname(frame_file) == os.path.dirname(__file__)
+    return frame_file.startswith(("<tidemill/", "<frozen importlib")) or os.path.dirname(frame_file) == os.path.dirname(__file__)
 
 
 def describe(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def make_batch(records, types: typing.Optional[dict] = None, times=None) -> Batc
     """Makes a batch of dictionaries; `types` has the types of columns that do not follow from the values."""
     names = list(dict.fromkeys(name for record in records for name in record))
     columns = []
-    lease = Lease(memoryview(b""))
+    lease = Lease()
     for name in names:
         values = [record.get(name) for record in records]
         kind = _types.parse((types or {}).get(name) or guess(values))
@@ -99,7 +99,7 @@ def run_step(target, records, *, output: typing.Optional[dict] = None, types: ty
 
 
 def _records(declared, result):
-    lease = Lease(memoryview(b""))
+    lease = Lease()
     columns = []
     for (name, kind), built in zip(declared.items(), result.columns):
         buffers = [memoryview(b"".join(bytes(memoryview(piece).cast("B")) if len(piece) else b"" for piece in pieces))
