@@ -126,7 +126,7 @@ int main(int count, char **arguments)
             send_message(STATE, head.number, &place, sizeof place);
         } else if (head.kind == RESTORE) {
             struct place place;
-            memcpy(&place, body + 8, sizeof place); /* after the size of the file */
+            memcpy(&place, body, sizeof place);
             int64_t *state = load(place);
             sum = *state;
             free(state);

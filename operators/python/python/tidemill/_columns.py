@@ -1,8 +1,6 @@
 """Columns and records as a step sees them: views of shared memory, without a copy of the data."""
 
-import ctypes
 import struct
-import weakref
 from collections.abc import Mapping, Sequence
 
 from ._types import TensorType
@@ -11,28 +9,31 @@ from ._types import TensorType
 class Lease:
     """The memory of one call. Views that are left are released at its end, so that nobody reads what comes later there."""
 
-    def __init__(self, mapped=None):
-        # An object of its own for the call: arrays hold it, also those that copy the view (NumPy), and so its end is seen.
-        owner = (ctypes.c_char * len(mapped)).from_buffer(mapped) if mapped is not None else bytearray()
-        self.memory, self.views = memoryview(owner).cast("B").toreadonly(), []
-        self.owner = weakref.ref(owner) if mapped is not None else lambda: None
+    def __init__(self, mapped=None, start: int = 0):
+        self.mapped, self.start, self.views = mapped, start, []
+        self.memory = memoryview(b"" if mapped is None else mapped)
 
     def view(self, offset: int, length: int) -> memoryview:
-        return self.keep(self.memory[offset:offset + length])
+        return self.keep(self.memory[offset - self.start:offset - self.start + length])
 
     def keep(self, view: memoryview) -> memoryview:
         self.views.append(view)
         return view
 
     def end(self) -> bool:
-        """Releases the views; returns whether an array of the user's still shows some of them."""
-        views, self.views, self.memory = self.views, [], None
+        """Releases the views and unmaps the memory; returns whether an array of the user's still shows some of it."""
+        views, self.views = [self.memory, *self.views], []
         while views:
             try:
                 views.pop().release()
             except BufferError:
                 pass  # an array holds it
-        return self.owner() is not None
+        try:
+            if self.mapped is not None:
+                self.mapped.close()
+        except BufferError:
+            return True  # also arrays of a copy of the view, as NumPy makes, hold it
+        return False
 
 
 class Image:
