@@ -153,7 +153,7 @@ def step(batch: tidemill.Batch):
     numbers = batch['n'].list()
     if 20 in numbers:
         raise ValueError('twenty')
-    return {'n': ['many' if n == 21 else n for n in numbers]} if numbers != [22] else {}
+    return {'n': numbers}
 ";
     let Some(first) = place("function: step, output: {n: int64}", record) else { return };
     run(&first).expect(0);
@@ -169,11 +169,10 @@ def step(batch: tidemill.Batch):
     assert!(dead[1].2.contains("column `n`: expected int64, found str 'many'"), "{}", dead[1].2);
     assert!(dead[2].2.contains("the column `n` is missing"), "{}", dead[2].2);
     let Some(second) = place("function: step, output: {n: int64}", batch) else { return };
-    second.change("rows.csv", "\ns0,21\n", "\n");
     run(&second).expect(0);
     let dead = letters(&second);
     assert_eq!(dead.iter().map(|(n, ..)| *n).collect::<Vec<_>>(), [20], "the batch was halved: {dead:?}");
-    assert_eq!(numbers(&second, "n"), without(&[20, 21]));
+    assert_eq!(numbers(&second, "n"), without(&[20]));
 }
 
 #[test]
